@@ -1,0 +1,2 @@
+//! twill
+fn main() {}
