@@ -1,1 +1,9 @@
-//! engine
+//! All RAID behaviour: what happens to a read, a write, a flush, a failure. No syscalls, threads, clock or
+//! randomness of its own: devices come through [`device::Device`], tasks run on [`executor::Executor`], so that the
+//! simulator and the host run the same code.
+#![forbid(unsafe_code)]
+
+pub mod buffer;
+pub mod device;
+pub mod executor;
+pub mod limits;

@@ -1,0 +1,376 @@
+//! A small single-threaded executor: one for each shard, and the one the simulator drives.
+//!
+//! - Tasks run on the thread that owns the executor and only there; wakers may be called from any thread.
+//! - A wake is never lost: `queued` goes to true before the task is put into a queue and to false before it is
+//!   polled, so a wake during the poll queues it again.
+//! - A late waker of a finished task may wake the task that now has its place. Tasks bear spurious wakes.
+//! - There is no clock and no choice of its own here: the owner says when to run and, through
+//!   [`Executor::run_one_of`], which task comes next.
+
+use crossbeam::queue::SegQueue;
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Called when a task of a sleeping executor was woken from another thread.
+pub type Unpark = Box<dyn Fn() + Send + Sync>;
+
+/// What other threads see of an executor.
+struct Inbox {
+    id: u64,
+    woken: SegQueue<u32>,
+    sleeping: AtomicBool,
+    unpark: Unpark,
+}
+
+struct TaskWaker {
+    task: u32,
+    queued: AtomicBool,
+    inbox: Arc<Inbox>,
+}
+
+thread_local! {
+    /// The executor running on this thread: its id and its run queue.
+    static CURRENT: RefCell<Option<(u64, Rc<RefCell<VecDeque<u32>>>)>> = const { RefCell::new(None) };
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let local = CURRENT.with_borrow(|current| match current {
+            Some((id, queue)) if *id == self.inbox.id => {
+                queue.borrow_mut().push_back(self.task);
+                true
+            }
+            _ => false,
+        });
+        if !local {
+            self.inbox.woken.push(self.task);
+            // SeqCst pairs with `prepare_to_sleep`: either it sees the task or we see it sleeping.
+            std::sync::atomic::fence(Ordering::SeqCst);
+            if self.inbox.sleeping.load(Ordering::SeqCst) {
+                (self.inbox.unpark)();
+            }
+        }
+    }
+}
+
+struct Task {
+    /// Absent while the task is polled and while the slot waits for reuse.
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    waker: Arc<TaskWaker>,
+}
+
+/// The executor. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Executor {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    tasks: RefCell<Slab<Task>>,
+    /// Wakers of finished tasks, kept for reuse by slot.
+    ready: Rc<RefCell<VecDeque<u32>>>,
+    inbox: Arc<Inbox>,
+    alive: Cell<usize>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Executor {
+    /// An executor whose sleeping owner is roused by `unpark`.
+    pub fn new(unpark: Unpark) -> Self {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let inbox = Inbox { id, woken: SegQueue::new(), sleeping: AtomicBool::new(false), unpark };
+        Executor {
+            inner: Rc::new(Inner {
+                tasks: RefCell::new(Slab::new()),
+                ready: Rc::new(RefCell::new(VecDeque::new())),
+                inbox: Arc::new(inbox),
+                alive: Cell::new(0),
+            }),
+        }
+    }
+
+    /// Starts a task; it runs at the next turn.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.inner.tasks.borrow_mut();
+        let entry = tasks.vacant_entry();
+        let task = u32::try_from(entry.key()).expect("fewer than 2^32 tasks");
+        let waker = TaskWaker { task, queued: AtomicBool::new(true), inbox: Arc::clone(&self.inner.inbox) };
+        entry.insert(Task { future: Some(Box::pin(future)), waker: Arc::new(waker) });
+        self.inner.alive.set(self.inner.alive.get() + 1);
+        self.inner.ready.borrow_mut().push_back(task);
+    }
+
+    /// Starts a task whose result is wanted.
+    pub fn spawn_with_result<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        let slot = Rc::new(RefCell::new(JoinSlot { value: None, waker: None }));
+        let filled = Rc::clone(&slot);
+        self.spawn(async move {
+            let value = future.await;
+            let mut slot = filled.borrow_mut();
+            slot.value = Some(value);
+            if let Some(waker) = slot.waker.take() {
+                waker.wake();
+            }
+        });
+        JoinHandle { slot }
+    }
+
+    /// Polls every task that is ready now, and those they make ready, at most `polls_max`. Returns how many polls
+    /// were made; fewer than `polls_max` means that nothing is ready.
+    pub fn run_ready(&self, polls_max: usize) -> usize {
+        for made in 0..polls_max {
+            if !self.run_one_of(|_| 0) {
+                return made;
+            }
+        }
+        polls_max
+    }
+
+    /// Polls one ready task, chosen by index among `n` ready ones. Returns false if none is ready.
+    pub fn run_one_of(&self, choose: impl FnOnce(usize) -> usize) -> bool {
+        while let Some(task) = self.inner.inbox.woken.pop() {
+            self.inner.ready.borrow_mut().push_back(task);
+        }
+        let task = {
+            let mut ready = self.inner.ready.borrow_mut();
+            match ready.len() {
+                0 => return false,
+                1 => ready.pop_front(),
+                n => {
+                    let index = choose(n);
+                    assert!(index < n, "choice among the ready tasks");
+                    // Taking the first is the rule outside the simulator and costs nothing.
+                    ready.remove(index)
+                }
+            }
+        };
+        self.poll(task.expect("a ready task"));
+        true
+    }
+
+    fn poll(&self, task: u32) {
+        let taken = self.inner.tasks.borrow_mut().get_mut(task as usize).map(|entry| {
+            entry.waker.queued.store(false, Ordering::Release);
+            (entry.future.take(), Arc::clone(&entry.waker))
+        });
+        let Some((Some(mut future), waker)) = taken else { return };
+        let outer = CURRENT.replace(Some((self.inner.inbox.id, Rc::clone(&self.inner.ready))));
+        let poll = future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)));
+        CURRENT.set(outer);
+        match poll {
+            Poll::Pending => {
+                let mut tasks = self.inner.tasks.borrow_mut();
+                tasks.get_mut(task as usize).expect("a polled task keeps its place").future = Some(future);
+            }
+            Poll::Ready(()) => {
+                let entry = self.inner.tasks.borrow_mut().remove(task as usize);
+                self.inner.alive.set(self.inner.alive.get() - 1);
+                drop((future, entry)); // may drop wakers, buffers, other handles: no borrow is held
+            }
+        }
+    }
+
+    /// Tasks that have not finished.
+    pub fn tasks_alive(&self) -> usize {
+        self.inner.alive.get()
+    }
+
+    /// Tasks ready to run, those woken from other threads included.
+    pub fn tasks_ready(&self) -> usize {
+        self.inner.ready.borrow().len() + self.inner.inbox.woken.len()
+    }
+
+    /// Announces that the owner is about to sleep. Returns false, and takes it back, if a task is ready. After true
+    /// every wake from another thread calls `unpark` until [`Executor::awake`].
+    pub fn prepare_to_sleep(&self) -> bool {
+        self.inner.inbox.sleeping.store(true, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.tasks_ready() > 0 {
+            self.awake();
+            return false;
+        }
+        true
+    }
+
+    /// Ends what [`Executor::prepare_to_sleep`] began.
+    pub fn awake(&self) {
+        self.inner.inbox.sleeping.store(false, Ordering::SeqCst);
+    }
+}
+
+struct JoinSlot<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// The result of a task to come. Dropping it leaves the task running.
+pub struct JoinHandle<T> {
+    slot: Rc<RefCell<JoinSlot<T>>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// The result, if the task has finished.
+    pub fn try_take(&self) -> Option<T> {
+        self.slot.borrow_mut().value.take()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.slot.borrow_mut();
+        match slot.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Lets every other ready task of this executor run once first.
+pub fn yield_now() -> impl Future<Output = ()> {
+    let mut yielded = false;
+    std::future::poll_fn(move |context| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+/// Whether other tasks are ready on the executor that runs the caller.
+pub fn others_ready() -> bool {
+    CURRENT.with_borrow(|current| current.as_ref().is_some_and(|(_, ready)| !ready.borrow().is_empty()))
+}
+
+/// Waits for all of `futures` and returns their results in order. Up to eight need no allocation.
+pub async fn join_all<F: Future + Unpin>(
+    futures: impl IntoIterator<Item = F>,
+) -> smallvec::SmallVec<[F::Output; 8]> {
+    enum Slot<F: Future> {
+        Pending(F),
+        Done(Option<F::Output>),
+    }
+    let mut slots: smallvec::SmallVec<[Slot<F>; 8]> = futures.into_iter().map(Slot::Pending).collect();
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for slot in &mut slots {
+            if let Slot::Pending(future) = slot {
+                match Pin::new(future).poll(context) {
+                    Poll::Ready(output) => *slot = Slot::Done(Some(output)),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    let take = |slot: &mut Slot<F>| match slot {
+        Slot::Done(output) => output.take().expect("taken once"),
+        Slot::Pending(_) => unreachable!("all are done"),
+    };
+    slots.iter_mut().map(take).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn tasks_run_in_order_and_results_come_back() {
+        let executor = Executor::new(Box::new(|| {}));
+        let log = Rc::new(RefCell::new(Vec::new()));
+        for i in 0..3 {
+            let log = Rc::clone(&log);
+            executor.spawn(async move {
+                log.borrow_mut().push(i);
+                yield_now().await;
+                log.borrow_mut().push(i + 10);
+            });
+        }
+        let sum = executor.spawn_with_result(async { 1 + 2 });
+        executor.run_ready(usize::MAX);
+        assert_eq!(*log.borrow(), [0, 1, 2, 10, 11, 12]);
+        assert_eq!((sum.try_take(), executor.tasks_alive()), (Some(3), 0));
+    }
+
+    #[test]
+    fn wakes_from_other_threads_are_never_lost() {
+        let unparks = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&unparks);
+        let (send, thread) = (std::thread::current(), Arc::new(SegQueue::<Waker>::new()));
+        let executor = Executor::new(Box::new(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            send.unpark();
+        }));
+        let (queue, rounds) = (Arc::clone(&thread), 20_000);
+        let done = Rc::new(Cell::new(0));
+        let count = Rc::clone(&done);
+        executor.spawn(async move {
+            for _ in 0..rounds {
+                let mut first = true;
+                std::future::poll_fn(|context| {
+                    if std::mem::take(&mut first) {
+                        queue.push(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(())
+                })
+                .await;
+                count.set(count.get() + 1);
+            }
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let (waking, stopped) = (Arc::clone(&thread), Arc::clone(&stop));
+        let helper = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match waking.pop() {
+                    Some(waker) => waker.wake(),
+                    None => std::thread::yield_now(),
+                }
+            }
+        });
+        while executor.tasks_alive() > 0 {
+            executor.run_ready(64);
+            if executor.tasks_alive() > 0 && executor.prepare_to_sleep() {
+                std::thread::park_timeout(std::time::Duration::from_secs(20));
+                executor.awake();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        helper.join().expect("helper ends");
+        assert_eq!(done.get(), rounds);
+    }
+
+    #[test]
+    fn join_all_keeps_the_order() {
+        let executor = Executor::new(Box::new(|| {}));
+        let spawner = executor.clone();
+        let joined = executor.spawn_with_result(async move {
+            let handles: Vec<_> = (0..20).map(|i| spawner.spawn_with_result(async move { i })).collect();
+            join_all(handles).await
+        });
+        executor.run_ready(usize::MAX);
+        assert_eq!(joined.try_take().expect("done").into_vec(), (0..20).collect::<Vec<_>>());
+    }
+}
