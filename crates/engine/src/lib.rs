@@ -7,3 +7,4 @@ pub mod buffer;
 pub mod device;
 pub mod executor;
 pub mod limits;
+pub mod volume;
