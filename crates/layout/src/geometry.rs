@@ -1,0 +1,470 @@
+//! Where the bytes of an array are on its members, for every level and layout that md has.
+//!
+//! Invariants, for every geometry that [`Geometry::new`] accepts:
+//! - every chunk of every member holds exactly one of: a data chunk, P, Q, a copy, or nothing (unused tail);
+//! - [`Geometry::array_offset`] undoes [`Geometry::locate`];
+//! - no sum or product below overflows: the array ends below 2^63 bytes.
+//!
+//! Member offsets count from the start of the member's data area, not of its device.
+
+mod level;
+mod mirror;
+mod parity;
+mod raid0_zones;
+
+use smallvec::SmallVec;
+
+use crate::units::SECTOR_BYTES;
+use mirror::{COPIES_INLINE, Raid10};
+use parity::ParityStripe;
+
+pub use level::{FarSets, Layout, Level, Raid10Layout};
+pub use raid0_zones::Raid0Zones;
+
+/// Least chunk: md wants a page.
+pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
+
+/// Greatest chunk that Twill runs. md has no limit of its own; nobody uses more.
+pub const CHUNK_BYTES_MAX: u32 = 64 << 20;
+
+/// Most members: the roles that fit in a 4 KiB md superblock.
+pub const MEMBERS_MAX: u32 = 1920;
+
+/// Most members of a RAID-6: mdadm's limit. GF(256) has 255 exponents for the data.
+pub const RAID6_MEMBERS_MAX: u32 = 256;
+
+/// Why there is no such array.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GeometryError {
+    /// The level's name or md number is not one of ours.
+    #[error("unknown or unsupported level {0}")]
+    UnknownLevel(String),
+    /// The level has no such layout.
+    #[error("{level} has no layout {layout}")]
+    UnknownLayout {
+        /// The level asked for.
+        level: Level,
+        /// The layout's name or number.
+        layout: String,
+    },
+    /// The level needs more members, or cannot have so many.
+    #[error("{level} takes {least} to {most} members, not {members}")]
+    Members {
+        /// The level asked for.
+        level: Level,
+        /// The members asked for.
+        members: u32,
+        /// The fewest it takes.
+        least: u32,
+        /// The most it takes.
+        most: u32,
+    },
+    /// The chunk is out of range or not a multiple that the level can use.
+    #[error("chunk of {chunk_bytes} bytes: {level} wants {wanted}")]
+    Chunk {
+        /// The level asked for.
+        level: Level,
+        /// The chunk asked for, in bytes.
+        chunk_bytes: u32,
+        /// What would do.
+        wanted: &'static str,
+    },
+    /// A member does not hold one chunk.
+    #[error("members of {member_bytes} bytes are smaller than a chunk of {chunk_bytes} bytes")]
+    MemberTooSmall {
+        /// The member's size, in bytes.
+        member_bytes: u64,
+        /// The chunk, in bytes.
+        chunk_bytes: u32,
+    },
+    /// The array would not end below 2^63 bytes.
+    #[error("the array would be larger than 2^63 bytes")]
+    TooLarge,
+    /// RAID-10 with fewer than two copies, or more copies than members.
+    #[error("RAID-10 with {copies} copies on {members} members: wants at least 2 and at most one a member")]
+    Copies {
+        /// near * far.
+        copies: u32,
+        /// Members of the array.
+        members: u32,
+    },
+    /// md would put two chunks of this RAID-10 on one place.
+    #[error("RAID-10 layout {layout} on {members} members puts two chunks on one place; md would lose data")]
+    CopiesCollide {
+        /// The layout asked for.
+        layout: Raid10Layout,
+        /// Members of the array.
+        members: u32,
+    },
+    /// Unequal RAID-0 members without saying which of the two zone layouts.
+    #[error("members of RAID-0 differ in size: layout must be original or alternate")]
+    ZonesNeedLayout,
+}
+
+/// Where an array offset is, for striped levels. For RAID-1 and 10 a stripe is a chunk with its copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Stripe number, from 0.
+    pub stripe: u64,
+    /// The data chunk of the stripe, from 0.
+    pub data_index: u32,
+    /// Bytes from the start of the chunk.
+    pub chunk_offset: u32,
+}
+
+/// What a member holds in a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The data chunk with this index.
+    Data(u32),
+    /// The XOR of the data.
+    P,
+    /// The Reed-Solomon syndrome of the data.
+    Q,
+}
+
+/// One copy of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CopyPlace {
+    /// The member it is on.
+    pub member: u32,
+    /// Bytes from the start of the member's data area.
+    pub member_offset: u64,
+}
+
+/// All copies of a run that is contiguous on every member that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Where the copies are, md's first choice first. Each is on another member.
+    pub places: SmallVec<[CopyPlace; COPIES_INLINE]>,
+    /// Bytes in the run.
+    pub len: u64,
+}
+
+/// The geometry of an array whose members are all of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    level: Level,
+    layout: Layout,
+    members: u32,
+    /// As asked for; 0 for a RAID-1 without chunks.
+    chunk_bytes: u32,
+    member_bytes: u64,
+    data_chunks: u32,
+    /// Present for RAID-10.
+    raid10: Option<Raid10>,
+}
+
+impl Geometry {
+    /// An array of `members` members, each with `member_bytes` of data area, which is rounded down to chunks as md
+    /// does. A RAID-1 may have a chunk of 0, as mdadm makes it; its members are then rounded down to sectors.
+    ///
+    /// # Errors
+    /// [`GeometryError`] says what md, or the limits at the top of this file, does not allow.
+    pub fn new(
+        level: Level,
+        layout: Layout,
+        members: u32,
+        chunk_bytes: u32,
+        member_bytes: u64,
+    ) -> Result<Self, GeometryError> {
+        if !layout.fits(level) {
+            return Err(GeometryError::UnknownLayout { level, layout: layout.to_string() });
+        }
+        check_members(level, layout, members)?;
+        check_chunk(level, chunk_bytes)?;
+        let unit = if chunk_bytes == 0 { SECTOR_BYTES } else { u64::from(chunk_bytes) };
+        let member_bytes_used = member_bytes / unit * unit;
+        if member_bytes_used == 0 {
+            return Err(GeometryError::MemberTooSmall { member_bytes, chunk_bytes });
+        }
+        let raid10 = match layout {
+            Layout::Raid10(layout) => Some(Raid10::new(layout, members, member_bytes_used / unit)?),
+            _ => None,
+        };
+        if raid10.is_some_and(|raid10| raid10.array_chunks() == 0) {
+            return Err(GeometryError::MemberTooSmall { member_bytes, chunk_bytes });
+        }
+        // All members together, not only the data: then no product of a valid address overflows either.
+        let raw_bytes = member_bytes_used.checked_mul(u64::from(members)).ok_or(GeometryError::TooLarge)?;
+        if raw_bytes > i64::MAX as u64 {
+            return Err(GeometryError::TooLarge);
+        }
+        let data_chunks = if level.is_striped() { members - level.parity_chunks() } else { 1 };
+        Ok(Self { level, layout, members, chunk_bytes, member_bytes: member_bytes_used, data_chunks, raid10 })
+    }
+
+    /// The level.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The layout.
+    #[must_use]
+    pub const fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Members, spares not counted.
+    #[must_use]
+    pub const fn members(&self) -> u32 {
+        self.members
+    }
+
+    /// Bytes in a chunk; 0 for a RAID-1 without chunks.
+    #[must_use]
+    pub const fn chunk_bytes(&self) -> u32 {
+        self.chunk_bytes
+    }
+
+    /// Bytes of each member's data area that the array can use: whole chunks.
+    #[must_use]
+    pub const fn member_bytes(&self) -> u64 {
+        self.member_bytes
+    }
+
+    /// Data chunks in a stripe. For RAID-1 and 10, where a stripe is a chunk with its copies, 1.
+    #[must_use]
+    pub const fn data_chunks(&self) -> u32 {
+        self.data_chunks
+    }
+
+    /// Parity chunks in a stripe: 0, 1 or 2.
+    #[must_use]
+    pub const fn parity_chunks(&self) -> u32 {
+        self.level.parity_chunks()
+    }
+
+    /// Members that may fail, whichever they are, without loss of data.
+    #[must_use]
+    pub fn losses_survived(&self) -> u32 {
+        match (self.level, self.raid10) {
+            (Level::Raid1, _) => self.members - 1,
+            (_, Some(raid10)) => raid10.copies_count() - 1,
+            _ => self.parity_chunks(),
+        }
+    }
+
+    /// Whether all data can be had while exactly the members for which `failed` says true are missing. For RAID-10
+    /// that depends on which they are.
+    #[must_use]
+    pub fn survives(&self, failed: impl Fn(u32) -> bool) -> bool {
+        match self.raid10 {
+            Some(raid10) => raid10.survives(failed),
+            None => {
+                let failures = (0..self.members).filter(|member| failed(*member)).count();
+                failures as u64 <= u64::from(self.losses_survived())
+            }
+        }
+    }
+
+    /// Bytes that a user of the array sees.
+    #[must_use]
+    pub fn array_bytes(&self) -> u64 {
+        match (self.level, self.raid10) {
+            (Level::Raid1, _) => self.member_bytes,
+            (_, Some(raid10)) => raid10.array_chunks() * u64::from(self.chunk_bytes),
+            _ => self.member_bytes * u64::from(self.data_chunks),
+        }
+    }
+
+    /// Stripes in the array. The last one of a RAID-1 without chunks may be short.
+    #[must_use]
+    pub fn stripes(&self) -> u64 {
+        self.array_bytes().div_ceil(self.stripe_bytes())
+    }
+
+    /// Data bytes in a stripe. A RAID-1 without chunks counts in the least chunk.
+    #[must_use]
+    pub fn stripe_bytes(&self) -> u64 {
+        self.unit_bytes() * u64::from(self.data_chunks)
+    }
+
+    /// Bytes that a large request should be a multiple of, as md reports its optimal I/O size: a stripe, or for
+    /// RAID-10 a row of different chunks. 0 for RAID-1: any size does.
+    #[must_use]
+    pub fn optimal_io_bytes(&self) -> u64 {
+        match self.layout {
+            Layout::Raid10(layout) if self.members.is_multiple_of(u32::from(layout.near)) => {
+                u64::from(self.chunk_bytes) * u64::from(self.members / u32::from(layout.near))
+            }
+            Layout::Raid10(_) => u64::from(self.chunk_bytes) * u64::from(self.members),
+            _ if self.level == Level::Raid1 => 0,
+            _ => self.stripe_bytes(),
+        }
+    }
+
+    /// Stripe, data chunk and offset in the chunk of a byte of the array. The offset may lie beyond the end; callers
+    /// check it against [`Geometry::array_bytes`] once, where a request enters.
+    #[must_use]
+    pub fn locate(&self, array_offset: u64) -> Place {
+        let unit = self.unit_bytes();
+        let chunk = array_offset / unit;
+        let data_chunks = u64::from(self.data_chunks);
+        Place {
+            stripe: chunk / data_chunks,
+            data_index: (chunk % data_chunks) as u32,
+            chunk_offset: (array_offset % unit) as u32,
+        }
+    }
+
+    /// The byte of the array that [`Geometry::locate`] puts there.
+    #[must_use]
+    pub fn array_offset(&self, stripe: u64, data_index: u32, chunk_offset: u32) -> u64 {
+        debug_assert!(data_index < self.data_chunks && u64::from(chunk_offset) < self.unit_bytes());
+        (stripe * u64::from(self.data_chunks) + u64::from(data_index)) * self.unit_bytes()
+            + u64::from(chunk_offset)
+    }
+
+    /// The member that holds a data chunk.
+    ///
+    /// # Panics
+    /// For RAID-1 and 10, whose chunks have copies: see [`Geometry::copies`]. If there is no such data chunk.
+    #[must_use]
+    pub fn data_member(&self, stripe: u64, data_index: u32) -> u32 {
+        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
+        match self.parity_stripe(stripe) {
+            Some(parity) => parity.data_member(data_index),
+            None => data_index,
+        }
+    }
+
+    /// The member that holds P, if the level has it.
+    #[must_use]
+    pub fn p_member(&self, stripe: u64) -> Option<u32> {
+        if self.parity_chunks() == 0 {
+            return None;
+        }
+        self.parity_stripe(stripe).map(ParityStripe::p)
+    }
+
+    /// The member that holds Q, if the level has it.
+    #[must_use]
+    pub fn q_member(&self, stripe: u64) -> Option<u32> {
+        if self.parity_chunks() < 2 {
+            return None;
+        }
+        self.parity_stripe(stripe).and_then(ParityStripe::q)
+    }
+
+    /// What a member holds in a stripe.
+    ///
+    /// # Panics
+    /// For RAID-1 and 10, and if there is no such member.
+    #[must_use]
+    pub fn role(&self, stripe: u64, member: u32) -> Role {
+        assert!(member < self.members, "member {member} of {}", self.members);
+        match self.parity_stripe(stripe) {
+            Some(parity) => parity.role(member),
+            None => Role::Data(member),
+        }
+    }
+
+    /// The exponent of the generator that Q gives a data chunk: `Q = Σ g^index · data`. md counts from the member
+    /// after Q, without P; the DDF layouts count every member from the first, so that their exponents are not dense.
+    /// Without Q it is the data index.
+    ///
+    /// # Panics
+    /// For RAID-1 and 10, and if there is no such data chunk.
+    #[must_use]
+    pub fn syndrome_index(&self, stripe: u64, data_index: u32) -> u32 {
+        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
+        match self.parity_stripe(stripe) {
+            Some(parity) => parity.syndrome_index(data_index),
+            None => data_index,
+        }
+    }
+
+    /// One more than the greatest [`Geometry::syndrome_index`] there can be: the data chunks, or for the DDF layouts
+    /// the members. Indices that no data chunk has stand for zeroes.
+    #[must_use]
+    pub fn syndrome_width(&self) -> u32 {
+        match self.layout {
+            Layout::DdfZeroRestart | Layout::DdfNRestart | Layout::DdfNContinue => self.members,
+            _ => self.data_chunks,
+        }
+    }
+
+    /// Where the stripe's chunk begins in every member's data area, in bytes.
+    ///
+    /// # Panics
+    /// For RAID-1 and 10.
+    #[must_use]
+    pub fn member_offset(&self, stripe: u64) -> u64 {
+        self.assert_striped();
+        stripe * u64::from(self.chunk_bytes)
+    }
+
+    /// All copies of the longest run from `array_offset` on, of at most `len` bytes, that is contiguous on every
+    /// copy and within the array.
+    ///
+    /// # Panics
+    /// For levels other than RAID-1 and 10, and if `array_offset` is beyond the end of the array.
+    #[must_use]
+    pub fn copies(&self, array_offset: u64, len: u64) -> Copies {
+        assert!(!self.level.is_striped(), "{} has no copies", self.level);
+        assert!(array_offset < self.array_bytes(), "offset {array_offset} is beyond the end of the array");
+        let len = len.min(self.array_bytes() - array_offset);
+        let Some(raid10) = self.raid10 else {
+            let place = |member| CopyPlace { member, member_offset: array_offset };
+            return Copies { places: (0..self.members).map(place).collect(), len };
+        };
+        let chunk_bytes = u64::from(self.chunk_bytes);
+        let (chunk, chunk_offset) = (array_offset / chunk_bytes, array_offset % chunk_bytes);
+        let places = mirror::places_at(&raid10, chunk, chunk_bytes, chunk_offset);
+        let run = if raid10.is_whole_mirror() { len } else { len.min(chunk_bytes - chunk_offset) };
+        Copies { places, len: run }
+    }
+
+    fn unit_bytes(&self) -> u64 {
+        u64::from(if self.chunk_bytes == 0 { CHUNK_BYTES_MIN } else { self.chunk_bytes })
+    }
+
+    /// `None` for RAID-0.
+    fn parity_stripe(&self, stripe: u64) -> Option<ParityStripe> {
+        self.assert_striped();
+        (self.level != Level::Raid0).then(|| ParityStripe::new(self.level, self.layout, self.members, stripe))
+    }
+
+    fn assert_striped(&self) {
+        assert!(self.level.is_striped(), "{} has copies, not stripes", self.level);
+    }
+}
+
+fn check_members(level: Level, layout: Layout, members: u32) -> Result<(), GeometryError> {
+    let least = match level {
+        Level::Raid0 | Level::Raid1 => 1,
+        Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
+        Level::Raid6 => 4,
+    };
+    let most = match layout {
+        // Their exponents are member numbers, and the 256th would be that of the first again.
+        Layout::DdfZeroRestart | Layout::DdfNRestart | Layout::DdfNContinue => RAID6_MEMBERS_MAX - 1,
+        _ if level == Level::Raid6 => RAID6_MEMBERS_MAX,
+        _ => MEMBERS_MAX,
+    };
+    if (least..=most).contains(&members) {
+        return Ok(());
+    }
+    Err(GeometryError::Members { level, members, least, most })
+}
+
+fn check_chunk(level: Level, chunk_bytes: u32) -> Result<(), GeometryError> {
+    let in_range = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes);
+    let (good, wanted) = match level {
+        Level::Raid0 => (
+            in_range && chunk_bytes.is_multiple_of(CHUNK_BYTES_MIN),
+            "a multiple of 4 KiB from 4 KiB to 64 MiB",
+        ),
+        Level::Raid1 => (
+            chunk_bytes == 0 || (in_range && chunk_bytes.is_power_of_two()),
+            "none (0), or a power of two from 4 KiB to 64 MiB",
+        ),
+        _ => (in_range && chunk_bytes.is_power_of_two(), "a power of two from 4 KiB to 64 MiB"),
+    };
+    if good {
+        return Ok(());
+    }
+    Err(GeometryError::Chunk { level, chunk_bytes, wanted })
+}
