@@ -185,6 +185,24 @@ impl Executor {
         }
     }
 
+    /// Runs the owner's own work between polls, such as reaping completions: tasks it wakes go straight to the run
+    /// queue, as if another task had woken them. On any other thread's executor wakes keep their detour.
+    pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
+        let outer = CURRENT.replace(Some((self.inner.inbox.id, Rc::clone(&self.inner.ready))));
+        let result = work();
+        CURRENT.set(outer);
+        result
+    }
+
+    /// Drops every task, finished or not. For an owner that ends: tasks often hold a handle to this executor, so
+    /// dropping the handles alone would free nothing.
+    pub fn abandon(&self) {
+        let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
+        self.inner.ready.borrow_mut().clear();
+        self.inner.alive.set(0);
+        drop(tasks); // drops futures, which may use the executor: no borrow is held
+    }
+
     /// Tasks that have not finished.
     pub fn tasks_alive(&self) -> usize {
         self.inner.alive.get()
