@@ -1,1 +1,151 @@
-//! parity
+//! Parity arithmetic for RAID-5 and RAID-6: bytes in, parity out.
+//!
+//! P is the XOR of the data chunks. Q is the sum of g^i * data\[i\] in GF(2^8) with g = 2 and the polynomial 0x11d,
+//! the same bytes as Linux md's. The caller orders the chunks: the index of a chunk is its exponent, so for an md
+//! array index 0 is the chunk that stands first in md's syndrome order.
+//!
+//! | to do | call |
+//! |---|---|
+//! | write a whole stripe, or check one | [`encode_p`], [`encode_pq`], [`encode_q`] |
+//! | change one chunk in place | [`update_p`], [`update_pq`], [`update_q`] |
+//! | change some chunks, keep the old parity | [`delta_p`], [`delta_pq`], [`delta_q`] |
+//! | get lost chunks back | [`recover_data_from_p`], [`recover_data_from_q`], [`recover_two_data`] |
+//!
+//! Each call makes one pass over its chunks, allocates nothing and blocks on nothing. All slices of a call have one
+//! length, a multiple of [`ALIGNMENT`] bytes (0 is allowed); they may start at any address. A call that breaks these
+//! rules is a mistake of the caller and panics, in release too.
+//!
+//! The functions here run [`Kernel::best`]; the same operations are methods of [`Kernel`], for tests and benches.
+
+mod gf256;
+mod kernel;
+mod scalar;
+mod solution;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod passes;
+
+pub use kernel::Kernel;
+use solution::Solution;
+
+/// Every length is a multiple of this many bytes.
+pub const ALIGNMENT: usize = 64;
+
+/// The most data chunks of a stripe. Q could tell 255 apart; Linux md stops at 254.
+pub const DATA_CHUNKS_MAX: usize = 254;
+
+/// p = the XOR of all `data`, 1 to [`DATA_CHUNKS_MAX`] chunks.
+pub fn encode_p(data: &[&[u8]], p: &mut [u8]) {
+    Kernel::best().encode_p(data, p);
+}
+
+/// P and Q of all `data`, 1 to [`DATA_CHUNKS_MAX`] chunks; `data[i]` has the coefficient g^i in Q.
+pub fn encode_pq(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
+    Kernel::best().encode_pq(data, p, q);
+}
+
+/// Q alone, as in [`encode_pq`].
+pub fn encode_q(data: &[&[u8]], q: &mut [u8]) {
+    Kernel::best().encode_q(data, q);
+}
+
+/// One changed chunk, in place: p ^= `old` ^ `new`.
+pub fn update_p(old: &[u8], new: &[u8], p: &mut [u8]) {
+    Kernel::best().update_p(old, new, p);
+}
+
+/// One changed chunk, in place: p ^= `old` ^ `new`, q ^= g^`index` * (`old` ^ `new`).
+pub fn update_pq(index: usize, old: &[u8], new: &[u8], p: &mut [u8], q: &mut [u8]) {
+    Kernel::best().update_pq(index, old, new, p, q);
+}
+
+/// One changed chunk, in place: q ^= g^`index` * (`old` ^ `new`).
+pub fn update_q(index: usize, old: &[u8], new: &[u8], q: &mut [u8]) {
+    Kernel::best().update_q(index, old, new, q);
+}
+
+/// A data chunk before and after a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The chunk's place in the stripe: its coefficient in Q is g^`index`.
+    pub index: usize,
+    /// What the chunk held.
+    pub old: &'a [u8],
+    /// What the chunk will hold.
+    pub new: &'a [u8],
+}
+
+/// p = `old_p` with `changes` applied.
+pub fn delta_p(changes: &[Change], old_p: &[u8], p: &mut [u8]) {
+    Kernel::best().delta_p(changes, old_p, p);
+}
+
+/// p = `old_p` and q = `old_q` with `changes` applied, in one pass.
+pub fn delta_pq(changes: &[Change], old_p: &[u8], old_q: &[u8], p: &mut [u8], q: &mut [u8]) {
+    Kernel::best().delta_pq(changes, old_p, old_q, p, q);
+}
+
+/// q = `old_q` with `changes` applied.
+pub fn delta_q(changes: &[Change], old_q: &[u8], q: &mut [u8]) {
+    Kernel::best().delta_q(changes, old_q, q);
+}
+
+/// The one lost data chunk from P and all other data chunks, in any order.
+///
+/// `known` is empty where the stripe has a single data chunk.
+pub fn recover_data_from_p(known: &[&[u8]], p: &[u8], out: &mut [u8]) {
+    Kernel::best().recover_data_from_p(known, p, out);
+}
+
+/// The one lost data chunk, of index `lost`, from Q and all other data chunks with their indices, in any order.
+pub fn recover_data_from_q(known: &[(usize, &[u8])], q: &[u8], lost: usize, out: &mut [u8]) {
+    Kernel::best().recover_data_from_q(known, q, lost, out);
+}
+
+/// The two lost data chunks, of indices `lost`, from P, Q and all other data chunks with their indices, in any order.
+///
+/// `out.0` receives chunk `lost.0`, `out.1` chunk `lost.1`.
+pub fn recover_two_data(
+    known: &[(usize, &[u8])],
+    p: &[u8],
+    q: &[u8],
+    lost: (usize, usize),
+    out: (&mut [u8], &mut [u8]),
+) {
+    Kernel::best().recover_two_data(known, p, q, lost, out);
+}
+
+/// dst ^= `src`
+pub fn xor_into(src: &[u8], dst: &mut [u8]) {
+    Kernel::best().xor_into(src, dst);
+}
+
+/// The name of the kernel in use: "avx512-gfni", "avx2", "neon" or "scalar".
+pub fn kernel_name() -> &'static str {
+    Kernel::best().name()
+}
+
+/// A source of bytes, with or without its index.
+trait Chunk {
+    fn bytes(&self) -> &[u8];
+}
+
+impl Chunk for &[u8] {
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Chunk for (usize, &[u8]) {
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.1
+    }
+}

@@ -1,0 +1,3 @@
+//! Throughput of the kernels.
+
+fn main() {}
