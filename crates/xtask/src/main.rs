@@ -1,2 +1,79 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: the project's own checks and the machines its kernel tests run in.
+//!
+//! Everything here works on the checkout that it was built from, whatever the current folder is.
+#![forbid(unsafe_code)]
+
+mod kernel_tests;
+mod replay;
+mod tidy;
+mod vm;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tidy, kernel tests, crash replay")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check the rules of ARCHITECTURE.md that no compiler checks
+    Tidy {
+        /// Write down today's smaller sizes in crates/xtask/ratchet.toml; it never grows
+        #[arg(long)]
+        update_ratchet: bool,
+        /// With --update-ratchet: also enter what is over a limit and not yet listed. Say why in the commit
+        #[arg(long, requires = "update_ratchet")]
+        admit: bool,
+    },
+    /// Run a command as root inside a real kernel under QEMU; scripts/vm/README.md has the options
+    #[command(disable_help_flag = true)]
+    Vm {
+        /// Options of scripts/vm/vm, then `--`, then the command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run tests/vm/*.sh, each in a machine of its own
+    KernelTests {
+        /// Only scripts whose name contains one of these
+        names: Vec<String>,
+        /// The program under test; without it target/release/twill, built first
+        #[arg(long)]
+        twill: Option<PathBuf>,
+        /// Fail instead of skipping where QEMU or the kernel cannot be had
+        #[arg(long)]
+        require: bool,
+        /// Show the output of tests that pass, too
+        #[arg(long)]
+        verbose: bool,
+    },
+    /// Make the image a drive would hold after a power cut that loses its write cache
+    Replay(replay::Arguments),
+}
+
+fn main() -> ExitCode {
+    let root = root();
+    let result = match Arguments::parse().command {
+        Command::Tidy { update_ratchet, admit } => tidy::run(&root, update_ratchet, admit),
+        Command::Vm { arguments } => vm::run(&root, &arguments),
+        Command::KernelTests { names, twill, require, verbose } => {
+            kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, verbose })
+        }
+        Command::Replay(arguments) => replay::run(&arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The checkout's root: two folders above this crate.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("crates/xtask lies two folders below the root").to_path_buf()
+}

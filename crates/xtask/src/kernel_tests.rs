@@ -1,0 +1,138 @@
+//! Runs `tests/vm/*.sh`, each in a machine of its own, and counts.
+//!
+//! A script says what its machine needs in a line `# vm: OPTIONS` (those of scripts/vm/vm). In the machine it runs with
+//! `TWILL` set to the program under test; status 0 is a pass, 77 a skip (the last line of output says why).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::vm;
+
+/// The status by which a script says that it cannot run here, as in automake.
+const SKIPPED: i32 = 77;
+
+/// What `cargo xtask kernel-tests` was asked to do.
+pub struct Options {
+    /// Only scripts whose name contains one of these; all if empty.
+    pub names: Vec<String>,
+    /// The program under test; `None` builds target/release/twill.
+    pub twill: Option<PathBuf>,
+    /// Fail instead of skipping where no machine can be started.
+    pub require: bool,
+    /// Show the output of tests that pass, too.
+    pub verbose: bool,
+}
+
+/// Runs the chosen scripts one after the other and prints `N passed, N failed, N skipped` last.
+pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let scripts = scripts(root, &options.names)?;
+    if scripts.is_empty() {
+        bail!("no script in tests/vm has a name with {}", options.names.join(" or "));
+    }
+    if let Some(reason) = vm::unavailable(root) {
+        println!("kernel tests skipped: {reason}");
+        let (failed, skipped) = if options.require { (scripts.len(), 0) } else { (0, scripts.len()) };
+        return Ok(summary(0, failed, skipped));
+    }
+    let twill = match &options.twill {
+        Some(path) => path.canonicalize().with_context(|| format!("--twill {}", path.display()))?,
+        None => build_twill(root)?,
+    };
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for script in &scripts {
+        let name = script.file_stem().unwrap_or_default().to_string_lossy();
+        let start = Instant::now();
+        let (status, output) = boot(root, script, &twill)?;
+        let seconds = start.elapsed().as_secs();
+        let last = output.trim_end().lines().last().unwrap_or_default();
+        match status {
+            0 => {
+                passed += 1;
+                println!("ok      {name} ({seconds} s) {last}");
+            }
+            SKIPPED => {
+                skipped += 1;
+                println!("skipped {name}: {last}");
+            }
+            status => {
+                failed += 1;
+                println!("FAILED  {name} (status {status}, {seconds} s)");
+            }
+        }
+        if options.verbose || !matches!(status, 0 | SKIPPED) {
+            output.lines().for_each(|line| println!("    {line}"));
+        }
+    }
+    Ok(summary(passed, failed, skipped))
+}
+
+fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
+    let folder = root.join("tests/vm");
+    let mut scripts = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|extension| extension == "sh")
+            && machine_options(&std::fs::read_to_string(&path)?).is_some()
+            && (names.is_empty() || names.iter().any(|wanted| name.contains(wanted)))
+        {
+            scripts.push(path);
+        }
+    }
+    scripts.sort();
+    Ok(scripts)
+}
+
+/// The words after `# vm:`; a script without that line is a library of the others.
+fn machine_options(script: &str) -> Option<Vec<&str>> {
+    script.lines().find_map(|line| line.strip_prefix("# vm:")).map(|words| words.split_whitespace().collect())
+}
+
+fn build_twill(root: &Path) -> Result<PathBuf> {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--release", "--package", "twill"])
+        .current_dir(root)
+        .status()
+        .context("cannot start cargo")?;
+    if !status.success() {
+        bail!("twill does not build; `cargo build --release -p twill` says why");
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/twill"))
+}
+
+fn boot(root: &Path, script: &Path, twill: &Path) -> Result<(i32, String)> {
+    let text = std::fs::read_to_string(script)?;
+    let output = Command::new(vm::script(root, "vm"))
+        .args(machine_options(&text).unwrap_or_default())
+        .args(["--", "env"])
+        .arg(format!("TWILL={}", twill.display()))
+        .args(["bash", "-euo", "pipefail"])
+        .arg(script)
+        .current_dir(root)
+        .output()
+        .context("cannot start scripts/vm/vm")?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok((output.status.code().unwrap_or(125), text))
+}
+
+fn summary(passed: usize, failed: usize, skipped: usize) -> ExitCode {
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_names_its_machine() {
+        let script = "#!/bin/bash\n# vm: --mem 2G --nvme 6:64M\necho\n";
+        assert_eq!(machine_options(script), Some(vec!["--mem", "2G", "--nvme", "6:64M"]));
+        assert_eq!(machine_options("#!/bin/bash\n"), None, "a library is no test");
+    }
+}

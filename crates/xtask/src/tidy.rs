@@ -1,0 +1,174 @@
+//! Checks the rules of ARCHITECTURE.md that no compiler checks, on the text of the checkout.
+//!
+//! A rule is a pure function from files to findings; this module reads the files, runs the rules and prints. A finding
+//! says where, what, and what would help: `file:line: what; help`.
+
+mod direction;
+mod links;
+mod manifest;
+mod ratchet;
+mod safety;
+mod size;
+mod syntax;
+mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+/// A text file of the checkout.
+pub struct Source {
+    /// Relative to the root, with `/`.
+    pub path: String,
+    /// The whole file.
+    pub text: String,
+    /// Whether its mode lets it be run.
+    pub executable: bool,
+}
+
+impl Source {
+    /// The folder in `crates/` that the file lies in, and its path below that.
+    fn place(&self) -> Option<(&str, &str)> {
+        self.path.strip_prefix("crates/")?.split_once('/')
+    }
+
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+}
+
+/// One breach of a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Relative to the root.
+    pub path: String,
+    /// From 1; 0 when it is the whole file.
+    pub line: usize,
+    /// What is wrong, why that is a rule, and what would help.
+    pub what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}", self.path, self.line.max(1), self.what)
+    }
+}
+
+/// Runs every rule on the checkout at `root`. With `update_ratchet` the ratchet takes over today's smaller sizes, with
+/// `admit` also what is over a limit and not listed.
+pub fn run(root: &Path, update_ratchet: bool, admit: bool) -> Result<ExitCode> {
+    let sources = sources(root)?;
+    let mut findings = Vec::new();
+    let parsed = syntax::parse(&sources, &mut findings);
+    manifest::check(&sources, &mut findings);
+    direction::check(&parsed, &mut findings);
+    safety::check(&parsed, &mut findings);
+    text::check(&sources, &mut findings);
+    links::check(&sources, &|path| root.join(path).exists(), &mut findings);
+    shell_syntax(root, &sources, &mut findings)?;
+
+    let sizes = size::measure(&sources, &parsed);
+    let ratchet_path = root.join(ratchet::PATH);
+    let mut ratchet = ratchet::Ratchet::read(&ratchet_path)?;
+    if update_ratchet {
+        ratchet.update(&sizes, admit);
+        ratchet.write(&ratchet_path)?;
+    }
+    let slack = ratchet.check(&sizes, &mut findings);
+
+    findings.sort();
+    findings.dedup();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if slack > 0 {
+        println!("note: {slack} entries of {} can shrink: cargo xtask tidy --update-ratchet", ratchet::PATH);
+    }
+    println!("tidy: {} files, {} findings", sources.len(), findings.len());
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The text files that git knows or would add.
+fn sources(root: &Path) -> Result<Vec<Source>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("cannot start git")?;
+    if !output.status.success() {
+        bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let mut sources = Vec::new();
+    for path in String::from_utf8(output.stdout)?.split_terminator('\0') {
+        let full = root.join(path);
+        let Ok(metadata) = full.symlink_metadata() else { continue }; // deleted, not yet committed
+        if !metadata.is_file() {
+            continue;
+        }
+        if let Ok(text) = String::from_utf8(std::fs::read(&full)?) {
+            use std::os::unix::fs::PermissionsExt as _;
+            let executable = metadata.permissions().mode() & 0o111 != 0;
+            sources.push(Source { path: path.to_owned(), text, executable });
+        }
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources.dedup_by(|a, b| a.path == b.path);
+    Ok(sources)
+}
+
+/// Every shell script parses.
+fn shell_syntax(root: &Path, sources: &[Source], findings: &mut Vec<Finding>) -> Result<()> {
+    for source in sources.iter().filter(|source| text::is_bash(source)) {
+        let output = Command::new("bash")
+            .arg("-n")
+            .arg(root.join(&source.path))
+            .output()
+            .context("cannot start bash")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let first = said.lines().next().unwrap_or_default();
+            findings.push(Finding::new(&source.path, 0, format!("bash -n refuses it: {first}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source for the rules' tests.
+    pub fn source(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), text: text.to_owned(), executable: false }
+    }
+
+    /// Panics unless exactly one finding is there, at this line, and says this.
+    pub fn expect_one(findings: &[Finding], line: usize, says: &str) {
+        assert!(
+            matches!(findings, [one] if one.line == line && one.what.contains(says)),
+            "wanted one at line {line} with {says:?}, got {findings:#?}"
+        );
+    }
+
+    #[test]
+    fn a_script_that_does_not_parse_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("bad.sh"), "if true; then\n").unwrap();
+        let mut findings = Vec::new();
+        shell_syntax(folder.path(), &[source("bad.sh", "if true; then\n")], &mut findings).unwrap();
+        expect_one(&findings, 0, "bash -n");
+    }
+
+    #[test]
+    fn a_finding_reads_like_a_compiler_message() {
+        assert_eq!(Finding::new("a.rs", 3, "what; help").to_string(), "a.rs:3: what; help");
+    }
+}
