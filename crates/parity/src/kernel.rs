@@ -220,15 +220,16 @@ impl Kernel {
         lost: (usize, usize),
         out: (&mut [u8], &mut [u8]),
     ) {
-        let len = out.0.len();
+        let (x, y) = out;
+        let len = x.len();
         self.require(len);
         require_distinct(known.iter().map(|chunk| chunk.0).chain([lost.0, lost.1]));
         require_lengths(known, len);
-        require_lengths(&[p, q, &*out.1], len);
+        require_lengths(&[p, q, &*y], len);
         let solution = Solution::of_first_of_two(known, lost);
-        let pointers = (out.0.as_mut_ptr(), out.1.as_mut_ptr());
+        let pointers = (x.as_mut_ptr(), y.as_mut_ptr());
         dispatch!(self, recover_two(known, p.as_ptr(), q.as_ptr(), &solution, pointers, len), scalar: {
-            scalar::recover_two(known, p, q, &solution, out.0, out.1);
+            scalar::recover_two(known, p, q, &solution, x, y);
         });
     }
 

@@ -1,3 +1,0 @@
-//! Throughput of the kernels.
-
-fn main() {}
