@@ -207,7 +207,11 @@ impl Slice {
     /// The slice that covers `self` and `next`, if `next` follows `self` in the same buffer.
     pub fn join(&self, next: &Slice) -> Option<Slice> {
         let adjacent = Arc::ptr_eq(&self.buffer, &next.buffer) && self.start + self.bytes == next.start;
-        adjacent.then(|| Slice { buffer: Arc::clone(&self.buffer), start: self.start, bytes: self.bytes + next.bytes })
+        adjacent.then(|| Slice {
+            buffer: Arc::clone(&self.buffer),
+            start: self.start,
+            bytes: self.bytes + next.bytes,
+        })
     }
 }
 

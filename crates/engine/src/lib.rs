@@ -4,7 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod buffer;
+pub mod counters;
 pub mod device;
+pub mod events;
 pub mod executor;
 pub mod limits;
+pub mod members;
+pub mod stripe;
 pub mod volume;

@@ -1,8 +1,14 @@
 //! What a client of an array sees: one address space of bytes with reads, writes, flushes, zeroes and discards.
 
 use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::buffer::Gather;
+use crate::device::Device;
+use crate::limits::BLOCK_BYTES;
+use crate::stripe::StripeSet;
 
 /// Size and units of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -35,7 +41,9 @@ pub enum VolumeError {
         size_bytes: u64,
     },
     /// Offset or length is not a multiple of the logical block.
-    #[error("{bytes} bytes at {offset_bytes} are not multiples of the logical block of {logical_block_bytes} bytes")]
+    #[error(
+        "{bytes} bytes at {offset_bytes} are not multiples of the logical block of {logical_block_bytes} bytes"
+    )]
     Misaligned {
         /// Start of the request.
         offset_bytes: u64,
@@ -73,7 +81,12 @@ pub trait Volume: 'static {
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
 
     /// Writes `data`; with `fua` it is durable on return.
-    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> impl Future<Output = Result<(), VolumeError>>;
+    fn write(
+        &self,
+        offset_bytes: u64,
+        data: Gather,
+        fua: bool,
+    ) -> impl Future<Output = Result<(), VolumeError>>;
 
     /// Returns after every write that was acknowledged before this call is durable.
     fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
@@ -89,4 +102,122 @@ pub trait Volume: 'static {
 
     /// Says that the range is no longer needed. What it reads as afterwards is old contents or zeroes.
     fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
+}
+
+/// An array as one shard serves it: admits requests and hands them to the engine of the level.
+pub struct ArrayVolume<D> {
+    stripes: Rc<StripeSet<D>>,
+    logical_block_bytes: u32,
+    mode: Arc<VolumeMode>,
+}
+
+/// What all shards of a volume are told at once.
+#[derive(Debug, Default)]
+pub struct VolumeMode {
+    /// Refuse writes.
+    pub read_only: AtomicBool,
+    /// Refuse everything: the volume is being stopped.
+    pub stopping: AtomicBool,
+}
+
+impl<D: Device> ArrayVolume<D> {
+    /// The volume over `stripes`; the logical block is the largest of its members'.
+    pub fn new(stripes: Rc<StripeSet<D>>, logical_block_bytes: u32, mode: Arc<VolumeMode>) -> Self {
+        ArrayVolume { stripes, logical_block_bytes, mode }
+    }
+
+    /// The engine below.
+    pub fn stripes(&self) -> &Rc<StripeSet<D>> {
+        &self.stripes
+    }
+
+    fn admit(&self, offset_bytes: u64, bytes: u64, write: bool) -> Result<(), VolumeError> {
+        let size_bytes = self.stripes.shared.geometry.array_bytes();
+        let unit = u64::from(self.logical_block_bytes);
+        if self.mode.stopping.load(Relaxed) {
+            return Err(VolumeError::Stopping);
+        }
+        if write && self.mode.read_only.load(Relaxed) {
+            return Err(VolumeError::ReadOnly);
+        }
+        if offset_bytes.checked_add(bytes).is_none_or(|end| end > size_bytes) {
+            return Err(VolumeError::OutOfRange { offset_bytes, bytes, size_bytes });
+        }
+        if !offset_bytes.is_multiple_of(unit) || !bytes.is_multiple_of(unit) {
+            let logical_block_bytes = self.logical_block_bytes;
+            return Err(VolumeError::Misaligned { offset_bytes, bytes, logical_block_bytes });
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> &crate::counters::Counters {
+        &self.stripes.shared.counters[self.stripes.shard]
+    }
+}
+
+impl<D: Device> Volume for ArrayVolume<D> {
+    fn info(&self) -> VolumeInfo {
+        let geometry = &self.stripes.shared.geometry;
+        let unit = self.logical_block_bytes;
+        VolumeInfo {
+            size_bytes: geometry.array_bytes(),
+            logical_block_bytes: unit,
+            physical_block_bytes: unit.max(BLOCK_BYTES as u32),
+            io_min_bytes: geometry.chunk_bytes().max(BLOCK_BYTES as u32),
+            io_opt_bytes: geometry.optimal_io_bytes(),
+            read_only: self.mode.read_only.load(Relaxed),
+        }
+    }
+
+    async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        self.admit(offset_bytes, bytes, false)?;
+        self.counters().reads.add(1);
+        self.counters().read_bytes.add(bytes);
+        if bytes == 0 {
+            return Ok(Gather::new());
+        }
+        self.stripes.read_range(offset_bytes, bytes).await
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+        let bytes = data.len() as u64;
+        self.admit(offset_bytes, bytes, true)?;
+        self.counters().writes.add(1);
+        self.counters().write_bytes.add(bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.stripes.write_range(offset_bytes, data, fua).await
+    }
+
+    async fn flush(&self) -> Result<(), VolumeError> {
+        // Invariant 7: a write is acknowledged when its members' writes returned, and a member's flush covers every
+        // write that returned before, whichever shard sent it.
+        self.counters().flushes.add(1);
+        self.stripes.flush_volume().await
+    }
+
+    async fn write_zeroes(
+        &self,
+        offset_bytes: u64,
+        bytes: u64,
+        may_unmap: bool,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        self.admit(offset_bytes, bytes, true)?;
+        self.counters().zeroings.add(1);
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.stripes.zero_range(offset_bytes, bytes, may_unmap, fua).await
+    }
+
+    async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
+        self.admit(offset_bytes, bytes, true)?;
+        self.counters().zeroings.add(1);
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.stripes.discard_range(offset_bytes, bytes).await
+    }
 }

@@ -1,0 +1,80 @@
+//! What a shard did, for status and benchmarks. Only its own shard counts, so a count costs a plain store.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of one shard, on cache lines of their own.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters { $($(#[$doc])* pub $name: Count),* }
+
+        /// The counters of all shards added up.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct CounterTotals { $($(#[$doc])* pub $name: u64),* }
+
+        impl CounterTotals {
+            /// Adds up the counters of all shards.
+            pub fn of(shards: &[Counters]) -> Self {
+                let mut totals = CounterTotals::default();
+                for counters in shards {
+                    $(totals.$name += counters.$name.get();)*
+                }
+                totals
+            }
+        }
+    };
+}
+
+counters! {
+    /// Read requests.
+    reads,
+    /// Bytes of read requests.
+    read_bytes,
+    /// Write requests.
+    writes,
+    /// Bytes of write requests.
+    write_bytes,
+    /// Flushes.
+    flushes,
+    /// Discards and zeroing requests.
+    zeroings,
+    /// Stripe writes done (several requests may share one).
+    stripe_writes,
+    /// Requests that joined another's stripe write.
+    joined_writes,
+    /// Stripe writes that read nothing because they had all data.
+    full_stripe_writes,
+    /// Segments of stripe writes by read-modify-write.
+    rmw,
+    /// Segments of stripe writes by reconstruct-write.
+    rcw,
+    /// Segments that needed recovered data first.
+    recovered_writes,
+    /// Reads that were reconstructed from other members.
+    reconstructed_reads,
+    /// Reads at members.
+    member_reads,
+    /// Bytes read at members.
+    member_read_bytes,
+    /// Writes at members.
+    member_writes,
+    /// Bytes written at members.
+    member_write_bytes,
+}
+
+/// A counter written by one shard and read by anyone.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds `n`. Only the owning shard calls this: a load and a store, no locked instruction.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// The count.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}

@@ -1,0 +1,322 @@
+//! The members' health, shared by all shards, and the rule that a failure is on disk before anyone relies on it.
+//!
+//! Invariant 8 (a stale member is never read) has two halves. A member that failed is not read again in this run:
+//! its state says so before the next plan is made. It is not read in a later run either: a write that was not made
+//! on a failed member is acknowledged only after the superblocks of the others say that it failed. Hence
+//! [`Members::settled`] before every acknowledgement.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::task::{Poll, Waker};
+
+use crate::device::{DeviceError, DeviceErrorKind};
+use crate::events::{Event, EventSink};
+use layout::geometry::Geometry;
+
+/// State of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum MemberState {
+    /// Nobody is there.
+    Missing = 0,
+    /// It is there and not used any more.
+    Failed = 1,
+    /// It is being rebuilt: what lies below its cursor is in sync.
+    Recovering = 2,
+    /// It holds what it should.
+    InSync = 3,
+}
+
+impl MemberState {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => MemberState::Missing,
+            1 => MemberState::Failed,
+            2 => MemberState::Recovering,
+            3 => MemberState::InSync,
+            other => unreachable!("{other} is no member state"),
+        }
+    }
+}
+
+/// One slot as others see it.
+struct Slot {
+    state: AtomicU8,
+    /// Bytes of the data area that are in sync while recovering.
+    recovered_bytes: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// All slots of an array.
+pub struct Members {
+    geometry: Geometry,
+    slots: Box<[Slot]>,
+    /// Every slot is in sync: the fast path looks at nothing else.
+    whole: AtomicBool,
+    /// Changes of state are made one at a time.
+    changing: Mutex<()>,
+    metadata: Metadata,
+    events: EventSink,
+}
+
+/// Which change of the members is on disk.
+struct Metadata {
+    wanted: AtomicU64,
+    written: AtomicU64,
+    /// The metadata could not be written on enough members: nothing more is acknowledged.
+    lost: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+    keeper: Mutex<Option<Waker>>,
+}
+
+/// The metadata of the array cannot be written any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetadataLost;
+
+/// What became of a member that should fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failing {
+    /// It is not used any more.
+    Failed,
+    /// The array cannot do without it; it stays.
+    Needed,
+}
+
+impl Members {
+    /// Members in these states; `events` hears what happens to them.
+    pub fn new(geometry: Geometry, states: &[MemberState], events: EventSink) -> Self {
+        assert_eq!(states.len(), geometry.members() as usize, "a state for every slot");
+        let slot = |state: &MemberState| Slot {
+            state: AtomicU8::new(*state as u8),
+            recovered_bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+        };
+        let members = Members {
+            geometry,
+            slots: states.iter().map(slot).collect(),
+            whole: AtomicBool::new(false),
+            changing: Mutex::new(()),
+            metadata: Metadata {
+                wanted: AtomicU64::new(0),
+                written: AtomicU64::new(0),
+                lost: AtomicBool::new(false),
+                waiting: Mutex::new(Vec::new()),
+                keeper: Mutex::new(None),
+            },
+            events,
+        };
+        members.update_whole();
+        members
+    }
+
+    /// Whether every member is in sync.
+    pub fn all_in_sync(&self) -> bool {
+        self.whole.load(SeqCst)
+    }
+
+    /// State of a slot.
+    pub fn state(&self, slot: u32) -> MemberState {
+        MemberState::from_byte(self.slots[slot as usize].state.load(SeqCst))
+    }
+
+    /// States of all slots in order.
+    pub fn states(&self) -> Vec<MemberState> {
+        (0..self.geometry.members()).map(|slot| self.state(slot)).collect()
+    }
+
+    /// Whether the member holds what it should in the whole range that ends before `end_bytes` of its data area.
+    pub fn in_sync_to(&self, slot: u32, end_bytes: u64) -> bool {
+        match self.state(slot) {
+            MemberState::InSync => true,
+            MemberState::Recovering => end_bytes <= self.recovered_bytes(slot),
+            MemberState::Missing | MemberState::Failed => false,
+        }
+    }
+
+    /// Bytes of a recovering member that are in sync.
+    pub fn recovered_bytes(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].recovered_bytes.load(SeqCst)
+    }
+
+    /// I/O errors of a member since the start.
+    pub fn errors(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].errors.load(SeqCst)
+    }
+
+    /// Whether enough members are in sync to serve all data.
+    pub fn serving(&self) -> bool {
+        self.geometry.survives(|slot| self.state(slot) != MemberState::InSync)
+    }
+
+    /// Tells the sink.
+    pub fn report(&self, event: Event) {
+        (self.events)(event);
+    }
+
+    /// Counts and reports an error of a member.
+    pub fn note_error(&self, slot: u32, error: &DeviceError) {
+        self.slots[slot as usize].errors.fetch_add(1, SeqCst);
+        self.report(Event::MemberError { member: slot, kind: error.kind, error: error.to_string() });
+    }
+
+    /// Whether an error is worth a second try: a device that is gone or silent stays so.
+    pub fn worth_a_retry(error: &DeviceError) -> bool {
+        match error.kind {
+            DeviceErrorKind::Io => true,
+            DeviceErrorKind::NoSpace
+            | DeviceErrorKind::Gone
+            | DeviceErrorKind::Timeout
+            | DeviceErrorKind::Unsupported
+            | DeviceErrorKind::Invalid => false,
+        }
+    }
+
+    /// Stops using a member, unless the array would be lost without it.
+    pub fn fail(&self, slot: u32, reason: &str) -> Failing {
+        let changing = self.changing.lock();
+        match self.state(slot) {
+            MemberState::Failed | MemberState::Missing => return Failing::Failed,
+            MemberState::Recovering => {}
+            MemberState::InSync => {
+                let lost = |other| other == slot || self.state(other) != MemberState::InSync;
+                if !self.geometry.survives(lost) {
+                    drop(changing);
+                    self.report(Event::MemberKept { member: slot, reason: reason.to_string() });
+                    return Failing::Needed;
+                }
+            }
+        }
+        self.set(slot, MemberState::Failed);
+        let working = self.states().into_iter().filter(|&state| state == MemberState::InSync).count();
+        let working = u32::try_from(working).expect("few members");
+        drop(changing);
+        self.report(Event::MemberFailed { member: slot, reason: reason.to_string(), working });
+        Failing::Failed
+    }
+
+    /// Empties a slot whose member failed. False if the member is in use.
+    pub fn remove(&self, slot: u32) -> bool {
+        let _changing = self.changing.lock();
+        match self.state(slot) {
+            MemberState::InSync | MemberState::Recovering => false,
+            MemberState::Missing => true,
+            MemberState::Failed => {
+                self.set(slot, MemberState::Missing);
+                self.report(Event::MemberRemoved { member: slot });
+                true
+            }
+        }
+    }
+
+    /// A spare takes an empty slot, to be rebuilt from `from_bytes` on. False if the slot is taken.
+    pub fn begin_recovery(&self, slot: u32, from_bytes: u64) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::Missing {
+            return false;
+        }
+        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
+        self.set(slot, MemberState::Recovering);
+        self.report(Event::RecoveryStarted { member: slot, from_bytes });
+        true
+    }
+
+    /// Everything below `bytes` of a recovering member is in sync. The caller owns the stripes in between.
+    pub fn recovered_to(&self, slot: u32, bytes: u64) {
+        self.slots[slot as usize].recovered_bytes.fetch_max(bytes, SeqCst);
+    }
+
+    /// A recovering member holds all it should. False if it has failed meanwhile.
+    pub fn finish_recovery(&self, slot: u32) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::Recovering {
+            return false;
+        }
+        self.set(slot, MemberState::InSync);
+        self.report(Event::RecoveryFinished { member: slot });
+        true
+    }
+
+    fn set(&self, slot: u32, state: MemberState) {
+        self.slots[slot as usize].state.store(state as u8, SeqCst);
+        self.update_whole();
+        self.want_metadata();
+    }
+
+    fn update_whole(&self) {
+        let whole = self.slots.iter().all(|slot| slot.state.load(SeqCst) == MemberState::InSync as u8);
+        self.whole.store(whole, SeqCst);
+    }
+
+    /// Asks the keeper to write the superblocks.
+    pub fn want_metadata(&self) {
+        self.metadata.wanted.fetch_add(1, SeqCst);
+        let keeper = self.metadata.keeper.lock().take();
+        if let Some(keeper) = keeper {
+            keeper.wake();
+        }
+    }
+
+    /// Whether every change so far is on disk, without waiting: the fast path of an acknowledgement.
+    pub fn is_settled(&self) -> bool {
+        self.metadata.written.load(SeqCst) == self.metadata.wanted.load(SeqCst)
+    }
+
+    /// Waits until every change made so far is on disk.
+    pub async fn settled(&self) -> Result<(), MetadataLost> {
+        let wanted = self.metadata.wanted.load(SeqCst);
+        std::future::poll_fn(|context| {
+            let reached = || self.metadata.written.load(SeqCst) >= wanted;
+            if reached() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut waiting = self.metadata.waiting.lock();
+            if reached() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.metadata.lost.load(SeqCst) {
+                return Poll::Ready(Err(MetadataLost));
+            }
+            waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The keeper waits for something to write. `also` adds a condition of its own; it must wake the keeper through
+    /// [`Members::want_metadata`]. Returns the version to write.
+    pub async fn metadata_wanted(&self) -> u64 {
+        std::future::poll_fn(|context| {
+            let mut keeper = self.metadata.keeper.lock();
+            let wanted = self.metadata.wanted.load(SeqCst);
+            if wanted != self.metadata.written.load(SeqCst) {
+                return Poll::Ready(wanted);
+            }
+            *keeper = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The version asked for now.
+    pub fn metadata_version(&self) -> u64 {
+        self.metadata.wanted.load(SeqCst)
+    }
+
+    /// The superblocks say what `version` is about.
+    pub fn metadata_written(&self, version: u64) {
+        self.metadata.written.fetch_max(version, SeqCst);
+        self.wake_waiting();
+    }
+
+    /// The superblocks can no longer be written: whoever waits gets an error.
+    pub fn metadata_lost(&self) {
+        self.metadata.lost.store(true, SeqCst);
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *self.metadata.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}

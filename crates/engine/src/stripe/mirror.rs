@@ -1,0 +1,191 @@
+//! RAID-1 and RAID-10: the same bytes on several members.
+//!
+//! Two overlapping writes in flight must reach every copy in the same order, or the copies differ for ever. So a
+//! write owns the regions it touches in the stripe table, in ascending order, while it is on its way.
+//!
+//! A member that is rebuilt gets every write and serves no read before it is done: regions are copied as their
+//! owner, so a copy never overwrites a newer write.
+
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+use super::StripeSet;
+use super::member_io::{MemberRead, MemberWrite, Undone};
+use super::stripe_table::Claim;
+use crate::buffer::Gather;
+use crate::device::Device;
+use crate::members::MemberState;
+use crate::volume::VolumeError;
+use layout::geometry::CopyPlace;
+
+/// What a write owns. Large enough that a large write claims little, small enough that small writes rarely meet.
+const REGION_BYTES: u64 = 256 << 10;
+/// Reads change to the next copy after this many bytes, so that every member works and runs stay sequential.
+const READ_TURN_BYTES: u64 = 1 << 20;
+
+impl<D: Device> StripeSet<D> {
+    pub(super) async fn read_copies(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        let geometry = &self.shared.geometry;
+        let mut runs = SmallVec::<[(SmallVec<[CopyPlace; 4]>, usize); 1]>::new();
+        let mut at = offset_bytes;
+        while at < offset_bytes + bytes {
+            let copies = geometry.copies(at, offset_bytes + bytes - at);
+            let length = usize::try_from(copies.len).expect("a request fits in memory");
+            runs.push((copies.places.into_iter().collect(), length));
+            at += copies.len;
+        }
+        let mut reads = SmallVec::<[MemberRead; 1]>::new();
+        for (places, bytes) in &runs {
+            let turn = usize::try_from(places[0].member_offset / READ_TURN_BYTES).unwrap_or(0);
+            let Some(place) = self.copy_to_read(places, turn) else { return Err(no_copy(places)) };
+            reads.push(MemberRead { slot: place.member, offset: place.member_offset, bytes: *bytes });
+        }
+        let mut gather = Gather::new();
+        for ((places, bytes), result) in runs.iter().zip(self.read_members(&reads).await) {
+            gather.push(match result {
+                Ok(buffer) => buffer.freeze(),
+                Err(Undone::MemberGone) => self.read_any_copy(places, *bytes).await?,
+                Err(Undone::Request(error)) => return Err(error),
+            });
+        }
+        Ok(gather)
+    }
+
+    /// The copy to read among those in sync; `turn` spreads the choice.
+    fn copy_to_read(&self, places: &[CopyPlace], turn: usize) -> Option<CopyPlace> {
+        let in_sync = |place: &&CopyPlace| self.shared.members.state(place.member) == MemberState::InSync;
+        let count = places.iter().filter(in_sync).count();
+        places.iter().filter(in_sync).nth(turn % count.max(1)).copied()
+    }
+
+    /// Tries copy after copy; a member that cannot read has failed and is not chosen again.
+    async fn read_any_copy(
+        &self,
+        places: &[CopyPlace],
+        bytes: usize,
+    ) -> Result<crate::buffer::Slice, VolumeError> {
+        while let Some(place) = self.copy_to_read(places, 0) {
+            let read = MemberRead { slot: place.member, offset: place.member_offset, bytes };
+            match self.read_members(&[read]).await.remove(0) {
+                Ok(buffer) => return Ok(buffer.freeze()),
+                Err(Undone::MemberGone) => {}
+                Err(Undone::Request(error)) => return Err(error),
+            }
+        }
+        Err(no_copy(places))
+    }
+
+    pub(super) async fn write_copies(
+        &self,
+        offset_bytes: u64,
+        data: Gather,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let shared = &*self.shared;
+        let marked = shared.intent.mark(self.shard, &shared.members).await;
+        let _marked =
+            marked.map_err(|_| VolumeError::Io { reason: "the superblocks cannot be written".into() })?;
+        let claims = self.claim_regions(offset_bytes, data.len() as u64).await;
+        let mut result = self.write_as_owner(offset_bytes, &data, fua).await;
+        if result.is_ok() {
+            result = self.settle().await; // invariants 1 and 8
+        }
+        claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+        result
+    }
+
+    async fn claim_regions(&self, offset_bytes: u64, bytes: u64) -> SmallVec<[Claim; 2]> {
+        let mut claims = SmallVec::new();
+        for region in offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES {
+            claims.push(self.shared.table.claim(region, self.shard).await);
+        }
+        claims
+    }
+
+    async fn write_as_owner(&self, offset_bytes: u64, data: &Gather, fua: bool) -> Result<(), VolumeError> {
+        let mut writes = SmallVec::<[MemberWrite; 4]>::new();
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let copies = self.shared.geometry.copies(at, (data.len() - done) as u64);
+            let bytes = usize::try_from(copies.len).expect("a request fits in memory");
+            let before = writes.len();
+            for place in &copies.places {
+                if matches!(
+                    self.shared.members.state(place.member),
+                    MemberState::InSync | MemberState::Recovering
+                ) {
+                    let data = data.part(done, bytes);
+                    writes.push(MemberWrite { slot: place.member, offset: place.member_offset, data });
+                }
+            }
+            if writes.len() == before {
+                return Err(no_copy(&copies.places));
+            }
+            done += bytes;
+        }
+        for result in self.write_members(&writes, fua).await {
+            match result {
+                // A member that fails is one that the array can do without: another copy was written.
+                Ok(()) | Err(Undone::MemberGone) => {}
+                Err(Undone::Request(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// How many regions the array has, for resync and recovery.
+    pub fn regions(&self) -> u64 {
+        self.shared.geometry.array_bytes().div_ceil(REGION_BYTES)
+    }
+
+    /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
+    /// `slot` for a recovery.
+    pub async fn copy_region(self: &Rc<Self>, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
+        let claim = self.shared.table.claim(region, self.shard).await;
+        let result = self.copy_as_owner(region, slot).await;
+        claim.release(&Ok(()));
+        result
+    }
+
+    async fn copy_as_owner(&self, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
+        let geometry = &self.shared.geometry;
+        let (mut at, end) =
+            (region * REGION_BYTES, ((region + 1) * REGION_BYTES).min(geometry.array_bytes()));
+        while at < end {
+            let copies = geometry.copies(at, end - at);
+            let bytes = usize::try_from(copies.len).expect("less than a region");
+            at += copies.len;
+            let state = |place: &CopyPlace| self.shared.members.state(place.member);
+            let wanted = |place: &&CopyPlace| match slot {
+                Some(slot) => place.member == slot && state(place) == MemberState::Recovering,
+                None => state(place) == MemberState::InSync,
+            };
+            if copies.places.iter().filter(wanted).count() == 0 {
+                continue; // the member in `slot` has no part in this run
+            }
+            let Some(source) = self.copy_to_read(&copies.places, 0) else {
+                return Err(no_copy(&copies.places));
+            };
+            let contents = self.read_any_copy(&copies.places, bytes).await?;
+            let targets = copies.places.iter().filter(wanted).filter(|place| place.member != source.member);
+            let write = |place: &CopyPlace| MemberWrite {
+                slot: place.member,
+                offset: place.member_offset,
+                data: Gather::from(contents.clone()),
+            };
+            let writes: SmallVec<[MemberWrite; 4]> = targets.map(write).collect();
+            for result in self.write_members(&writes, false).await {
+                if let Err(Undone::Request(error)) = result {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_copy(places: &[CopyPlace]) -> VolumeError {
+    let members: Vec<String> = places.iter().map(|place| place.member.to_string()).collect();
+    VolumeError::Io { reason: format!("no copy is left: members {} are missing", members.join(", ")) }
+}

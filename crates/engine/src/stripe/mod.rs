@@ -1,0 +1,239 @@
+//! In-place RAID after StRAID: one task does one stripe write from the claim to the release, on the core where it
+//! arrived (S1). [`write`](mod@write) tells the story; the other files are its parts in the order of use.
+
+mod chunk_set;
+mod image;
+pub mod intent;
+mod member_io;
+mod mirror;
+pub mod parity_cache;
+mod parity_step;
+pub mod plan;
+mod read;
+mod recover;
+pub mod resync;
+pub mod stripe_table;
+mod striped;
+mod union;
+mod write;
+mod zero;
+
+pub use chunk_set::{Chunk, ChunkSet, P, Q};
+
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use crate::buffer::{Gather, Pool, Slice};
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::events::Event;
+use crate::executor::Executor;
+use crate::members::Members;
+use crate::volume::VolumeError;
+use intent::Intent;
+use layout::geometry::{Geometry, Level, Role};
+use parity_cache::ParityCache;
+use plan::Shape;
+use stripe_table::StripeTable;
+
+/// What all shards of an in-place array share.
+pub struct Shared {
+    /// Where every byte lives.
+    pub geometry: Geometry,
+    /// Who works on which stripe.
+    pub table: Arc<StripeTable>,
+    /// Parity in memory.
+    pub cache: ParityCache,
+    /// The members' health.
+    pub members: Members,
+    /// What is durable before a stripe changes.
+    pub intent: Intent,
+    /// What was done, by shard.
+    pub counters: Box<[Counters]>,
+    /// Wait for writes that have already arrived, and let more join while old data is read (StRAID 4.3).
+    pub two_phase: AtomicBool,
+    /// Stripes whose parity may not agree with their data, because a write failed half way.
+    suspects: Mutex<HashSet<u64>>,
+    suspect_count: AtomicUsize,
+}
+
+impl Shared {
+    /// The shared part of an array for `shards` shards.
+    pub fn new(
+        geometry: Geometry,
+        members: Members,
+        intent: Intent,
+        shards: usize,
+        cache_bytes: usize,
+    ) -> Arc<Self> {
+        Arc::new(Shared {
+            geometry,
+            table: StripeTable::new(),
+            cache: ParityCache::new(cache_bytes),
+            members,
+            intent,
+            counters: (0..shards).map(|_| Counters::default()).collect(),
+            two_phase: AtomicBool::new(true),
+            suspects: Mutex::new(HashSet::new()),
+            suspect_count: AtomicUsize::new(0),
+        })
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { data: self.geometry.data_chunks(), parity: self.geometry.parity_chunks() }
+    }
+
+    /// Chunks of a stripe that can be neither read nor written now.
+    fn missing(&self, stripe: u64) -> ChunkSet {
+        if self.members.all_in_sync() {
+            return ChunkSet::EMPTY;
+        }
+        let end = self.geometry.member_offset(stripe) + u64::from(self.geometry.chunk_bytes());
+        let out = (0..self.geometry.members()).filter(|&slot| !self.members.in_sync_to(slot, end));
+        out.map(|slot| self.chunk_on(stripe, slot)).collect()
+    }
+
+    fn chunk_on(&self, stripe: u64, slot: u32) -> Chunk {
+        match self.geometry.role(stripe, slot) {
+            Role::Data(index) => data_chunk(index),
+            Role::P => P,
+            Role::Q => Q,
+        }
+    }
+
+    fn member_of(&self, stripe: u64, chunk: Chunk) -> u32 {
+        match chunk {
+            P => self.geometry.p_member(stripe).expect("a level with P"),
+            Q => self.geometry.q_member(stripe).expect("a level with Q"),
+            data => self.geometry.data_member(stripe, u32::from(data)),
+        }
+    }
+
+    /// From here on nobody builds on the parity of this stripe before it was made to agree (invariant 9).
+    fn suspect(&self, stripe: u64, reason: &str) {
+        self.cache.forget(stripe);
+        let mut suspects = self.suspects.lock();
+        if suspects.insert(stripe) {
+            self.members.report(Event::StripeSuspect { stripe, reason: reason.to_string() });
+        }
+        self.suspect_count.store(suspects.len(), SeqCst);
+    }
+
+    fn is_suspect(&self, stripe: u64) -> bool {
+        self.suspect_count.load(SeqCst) > 0 && self.suspects.lock().contains(&stripe)
+    }
+
+    fn trust(&self, stripe: u64) {
+        let mut suspects = self.suspects.lock();
+        suspects.remove(&stripe);
+        self.suspect_count.store(suspects.len(), SeqCst);
+    }
+
+    /// Stripes whose parity has to be made to agree before the array may be called clean.
+    pub fn suspects(&self) -> usize {
+        self.suspect_count.load(SeqCst)
+    }
+}
+
+fn data_chunk(index: u32) -> Chunk {
+    let chunk = Chunk::try_from(index).expect("at most 254 data chunks");
+    assert!(chunk < P, "at most 254 data chunks");
+    chunk
+}
+
+/// A member as one shard reaches it.
+pub struct Attached<D> {
+    /// The way to the device.
+    pub device: D,
+    /// Where the data area starts, in bytes.
+    pub data_offset_bytes: u64,
+}
+
+/// One shard's view of an in-place array.
+pub struct StripeSet<D> {
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    /// Which shard this is.
+    pub shard: usize,
+    /// Memory of this shard.
+    pub pool: Arc<Pool>,
+    /// Where this shard's tasks run.
+    pub executor: Executor,
+    members: RefCell<Vec<Option<Rc<Attached<D>>>>>,
+    zeroes: Slice,
+}
+
+/// Zeroes are written from one buffer of this size, again and again.
+const ZEROES_BYTES: usize = 1 << 20;
+
+impl<D: Device> StripeSet<D> {
+    /// The view of shard `shard`; `members` in slot order.
+    pub fn new(
+        shared: Arc<Shared>,
+        shard: usize,
+        pool: Arc<Pool>,
+        executor: Executor,
+        members: Vec<Option<Attached<D>>>,
+    ) -> Rc<Self> {
+        assert_eq!(members.len(), shared.geometry.members() as usize, "a place for every slot");
+        let members = RefCell::new(members.into_iter().map(|member| member.map(Rc::new)).collect());
+        let zeroes = crate::buffer::Buffer::new(ZEROES_BYTES).freeze();
+        Rc::new(StripeSet { shared, shard, pool, executor, members, zeroes })
+    }
+
+    /// Puts a device into a slot, or takes it out. Every shard has to do this before the slot is put to use.
+    pub fn attach(&self, slot: u32, member: Option<Attached<D>>) {
+        self.members.borrow_mut()[slot as usize] = member.map(Rc::new);
+    }
+
+    /// The device in a slot.
+    pub fn attached(&self, slot: u32) -> Option<Rc<Attached<D>>> {
+        self.members.borrow()[slot as usize].clone()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters[self.shard]
+    }
+
+    fn two_phase(&self) -> bool {
+        self.shared.two_phase.load(Relaxed)
+    }
+
+    /// Whether a write may be acknowledged: what it relies on is on disk (invariant 8).
+    async fn settle(&self) -> Result<(), VolumeError> {
+        if self.shared.members.is_settled() {
+            return Ok(());
+        }
+        let lost = |_| VolumeError::Io { reason: "the superblocks cannot be written".to_string() };
+        self.shared.members.settled().await.map_err(lost)
+    }
+}
+
+impl<D: Device> StripeSet<D> {
+    /// Reads a range that lies inside the array.
+    pub(crate) async fn read_range(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        match self.shared.geometry.level() {
+            Level::Raid0 => self.read_striped(offset_bytes, bytes).await,
+            Level::Raid1 | Level::Raid10 => self.read_copies(offset_bytes, bytes).await,
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => self.read_stripes(offset_bytes, bytes).await,
+        }
+    }
+
+    /// Writes a range that lies inside the array.
+    pub(crate) async fn write_range(
+        self: &Rc<Self>,
+        offset_bytes: u64,
+        data: Gather,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        match self.shared.geometry.level() {
+            Level::Raid0 => self.write_striped(offset_bytes, data, fua).await,
+            Level::Raid1 | Level::Raid10 => self.write_copies(offset_bytes, data, fua).await,
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => self.write_stripes(offset_bytes, data, fua).await,
+        }
+    }
+}

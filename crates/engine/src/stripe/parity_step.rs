@@ -1,0 +1,207 @@
+//! The parity step of a stripe write: old contents and new data in memory, new parity out.
+
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+use super::chunk_set::{Chunk, ChunkSet, P, Q};
+use super::image::Image;
+use super::plan::{Plan, Routine, Rows, Segment};
+use super::recover::recover_data;
+use super::union::Union;
+use crate::buffer::{Buffer, Pool, Slice};
+use layout::geometry::Geometry;
+use parity::Change;
+
+/// New parity to be written.
+pub(super) struct NewParity {
+    pub(super) chunk: Chunk,
+    pub(super) start: u32,
+    pub(super) slice: Slice,
+}
+
+/// Makes the new parity of every segment. Neighbouring segments share one buffer, so that each parity chunk is
+/// written in as few pieces as the rows allow.
+pub(super) fn compute(
+    geometry: &Geometry,
+    stripe: u64,
+    plan: &Plan,
+    union: &Union,
+    image: &mut Image,
+    pool: &Arc<Pool>,
+    missing: ChunkSet,
+) -> SmallVec<[NewParity; 2]> {
+    let step = Step { geometry, stripe, union, pool, missing };
+    let mut parity = SmallVec::new();
+    let mut segments = &plan.segments[..];
+    while let Some(first) = segments.first() {
+        let neighbours =
+            segments.windows(2).take_while(|pair| pair[0].rows.end == pair[1].rows.start).count();
+        let (run, rest) = segments.split_at(neighbours + 1);
+        segments = rest;
+        if first.routine == Routine::DataOnly {
+            continue; // no parity member is left: so it is for every segment
+        }
+        let (p, q) = step.run(run, image);
+        for (chunk, buffer) in [(P, p), (Q, q)] {
+            parity.extend(buffer.map(|buffer| NewParity {
+                chunk,
+                start: first.rows.start,
+                slice: buffer.freeze(),
+            }));
+        }
+    }
+    parity
+}
+
+struct Step<'a> {
+    geometry: &'a Geometry,
+    stripe: u64,
+    union: &'a Union,
+    pool: &'a Arc<Pool>,
+    missing: ChunkSet,
+}
+
+impl Step<'_> {
+    fn run(&self, run: &[Segment], image: &mut Image) -> (Option<Buffer>, Option<Buffer>) {
+        let with =
+            |chunk, parities| self.geometry.parity_chunks() >= parities && !self.missing.contains(chunk);
+        let (with_p, with_q) = (with(P, 1), with(Q, 2));
+        if let [only] = run
+            && let Some(updated) = self.update_in_place(only, image, with_p, with_q)
+        {
+            return updated;
+        }
+        let rows = Rows { start: run[0].rows.start, end: run[run.len() - 1].rows.end };
+        let mut p = with_p.then(|| self.pool.take(rows.bytes()));
+        let mut q = with_q.then(|| self.pool.take(rows.bytes()));
+        for segment in run {
+            let start = (segment.rows.start - rows.start) as usize;
+            let part = start..start + segment.rows.bytes();
+            let p = p.as_mut().map(|buffer| &mut buffer.bytes_mut()[part.clone()]);
+            let q = q.as_mut().map(|buffer| &mut buffer.bytes_mut()[part.clone()]);
+            match segment.routine {
+                Routine::Rmw => self.delta(segment, image, p, q),
+                Routine::Rcw => self.encode(segment, image, &[], p, q),
+                Routine::Recover => self.recover_and_encode(segment, image, p, q),
+                Routine::DataOnly => unreachable!("a stripe with parity to write"),
+            }
+        }
+        (p, q)
+    }
+
+    /// The common small write: one chunk changes and the old parity is ours alone, so it becomes the new parity.
+    fn update_in_place(
+        &self,
+        segment: &Segment,
+        image: &mut Image,
+        with_p: bool,
+        with_q: bool,
+    ) -> Option<(Option<Buffer>, Option<Buffer>)> {
+        if segment.routine != Routine::Rmw || segment.written.len() != 1 {
+            return None;
+        }
+        let mut p = with_p.then(|| image.take_owned(P, segment.rows));
+        let mut q = with_q.then(|| image.take_owned(Q, segment.rows));
+        if matches!(p, Some(None)) || matches!(q, Some(None)) {
+            // Shared with the cache's readers, or part of a larger piece: put back what was taken.
+            for (chunk, taken) in [(P, p), (Q, q)] {
+                if let Some(Some(buffer)) = taken {
+                    let fragment = super::plan::Fragment { chunk, rows: segment.rows };
+                    image.insert(fragment, super::image::Held::Owned(buffer));
+                }
+            }
+            return None;
+        }
+        let change = self.changes(segment, image)[0];
+        let bytes = |parity: &mut Option<Option<Buffer>>| parity.take().flatten();
+        let (mut p, mut q) = (bytes(&mut p), bytes(&mut q));
+        let Change { index, old, new } = change;
+        match (&mut p, &mut q) {
+            (Some(p), None) => parity::update_p(old, new, p.bytes_mut()),
+            (None, Some(q)) => parity::update_q(index, old, new, q.bytes_mut()),
+            (Some(p), Some(q)) => parity::update_pq(index, old, new, p.bytes_mut(), q.bytes_mut()),
+            (None, None) => unreachable!("read-modify-write has parity"),
+        }
+        Some((p, q))
+    }
+
+    fn changes<'a>(&'a self, segment: &Segment, image: &'a Image) -> SmallVec<[Change<'a>; 4]> {
+        let change = |chunk: Chunk| Change {
+            index: self.geometry.syndrome_index(self.stripe, u32::from(chunk)) as usize,
+            old: image.expect(chunk, segment.rows),
+            new: self.union.get(chunk, segment.rows).expect("a written chunk"),
+        };
+        segment.written.iter().map(change).collect()
+    }
+
+    fn delta(&self, segment: &Segment, image: &Image, p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
+        let changes = self.changes(segment, image);
+        let old = |chunk| image.expect(chunk, segment.rows);
+        match (p, q) {
+            (Some(p), None) => parity::delta_p(&changes, old(P), p),
+            (None, Some(q)) => parity::delta_q(&changes, old(Q), q),
+            (Some(p), Some(q)) => parity::delta_pq(&changes, old(P), old(Q), p, q),
+            (None, None) => unreachable!("read-modify-write has parity"),
+        }
+    }
+
+    fn recover_and_encode(
+        &self,
+        segment: &Segment,
+        image: &Image,
+        p: Option<&mut [u8]>,
+        q: Option<&mut [u8]>,
+    ) {
+        let known = |chunk| image.get(chunk, segment.rows);
+        let recovered =
+            recover_data(self.geometry, self.stripe, self.missing, segment.rows, known, self.pool);
+        self.encode(segment, image, &recovered, p, q);
+    }
+
+    /// Parity from all data: new where it is written, old elsewhere.
+    fn encode(
+        &self,
+        segment: &Segment,
+        image: &Image,
+        recovered: &[(Chunk, Buffer)],
+        p: Option<&mut [u8]>,
+        q: Option<&mut [u8]>,
+    ) {
+        let contents = |chunk: Chunk| -> &[u8] {
+            if segment.written.contains(chunk) {
+                return self.union.get(chunk, segment.rows).expect("a written chunk");
+            }
+            match recovered.iter().find(|(lost, _)| *lost == chunk) {
+                Some((_, buffer)) => buffer.bytes(),
+                None => image.expect(chunk, segment.rows),
+            }
+        };
+        encode(self.geometry, self.stripe, contents, segment.rows, p, q);
+    }
+}
+
+/// P and Q of some rows of a stripe, from the contents of its data chunks.
+pub(super) fn encode<'a>(
+    geometry: &Geometry,
+    stripe: u64,
+    contents: impl Fn(Chunk) -> &'a [u8],
+    rows: Rows,
+    p: Option<&mut [u8]>,
+    q: Option<&mut [u8]>,
+) {
+    let count = geometry.data_chunks();
+    // DDF layouts count P's and Q's places in the exponent of Q: those have a zero chunk.
+    let width = if q.is_some() { geometry.syndrome_width() } else { count };
+    let zero = if width > count { vec![0; rows.bytes()] } else { Vec::new() };
+    let mut data: SmallVec<[&[u8]; 16]> = smallvec::smallvec![&zero[..]; width as usize];
+    for index in 0..count {
+        let place = if q.is_some() { geometry.syndrome_index(stripe, index) } else { index };
+        data[place as usize] = contents(super::data_chunk(index));
+    }
+    match (p, q) {
+        (Some(p), None) => parity::encode_p(&data, p),
+        (None, Some(q)) => parity::encode_q(&data, q),
+        (Some(p), Some(q)) => parity::encode_pq(&data, p, q),
+        (None, None) => {}
+    }
+}

@@ -1,0 +1,337 @@
+//! The plan of a stripe write as a value: what to read, how to make parity. No I/O, so that every case is a table.
+//!
+//! The rows that are written are cut into segments in which the set of written chunks is the same. For each segment
+//! the routine with the fewest chunks still to be read is taken (StRAID 3.1, Eq. 1): read-modify-write needs the old
+//! data and the old parity, reconstruct-write all data that is not written. What is already in memory (a parity
+//! cache hit, the pre-read of the batching phase) is `held` and costs nothing. On a tie reconstruct-write wins: it
+//! does not build on parity that a member may have spoiled (invariant 9).
+
+use smallvec::SmallVec;
+
+use super::chunk_set::{Chunk, ChunkSet, P, Q};
+
+/// A range of bytes inside a chunk, the same for every chunk of the stripe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct Rows {
+    /// First byte.
+    pub start: u32,
+    /// First byte after the range.
+    pub end: u32,
+}
+
+impl Rows {
+    /// Length in bytes.
+    pub fn bytes(self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether `other` lies inside.
+    pub fn contains(self, other: Rows) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+}
+
+/// Some rows of one chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// Which chunk.
+    pub chunk: Chunk,
+    /// Which part of it.
+    pub rows: Rows,
+}
+
+/// How many chunks a stripe has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Data chunks.
+    pub data: u32,
+    /// Parity chunks: 1 is P, 2 is P and Q.
+    pub parity: u32,
+}
+
+impl Shape {
+    fn data_set(self) -> ChunkSet {
+        ChunkSet::first(self.data)
+    }
+
+    fn parity_set(self) -> ChunkSet {
+        [P, Q].into_iter().take(self.parity as usize).collect()
+    }
+}
+
+/// How the parity of a segment is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Routine {
+    /// No parity chunk is on a working member: only data is written.
+    DataOnly,
+    /// New parity from all data, part of it read (reconstruct-write); a full-stripe write reads nothing.
+    Rcw,
+    /// New parity from old parity, old data and new data (read-modify-write).
+    Rmw,
+    /// Missing data that is not overwritten is recovered first, then parity is made from all data.
+    Recover,
+}
+
+/// Rows in which the set of written chunks is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Which rows.
+    pub rows: Rows,
+    /// Data chunks that are written.
+    pub written: ChunkSet,
+    /// How parity is made.
+    pub routine: Routine,
+    /// Old chunks the routine needs in memory.
+    pub needed: ChunkSet,
+}
+
+/// The plan of a stripe write.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// The written rows, ascending and disjoint.
+    pub segments: SmallVec<[Segment; 1]>,
+    /// What is needed and not held, ascending by chunk and rows.
+    pub reads: SmallVec<[Fragment; 4]>,
+}
+
+/// More chunks are missing than parity can make up for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooManyMissing;
+
+/// Plans a write of the `written` fragments (data chunks, disjoint) in a stripe of this `shape` whose `missing` chunks
+/// can be neither read nor written, with the `held` fragments in memory.
+pub fn plan(
+    shape: Shape,
+    missing: ChunkSet,
+    written: &[Fragment],
+    held: &[Fragment],
+) -> Result<Plan, TooManyMissing> {
+    if missing.len() > shape.parity {
+        return Err(TooManyMissing);
+    }
+    let mut plan = Plan::default();
+    if let ([only], []) = (written, held) {
+        plan.segments.push(choose(shape, missing, only.rows, ChunkSet::one(only.chunk), ChunkSet::EMPTY));
+    } else {
+        let covering = |fragments: &[Fragment], rows: Rows| {
+            fragments.iter().filter(|f| f.rows.contains(rows)).map(|f| f.chunk).collect::<ChunkSet>()
+        };
+        for rows in cut(written, held) {
+            let now_written = covering(written, rows);
+            if !now_written.is_empty() {
+                plan.segments.push(choose(shape, missing, rows, now_written, covering(held, rows)));
+            }
+        }
+    }
+    plan.reads = reads(&plan.segments, held);
+    Ok(plan)
+}
+
+/// Every boundary of a fragment cuts: between two cuts the written and the held chunks are the same.
+fn cut(written: &[Fragment], held: &[Fragment]) -> impl Iterator<Item = Rows> {
+    let both = written.iter().chain(held);
+    let mut cuts: SmallVec<[u32; 16]> = both.flat_map(|f| [f.rows.start, f.rows.end]).collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    (1..cuts.len()).map(move |i| Rows { start: cuts[i - 1], end: cuts[i] })
+}
+
+/// The routine with the fewest chunks still to be read.
+fn choose(shape: Shape, missing: ChunkSet, rows: Rows, written: ChunkSet, held: ChunkSet) -> Segment {
+    let data = shape.data_set();
+    let parity = shape.parity_set().without(missing);
+    let segment = |routine, needed| Segment { rows, written, routine, needed };
+    if parity.is_empty() {
+        return segment(Routine::DataOnly, ChunkSet::EMPTY);
+    }
+    let unwritten = data.without(written);
+    let lost = missing.without(held); // what was read before its member failed is still good
+    let rcw = segment(Routine::Rcw, unwritten);
+    let rmw = segment(Routine::Rmw, written.or(parity));
+    let rcw_works = unwritten.and(lost).is_empty();
+    let rmw_works = written.and(lost).is_empty();
+    let to_read = |segment: &Segment| segment.needed.without(held).len();
+    match (rcw_works, rmw_works) {
+        (true, true) if to_read(&rmw) < to_read(&rcw) => rmw,
+        (true, _) => rcw,
+        (false, true) => rmw,
+        // A missing chunk is written and another one, unwritten, is missing too: two lost data chunks in RAID-6.
+        (false, false) => segment(Routine::Recover, data.without(missing).or(parity)),
+    }
+}
+
+/// What the segments need beyond what is held, neighbours merged.
+fn reads(segments: &[Segment], held: &[Fragment]) -> SmallVec<[Fragment; 4]> {
+    let mut reads = SmallVec::<[Fragment; 4]>::new();
+    let all = segments.iter().fold(ChunkSet::EMPTY, |all, segment| all.or(segment.needed));
+    for chunk in all.iter() {
+        let first = reads.len();
+        for segment in segments.iter().filter(|segment| segment.needed.contains(chunk)) {
+            let rows = segment.rows;
+            if held.iter().any(|f| f.chunk == chunk && f.rows.contains(rows)) {
+                continue;
+            }
+            match reads[first..].last_mut() {
+                Some(last) if last.rows.end == rows.start => last.rows.end = rows.end,
+                _ => reads.push(Fragment { chunk, rows }),
+            }
+        }
+    }
+    reads
+}
+
+/// What a read of `wanted` data has to fetch while `missing` chunks are out: the wanted rows that are there, and for
+/// each lost row all other data of that row and as much parity as there are data chunks missing.
+pub fn plan_read(
+    shape: Shape,
+    missing: ChunkSet,
+    wanted: &[Fragment],
+) -> Result<SmallVec<[Fragment; 4]>, TooManyMissing> {
+    let data = shape.data_set();
+    let lost = data.and(missing).len() as usize;
+    let parity: SmallVec<[Chunk; 2]> = shape.parity_set().without(missing).iter().take(lost).collect();
+    if parity.len() < lost {
+        return Err(TooManyMissing);
+    }
+    let helpers = data.without(missing).or(parity.into_iter().collect());
+    let (lost, present): (SmallVec<[Fragment; 4]>, SmallVec<[Fragment; 4]>) =
+        wanted.iter().copied().partition(|fragment| missing.contains(fragment.chunk));
+    let mut fetch = SmallVec::new();
+    for chunk in helpers.iter() {
+        let own = present.iter().filter(|fragment| fragment.chunk == chunk).map(|fragment| fragment.rows);
+        let mut rows: SmallVec<[Rows; 4]> = own.chain(lost.iter().map(|fragment| fragment.rows)).collect();
+        rows.sort_unstable();
+        let mut merged = SmallVec::<[Rows; 4]>::new();
+        for rows in rows {
+            match merged.last_mut() {
+                Some(last) if rows.start <= last.end => last.end = last.end.max(rows.end),
+                _ => merged.push(rows),
+            }
+        }
+        fetch.extend(merged.into_iter().map(|rows| Fragment { chunk, rows }));
+    }
+    Ok(fetch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Routine::{DataOnly, Rcw, Recover, Rmw};
+
+    const RAID5: Shape = Shape { data: 5, parity: 1 };
+    const RAID6: Shape = Shape { data: 4, parity: 2 };
+    const K: u32 = 1024;
+
+    fn fragments(list: &[(Chunk, u32, u32)]) -> Vec<Fragment> {
+        list.iter().map(|&(chunk, start, end)| Fragment { chunk, rows: Rows { start, end } }).collect()
+    }
+
+    fn set(chunks: &[Chunk]) -> ChunkSet {
+        chunks.iter().copied().collect()
+    }
+
+    /// One segment: written, missing, held chunks -> routine, chunks read.
+    #[test]
+    fn table_of_single_segments() {
+        type Case = (Shape, &'static [Chunk], &'static [Chunk], &'static [Chunk], Routine, &'static [Chunk]);
+        let cases: &[Case] = &[
+            // healthy RAID-5: Eq. 1, RMW while fewer than half of the chunks are written
+            (RAID5, &[1], &[], &[], Rmw, &[1, P]),
+            (RAID5, &[1, 2], &[], &[], Rcw, &[0, 3, 4]),
+            (RAID5, &[0, 1, 2, 3], &[], &[], Rcw, &[4]),
+            (RAID5, &[0, 1, 2, 3, 4], &[], &[], Rcw, &[]),
+            // the parity cache makes RMW cheaper
+            (RAID5, &[1], &[], &[P], Rmw, &[1]),
+            (RAID5, &[1, 2], &[], &[P], Rmw, &[1, 2]),
+            // degraded RAID-5
+            (RAID5, &[1], &[1], &[], Rcw, &[0, 2, 3, 4]),
+            (RAID5, &[1], &[2], &[], Rmw, &[1, P]),
+            (RAID5, &[1, 2, 3], &[4], &[], Rmw, &[1, 2, 3, P]),
+            (RAID5, &[1], &[P], &[], DataOnly, &[]),
+            // RAID-6
+            (RAID6, &[0], &[], &[], Rcw, &[1, 2, 3]),
+            (RAID6, &[0], &[], &[P, Q], Rmw, &[0]),
+            (RAID6, &[0], &[1], &[], Rmw, &[0, P, Q]),
+            (RAID6, &[0], &[0], &[], Rcw, &[1, 2, 3]),
+            (RAID6, &[0], &[0, 1], &[], Recover, &[2, 3, P, Q]),
+            (RAID6, &[0, 1], &[0, 1], &[], Rcw, &[2, 3]),
+            (RAID6, &[0], &[1, P], &[], Rmw, &[0, Q]),
+            (RAID6, &[0], &[0, Q], &[], Rcw, &[1, 2, 3]),
+            (RAID6, &[0], &[P, Q], &[], DataOnly, &[]),
+        ];
+        for &(shape, written, missing, held, routine, read) in cases {
+            let whole = |chunks: &[Chunk]| {
+                chunks
+                    .iter()
+                    .map(|&chunk| Fragment { chunk, rows: Rows { start: 0, end: 4 * K } })
+                    .collect::<Vec<_>>()
+            };
+            let plan = plan(shape, set(missing), &whole(written), &whole(held)).expect("within the level");
+            let context = format!("{shape:?} written {written:?} missing {missing:?} held {held:?}");
+            assert_eq!(plan.segments.len(), 1, "{context}");
+            assert_eq!(plan.segments[0].routine, routine, "{context}");
+            assert_eq!(plan.reads.to_vec(), whole(read), "{context}");
+        }
+    }
+
+    #[test]
+    fn uneven_writes_are_cut_where_the_written_set_changes() {
+        // the end of one chunk and the start of the next: RMW each, reads on P merged
+        let plan =
+            plan(RAID5, ChunkSet::EMPTY, &fragments(&[(0, 60 * K, 64 * K), (1, 0, 4 * K)]), &[]).unwrap();
+        assert_eq!(plan.segments.len(), 2);
+        assert_eq!(
+            plan.reads.to_vec(),
+            fragments(&[(0, 60 * K, 64 * K), (1, 0, 4 * K), (P, 0, 4 * K), (P, 60 * K, 64 * K)])
+        );
+        // three chunks whole, one half: the half it shares is reconstruct-write, as is the rest
+        let written = fragments(&[(0, 0, 8 * K), (1, 0, 8 * K), (2, 0, 8 * K), (3, 0, 4 * K)]);
+        let plan = super::plan(RAID5, ChunkSet::EMPTY, &written, &[]).unwrap();
+        assert_eq!(plan.segments.iter().map(|s| s.routine).collect::<Vec<_>>(), [Rcw, Rcw]);
+        assert_eq!(plan.reads.to_vec(), fragments(&[(3, 4 * K, 8 * K), (4, 0, 8 * K)]));
+    }
+
+    #[test]
+    fn the_second_plan_reads_only_what_the_first_did_not() {
+        let held = fragments(&[(1, 0, 4 * K), (P, 0, 4 * K)]);
+        let written = fragments(&[(1, 0, 4 * K), (2, 0, 4 * K)]);
+        let plan = plan(RAID5, ChunkSet::EMPTY, &written, &held).unwrap();
+        assert_eq!(plan.reads.to_vec(), fragments(&[(2, 0, 4 * K)]));
+        assert_eq!(plan.segments[0].routine, Rmw);
+        let all: Vec<_> =
+            (0..5).map(|chunk| Fragment { chunk, rows: Rows { start: 0, end: 4 * K } }).collect();
+        assert!(super::plan(RAID5, ChunkSet::EMPTY, &all, &held).unwrap().reads.is_empty());
+    }
+
+    #[test]
+    fn a_degraded_read_fetches_each_row_once() {
+        let wanted = fragments(&[(1, 0, 8 * K), (2, 0, 4 * K)]);
+        let fetch = |missing: &[Chunk]| plan_read(RAID5, set(missing), &wanted).map(|fetch| fetch.to_vec());
+        assert_eq!(fetch(&[]).unwrap(), wanted);
+        assert_eq!(
+            fetch(&[2]).unwrap(),
+            fragments(&[(0, 0, 4 * K), (1, 0, 8 * K), (3, 0, 4 * K), (4, 0, 4 * K), (P, 0, 4 * K)])
+        );
+        assert_eq!(fetch(&[2, P]), Err(TooManyMissing));
+        let lost_two = plan_read(RAID6, set(&[1, 2]), &fragments(&[(1, 0, K)])).unwrap();
+        assert_eq!(lost_two.to_vec(), fragments(&[(0, 0, K), (3, 0, K), (P, 0, K), (Q, 0, K)]));
+        let by_q = plan_read(RAID6, set(&[1, P]), &fragments(&[(1, 0, K)])).unwrap();
+        assert_eq!(by_q.to_vec(), fragments(&[(0, 0, K), (2, 0, K), (3, 0, K), (Q, 0, K)]));
+    }
+
+    #[test]
+    fn what_was_read_before_its_member_failed_still_counts() {
+        let written = fragments(&[(0, 0, K)]);
+        let plan =
+            plan(RAID5, set(&[1]), &written, &fragments(&[(1, 0, K), (2, 0, K), (3, 0, K), (4, 0, K)]))
+                .unwrap();
+        assert_eq!((plan.segments[0].routine, plan.reads.len()), (Rcw, 0));
+    }
+
+    #[test]
+    fn too_many_missing_is_an_error() {
+        let written = fragments(&[(0, 0, 4 * K)]);
+        assert_eq!(plan(RAID5, set(&[1, P]), &written, &[]), Err(TooManyMissing));
+        assert_eq!(plan(RAID6, set(&[0, 1, Q]), &written, &[]), Err(TooManyMissing));
+    }
+}

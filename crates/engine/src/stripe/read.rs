@@ -1,0 +1,151 @@
+//! Reads. While every member is in sync a read takes no lock and looks at no shared state but the health flag.
+//! A read of a lost chunk owns the stripe while it recovers: parity and data of a stripe in motion do not agree.
+
+use smallvec::SmallVec;
+
+use super::chunk_set::Chunk;
+use super::image::Image;
+use super::member_io::{MemberRead, Undone};
+use super::plan::{Fragment, Rows, plan_read};
+use super::recover::recover_data;
+use super::write::too_many_missing;
+use super::{StripeSet, data_chunk};
+use crate::buffer::{Gather, Slice};
+use crate::device::Device;
+use crate::volume::VolumeError;
+
+/// Part of a request that lies in one chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) stripe: u64,
+    pub(super) fragment: Fragment,
+}
+
+impl<D: Device> StripeSet<D> {
+    /// Reads a range of a parity array.
+    pub(super) async fn read_stripes(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        let pieces: SmallVec<[Piece; 2]> = self.pieces(offset_bytes, bytes).collect();
+        let lost = |piece: &Piece| self.shared.missing(piece.stripe).contains(piece.fragment.chunk);
+        if !self.shared.members.all_in_sync() && pieces.iter().any(lost) {
+            return self.read_around(&pieces, lost).await;
+        }
+        let reads: SmallVec<[MemberRead; 2]> =
+            pieces.iter().map(|piece| self.fragment_read(piece.stripe, &piece.fragment)).collect();
+        let mut gather = Gather::new();
+        for (piece, result) in pieces.iter().zip(self.read_members(&reads).await) {
+            gather.push(match result {
+                Ok(buffer) => buffer.freeze(),
+                Err(Undone::MemberGone) => self.read_lost(piece.stripe, &[piece.fragment]).await?.remove(0),
+                Err(Undone::Request(error)) => return Err(error),
+            });
+        }
+        Ok(gather)
+    }
+
+    /// The request cut at chunks, in order.
+    pub(super) fn pieces(&self, offset_bytes: u64, bytes: u64) -> impl Iterator<Item = Piece> + use<D> {
+        let geometry = self.shared.geometry;
+        let (mut at, end) = (offset_bytes, offset_bytes + bytes);
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let place = geometry.locate(at);
+            let left = u64::from(geometry.chunk_bytes() - place.chunk_offset).min(end - at);
+            at += left;
+            let end = place.chunk_offset + u32::try_from(left).expect("less than a chunk");
+            let rows = Rows { start: place.chunk_offset, end };
+            let fragment = Fragment { chunk: data_chunk(place.data_index), rows };
+            Some(Piece { stripe: place.stripe, fragment })
+        })
+    }
+
+    /// A request that meets lost chunks: stripe by stripe, each row read once.
+    async fn read_around(
+        &self,
+        pieces: &[Piece],
+        lost: impl Fn(&Piece) -> bool,
+    ) -> Result<Gather, VolumeError> {
+        let mut gather = Gather::new();
+        for stripe in pieces.chunk_by(|a, b| a.stripe == b.stripe) {
+            let fragments: SmallVec<[Fragment; 8]> = stripe.iter().map(|piece| piece.fragment).collect();
+            if stripe.iter().any(&lost) {
+                let slices = self.read_lost(stripe[0].stripe, &fragments).await?;
+                slices.into_iter().for_each(|slice| gather.push(slice));
+                continue;
+            }
+            let reads: SmallVec<[MemberRead; 8]> =
+                fragments.iter().map(|fragment| self.fragment_read(stripe[0].stripe, fragment)).collect();
+            for (fragment, result) in fragments.iter().zip(self.read_members(&reads).await) {
+                gather.push(match result {
+                    Ok(buffer) => buffer.freeze(),
+                    Err(Undone::MemberGone) => {
+                        self.read_lost(stripe[0].stripe, &[*fragment]).await?.remove(0)
+                    }
+                    Err(Undone::Request(error)) => return Err(error),
+                });
+            }
+        }
+        Ok(gather)
+    }
+
+    /// Reads fragments of a stripe of which some are lost, as its owner.
+    async fn read_lost(
+        &self,
+        stripe: u64,
+        fragments: &[Fragment],
+    ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+        let claim = self.shared.table.claim(stripe, self.shard).await;
+        let result = self.read_as_owner(stripe, fragments).await;
+        claim.release(&Ok(()));
+        result
+    }
+
+    /// Reads fragments, lost ones included. The caller owns the stripe.
+    pub(super) async fn read_as_owner(
+        &self,
+        stripe: u64,
+        fragments: &[Fragment],
+    ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+        let mut image = Image::default();
+        let missing = loop {
+            let missing = self.shared.missing(stripe);
+            let needs_parity = fragments.iter().any(|fragment| missing.contains(fragment.chunk));
+            if needs_parity && self.shared.is_suspect(stripe) {
+                let reason = format!(
+                    "stripe {stripe}: its last write failed half way, so lost data cannot be recovered"
+                );
+                return Err(VolumeError::Io { reason });
+            }
+            let wanted = plan_read(self.shared.shape(), missing, fragments);
+            let mut wanted = wanted.map_err(|_| too_many_missing(stripe, missing))?;
+            wanted.retain(|fragment| image.get(fragment.chunk, fragment.rows).is_none());
+            if wanted.is_empty() {
+                break missing;
+            }
+            self.fetch(stripe, &wanted, &mut image).await?;
+        };
+        self.counters().reconstructed_reads.add(1);
+        Ok(fragments.iter().map(|fragment| self.extract(stripe, missing, fragment, &mut image)).collect())
+    }
+
+    fn extract(
+        &self,
+        stripe: u64,
+        missing: super::ChunkSet,
+        fragment: &Fragment,
+        image: &mut Image,
+    ) -> Slice {
+        let Fragment { chunk, rows } = *fragment;
+        if !missing.contains(chunk) {
+            return image.share(chunk, rows);
+        }
+        let known = |chunk: Chunk| image.get(chunk, rows);
+        let recovered = recover_data(&self.shared.geometry, stripe, missing, rows, known, &self.pool);
+        let (_, buffer) = recovered
+            .into_iter()
+            .find(|(lost, _)| *lost == chunk)
+            .expect("a missing data chunk is recovered");
+        buffer.freeze()
+    }
+}

@@ -1,0 +1,204 @@
+//! Making stripes whole: parity that agrees with data (resync), contents of a member that is rebuilt (recovery).
+//! One stripe at a time, owned, in windows that fit in the cache. Which stripes and how fast is decided in `array/`.
+
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+use super::chunk_set::{Chunk, ChunkSet, P, Q};
+use super::image::Image;
+use super::member_io::{MemberWrite, Undone};
+use super::parity_step;
+use super::plan::{Fragment, Rows};
+use super::write::too_many_missing;
+use super::{StripeSet, data_chunk};
+use crate::buffer::{Buffer, Gather};
+use crate::device::Device;
+use crate::executor::join_all;
+use crate::members::MemberState;
+use crate::volume::VolumeError;
+
+/// Bytes of each chunk worked on at once.
+const WINDOW_BYTES: u32 = 256 << 10;
+
+impl<D: Device> StripeSet<D> {
+    /// Makes the parity of one stripe agree with its data (md's resync). Nothing is done where data is missing: then
+    /// parity is all there is of it.
+    pub async fn resync_stripe(&self, stripe: u64) -> Result<(), VolumeError> {
+        let claim = self.shared.table.claim(stripe, self.shard).await;
+        let data = ChunkSet::first(self.shared.geometry.data_chunks());
+        let result = match self.shared.missing(stripe).and(data).is_empty() {
+            true => self.make_parity_agree(stripe).await,
+            false => Ok(()),
+        };
+        claim.release(&Ok(()));
+        result
+    }
+
+    /// New parity from all data. The caller owns the stripe.
+    pub(super) async fn make_parity_agree(&self, stripe: u64) -> Result<(), VolumeError> {
+        let geometry = &self.shared.geometry;
+        self.shared.cache.forget(stripe);
+        for rows in windows(geometry.chunk_bytes()) {
+            let mut image = Image::default();
+            let data = (0..geometry.data_chunks()).map(|index| Fragment { chunk: data_chunk(index), rows });
+            let data: SmallVec<[Fragment; 16]> = data.collect();
+            self.fetch(stripe, &data, &mut image).await?;
+            let missing = self.shared.missing(stripe);
+            if data.iter().any(|fragment| image.get(fragment.chunk, rows).is_none()) {
+                return Err(too_many_missing(stripe, missing)); // a member failed just now
+            }
+            let wanted = |chunk, parities| geometry.parity_chunks() >= parities && !missing.contains(chunk);
+            let mut p = wanted(P, 1).then(|| self.pool.take(rows.bytes()));
+            let mut q = wanted(Q, 2).then(|| self.pool.take(rows.bytes()));
+            let contents = |chunk: Chunk| image.expect(chunk, rows);
+            parity_step::encode(
+                geometry,
+                stripe,
+                contents,
+                rows,
+                p.as_mut().map(Buffer::bytes_mut),
+                q.as_mut().map(Buffer::bytes_mut),
+            );
+            let parity = [(P, p), (Q, q)].into_iter().filter_map(|(chunk, buffer)| Some((chunk, buffer?)));
+            self.write_chunks(stripe, rows, parity.collect()).await?;
+        }
+        self.shared.trust(stripe);
+        Ok(())
+    }
+
+    async fn write_chunks(
+        &self,
+        stripe: u64,
+        rows: Rows,
+        chunks: SmallVec<[(Chunk, Buffer); 2]>,
+    ) -> Result<(), VolumeError> {
+        let offset = self.shared.geometry.member_offset(stripe) + u64::from(rows.start);
+        let write = |(chunk, buffer): (Chunk, Buffer)| MemberWrite {
+            slot: self.shared.member_of(stripe, chunk),
+            offset,
+            data: Gather::from(buffer.freeze()),
+        };
+        let writes: SmallVec<[MemberWrite; 2]> = chunks.into_iter().map(write).collect();
+        for result in self.write_members(&writes, false).await {
+            match result {
+                Ok(()) | Err(Undone::MemberGone) => {}
+                Err(Undone::Request(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the member in `slot` should hold of the stripes `first` to `end` - 1. All of them are owned until
+    /// the cursor has moved over the last one: a write that comes later finds the member in sync there, and none can
+    /// come between (it would go past the member and leave it stale).
+    pub async fn recover_stripes(
+        self: &Rc<Self>,
+        first: u64,
+        end: u64,
+        slot: u32,
+    ) -> Result<(), VolumeError> {
+        let mut claims = Vec::new();
+        for stripe in first..end {
+            claims.push(self.shared.table.claim(stripe, self.shard).await); // ascending: no two wait for each other
+        }
+        let start = |stripe| {
+            let set = Rc::clone(self);
+            self.executor.spawn_with_result(async move { set.recover_as_owner(stripe, slot).await })
+        };
+        let results = join_all((first..end).map(start)).await;
+        let result = results.into_iter().collect::<Result<(), VolumeError>>();
+        if result.is_ok() {
+            let end_bytes =
+                self.shared.geometry.member_offset(end - 1) + u64::from(self.shared.geometry.chunk_bytes());
+            self.shared.members.recovered_to(slot, end_bytes);
+        }
+        claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+        result
+    }
+
+    async fn recover_as_owner(&self, stripe: u64, slot: u32) -> Result<(), VolumeError> {
+        let geometry = &self.shared.geometry;
+        if self.shared.is_suspect(stripe) {
+            let reason = format!(
+                "stripe {stripe}: its last write failed half way, so nothing can be recovered from it"
+            );
+            return Err(VolumeError::Io { reason });
+        }
+        let chunk = self.shared.chunk_on(stripe, slot);
+        for rows in windows(geometry.chunk_bytes()) {
+            let contents = match chunk {
+                P | Q => self.recovered_parity(stripe, chunk, rows).await?,
+                _ => Gather::from(self.read_as_owner(stripe, &[Fragment { chunk, rows }]).await?.remove(0)),
+            };
+            if self.shared.members.state(slot) != MemberState::Recovering {
+                return Err(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") });
+            }
+            let offset = geometry.member_offset(stripe) + u64::from(rows.start);
+            let write = MemberWrite { slot, offset, data: contents };
+            match self.write_members(&[write], false).await.remove(0) {
+                Ok(()) => {}
+                Err(Undone::MemberGone) => {
+                    return Err(VolumeError::Io {
+                        reason: format!("member {slot} failed while it was rebuilt"),
+                    });
+                }
+                Err(Undone::Request(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// P or Q of a stripe from its data, lost data recovered first.
+    async fn recovered_parity(&self, stripe: u64, chunk: Chunk, rows: Rows) -> Result<Gather, VolumeError> {
+        let geometry = &self.shared.geometry;
+        let data = (0..geometry.data_chunks()).map(|index| Fragment { chunk: data_chunk(index), rows });
+        let data: SmallVec<[Fragment; 16]> = data.collect();
+        let contents = self.read_as_owner(stripe, &data).await?;
+        let mut parity = self.pool.take(rows.bytes());
+        let bytes = |chunk: Chunk| contents[usize::from(chunk)].bytes();
+        let (p, q) =
+            if chunk == P { (Some(parity.bytes_mut()), None) } else { (None, Some(parity.bytes_mut())) };
+        parity_step::encode(geometry, stripe, bytes, rows, p, q);
+        Ok(Gather::from(parity.freeze()))
+    }
+
+    /// Whether the parity of one stripe agrees with its data; None where a chunk is missing. For tests and scrub.
+    pub async fn parity_agrees(&self, stripe: u64) -> Result<Option<bool>, VolumeError> {
+        let claim = self.shared.table.claim(stripe, self.shard).await;
+        let result = self.compare_as_owner(stripe).await;
+        claim.release(&Ok(()));
+        result
+    }
+
+    async fn compare_as_owner(&self, stripe: u64) -> Result<Option<bool>, VolumeError> {
+        let geometry = &self.shared.geometry;
+        for rows in windows(geometry.chunk_bytes()) {
+            if !self.shared.missing(stripe).is_empty() {
+                return Ok(None);
+            }
+            let parities: &[Chunk] = if geometry.parity_chunks() == 2 { &[P, Q] } else { &[P] };
+            let mut image = Image::default();
+            let wanted: SmallVec<[Fragment; 4]> =
+                parities.iter().map(|&chunk| Fragment { chunk, rows }).collect();
+            self.fetch(stripe, &wanted, &mut image).await?;
+            for &chunk in parities {
+                let made = self.recovered_parity(stripe, chunk, rows).await?;
+                match image.get(chunk, rows) {
+                    Some(held) if held == made.slices()[0].bytes() => {}
+                    Some(_) => return Ok(Some(false)),
+                    None => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(true))
+    }
+}
+
+/// The rows of a chunk, cut.
+fn windows(chunk_bytes: u32) -> impl Iterator<Item = Rows> {
+    let count = chunk_bytes.div_ceil(WINDOW_BYTES);
+    (0..count).map(move |i| Rows {
+        start: i * WINDOW_BYTES,
+        end: (i * WINDOW_BYTES).saturating_add(WINDOW_BYTES).min(chunk_bytes),
+    })
+}

@@ -1,0 +1,154 @@
+//! The union of the writes of one batch: for each data chunk the new contents, later writes over earlier ones.
+
+use smallvec::SmallVec;
+
+use super::chunk_set::Chunk;
+use super::plan::{Fragment, Rows};
+use crate::buffer::{Gather, Slice};
+
+/// New contents of some rows of a data chunk.
+#[derive(Clone, Debug)]
+pub(crate) struct NewData {
+    pub(crate) fragment: Fragment,
+    pub(crate) data: Slice,
+}
+
+/// One request's part in one stripe.
+#[derive(Clone, Debug)]
+pub(crate) struct StripeWrite {
+    /// New contents, disjoint.
+    pub(crate) parts: SmallVec<[NewData; 1]>,
+    /// Durable when acknowledged.
+    pub(crate) fua: bool,
+}
+
+/// Disjoint new contents in ascending order of chunk and rows.
+#[derive(Debug, Default)]
+pub(crate) struct Union {
+    parts: SmallVec<[NewData; 1]>,
+}
+
+impl Union {
+    /// The union of `writes` in the order in which they joined. Writes in flight at the same time have no order a
+    /// client could rely on, so any order is right, but it must be one.
+    pub(crate) fn of<'a>(writes: impl Iterator<Item = &'a StripeWrite>) -> Self {
+        let mut union = Union::default();
+        for part in writes.flat_map(|write| &write.parts) {
+            union.overlay(part);
+        }
+        union
+    }
+
+    fn overlay(&mut self, new: &NewData) {
+        let key = |part: &NewData| (part.fragment.chunk, part.fragment.rows.start);
+        let (chunk, rows) = (new.fragment.chunk, new.fragment.rows);
+        let at = self
+            .parts
+            .partition_point(|part| (part.fragment.chunk, part.fragment.rows.end) <= (chunk, rows.start));
+        let overlapped = self.parts[at..]
+            .iter()
+            .take_while(|part| part.fragment.chunk == chunk && part.fragment.rows.start < rows.end)
+            .count();
+        if overlapped == 0 {
+            self.parts.insert(at, new.clone());
+            return;
+        }
+        let old: SmallVec<[NewData; 4]> = self.parts.drain(at..at + overlapped).collect();
+        let head = old.first().and_then(|part| part.cut(part.fragment.rows.start, rows.start));
+        let tail = old.last().and_then(|part| part.cut(rows.end, part.fragment.rows.end));
+        for part in [tail, Some(new.clone()), head].into_iter().flatten() {
+            self.parts.insert(at, part);
+        }
+        debug_assert!(self.parts.is_sorted_by_key(key));
+    }
+
+    /// What is written, for the plan.
+    pub(crate) fn fragments(&self) -> SmallVec<[Fragment; 4]> {
+        self.parts.iter().map(|part| part.fragment).collect()
+    }
+
+    /// The new contents of rows that lie inside one part.
+    pub(crate) fn get(&self, chunk: Chunk, rows: Rows) -> Option<&[u8]> {
+        let end = |part: &NewData| (part.fragment.chunk, part.fragment.rows.end);
+        let part = self.parts.get(self.parts.partition_point(|part| end(part) <= (chunk, rows.start)))?;
+        if part.fragment.chunk != chunk || !part.fragment.rows.contains(rows) {
+            return None;
+        }
+        let start = (rows.start - part.fragment.rows.start) as usize;
+        Some(&part.data.bytes()[start..start + rows.bytes()])
+    }
+
+    /// The writes to make: for each chunk each run of rows without a gap.
+    pub(crate) fn runs(&self) -> SmallVec<[(Chunk, u32, Gather); 4]> {
+        let mut runs = SmallVec::<[(Chunk, u32, Gather); 4]>::new();
+        let mut open: Option<(Chunk, u32)> = None; // the chunk and end of the last run
+        for part in &self.parts {
+            let Fragment { chunk, rows } = part.fragment;
+            if open == Some((chunk, rows.start)) {
+                runs.last_mut().expect("an open run").2.push(part.data.clone());
+            } else {
+                runs.push((chunk, rows.start, Gather::from(part.data.clone())));
+            }
+            open = Some((chunk, rows.end));
+        }
+        runs
+    }
+}
+
+impl NewData {
+    /// The rows from `start` to `end` of this part, if there are any.
+    fn cut(&self, start: u32, end: u32) -> Option<NewData> {
+        if start >= end {
+            return None;
+        }
+        let (rows, skip) = (Rows { start, end }, (start - self.fragment.rows.start) as usize);
+        Some(NewData {
+            fragment: Fragment { chunk: self.fragment.chunk, rows },
+            data: self.data.part(skip, rows.bytes()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(chunk: Chunk, start: u32, fill: u8, bytes: usize) -> StripeWrite {
+        let end = start + u32::try_from(bytes).unwrap();
+        let fragment = Fragment { chunk, rows: Rows { start, end } };
+        let data = Slice::from_bytes(&vec![fill; bytes]);
+        StripeWrite { parts: SmallVec::from_iter([NewData { fragment, data }]), fua: false }
+    }
+
+    /// The union against an oracle that paints bytes one after another.
+    #[test]
+    fn later_writes_cover_earlier_ones() {
+        let mut seed = 1u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) % below
+        };
+        for _ in 0..2000 {
+            let mut oracle = vec![[0u8; 64]; 3];
+            let mut writes = Vec::new();
+            for fill in 1..=8u8 {
+                let (chunk, start) = (random(3), random(60));
+                let bytes = 1 + random(64 - start);
+                oracle[chunk as usize][start as usize..(start + bytes) as usize].fill(fill);
+                writes.push(write(u8::try_from(chunk).unwrap(), start, fill, bytes as usize));
+            }
+            let union = Union::of(writes.iter());
+            let mut painted = vec![[0u8; 64]; 3];
+            for (chunk, start, gather) in union.runs() {
+                let start = start as usize;
+                gather.copy_to(&mut painted[usize::from(chunk)][start..start + gather.len()]);
+            }
+            assert_eq!(painted, oracle);
+            for fragment in union.fragments() {
+                let rows = fragment.rows.start as usize..fragment.rows.end as usize;
+                let got = union.get(fragment.chunk, fragment.rows).unwrap();
+                assert_eq!(got, &oracle[usize::from(fragment.chunk)][rows]);
+            }
+        }
+    }
+}

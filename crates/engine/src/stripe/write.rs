@@ -1,0 +1,267 @@
+//! The life of a stripe write, from the claim to the acknowledgement (StRAID 4.1 and 4.3, Algorithm 1).
+
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+use super::StripeSet;
+use super::chunk_set::{Chunk, ChunkSet};
+use super::image::{Held, Image};
+use super::member_io::{MemberWrite, Undone};
+use super::parity_step::{self, NewParity};
+use super::plan::{Fragment, Plan, Routine, Rows, plan};
+use super::stripe_table::{Claim, Entry};
+use super::union::{NewData, StripeWrite, Union};
+use crate::buffer::Gather;
+use crate::device::Device;
+use crate::executor::{join_all, others_ready, yield_now};
+use crate::volume::VolumeError;
+
+impl<D: Device> StripeSet<D> {
+    /// Writes a range of a parity array: one task for each stripe it touches.
+    pub(super) async fn write_stripes(
+        self: &Rc<Self>,
+        offset_bytes: u64,
+        data: Gather,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let end_bytes = offset_bytes + data.len() as u64;
+        let stripe_bytes = self.shared.geometry.stripe_bytes();
+        let (first, last) = (offset_bytes / stripe_bytes, (end_bytes - 1) / stripe_bytes);
+        if first == last {
+            return self.write_stripe(first, self.stripe_write(offset_bytes, &data, fua)).await;
+        }
+        let start = |stripe: u64| {
+            let (from, to) =
+                ((stripe * stripe_bytes).max(offset_bytes), ((stripe + 1) * stripe_bytes).min(end_bytes));
+            let part = data.part(to_usize(from - offset_bytes), to_usize(to - from));
+            let write = self.stripe_write(from, &part, fua);
+            let set = Rc::clone(self);
+            self.executor.spawn_with_result(async move { set.write_stripe(stripe, write).await })
+        };
+        let results = join_all((first..=last).map(start)).await;
+        results.into_iter().collect()
+    }
+
+    /// The request's part in one stripe, cut at chunks and at the slices it came in.
+    fn stripe_write(&self, offset_bytes: u64, data: &Gather, fua: bool) -> StripeWrite {
+        let mut parts = SmallVec::new();
+        let mut at = offset_bytes;
+        for slice in data.slices() {
+            let mut done = 0;
+            for piece in self.pieces(at, slice.len() as u64) {
+                let bytes = piece.fragment.rows.bytes();
+                parts.push(NewData { fragment: piece.fragment, data: slice.part(done, bytes) });
+                done += bytes;
+            }
+            at += slice.len() as u64;
+        }
+        StripeWrite { parts, fua }
+    }
+
+    /// Writes one request's part in one stripe and returns when it is on the members.
+    pub(super) async fn write_stripe(&self, stripe: u64, write: StripeWrite) -> Result<(), VolumeError> {
+        let shared = &*self.shared;
+        let marked = shared.intent.mark(self.shard, &shared.members).await.map_err(|_| metadata_lost())?;
+
+        // Invariant 4: one owner of a stripe; a write that finds one joins its batch, or waits its turn.
+        let two_phase = self.two_phase();
+        let entry = match two_phase {
+            true => shared.table.claim_or_join(stripe, self.shard, write).await,
+            false => Entry::Owned(shared.table.claim(stripe, self.shard).await, write),
+        };
+        let (mut claim, own) = match entry {
+            Entry::Owned(claim, own) => (claim, own),
+            Entry::Joined(done) => {
+                self.counters().joined_writes.add(1);
+                return done.await;
+            }
+        };
+
+        // First phase: while the old contents are read, more writes may join.
+        if two_phase && others_ready() {
+            yield_now().await; // what has already arrived joins before the first read
+        }
+        claim.gather();
+        let mut union = Union::of([&own].into_iter().chain(claim.joined()));
+        let mut image = Image::default();
+        let mut result = self.trusted(stripe).await;
+        if result.is_ok() {
+            self.take_cached_parity(stripe, &union, &mut image);
+            if two_phase {
+                result = self.pre_read(stripe, &union, &mut image).await;
+            }
+        }
+
+        // Second phase: the batch is closed, the union of its writes is what is written.
+        if claim.freeze() > 0 {
+            union = Union::of([&own].into_iter().chain(claim.joined()));
+            self.take_cached_parity(stripe, &union, &mut image);
+        }
+        let fua = own.fua || claim.joined().any(|write| write.fua);
+        if result.is_ok() {
+            result = self.update(stripe, &union, image, fua).await;
+        }
+        if result.is_ok() {
+            // Invariants 1 and 8: what a missing member did not get is known on disk before anyone is told.
+            result = self.settle().await;
+        }
+        self.finish(claim, &result);
+        drop(marked);
+        result
+    }
+
+    /// Before anything builds on the parity of a stripe whose last write failed, it is made to agree (invariant 9).
+    async fn trusted(&self, stripe: u64) -> Result<(), VolumeError> {
+        if self.shared.is_suspect(stripe) { self.make_parity_agree(stripe).await } else { Ok(()) }
+    }
+
+    fn take_cached_parity(&self, stripe: u64, union: &Union, image: &mut Image) {
+        let fragments = union.fragments();
+        let start = fragments.iter().map(|fragment| fragment.rows.start).min().unwrap_or(0);
+        let end = fragments.iter().map(|fragment| fragment.rows.end).max().unwrap_or(0);
+        self.shared.cache.take(stripe, Rows { start, end }, image);
+    }
+
+    /// One round of reads for what the writes so far need. What fails is found again by the second plan.
+    async fn pre_read(&self, stripe: u64, union: &Union, image: &mut Image) -> Result<(), VolumeError> {
+        let plan = self.plan(stripe, union, image)?;
+        self.fetch(stripe, &plan.reads, image).await
+    }
+
+    /// Plans until nothing is left to read, then makes parity and writes.
+    async fn update(
+        &self,
+        stripe: u64,
+        union: &Union,
+        mut image: Image,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let (plan, missing) = loop {
+            let missing = self.shared.missing(stripe);
+            let plan = self.plan(stripe, union, &image)?;
+            if plan.reads.is_empty() && self.shared.missing(stripe) == missing {
+                break (plan, missing);
+            }
+            self.fetch(stripe, &plan.reads, &mut image).await?;
+        };
+        self.count(&plan);
+        let parity = parity_step::compute(
+            &self.shared.geometry,
+            stripe,
+            &plan,
+            union,
+            &mut image,
+            &self.pool,
+            missing,
+        );
+        self.store(stripe, union, &parity, missing, fua).await
+    }
+
+    fn plan(&self, stripe: u64, union: &Union, image: &Image) -> Result<Plan, VolumeError> {
+        let missing = self.shared.missing(stripe);
+        let planned = plan(self.shared.shape(), missing, &union.fragments(), &image.fragments());
+        planned.map_err(|_| too_many_missing(stripe, missing))
+    }
+
+    /// Reads fragments into the image. A member that fails here is planned around by the caller.
+    pub(super) async fn fetch(
+        &self,
+        stripe: u64,
+        fragments: &[Fragment],
+        image: &mut Image,
+    ) -> Result<(), VolumeError> {
+        if fragments.is_empty() {
+            return Ok(());
+        }
+        let reads: SmallVec<[_; 4]> =
+            fragments.iter().map(|fragment| self.fragment_read(stripe, fragment)).collect();
+        for (fragment, result) in fragments.iter().zip(self.read_members(&reads).await) {
+            match result {
+                Ok(buffer) => image.insert(*fragment, Held::Owned(buffer)),
+                Err(Undone::MemberGone) => {}
+                Err(Undone::Request(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes data and parity at once to every member that is there; keeps the parity if all have it.
+    async fn store(
+        &self,
+        stripe: u64,
+        union: &Union,
+        parity: &[NewParity],
+        missing: ChunkSet,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let base = self.shared.geometry.member_offset(stripe);
+        let place = |chunk: Chunk, start: u32, data: Gather| MemberWrite {
+            slot: self.shared.member_of(stripe, chunk),
+            offset: base + u64::from(start),
+            data,
+        };
+        let data = union.runs().into_iter().filter(|(chunk, ..)| !missing.contains(*chunk));
+        let mut writes: SmallVec<[MemberWrite; 4]> =
+            data.map(|(chunk, start, gather)| place(chunk, start, gather)).collect();
+        for new in parity {
+            writes.push(place(new.chunk, new.start, Gather::from(new.slice.clone())));
+        }
+        let mut all_written = true;
+        for result in self.write_members(&writes, fua).await {
+            match result {
+                Ok(()) => {}
+                // The others got data and parity of this write: the stripe is as good as a degraded one can be.
+                Err(Undone::MemberGone) => all_written = false,
+                Err(Undone::Request(error)) => {
+                    self.shared.suspect(stripe, &error.to_string());
+                    return Err(error);
+                }
+            }
+        }
+        if self.shared.missing(stripe).len() > self.shared.shape().parity {
+            let error = too_many_missing(stripe, self.shared.missing(stripe));
+            self.shared.suspect(stripe, &error.to_string());
+            return Err(error);
+        }
+        if all_written {
+            // Invariant 5: the members have it, and this task owns the stripe until after this.
+            parity.iter().for_each(|new| self.shared.cache.put(stripe, new.chunk, new.start, &new.slice));
+        }
+        Ok(())
+    }
+
+    fn finish(&self, claim: Claim, result: &Result<(), VolumeError>) {
+        self.counters().stripe_writes.add(1);
+        claim.release(result);
+    }
+
+    fn count(&self, plan: &Plan) {
+        let counters = self.counters();
+        let all = ChunkSet::first(self.shared.geometry.data_chunks());
+        if plan.segments.iter().all(|segment| segment.written == all) {
+            counters.full_stripe_writes.add(1);
+        }
+        for segment in &plan.segments {
+            match segment.routine {
+                Routine::Rmw => counters.rmw.add(1),
+                Routine::Rcw => counters.rcw.add(1),
+                Routine::Recover => counters.recovered_writes.add(1),
+                Routine::DataOnly => {}
+            }
+        }
+    }
+}
+
+pub(super) fn too_many_missing(stripe: u64, missing: ChunkSet) -> VolumeError {
+    VolumeError::Io {
+        reason: format!("stripe {stripe}: chunks {missing:?} are missing, more than parity makes up for"),
+    }
+}
+
+fn metadata_lost() -> VolumeError {
+    VolumeError::Io { reason: "the superblocks cannot be written".to_string() }
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a request fits in memory")
+}
