@@ -1,0 +1,118 @@
+# array.sh: what scripts need to drive an array: scratch space, members, a server, a failure, a stop. Read in by
+# scripts/demo.sh and the scripts of tests/. The program is $TWILL.
+#
+#   begin                    scratch folder in $scratch, removed at the end together with the server
+#   make_members N SIZE      N sparse files in $scratch, named in ${members[@]}
+#   serve MEMBER…            starts the server; $uri leads to the array, $socket is its socket
+#   fail_member MEMBER       as if it had failed
+#   stop_array               a clean stop; the server has ended when this returns
+#   digest BYTES <FILE       SHA-256 of the first BYTES
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=$PATH:/usr/sbin:/sbin
+server='' scratch='' socket='' control='' uri=''
+members=()
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'failed: %s\n' "$*" >&2; exit 1; }
+skip() { printf '%s\n' "$*"; exit 77; }
+
+begin() {
+    scratch=$(mktemp -d "${TWILL_SCRATCH:-${TMPDIR:-/var/tmp}}/twill.XXXXXX")
+    socket=$scratch/nbd.sock control=$scratch/control.sock
+    uri="nbd+unix:///?socket=$socket"
+    trap finish EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+finish() {
+    local code=$?
+    trap - EXIT
+    trap '' INT TERM
+    local -a left
+    mapfile -t left < <(jobs -p)
+    ((${#left[@]} == 0)) || kill "${left[@]}" 2>/dev/null || true
+    if [[ -n $server ]]; then
+        for _ in {1..50}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
+        kill -9 "$server" 2>/dev/null || true
+    fi
+    wait 2>/dev/null || true
+    if ((code != 0 && code != 77)) && [[ -s $scratch/server.log ]]; then
+        echo "the server's last words:" >&2
+        tail -n 20 "$scratch/server.log" >&2
+    fi
+    rm -rf "$scratch"
+    exit "$code"
+}
+
+make_members() { # N SIZE
+    local i
+    members=()
+    for ((i = 0; i < $1; i++)); do
+        rm -f "$scratch/member$i"
+        truncate -s "$2" "$scratch/member$i"
+        members+=("$scratch/member$i")
+    done
+}
+
+serve() { # MEMBER…
+    rm -f "$socket" "$control"
+    "$TWILL" serve --unix "$socket" --control "$control" "$@" >>"$scratch/server.log" 2>&1 </dev/null &
+    server=$!
+    local i
+    for ((i = 0; i < 300; i++)); do
+        if [[ -S $socket ]] && nbdinfo --size "$uri" >/dev/null 2>&1; then return 0; fi
+        kill -0 "$server" 2>/dev/null || { wait "$server" || true; server=; die "the server did not start"; }
+        sleep 0.1
+    done
+    die "the server did not answer within 30 s"
+}
+
+fail_member() { "$TWILL" fail --control "$control" "$1"; }
+
+stop_array() {
+    "$TWILL" stop --control "$control"
+    local i
+    for ((i = 0; i < 300; i++)); do
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    if kill -0 "$server" 2>/dev/null; then die "the server goes on 30 s after twill stop"; fi
+    local code=0
+    wait "$server" || code=$?
+    server=
+    ((code == 0)) || die "the server ended with status $code"
+}
+
+digest() { head -c "$1" | sha256sum | cut -d ' ' -f 1; }
+
+array_size() { nbdinfo --size "$uri"; }
+
+fio_verify() { # NAME OPTIONS…: fio's own check of what it wrote; the result as JSON in $scratch/NAME.json
+    local name=$1; shift
+    (cd "$scratch" && fio --name="$name" --ioengine=nbd --uri="$uri" --verify=crc32c --verify_fatal=1 --iodepth=32 --numjobs=4 \
+        --group_reporting --thread --randrepeat=0 --output-format=json --output="$scratch/$name.json" "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
+        { tail -n 5 "$scratch/$name.log"; grep -v '^[ {}]' "$scratch/$name.json" | head -n 5; return 1; }
+    [[ $(jq '[.jobs[].error] | add' <(sed -n '/^{/,$p' "$scratch/$name.json")) == 0 ]]
+}
+
+# A table of cases: each `run_case NAME FUNCTION ARGUMENT…` runs in a shell of its own, between begin and finish.
+passed=0 failed=0 skipped=0
+run_case() {
+    local name=$1 code=0 log start=$SECONDS; shift
+    log=$(mktemp)
+    (set -euo pipefail; begin; "$@") >"$log" 2>&1 &
+    wait $! || code=$?
+    case $code in
+        0) passed=$((passed + 1)); say "ok      $name ($((SECONDS - start)) s)" ;;
+        77) skipped=$((skipped + 1)); say "skipped $name: $(tail -n 1 "$log")" ;;
+        *) failed=$((failed + 1)); say "FAILED  $name (status $code, $((SECONDS - start)) s)"; sed 's/^/    /' "$log" ;;
+    esac
+    rm -f "$log"
+}
+
+summary() { # last line of a table of cases; its status is the script's
+    say "$passed passed, $failed failed, $skipped skipped"
+    ((failed == 0))
+}

@@ -1,0 +1,47 @@
+# md.sh: what the kernel tests of this folder share, read in by them inside the machine: ram drives, md, data.
+#
+# Members are the first N of /dev/ram0 … (64 MiB each), all zero at the start of a case.
+
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
+export TWILL_SCRATCH=/run
+
+RAM_MIB=64
+modprobe -r brd 2>/dev/null || true
+modprobe brd rd_nr=8 rd_size=$((RAM_MIB << 10)) || skip "this kernel has no brd"
+
+ram_members() { # N: fresh ones
+    local i
+    members=()
+    for ((i = 0; i < $1; i++)); do
+        dd if=/dev/zero of=/dev/ram$i bs=1M oflag=direct status=none 2>/dev/null || true
+        members+=("/dev/ram$i")
+    done
+}
+
+md_stop() { if [[ -b /dev/md0 ]]; then mdadm --quiet --stop /dev/md0; fi; }
+
+md_assemble() { # MEMBER…
+    mdadm --quiet --assemble --run /dev/md0 "$@" || { mdadm --examine "$@"; dmesg | tail -n 20; die "mdadm --assemble $*"; }
+    mdadm --quiet --readwrite /dev/md0 2>/dev/null || true
+    mdadm --quiet --wait /dev/md0 || true
+}
+
+md_check() { # parity and mirrors agree, by md's own scrub
+    local md=/sys/block/md0/md mismatches
+    [[ -e $md/sync_action ]] || return 0 # RAID-0 has none
+    mdadm --quiet --wait /dev/md0 || true
+    echo check >$md/sync_action
+    mdadm --quiet --wait /dev/md0 || true
+    while [[ $(<$md/sync_action) != idle ]]; do sleep 0.1; done
+    mismatches=$(<$md/mismatch_cnt)
+    [[ $mismatches == 0 ]] || die "md finds mismatch_cnt $mismatches"
+}
+
+md_digest() { dd if=/dev/md0 bs=1M iflag=direct status=none | digest "$1"; }
+
+nbd_digest() { nbdcopy --connections=2 "$uri" - | digest "$1"; }
+
+random_data() { head -c "$1" /dev/urandom; }
+
+# Small writes all over, in and out of order, each checked by fio.
+small_writes() { fio_verify small --numjobs=2 --rw=randwrite --bsrange=4k-96k --blockalign=4k --size=12M --offset_increment=24M; }

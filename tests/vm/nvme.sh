@@ -1,0 +1,51 @@
+#!/bin/bash
+# vm: --mem 3G --nvme 4:128M:logical_block_size=4096 --nvme 2:128M --mod raid456 --timeout 600
+# nvme.sh: members that are NVMe drives, with 4 KiB and 512 byte sectors, and one that is pulled out under load.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+
+drives() { # SECTOR…: the namespaces with these sector sizes
+    local drive sector
+    members=()
+    for drive in /sys/block/nvme*; do
+        for sector; do
+            [[ $(<"$drive/queue/logical_block_size") != "$sector" ]] || members+=("/dev/${drive##*/}")
+        done
+    done
+    for drive in "${members[@]}"; do dd if=/dev/zero of="$drive" bs=1M oflag=direct status=none 2>/dev/null || true; done
+}
+
+written() { # LEVEL SECTOR…
+    local level=$1 size wanted; shift
+    drives "$@"
+    "$TWILL" create --level "$level" --chunk 64K --name nvme --assume-clean "${members[@]}"
+    serve "${members[@]}"
+    size=$(array_size)
+    random_data 64M | nbdcopy --flush - "$uri"
+    small_writes
+    wanted=$(nbd_digest "$size")
+    stop_array
+    md_assemble "${members[@]}"
+    [[ $(md_digest "$size") == "$wanted" ]] || die "md reads other data"
+    md_check
+    md_stop
+}
+
+pulled() { # the drive is gone from the machine while fio writes
+    drives 4096
+    "$TWILL" create --level 5 --chunk 64K --name nvme --assume-clean "${members[@]}"
+    serve "${members[@]}"
+    local victim=${members[1]##*/} load
+    fio_verify load --numjobs=2 --rw=randwrite --bs=16k --size=16M --offset_increment=32M --rate=,4m & load=$!
+    sleep 2
+    kill -0 $load || die "the load ended before the drive was pulled"
+    echo 1 >"/sys/block/$victim/device/device/remove"
+    wait $load || die "fio: $(cat "$scratch/load.log")"
+    stop_array
+    echo 1 >/sys/bus/pci/rescan
+}
+
+run_case "raid5 on four drives of 4 KiB sectors" written 5 4096
+run_case "raid6 on six drives of mixed sectors" written 6 512 4096
+run_case "a drive pulled out under load" pulled
+summary
