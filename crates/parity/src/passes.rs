@@ -324,15 +324,28 @@ unsafe fn recover_block<V: Lanes, const N: usize, const TWO: bool>(
                 lost[i] = lost[i].xor(sum[i].times(factor));
             }
         }
-        for ((_, chunk), coefficient) in known.iter().zip(&solution.of_known) {
-            let factor = V::factor(*coefficient);
-            let chunk = chunk.as_ptr().add(at);
+        let (pairs, rest) = known.as_chunks::<2>();
+        let (coefficients, of_rest) = solution.of_known[..known.len()].as_chunks::<2>();
+        for ([a, b], [of_a, of_b]) in pairs.iter().zip(coefficients) {
+            let (factor_a, factor_b) = (V::factor(*of_a), V::factor(*of_b));
+            let (a, b) = (a.1.as_ptr().add(at), b.1.as_ptr().add(at));
             for i in 0..N {
-                let chunk = V::load(chunk.add(i * V::BYTES));
+                let (a, b) = (V::load(a.add(i * V::BYTES)), V::load(b.add(i * V::BYTES)));
                 if TWO {
-                    sum[i] = sum[i].xor(chunk);
+                    sum[i] = sum[i].xor3(a, b);
                 }
-                lost[i] = lost[i].xor(chunk.times(factor));
+                lost[i] = lost[i].xor3(a.times(factor_a), b.times(factor_b));
+            }
+        }
+        if let ([last], [of_last]) = (rest, of_rest) {
+            let factor = V::factor(*of_last);
+            let last = last.1.as_ptr().add(at);
+            for i in 0..N {
+                let last = V::load(last.add(i * V::BYTES));
+                if TWO {
+                    sum[i] = sum[i].xor(last);
+                }
+                lost[i] = lost[i].xor(last.times(factor));
             }
         }
         store::<V, N, false>(lost, x.add(at));
