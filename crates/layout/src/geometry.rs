@@ -265,11 +265,15 @@ impl Geometry {
         match (self.level, self.raid10) {
             (Level::Raid1, _) => self.member_bytes,
             (_, Some(raid10)) => raid10.array_chunks() * u64::from(self.chunk_bytes),
+            (Level::Raid0, _) => {
+                raid0_member_share(self.member_bytes, self.chunk_bytes) * u64::from(self.members)
+            }
             _ => self.member_bytes * u64::from(self.data_chunks),
         }
     }
 
-    /// Stripes in the array. The last one of a RAID-1 without chunks may be short.
+    /// Stripes in the array. The last one is short at the end of a RAID-1 without chunks, and of a RAID-0 with chunks
+    /// that are no power of two.
     #[must_use]
     pub fn stripes(&self) -> u64 {
         self.array_bytes().div_ceil(self.stripe_bytes())
@@ -430,6 +434,12 @@ impl Geometry {
     fn assert_striped(&self) {
         assert!(self.level.is_striped(), "{} has copies, not stripes", self.level);
     }
+}
+
+/// What a member adds to the size of a RAID-0. md takes the chunk for a power of two here (`raid0_size`), though it
+/// takes others too: then it leaves the last part of each member unused. An array must not be larger than md has it.
+fn raid0_member_share(member_bytes: u64, chunk_bytes: u32) -> u64 {
+    member_bytes & !(u64::from(chunk_bytes) - 1)
 }
 
 fn check_members(level: Level, layout: Layout, members: u32) -> Result<(), GeometryError> {

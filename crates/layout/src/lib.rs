@@ -6,7 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+mod disk_struct;
 pub mod geometry;
+pub mod md_bitmap;
+pub mod md_superblock;
 pub mod units;
 
 pub use geometry::{

@@ -2,13 +2,14 @@
 //!
 //! The rules are those of `create_strip_zones` and `map_sector` in the kernel's `drivers/md/raid0.c`.
 
-use super::{GeometryError, Layout, Level, check_chunk, check_members};
+use super::{GeometryError, Layout, Level, check_chunk, check_members, raid0_member_share};
 
 /// A RAID-0 whose members may differ in size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raid0Zones {
     chunk_bytes: u64,
     original: bool,
+    array_bytes: u64,
     zones: Vec<Zone>,
 }
 
@@ -49,13 +50,15 @@ impl Raid0Zones {
             return Err(GeometryError::ZonesNeedLayout);
         }
         let original = layout == Layout::Raid0Original;
-        Ok(Self { chunk_bytes: u64::from(chunk_bytes), original, zones })
+        let share = |chunks: &u64| raid0_member_share(chunks * u64::from(chunk_bytes), chunk_bytes);
+        let array_bytes = chunks.iter().map(share).sum();
+        Ok(Self { chunk_bytes: u64::from(chunk_bytes), original, array_bytes, zones })
     }
 
     /// Bytes that a user of the array sees.
     #[must_use]
     pub fn array_bytes(&self) -> u64 {
-        self.zones.last().map_or(0, |zone| zone.array_chunk_end) * self.chunk_bytes
+        self.array_bytes
     }
 
     /// Zones; 1 if the members are equal.
@@ -70,10 +73,11 @@ impl Raid0Zones {
     /// If `array_offset` is beyond the end of the array.
     #[must_use]
     pub fn locate(&self, array_offset: u64) -> (u32, u64, u64) {
+        assert!(array_offset < self.array_bytes, "offset {array_offset} is beyond the end of the array");
         let array_chunk = array_offset / self.chunk_bytes;
         let chunk_offset = array_offset % self.chunk_bytes;
         let after = self.zones.partition_point(|zone| zone.array_chunk_end <= array_chunk);
-        let zone = self.zones.get(after).expect("the offset is within the array");
+        let zone = self.zones.get(after).expect("the zones reach at least to the end of the array");
         let width = zone.members.len() as u64;
         let zone_chunk = array_chunk - zone.array_chunk;
         // Before 3.14 the member came from the array's chunk, not the zone's: data would be elsewhere.

@@ -1,0 +1,344 @@
+//! md's internal bitmap: its superblock, and which bit stands for which bytes.
+//!
+//! Invariants:
+//! - A [`BitmapSuper`] exists only after [`BitmapSuper::parse`] found magic, version, array and size right, or because
+//!   [`BitmapSuper::new`] made it.
+//! - Bit `n` stands for the bytes from `n * chunk` on, `chunk` long: of a member's data area at RAID-1, 4, 5 and 6, of
+//!   the array at RAID-10.
+//!
+//! The rules are those of `md_bitmap_read_sb` in the kernel's `drivers/md/md-bitmap.c`. When to set and to clear bits
+//! is the engine's matter. Bytes are drawn in `docs/formats.md`.
+
+use std::ops::Range;
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::disk_struct::disk_struct;
+use crate::geometry::{Geometry, Level};
+use crate::md_superblock::{SuperblockError, display_uuid};
+use crate::units::{SECTOR_BYTES, Sectors};
+
+/// First word of the bitmap's superblock: "bitm".
+pub const MAGIC: u32 = 0x6d74_6962;
+
+/// The one version that Twill keeps: bits in little-endian order.
+pub const VERSION: u32 = 4;
+
+/// Bytes before the first bit.
+pub const SUPER_BYTES: usize = 256;
+
+/// Name, offset and size of each field, for the check of `docs/formats.md`.
+pub const FIELDS: &[(&str, usize, usize)] = RawBitmapSuper::FIELDS;
+
+/// What mdadm chooses: seconds between two rounds of clearing bits.
+pub const DAEMON_SLEEP_S_DEFAULT: u32 = 5;
+
+/// mdadm's least choice of chunk. It makes it larger where the room is short.
+pub const CHUNK_BYTES_DEFAULT: u32 = 64 << 20;
+
+/// Least chunk that md takes.
+const CHUNK_BYTES_MIN: u32 = 512;
+
+/// Most writes that may be behind on write-mostly members: md's counter has 14 bits.
+const WRITE_BEHIND_MAX: u32 = (1 << 14) - 1;
+
+disk_struct! {
+    /// The bitmap's superblock on disk.
+    struct RawBitmapSuper, 256 bytes {
+        magic: U32 = 0,
+        version: U32 = 4,
+        uuid: [u8; 16] = 8,
+        events: U64 = 24,
+        events_cleared: U64 = 32,
+        sync_size: U64 = 40,
+        state: U32 = 48,
+        chunksize: U32 = 52,
+        daemon_sleep: U32 = 56,
+        write_behind: U32 = 60,
+        sectors_reserved: U32 = 64,
+        nodes: U32 = 68,
+        cluster_name: [u8; 64] = 72,
+        pad: [u8; 120] = 136,
+    }
+}
+
+/// Bits of the bitmap's state word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BitmapState(pub u32);
+
+impl BitmapState {
+    /// The bitmap is out of date: all of it counts as set.
+    pub const STALE: Self = Self(1 << 1);
+    /// A write of it failed.
+    pub const WRITE_ERROR: Self = Self(1 << 2);
+
+    /// Whether all bits of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// The superblock of a bitmap that may be believed.
+#[derive(Clone)]
+pub struct BitmapSuper {
+    raw: RawBitmapSuper,
+}
+
+impl BitmapSuper {
+    /// A bitmap for an array, with all that mdadm would choose. The bits are not in it: a new bitmap has all of them
+    /// set ([`BitmapSuper::bitmap_bytes`] of 0xff), which the first resync clears.
+    ///
+    /// # Panics
+    /// If `chunk_bytes` is not a power of two from 512 on: [`BitmapSuper::least_chunk_bytes`] gives one that does.
+    #[must_use]
+    pub fn new(uuid: [u8; 16], sync_size: Sectors, chunk_bytes: u32) -> Self {
+        assert!(
+            chunk_bytes.is_power_of_two() && chunk_bytes >= CHUNK_BYTES_MIN,
+            "chunk of {chunk_bytes} bytes"
+        );
+        let mut raw = RawBitmapSuper::new_zeroed();
+        raw.magic.set(MAGIC);
+        raw.version.set(VERSION);
+        raw.uuid = uuid;
+        raw.sync_size.set(sync_size.0);
+        raw.chunksize.set(chunk_bytes);
+        raw.daemon_sleep.set(DAEMON_SLEEP_S_DEFAULT);
+        Self { raw }
+    }
+
+    /// Checks what was read at [`crate::md_superblock::Superblock::bitmap_start`]. `uuid` is the array's, `room_bytes`
+    /// is [`crate::md_superblock::Superblock::bitmap_room`].
+    ///
+    /// # Errors
+    /// [`SuperblockError`] names the first thing that is wrong. There is no checksum: a flipped bit in a count is not
+    /// noticed here, and the worst that md or Twill make of it is a longer resync, except in `sync_size` and
+    /// `chunksize`, which callers compare with the geometry by [`BitmapSuper::check_geometry`].
+    pub fn parse(bytes: &[u8], uuid: [u8; 16], room_bytes: u64) -> Result<Self, SuperblockError> {
+        let (raw, _) = RawBitmapSuper::read_from_prefix(bytes)
+            .map_err(|_| SuperblockError::Truncated { found: bytes.len(), needed: SUPER_BYTES })?;
+        if raw.magic.get() != MAGIC {
+            return Err(SuperblockError::NoBitmap { found: raw.magic.get() });
+        }
+        let version = raw.version.get();
+        if version != VERSION {
+            let name = match version {
+                3 => "host byte order",
+                5 => "clustered",
+                6 => "lockless",
+                _ => "unknown",
+            };
+            return Err(SuperblockError::BitmapVersion { version, name });
+        }
+        if raw.uuid != uuid {
+            let (found, expected) = (display_uuid(&raw.uuid), display_uuid(&uuid));
+            return Err(SuperblockError::BitmapUuid { found, expected });
+        }
+        let bitmap = Self { raw };
+        bitmap.check_values()?;
+        let needed = bitmap.bitmap_bytes();
+        if needed > room_bytes {
+            return Err(SuperblockError::BitmapTooLarge { needed, room: room_bytes });
+        }
+        Ok(bitmap)
+    }
+
+    fn check_values(&self) -> Result<(), SuperblockError> {
+        let raw = &self.raw;
+        let wrong = |field, found: u64, expected: &str| {
+            Err(SuperblockError::Field { field, found, expected: expected.into() })
+        };
+        let chunk_bytes = raw.chunksize.get();
+        if !chunk_bytes.is_power_of_two() || chunk_bytes < CHUNK_BYTES_MIN {
+            return wrong("chunksize", chunk_bytes.into(), "a power of two from 512 on");
+        }
+        if raw.daemon_sleep.get() == 0 {
+            return wrong("daemon_sleep", 0, "at least a second");
+        }
+        if raw.write_behind.get() > WRITE_BEHIND_MAX {
+            return wrong("write_behind", raw.write_behind.get().into(), "at most 16383");
+        }
+        if raw.sync_size.get() == 0 || Sectors(raw.sync_size.get()).checked_bytes().is_none() {
+            return wrong("sync_size", raw.sync_size.get(), "1 to 2^55 sectors");
+        }
+        if raw.nodes.get() != 0 {
+            return wrong("nodes", raw.nodes.get().into(), "0: the bitmap is not a cluster's");
+        }
+        Ok(())
+    }
+
+    /// Whether the bitmap covers what it should: [`sync_sectors`] of the geometry. If not, the array was resized
+    /// without it, and all of it counts as set.
+    ///
+    /// # Errors
+    /// [`SuperblockError::Field`]
+    pub fn check_geometry(&self, geometry: &Geometry) -> Result<(), SuperblockError> {
+        let (found, expected) = (self.sync_size(), sync_sectors(geometry));
+        if found == expected {
+            return Ok(());
+        }
+        let expected = format!("{}, the size of what is resynced", expected.0);
+        Err(SuperblockError::Field { field: "sync_size", found: found.0, expected })
+    }
+
+    /// The 256 bytes before the bits.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPER_BYTES] {
+        let mut bytes = [0; SUPER_BYTES];
+        bytes.copy_from_slice(self.raw.as_bytes());
+        bytes
+    }
+
+    /// The array it belongs to.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.raw.uuid
+    }
+
+    /// The array's event count when the bitmap was last written.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.raw.events.get()
+    }
+
+    /// The array's event count when it was last not degraded: a member that is as new as this needs no more than what
+    /// the bitmap marks.
+    #[must_use]
+    pub fn events_cleared(&self) -> u64 {
+        self.raw.events_cleared.get()
+    }
+
+    /// Sectors that the bits stand for together.
+    #[must_use]
+    pub fn sync_size(&self) -> Sectors {
+        Sectors(self.raw.sync_size.get())
+    }
+
+    /// The state bits.
+    #[must_use]
+    pub fn state(&self) -> BitmapState {
+        BitmapState(self.raw.state.get())
+    }
+
+    /// Bytes that a bit stands for.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> u32 {
+        self.raw.chunksize.get()
+    }
+
+    /// Seconds between two rounds of clearing bits.
+    #[must_use]
+    pub fn daemon_sleep_s(&self) -> u32 {
+        self.raw.daemon_sleep.get()
+    }
+
+    /// Writes that may be behind on write-mostly members; 0 for none.
+    #[must_use]
+    pub fn write_behind(&self) -> u32 {
+        self.raw.write_behind.get()
+    }
+
+    /// Sectors set aside for the bitmap, or 0 if that is not said.
+    #[must_use]
+    pub fn sectors_reserved(&self) -> Sectors {
+        Sectors(u64::from(self.raw.sectors_reserved.get()))
+    }
+
+    /// Whether the bits cannot be believed beside a superblock with `events`: all of them count as set.
+    #[must_use]
+    pub fn is_stale(&self, events: u64) -> bool {
+        self.state().contains(BitmapState::STALE) || self.events() < events
+    }
+
+    /// Sets the event count of the last write.
+    pub fn set_events(&mut self, events: u64) {
+        self.raw.events.set(events);
+    }
+
+    /// Sets the event count of the last time the array was not degraded.
+    pub fn set_events_cleared(&mut self, events: u64) {
+        self.raw.events_cleared.set(events);
+    }
+
+    /// Sets the state bits.
+    pub fn set_state(&mut self, state: BitmapState) {
+        self.raw.state.set(state.0);
+    }
+
+    /// Bits in use.
+    #[must_use]
+    pub fn bits(&self) -> u64 {
+        self.sync_size().bytes().div_ceil(u64::from(self.chunk_bytes()))
+    }
+
+    /// Bytes of superblock and bits, without rounding.
+    #[must_use]
+    pub fn bitmap_bytes(&self) -> u64 {
+        SUPER_BYTES as u64 + self.bits().div_ceil(8)
+    }
+
+    /// The bit that stands for a byte of what is resynced.
+    #[must_use]
+    pub fn bit_of(&self, offset: u64) -> u64 {
+        offset / u64::from(self.chunk_bytes())
+    }
+
+    /// The bits that stand for a range of bytes; none for an empty range.
+    #[must_use]
+    pub fn bits_of(&self, range: Range<u64>) -> Range<u64> {
+        let first = self.bit_of(range.start);
+        if range.is_empty() {
+            return first..first;
+        }
+        first..self.bit_of(range.end - 1) + 1
+    }
+
+    /// The bytes that a bit stands for, cut off at the end of what is resynced.
+    #[must_use]
+    pub fn range_of(&self, bit: u64) -> Range<u64> {
+        let (chunk, end) = (u64::from(self.chunk_bytes()), self.sync_size().bytes());
+        let start = bit.saturating_mul(chunk).min(end);
+        start..start.saturating_add(chunk).min(end)
+    }
+
+    /// Where a bit is: the byte, counted from the start of the superblock, and the mask in it.
+    #[must_use]
+    pub fn bit_place(&self, bit: u64) -> (u64, u8) {
+        (SUPER_BYTES as u64 + bit / 8, 1 << (bit % 8))
+    }
+
+    /// The least chunk with which a bitmap of `sync_size` fits in `room_bytes`, by mdadm's rule: the power of two
+    /// from 4 KiB on. `None` if there is no room, or the chunk would not fit in its field.
+    #[must_use]
+    pub fn least_chunk_bytes(sync_size: Sectors, room_bytes: u64) -> Option<u32> {
+        let bits_max = room_bytes.checked_sub(SUPER_BYTES as u64)?.checked_mul(8)?;
+        let mut chunk = 4096u32;
+        let mut bits = sync_size.checked_bytes()? / u64::from(chunk) + 1;
+        while bits > bits_max {
+            chunk = chunk.checked_mul(2)?;
+            bits = bits.div_ceil(2);
+        }
+        Some(chunk)
+    }
+}
+
+/// What md resyncs, and a bitmap's bits stand for: the array at RAID-10, a member's used data area at the other levels.
+#[must_use]
+pub fn sync_sectors(geometry: &Geometry) -> Sectors {
+    let bytes =
+        if geometry.level() == Level::Raid10 { geometry.array_bytes() } else { geometry.member_bytes() };
+    Sectors(bytes / SECTOR_BYTES)
+}
+
+impl std::fmt::Debug for BitmapSuper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BitmapSuper")
+            .field("uuid", &format_args!("{}", display_uuid(&self.raw.uuid)))
+            .field("events", &self.events())
+            .field("events_cleared", &self.events_cleared())
+            .field("sync_size", &self.sync_size().0)
+            .field("chunk_bytes", &self.chunk_bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,348 @@
+//! The superblocks of a new array, with the choices that mdadm makes, so that mdadm finds nothing odd about it and
+//! an array made by either can be grown by either.
+
+use zerocopy::FromZeros;
+
+use super::raw::RawSuperblock;
+use super::{
+    ALL_SECTORS, DeviceRole, Features, HEADER_BYTES, MAGIC, MAX_DEV, MinorVersion, Superblock,
+    SuperblockError,
+};
+use crate::geometry::{Geometry, GeometryError, Layout, Level};
+use crate::md_bitmap::{self, BitmapSuper};
+use crate::units::{SECTOR_BYTES, Sectors};
+
+/// mdadm aligns data to this.
+const DATA_ALIGN: u64 = (1 << 20) / SECTOR_BYTES;
+
+/// Sectors of the bad-block log: 512 entries.
+const BAD_BLOCK_LOG: u64 = 8;
+
+/// Why an array cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// Level, layout, chunk and members make no array.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// What would be written could not be read back.
+    #[error("the new superblock of device {device} is not valid: {source}")]
+    Superblock {
+        /// The device's place among those given.
+        device: usize,
+        /// What is wrong.
+        source: SuperblockError,
+    },
+    /// The name is longer than its field.
+    #[error("name {0:?} is longer than 32 bytes")]
+    Name(String),
+    /// A device does not hold superblock, bitmap and one chunk.
+    #[error("device {device} of {device_bytes} bytes is too small: data would begin at {data_offset}")]
+    DeviceTooSmall {
+        /// The device's place among those given.
+        device: usize,
+        /// Its size, in bytes.
+        device_bytes: u64,
+        /// Where data would begin.
+        data_offset: Sectors,
+    },
+    /// More space of the members asked for than the smallest one has.
+    #[error("{asked} bytes of each member asked for, the smallest has {most}")]
+    Size {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes there are.
+        most: u64,
+    },
+    /// A member has no device or two, or there are more devices than roles.
+    #[error("devices do not fit the members: {0}")]
+    Roles(String),
+    /// Too many members are missing.
+    #[error("{level} cannot start with these {missing} members missing")]
+    TooManyMissing {
+        /// The level asked for.
+        level: Level,
+        /// Members without a device.
+        missing: u32,
+    },
+    /// The bitmap's chunk is no power of two or the bitmap would not fit.
+    #[error("bitmap chunk of {chunk_bytes} bytes: wants a power of two of at least {least}")]
+    BitmapChunk {
+        /// The chunk asked for, in bytes.
+        chunk_bytes: u32,
+        /// The least that fits.
+        least: u32,
+    },
+    /// A level that resyncs nothing, or an array too small, cannot have a bitmap.
+    #[error("no bitmap for this array: {0}")]
+    NoBitmap(&'static str),
+}
+
+/// The bitmap of a new array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewBitmap {
+    /// None.
+    None,
+    /// Beside the superblock, with this chunk in bytes or mdadm's choice.
+    Internal(Option<u32>),
+}
+
+/// A device of a new array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewMember {
+    /// Size of the device, in bytes.
+    pub device_bytes: u64,
+    /// A new random identity.
+    pub device_uuid: [u8; 16],
+    /// Active or spare.
+    pub role: DeviceRole,
+}
+
+/// An array to make. Randomness and time come from the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewArray {
+    /// Where to put the superblock: 1.2 unless there is a reason.
+    pub minor: MinorVersion,
+    /// A new random identity.
+    pub set_uuid: [u8; 16],
+    /// Name of the array, normally `host:name`; at most 32 bytes.
+    pub name: String,
+    /// Now, in seconds since 1970.
+    pub ctime_s: u64,
+    /// The level.
+    pub level: Level,
+    /// The layout. RAID-0 with unequal members wants [`Layout::Raid0Alternate`].
+    pub layout: Layout,
+    /// Bytes in a chunk; 0 for RAID-1.
+    pub chunk_bytes: u32,
+    /// Members, whether or not each has a device yet.
+    pub raid_disks: u32,
+    /// The bitmap.
+    pub bitmap: NewBitmap,
+    /// Bytes of each member to use, or as much as the smallest has.
+    pub member_bytes: Option<u64>,
+    /// Where data begins, or [`default_data_offset`] for the first device.
+    pub data_offset: Option<Sectors>,
+    /// Parity or copies already agree (mdadm's `--assume-clean`); otherwise the array starts with a resync.
+    pub clean: bool,
+}
+
+/// What to write for a new array.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// One for each device, in the order they were given.
+    pub superblocks: Vec<Superblock>,
+    /// The bitmap's superblock, the same for every device. All bits after it are to be set.
+    pub bitmap: Option<BitmapSuper>,
+}
+
+/// mdadm's choice of where data begins: after superblock, bad-block log, room for a bitmap, and a thousandth of the
+/// device, at most 128 MiB, as headroom for a reshape; rounded up to 1 MiB. Nothing before the data at 1.0.
+#[must_use]
+pub fn default_data_offset(minor: MinorVersion, device_bytes: u64, chunk_bytes: u32) -> Sectors {
+    if minor == MinorVersion::V1_0 {
+        return Sectors(0);
+    }
+    let device = device_bytes / SECTOR_BYTES;
+    let chunk = u64::from(chunk_bytes) / SECTOR_BYTES;
+    let mut headroom = (128 << 20) / SECTOR_BYTES;
+    while headroom << 10 > device && (chunk == 0 || headroom / 2 >= chunk * 2) {
+        headroom >>= 1;
+    }
+    Sectors((24 + bitmap_room(device) + headroom).next_multiple_of(DATA_ALIGN))
+}
+
+/// Room that mdadm keeps for a bitmap, in sectors, on a device or for a member of so many sectors.
+fn bitmap_room(sectors: u64) -> u64 {
+    const GIB: u64 = (1 << 30) / SECTOR_BYTES;
+    match sectors {
+        0..128 => 0,
+        _ if sectors - 128 >= 200 * GIB => 256,
+        _ if sectors - 8 > 8 * GIB => 128,
+        _ => 8,
+    }
+}
+
+impl NewArray {
+    /// Superblocks and bitmap for these devices. The first device's size decides where data begins on all of them.
+    ///
+    /// # Errors
+    /// [`CreateError`]
+    pub fn create(&self, devices: &[NewMember]) -> Result<Created, CreateError> {
+        if self.name.len() > 32 {
+            return Err(CreateError::Name(self.name.clone()));
+        }
+        let numbers = self.dev_numbers(devices)?;
+        let first = devices.first().ok_or_else(|| CreateError::Roles("there are no devices".into()))?;
+        let data_offset = self
+            .data_offset
+            .unwrap_or_else(|| default_data_offset(self.minor, first.device_bytes, self.chunk_bytes));
+        let geometry = self.geometry(devices, data_offset)?;
+        self.check_missing(&geometry, devices)?;
+        let bitmap = self.new_bitmap(&geometry)?;
+        let mut roles = vec![DeviceRole::SPARE; self.role_count(&numbers)];
+        for (device, number) in devices.iter().zip(&numbers) {
+            roles[*number as usize] = device.role.md();
+        }
+        let mut superblocks = Vec::with_capacity(devices.len());
+        for (i, (device, number)) in devices.iter().zip(&numbers).enumerate() {
+            let mut raw = self.common(&geometry, data_offset, roles.len());
+            raw.dev_number.set(*number);
+            raw.device_uuid = device.device_uuid;
+            self.place(&mut raw, device.device_bytes, bitmap.as_ref());
+            let superblock = Superblock { raw, roles: roles.clone(), minor: self.minor, tail: Vec::new() };
+            // What is written is what was checked, and carries its checksum.
+            let superblock = Superblock::parse(&superblock.encode(512), self.minor, device.device_bytes)
+                .map_err(|source| CreateError::Superblock { device: i, source })?;
+            superblocks.push(superblock);
+        }
+        Ok(Created { superblocks, bitmap })
+    }
+
+    /// A member has its own number, spares follow.
+    fn dev_numbers(&self, devices: &[NewMember]) -> Result<Vec<u32>, CreateError> {
+        let mut taken = vec![false; self.raid_disks as usize];
+        let mut spare = self.raid_disks;
+        let mut numbers = Vec::with_capacity(devices.len());
+        for device in devices {
+            numbers.push(match device.role {
+                DeviceRole::Active(member) => {
+                    let taken = taken.get_mut(usize::from(member)).ok_or_else(|| {
+                        CreateError::Roles(format!("there is no member {member} of {}", self.raid_disks))
+                    })?;
+                    if std::mem::replace(taken, true) {
+                        return Err(CreateError::Roles(format!("member {member} has two devices")));
+                    }
+                    u32::from(member)
+                }
+                DeviceRole::Spare => {
+                    spare += 1;
+                    spare - 1
+                }
+                DeviceRole::Faulty | DeviceRole::Journal => {
+                    return Err(CreateError::Roles("a new device is a member or a spare".into()));
+                }
+            });
+        }
+        if spare > MAX_DEV {
+            return Err(CreateError::Roles(format!("{spare} devices, a superblock has {MAX_DEV} roles")));
+        }
+        Ok(numbers)
+    }
+
+    /// mdadm fills up the superblock's last sector, so that spares can be added.
+    fn role_count(&self, numbers: &[u32]) -> usize {
+        let devices = self.raid_disks.max(numbers.iter().max().map_or(0, |last| last + 1)) as usize;
+        ((HEADER_BYTES + devices * 2).next_multiple_of(512) - HEADER_BYTES) / 2
+    }
+
+    fn geometry(&self, devices: &[NewMember], data_offset: Sectors) -> Result<Geometry, CreateError> {
+        let mut most = u64::MAX;
+        for (i, device) in devices.iter().enumerate() {
+            let sectors = device.device_bytes / SECTOR_BYTES;
+            // Superblock, bad-block log and bitmap at the end of 1.0; before the data otherwise.
+            let free = match self.minor {
+                MinorVersion::V1_0 => (sectors & !7).checked_sub(data_offset.0 + 24 + bitmap_room(sectors)),
+                MinorVersion::V1_1 | MinorVersion::V1_2 => sectors.checked_sub(data_offset.0),
+            };
+            let free = free.filter(|free| *free > 0).ok_or(CreateError::DeviceTooSmall {
+                device: i,
+                device_bytes: device.device_bytes,
+                data_offset,
+            })?;
+            // mdadm counts in KiB.
+            most = most.min(free / 2 * 2 * SECTOR_BYTES);
+        }
+        let used = self.member_bytes.unwrap_or(most);
+        if used > most {
+            return Err(CreateError::Size { asked: used, most });
+        }
+        Ok(Geometry::new(self.level, self.layout, self.raid_disks, self.chunk_bytes, used)?)
+    }
+
+    fn check_missing(&self, geometry: &Geometry, devices: &[NewMember]) -> Result<(), CreateError> {
+        let has_device =
+            |member: u32| devices.iter().any(|device| device.role == DeviceRole::Active(member as u16));
+        if geometry.survives(|member| !has_device(member)) {
+            return Ok(());
+        }
+        let missing = (0..self.raid_disks).filter(|member| !has_device(*member)).count() as u32;
+        Err(CreateError::TooManyMissing { level: self.level, missing })
+    }
+
+    fn new_bitmap(&self, geometry: &Geometry) -> Result<Option<BitmapSuper>, CreateError> {
+        let NewBitmap::Internal(asked) = self.bitmap else { return Ok(None) };
+        if self.level == Level::Raid0 {
+            return Err(CreateError::NoBitmap("RAID-0 has nothing to resync"));
+        }
+        let sync_size = md_bitmap::sync_sectors(geometry);
+        let room = bitmap_room(geometry.member_bytes() / SECTOR_BYTES);
+        let least = BitmapSuper::least_chunk_bytes(sync_size, room * SECTOR_BYTES)
+            .ok_or(CreateError::NoBitmap("it has no room"))?;
+        let chunk_bytes = asked.unwrap_or_else(|| least.max(md_bitmap::CHUNK_BYTES_DEFAULT));
+        if chunk_bytes < least || !chunk_bytes.is_power_of_two() {
+            return Err(CreateError::BitmapChunk { chunk_bytes, least });
+        }
+        Ok(Some(BitmapSuper::new(self.set_uuid, sync_size, chunk_bytes)))
+    }
+
+    fn common(&self, geometry: &Geometry, data_offset: Sectors, roles: usize) -> RawSuperblock {
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.magic.set(MAGIC);
+        raw.major_version.set(1);
+        raw.set_uuid = self.set_uuid;
+        raw.set_name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        raw.ctime.set(self.ctime_s);
+        raw.utime.set(self.ctime_s);
+        raw.level.set(self.level.md_number());
+        raw.layout.set(self.layout.md_word());
+        if self.level != Level::Raid0 {
+            raw.size.set(geometry.member_bytes() / SECTOR_BYTES);
+        } else if self.layout != Layout::Unset {
+            raw.feature_map.set(Features::RAID0_LAYOUT.0);
+        }
+        raw.chunksize.set(self.chunk_bytes / SECTOR_BYTES as u32);
+        raw.raid_disks.set(self.raid_disks);
+        raw.data_offset.set(data_offset.0);
+        raw.resync_offset.set(if self.clean || self.level == Level::Raid0 { ALL_SECTORS } else { 0 });
+        raw.max_dev.set(roles as u32);
+        raw
+    }
+
+    /// Where superblock, bitmap and bad-block log are on this device.
+    fn place(&self, raw: &mut RawSuperblock, device_bytes: u64, bitmap: Option<&BitmapSuper>) {
+        let device = device_bytes / SECTOR_BYTES;
+        let size = raw.size.get();
+        let bitmap_sectors = bitmap.map(|bitmap| bitmap.bitmap_bytes().next_multiple_of(4096) / SECTOR_BYTES);
+        let room = bitmap_sectors.unwrap_or_else(|| bitmap_room(size));
+        if bitmap.is_some() {
+            raw.feature_map.set(raw.feature_map.get() | Features::BITMAP_OFFSET.0);
+        }
+        if self.minor == MinorVersion::V1_0 {
+            // Downwards from the superblock: bad-block log, bitmap, data.
+            let super_offset = (device - 16) & !7;
+            let room = (room + BAD_BLOCK_LOG).min(super_offset.saturating_sub(raw.data_offset.get() + size));
+            raw.super_offset.set(super_offset);
+            raw.data_size.set(super_offset - room - raw.data_offset.get());
+            if room >= BAD_BLOCK_LOG {
+                raw.bblog_size.set(BAD_BLOCK_LOG as u16);
+                raw.bblog_offset.set(-(BAD_BLOCK_LOG as i32));
+            }
+            if let Some(sectors) = bitmap_sectors {
+                raw.bitmap_offset.set(-((sectors + BAD_BLOCK_LOG) as i32));
+            }
+            return;
+        }
+        // Upwards from the superblock: bitmap, bad-block log, headroom, data.
+        let super_offset = if self.minor == MinorVersion::V1_2 { 8 } else { 0 };
+        raw.super_offset.set(super_offset);
+        raw.data_size.set(device - raw.data_offset.get());
+        if raw.data_offset.get() >= super_offset + 8 + room + BAD_BLOCK_LOG {
+            raw.bblog_size.set(BAD_BLOCK_LOG as u16);
+            raw.bblog_offset.set((8 + room) as i32);
+        }
+        if bitmap.is_some() {
+            raw.bitmap_offset.set(8);
+        }
+    }
+}

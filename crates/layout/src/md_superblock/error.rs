@@ -1,0 +1,145 @@
+//! Why bytes are not a superblock that Twill may use.
+
+use crate::geometry::GeometryError;
+use crate::units::Sectors;
+
+/// What is wrong with a superblock, its bitmap or its bad-block log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuperblockError {
+    /// The device is too small for a superblock at this place.
+    #[error("device of {device_bytes} bytes is too small for an md superblock")]
+    DeviceTooSmall {
+        /// Size of the device, in bytes.
+        device_bytes: u64,
+    },
+    /// Fewer bytes than the superblock says it has.
+    #[error("superblock cut short: {found} bytes, needs {needed}")]
+    Truncated {
+        /// Bytes there are.
+        found: usize,
+        /// Bytes there should be.
+        needed: usize,
+    },
+    /// No magic number where one should be.
+    #[error("no md superblock: magic is {found:#010x}, should be {expected:#010x}", expected = super::MAGIC)]
+    NoSuperblock {
+        /// The word found there.
+        found: u32,
+    },
+    /// The format that md had before version 1.
+    #[error("superblock is version 0.90, which Twill does not run: move the array to 1.x with mdadm first")]
+    Version090,
+    /// A major version other than 1.
+    #[error("superblock has major version {0}, should be 1")]
+    Version(u32),
+    /// More roles than fit in 4 KiB, or none.
+    #[error("superblock has room for {found} roles, should be 1 to {most}", most = super::MAX_DEV)]
+    RoleCount {
+        /// The number of roles it says it has.
+        found: u32,
+    },
+    /// The superblock's own sum does not fit its bytes.
+    #[error("checksum is {found:#010x}, should be {expected:#010x}")]
+    Checksum {
+        /// The sum in the superblock.
+        found: u32,
+        /// The sum over its bytes.
+        expected: u32,
+    },
+    /// A misplaced copy, as `dd` of a device or a changed partition leaves it.
+    #[error("superblock was written for offset {written_for} bytes, found at {found_at}")]
+    WrongPlace {
+        /// Where it says it is, in bytes.
+        written_for: u64,
+        /// Where it was read, in bytes.
+        found_at: u64,
+    },
+    /// Padding that md keeps zero is not: a feature from after Twill's time, as md sees it too.
+    #[error("padding {field} is not zero: written by a newer md")]
+    Padding {
+        /// The padding's name in `docs/formats.md`.
+        field: &'static str,
+    },
+    /// A value that no md has.
+    #[error("{field} is {found}, should be {expected}")]
+    Field {
+        /// The field's name in `docs/formats.md`.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+        /// What it may be, in words.
+        expected: String,
+    },
+    /// Data would reach over the end of the device, or into the superblock.
+    #[error("data at {data_offset} of {data_size} does not fit below {limit}")]
+    DataBeyondEnd {
+        /// Start of the data area.
+        data_offset: Sectors,
+        /// Length of the data area.
+        data_size: Sectors,
+        /// Where it must end.
+        limit: Sectors,
+    },
+    /// An area beside the superblock would lie over something else.
+    #[error("{area} at {start} of {length} lies over {over}")]
+    Overlap {
+        /// `bitmap` or `bad-block log`.
+        area: &'static str,
+        /// Where it starts on the device.
+        start: Sectors,
+        /// Its length, as far as the superblock knows it.
+        length: Sectors,
+        /// What is there.
+        over: &'static str,
+    },
+    /// Level, layout, chunk or members that make no array.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The bitmap's superblock has another magic number.
+    #[error("no bitmap: magic is {found:#010x}, should be {expected:#010x}", expected = crate::md_bitmap::MAGIC)]
+    NoBitmap {
+        /// The word found there.
+        found: u32,
+    },
+    /// A bitmap format that Twill does not keep.
+    #[error("bitmap has version {version} ({name}), which Twill does not keep: it keeps version 4")]
+    BitmapVersion {
+        /// The bitmap's version.
+        version: u32,
+        /// md's word for it.
+        name: &'static str,
+    },
+    /// The bitmap belongs to another array.
+    #[error("bitmap is of array {found}, should be {expected}")]
+    BitmapUuid {
+        /// The array it belongs to.
+        found: String,
+        /// The array it was found in.
+        expected: String,
+    },
+    /// The bitmap does not fit in the space that it has.
+    #[error("bitmap needs {needed} bytes, has room for {room}")]
+    BitmapTooLarge {
+        /// Bytes with the superblock.
+        needed: u64,
+        /// Bytes up to the next thing on the device.
+        room: u64,
+    },
+    /// The bad-block log is full: an entry cannot be written down, and the member must be failed.
+    #[error("bad-block log is full: {entries} entries, room for {room}")]
+    BadBlockLogFull {
+        /// Entries to write.
+        entries: usize,
+        /// Entries that fit.
+        room: usize,
+    },
+    /// A bad range that the log cannot hold.
+    #[error("bad-block entry at {start} of {length}: the log holds up to 1023 sectors below sector 2^54")]
+    BadBlockRange {
+        /// Its start on the device.
+        start: Sectors,
+        /// Its length.
+        length: Sectors,
+    },
+}
