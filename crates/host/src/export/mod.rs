@@ -1,0 +1,3 @@
+//! Ways in which clients reach a volume.
+
+pub mod nbd;

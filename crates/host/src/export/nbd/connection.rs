@@ -1,0 +1,187 @@
+//! One connection as other threads see it: who, since when, how much; and how they ask it to stop.
+
+use super::exports::Export;
+use serde::Serialize;
+use std::ops::AddAssign;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+/// What was served, by connection or by export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Trims answered.
+    pub trims: u64,
+    /// Zeroed ranges answered.
+    pub zeroes: u64,
+    /// Requests of any other kind answered, refused ones among them.
+    pub others: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written, zeroes not counted.
+    pub written_bytes: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.trims += other.trims;
+        self.zeroes += other.zeroes;
+        self.others += other.others;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.errors += other.errors;
+    }
+}
+
+/// A count that one thread changes and any thread reads.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds; called by the owning shard only, so that no locked instruction is needed.
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    /// Replaces the value; called by the owning shard only.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Live counts of one connection, changed by its shard.
+#[derive(Debug, Default)]
+#[expect(missing_docs, reason = "the same fields as in Totals")]
+pub struct Counts {
+    pub reads: Count,
+    pub writes: Count,
+    pub flushes: Count,
+    pub trims: Count,
+    pub zeroes: Count,
+    pub others: Count,
+    pub read_bytes: Count,
+    pub written_bytes: Count,
+    pub errors: Count,
+    pub in_flight: Count,
+}
+
+impl Counts {
+    /// The present values.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            reads: self.reads.get(),
+            writes: self.writes.get(),
+            flushes: self.flushes.get(),
+            trims: self.trims.get(),
+            zeroes: self.zeroes.get(),
+            others: self.others.get(),
+            read_bytes: self.read_bytes.get(),
+            written_bytes: self.written_bytes.get(),
+            errors: self.errors.get(),
+        }
+    }
+}
+
+/// A request from any thread to one task, made once and never taken back.
+#[derive(Debug, Default)]
+pub struct Signal {
+    raised: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Signal {
+    /// Makes the request.
+    pub fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        if let Some(waker) = self.waker.lock().take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether the request was made.
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Ready once the request was made. One task waits.
+    pub fn poll_raised(&self, context: &mut Context<'_>) -> Poll<()> {
+        *self.waker.lock() = Some(context.waker().clone());
+        // After the waker is in place: whoever raises later finds it, whoever raised before is seen here.
+        if self.is_raised() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// A connection as other threads see it.
+pub struct Connection {
+    /// Unique for the life of the server.
+    pub id: u64,
+    /// Where the client is: an address or a process.
+    pub peer: String,
+    /// The shard that serves it.
+    pub shard: usize,
+    /// When it was accepted.
+    pub opened: Instant,
+    /// What the client chose, once it has.
+    pub export: OnceLock<Arc<Export>>,
+    /// What was served.
+    pub counts: Counts,
+    /// Asks the connection to take no further requests, to finish those it has, and to close.
+    pub stop: Signal,
+}
+
+/// A connection for a status report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConnectionStatus {
+    /// Unique for the life of the server.
+    pub id: u64,
+    /// Where the client is: an address or a process.
+    pub peer: String,
+    /// The export it uses; none during the handshake.
+    pub export: Option<String>,
+    /// The shard that serves it.
+    pub shard: usize,
+    /// Age in seconds.
+    pub age_s: f64,
+    /// Requests without a reply at this moment.
+    pub in_flight: u64,
+    /// It was asked to stop and is finishing.
+    pub stopping: bool,
+    /// What was served.
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+impl Connection {
+    /// For a status report.
+    pub fn status(&self) -> ConnectionStatus {
+        ConnectionStatus {
+            id: self.id,
+            peer: self.peer.clone(),
+            export: self.export.get().map(|export| export.name().to_owned()),
+            shard: self.shard,
+            age_s: self.opened.elapsed().as_secs_f64(),
+            in_flight: self.counts.in_flight.get(),
+            stopping: self.stop.is_raised(),
+            totals: self.counts.totals(),
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The server: where clients knock, how they are spread over the shards, what is known of them, and the orderly end.
+//!
+//! - A connection lives on one shard, the one with the fewest at the time; nothing of it is shared but its counts.
+//! - Every connection is in the table from before its first byte until after its last, so a stop finds them all:
+//!   who enters later sees that the server, or the export, is stopping.
+
+use super::connection::{Connection, ConnectionStatus, Counts, Signal, Totals};
+use super::exports::{Export, ExportOptions, Exports};
+use super::reply::Limits;
+use super::serve_client;
+use crate::shard::{ShardContext, Shards};
+use parking_lot::{Condvar, Mutex};
+use rustix::net::{self, Shutdown, sockopt};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Pause after the system refused to accept (no descriptors, no memory): it helps others to finish.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Limits of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// Time for a client to choose an export.
+    pub handshake_limit: Duration,
+    /// Time for a client to take its last replies after a goodbye or a stop.
+    pub finish_limit: Duration,
+    /// Connections at once; further ones are closed at once.
+    pub connections_max: usize,
+    /// Requests and bytes that one connection may have in flight.
+    pub limits: Limits,
+    /// Permission bits of a unix socket.
+    pub unix_mode: u32,
+}
+
+impl Default for ServerOptions {
+    /// 10 s for the handshake (QEMU's limit), 10 s to finish, 1024 connections, each with 512 requests and 64 MiB
+    /// (two of the longest requests), sockets for their owner only.
+    fn default() -> Self {
+        ServerOptions {
+            handshake_limit: Duration::from_secs(10),
+            finish_limit: Duration::from_secs(10),
+            connections_max: 1024,
+            limits: Limits { requests_max: 512, bytes_max: 64 << 20 },
+            unix_mode: 0o600,
+        }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Address {
+    /// A unix socket. A dead one at this path is replaced, a live one is not.
+    Unix(PathBuf),
+    /// TCP; port 0 takes a free one.
+    Tcp(SocketAddr),
+}
+
+impl std::fmt::Display for Address {
+    /// As an NBD URI, without an export's name.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
+            Address::Tcp(address) => write!(f, "nbd://{address}"),
+        }
+    }
+}
+
+/// An export for a status report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExportStatus {
+    /// Canonical name.
+    pub name: String,
+    /// How it differs from its volume.
+    #[serde(flatten)]
+    pub options: ExportOptions,
+    /// Open connections.
+    pub connections: usize,
+    /// Connections ever.
+    pub connections_total: u64,
+    /// What was served, to connections open and gone.
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+/// A server for a status report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServerStatus {
+    /// Where it listens, as URIs.
+    pub addresses: Vec<String>,
+    /// By name.
+    pub exports: Vec<ExportStatus>,
+    /// In the order in which they came.
+    pub connections: Vec<ConnectionStatus>,
+}
+
+/// What became of the connections of a removed export, or of a stopped server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// There is no such export.
+    Unknown,
+    /// No connection is left.
+    Done,
+    /// Some are still finishing; they take no new requests.
+    Finishing {
+        /// How many.
+        connections: usize,
+    },
+}
+
+/// The NBD server of a process. All methods may be called from any thread; those that wait are not for a shard.
+pub struct Server {
+    shared: Arc<Shared>,
+    shards: Arc<Shards>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+struct Listener {
+    address: Address,
+    /// A second descriptor of the socket, to shut it down.
+    socket: OwnedFd,
+}
+
+impl Server {
+    /// A server without exports that listens nowhere yet.
+    pub fn new(shards: Arc<Shards>, options: ServerOptions) -> Self {
+        let open = Open { by_shard: vec![0; shards.count()], ..Open::default() };
+        let shared = Shared {
+            options,
+            exports: Exports::default(),
+            stopping: AtomicBool::new(false),
+            open: Mutex::new(open),
+            left: Condvar::new(),
+        };
+        Server { shared: Arc::new(shared), shards, listeners: Mutex::default() }
+    }
+
+    /// What clients may choose from.
+    pub fn exports(&self) -> &Exports {
+        &self.shared.exports
+    }
+
+    /// Listens at `address` too. Returns the address as it is, with the port that was taken.
+    pub fn listen(&self, address: &Address) -> io::Result<Address> {
+        let (socket, bound) = match address {
+            Address::Unix(path) => (listen_unix(path, self.shared.options.unix_mode)?, address.clone()),
+            Address::Tcp(wanted) => {
+                let listener = TcpListener::bind(wanted)?;
+                let bound = Address::Tcp(listener.local_addr()?);
+                (OwnedFd::from(listener), bound)
+            }
+        };
+        let second = socket.try_clone()?;
+        let mut listeners = self.listeners.lock();
+        let (shared, shards) = (Arc::clone(&self.shared), Arc::clone(&self.shards));
+        let shard = listeners.len() % self.shards.count();
+        self.shards.run_on(shard, move |context: &ShardContext| {
+            let context = context.clone();
+            let accepting = accept_clients(shared, shards, context.clone(), socket);
+            context.executor.spawn(accepting);
+        });
+        tracing::info!(address = %bound, "listening for NBD clients");
+        listeners.push(Listener { address: bound.clone(), socket: second });
+        Ok(bound)
+    }
+
+    /// Takes an export out: no new client finds it, those that use it finish what is in flight and are closed.
+    /// Waits for that at most for `limit`.
+    pub fn remove_export(&self, name: &str, limit: Duration) -> Removal {
+        let Some(export) = self.shared.exports.remove(name) else { return Removal::Unknown };
+        let uses =
+            |connection: &Connection| connection.export.get().is_some_and(|used| Arc::ptr_eq(used, &export));
+        self.shared.stop_and_wait(uses, limit)
+    }
+
+    /// Stops listening, finishes what is in flight, answers later requests with `ESHUTDOWN`, and closes every
+    /// connection. Waits for that at most for `limit`; a second call waits again.
+    pub fn stop(&self, limit: Duration) -> Removal {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for listener in self.listeners.lock().drain(..) {
+            // Ends the accept that waits on it, which closes the other descriptor.
+            let _ = net::shutdown(&listener.socket, Shutdown::Both);
+            if let Address::Unix(path) = &listener.address {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        self.shared.stop_and_wait(|_| true, limit)
+    }
+
+    /// What is served, where, and to whom.
+    pub fn status(&self) -> ServerStatus {
+        let addresses = self.listeners.lock().iter().map(|listener| listener.address.to_string()).collect();
+        let (exports, connections) = self.shared.status();
+        ServerStatus { addresses, exports, connections }
+    }
+}
+
+impl Drop for Server {
+    /// Stops without waiting.
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+/// Listens at a path with these permissions from the first moment on.
+fn listen_unix(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    remove_dead_socket(path)?;
+    let flags = net::SocketFlags::CLOEXEC;
+    let socket = net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, flags, None)?;
+    net::bind(&socket, &net::SocketAddrUnix::new(path)?)?;
+    // Nobody can connect before `listen`, so nobody gets in before the permissions are right.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Removes a socket on which nobody listens any more. Anything else stays, and binding fails.
+fn remove_dead_socket(path: &Path) -> io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let refused = io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == refused) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Accepts until the listener is shut down.
+async fn accept_clients(shared: Arc<Shared>, shards: Arc<Shards>, shard: ShardContext, listener: OwnedFd) {
+    let listener = Rc::new(listener);
+    while !shared.is_stopping() {
+        match shard.ring.accept(&listener).await {
+            Ok(socket) => welcome(&shared, &shards, socket),
+            Err(_) if shared.is_stopping() => return,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                tracing::warn!(%error, "a client cannot be accepted");
+                shard.ring.sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Sends a new connection to its shard.
+fn welcome(shared: &Arc<Shared>, shards: &Shards, socket: OwnedFd) {
+    let peer = describe_peer(&socket);
+    let Some(connection) = shared.enter(peer) else { return };
+    let shared = Arc::clone(shared);
+    shards.run_on(connection.shard, move |context: &ShardContext| {
+        context.executor.spawn(serve_client(shared, context.clone(), socket, connection));
+    });
+}
+
+/// Names the client, and sets what a TCP connection needs: replies leave at once, a dead peer is noticed.
+fn describe_peer(socket: &impl AsFd) -> String {
+    let address = net::getpeername(socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
+    if let Some(address) = address {
+        let _ = sockopt::set_tcp_nodelay(socket, true);
+        let _ = sockopt::set_socket_keepalive(socket, true);
+        return address.to_string();
+    }
+    match sockopt::socket_peercred(socket) {
+        Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid.as_raw()),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
+/// What listeners, connections and the server's owner share.
+pub(super) struct Shared {
+    pub options: ServerOptions,
+    pub exports: Exports,
+    stopping: AtomicBool,
+    open: Mutex<Open>,
+    /// Told when a connection has left.
+    left: Condvar,
+}
+
+/// Open connections.
+#[derive(Default)]
+struct Open {
+    connections: BTreeMap<u64, Arc<Connection>>,
+    by_shard: Vec<usize>,
+    next_id: u64,
+}
+
+impl Shared {
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Takes a new connection into the table and chooses its shard.
+    fn enter(&self, peer: String) -> Option<Arc<Connection>> {
+        let mut open = self.open.lock();
+        if self.is_stopping() {
+            return None;
+        }
+        if open.connections.len() >= self.options.connections_max {
+            tracing::warn!(
+                peer,
+                connections = open.connections.len(),
+                "too many connections: one is turned away"
+            );
+            return None;
+        }
+        let fewest = open.by_shard.iter().enumerate().min_by_key(|(_, connections)| **connections);
+        let shard = fewest.map(|(shard, _)| shard).expect("a process has shards");
+        let id = open.next_id;
+        let connection = Arc::new(Connection {
+            id,
+            peer,
+            shard,
+            opened: Instant::now(),
+            export: OnceLock::new(),
+            counts: Counts::default(),
+            stop: Signal::default(),
+        });
+        open.next_id += 1;
+        open.by_shard[shard] += 1;
+        open.connections.insert(id, Arc::clone(&connection));
+        Some(connection)
+    }
+
+    /// Notes what a connection has chosen. If that is going away, so is the connection.
+    pub fn attach(&self, connection: &Connection, export: Arc<Export>) {
+        let _open = self.open.lock();
+        let removed = export.is_removed();
+        connection.export.set(export).ok().expect("a client chooses once");
+        if removed {
+            connection.stop.raise();
+        }
+    }
+
+    /// Takes a connection out of the table.
+    pub fn forget(&self, connection: &Connection) {
+        let mut open = self.open.lock();
+        open.connections.remove(&connection.id).expect("a connection leaves once");
+        open.by_shard[connection.shard] -= 1;
+        if let Some(export) = connection.export.get() {
+            let mut closed = export.closed.lock();
+            closed.connections += 1;
+            closed.totals += connection.counts.totals();
+        }
+        self.left.notify_all();
+    }
+
+    /// Asks connections to stop and waits until they have left.
+    fn stop_and_wait(&self, concerned: impl Fn(&Connection) -> bool, limit: Duration) -> Removal {
+        let end = Instant::now() + limit;
+        let mut open = self.open.lock();
+        loop {
+            let concerned = open.connections.values().filter(|connection| concerned(connection));
+            let connections = concerned.inspect(|connection| connection.stop.raise()).count();
+            if connections == 0 {
+                return Removal::Done;
+            }
+            if self.left.wait_until(&mut open, end).timed_out() {
+                return Removal::Finishing { connections };
+            }
+        }
+    }
+
+    fn status(&self) -> (Vec<ExportStatus>, Vec<ConnectionStatus>) {
+        let open = self.open.lock();
+        let describe = |export: Arc<Export>| {
+            let closed = *export.closed.lock();
+            let uses = |connection: &&Arc<Connection>| {
+                connection.export.get().is_some_and(|used| Arc::ptr_eq(used, &export))
+            };
+            let (mut totals, mut connections) = (closed.totals, 0);
+            for connection in open.connections.values().filter(uses) {
+                totals += connection.counts.totals();
+                connections += 1;
+            }
+            ExportStatus {
+                name: export.name().to_owned(),
+                options: export.options().clone(),
+                connections,
+                connections_total: closed.connections + connections as u64,
+                totals,
+            }
+        };
+        let exports = self.exports.list().into_iter().map(describe).collect();
+        (exports, open.connections.values().map(|connection| connection.status()).collect())
+    }
+}
