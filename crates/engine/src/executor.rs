@@ -35,9 +35,11 @@ struct TaskWaker {
     inbox: Arc<Inbox>,
 }
 
+type RunQueue = Rc<RefCell<VecDeque<u32>>>;
+
 thread_local! {
     /// The executor running on this thread: its id and its run queue.
-    static CURRENT: RefCell<Option<(u64, Rc<RefCell<VecDeque<u32>>>)>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<(u64, RunQueue)>> = const { RefCell::new(None) };
 }
 
 impl Wake for TaskWaker {
@@ -82,7 +84,7 @@ pub struct Executor {
 struct Inner {
     tasks: RefCell<Slab<Task>>,
     /// Wakers of finished tasks, kept for reuse by slot.
-    ready: Rc<RefCell<VecDeque<u32>>>,
+    ready: RunQueue,
     inbox: Arc<Inbox>,
     alive: Cell<usize>,
 }

@@ -3,6 +3,7 @@
 //! simulator and the host run the same code.
 #![forbid(unsafe_code)]
 
+pub mod array;
 pub mod buffer;
 pub mod counters;
 pub mod device;

@@ -1,0 +1,514 @@
+//! Which candidates make an array, as a pure decision: superblocks in, slots and a verdict for every candidate out.
+//!
+//! The rules are md's (`super_1_load`, `super_1_validate`, `analyze_sbs` in the kernel's md.c; Assemble in mdadm):
+//! the member with the newest event count speaks for the array; a member more than one event behind is stale, since
+//! superblocks are written side by side and a crash may leave some of them one behind; what the newest superblock
+//! says of a device's role outweighs what the device says of itself (invariant 8).
+
+use layout::geometry::{Geometry, Level};
+use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
+use serde::Serialize;
+
+use crate::members::MemberState;
+
+/// Something that may be a member.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Path or address, for messages.
+    pub name: String,
+    /// Size of the device in bytes.
+    pub size_bytes: u64,
+    /// The superblock, or why there is none that may be believed.
+    pub superblock: Result<Superblock, String>,
+}
+
+/// Which arrays are wanted, and how much is dared.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only the array with this set UUID.
+    pub set_uuid: Option<[u8; 16]>,
+    /// Only arrays with this name, with or without the `host:` before it.
+    pub name: Option<String>,
+    /// Start although contents may be wrong: dirty and degraded at once, or stale members needed.
+    pub force: bool,
+}
+
+/// What becomes of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is the member in this slot.
+    Member {
+        /// The slot.
+        slot: u32,
+        /// In sync, or to be rebuilt from where it was.
+        state: MemberState,
+    },
+    /// It waits for a slot.
+    Spare,
+    /// It is not taken.
+    Refused {
+        /// Why, and what would help.
+        reason: String,
+    },
+}
+
+/// Why an array does not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A feature that Twill does not know.
+    #[error("the array uses {}, which Twill does not run; finish or undo it with mdadm first", .0.join(", "))]
+    Features(Vec<String>),
+    /// Too few members.
+    #[error("{level} needs more members: {present} of {members} are there, slots {missing:?} are missing")]
+    NotEnoughMembers {
+        /// The level.
+        level: Level,
+        /// Members there.
+        present: u32,
+        /// Members it should have.
+        members: u32,
+        /// Slots without a member.
+        missing: Vec<u32>,
+    },
+    /// Data of the missing member may be lost: parity that does not agree is all there is of it.
+    #[error(
+        "the array was not stopped cleanly and slots {missing:?} are missing: parity that recovers them may not \
+         agree with data; bring the members back, or accept that with --force"
+    )]
+    DirtyDegraded {
+        /// Slots without a member.
+        missing: Vec<u32>,
+    },
+    /// Level, chunk or members that make no array.
+    #[error("{0}")]
+    Geometry(String),
+    /// A RAID-0 with members of unequal size.
+    #[error("a RAID-0 with members of unequal size is not run yet")]
+    UnequalRaid0,
+}
+
+/// An array that candidates make.
+#[derive(Clone, Debug)]
+pub struct Assembly {
+    /// Identity of the array.
+    pub set_uuid: [u8; 16],
+    /// Name of the array.
+    pub name: String,
+    /// Where every byte lives.
+    pub geometry: Option<Geometry>,
+    /// The candidate in each slot, by index.
+    pub slots: Vec<Option<usize>>,
+    /// Candidates that wait as spares, by index.
+    pub spares: Vec<usize>,
+    /// A verdict for each candidate that belongs to the array, with its index.
+    pub verdicts: Vec<(usize, Verdict)>,
+    /// Newest event count.
+    pub events: u64,
+    /// Parity or copies may not agree from this byte of the members on: the array was not stopped cleanly, or its
+    /// first resync is not finished.
+    pub resync_from_bytes: Option<u64>,
+    /// Whether it may start.
+    pub start: Result<(), Refusal>,
+}
+
+impl Assembly {
+    /// State of every slot.
+    pub fn states(&self) -> Vec<MemberState> {
+        let state = |slot: usize| {
+            let taken = self.verdicts.iter().find_map(|(_, verdict)| match verdict {
+                Verdict::Member { slot: taken, state } if *taken as usize == slot => Some(*state),
+                _ => None,
+            });
+            taken.unwrap_or(MemberState::Missing)
+        };
+        (0..self.slots.len()).map(state).collect()
+    }
+}
+
+/// What candidates make.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Arrays, in the order in which their first members stand.
+    pub arrays: Vec<Assembly>,
+    /// Candidates that belong to no wanted array, by index, and why.
+    pub others: Vec<(usize, Verdict)>,
+}
+
+/// Decides which arrays the candidates make.
+pub fn assemble(candidates: &[Candidate], filter: &Filter) -> Found {
+    let mut found = Found { arrays: Vec::new(), others: Vec::new() };
+    let mut sets: Vec<([u8; 16], Vec<usize>)> = Vec::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        match &candidate.superblock {
+            Err(reason) => found.others.push((index, refused(reason))),
+            Ok(superblock) => match wanted(superblock, filter) {
+                Err(reason) => found.others.push((index, refused(&reason))),
+                Ok(()) => match sets.iter_mut().find(|(uuid, _)| *uuid == superblock.set_uuid()) {
+                    Some((_, members)) => members.push(index),
+                    None => sets.push((superblock.set_uuid(), vec![index])),
+                },
+            },
+        }
+    }
+    found.arrays =
+        sets.into_iter().map(|(_, members)| Decision::make(candidates, &members, filter)).collect();
+    found
+}
+
+fn refused(reason: &str) -> Verdict {
+    Verdict::Refused { reason: reason.to_string() }
+}
+
+fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
+    let uuid = superblock.set_uuid();
+    if filter.set_uuid.is_some_and(|wanted| wanted != uuid) {
+        return Err(format!("it belongs to another array, {}", display_uuid(&uuid)));
+    }
+    let name = superblock.set_name();
+    let short = name.rsplit(':').next().unwrap_or_default();
+    match &filter.name {
+        Some(wanted) if *wanted != name && wanted != short => {
+            Err(format!("it belongs to the array {name:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many events a member may be behind: superblocks are written side by side.
+const EVENTS_BEHIND_MAX: u64 = 1;
+
+struct Decision<'a> {
+    candidates: &'a [Candidate],
+    newest: &'a Superblock,
+    slots: Vec<Option<usize>>,
+    spares: Vec<usize>,
+    /// Stale members with the slots they had, newest first.
+    stale: Vec<(usize, u32)>,
+    verdicts: Vec<(usize, Verdict)>,
+}
+
+impl<'a> Decision<'a> {
+    fn make(candidates: &'a [Candidate], members: &[usize], filter: &Filter) -> Assembly {
+        let superblock = |index: usize| candidates[index].superblock.as_ref().expect("a believed superblock");
+        // The newest speaks for the array: among those that are members by their own word, if there are any.
+        let rank = |index: &usize| {
+            let superblock = superblock(*index);
+            (matches!(superblock.role(), DeviceRole::Active(_)), superblock.events())
+        };
+        let newest = superblock(*members.iter().max_by_key(|index| rank(index)).expect("a set has a member"));
+        let slots = vec![None; newest.raid_disks() as usize];
+        let mut decision = Decision {
+            candidates,
+            newest,
+            slots,
+            spares: Vec::new(),
+            stale: Vec::new(),
+            verdicts: Vec::new(),
+        };
+        // Newest first, so that of two that want one slot the newer one has it.
+        let mut order = members.to_vec();
+        order.sort_by_key(|&index| std::cmp::Reverse(superblock(index).events()));
+        for index in order {
+            let verdict = decision.judge(index, superblock(index));
+            decision.verdicts.push((index, verdict));
+        }
+        if filter.force {
+            decision.take_stale_members();
+        }
+        decision.verdicts.sort_by_key(|(index, _)| *index);
+        decision.finish(filter)
+    }
+
+    fn judge(&mut self, index: usize, superblock: &Superblock) -> Verdict {
+        if let Err(reason) = self.belongs(index, superblock) {
+            return refused(&reason);
+        }
+        let role = self.newest.role_of(superblock.dev_number()).unwrap_or(DeviceRole::Spare);
+        let slot = match role {
+            DeviceRole::Active(slot) => u32::from(slot),
+            DeviceRole::Spare if matches!(superblock.role(), DeviceRole::Active(_)) => {
+                return refused(
+                    "the array has gone on without it; its contents are stale: add it again to rebuild it",
+                );
+            }
+            DeviceRole::Spare => {
+                self.spares.push(index);
+                return Verdict::Spare;
+            }
+            DeviceRole::Faulty => {
+                let reason =
+                    "the array says that it failed; its contents are stale: add it again to rebuild it";
+                return refused(reason);
+            }
+            DeviceRole::Journal => return refused("it is a write journal, which Twill does not use"),
+        };
+        if let Some(taken) = self.slots[slot as usize] {
+            let other = &self.candidates[taken].name;
+            return refused(&format!("slot {slot} is taken by {other}, which is as new or newer"));
+        }
+        let behind = self.newest.events().saturating_sub(superblock.events());
+        if behind > EVENTS_BEHIND_MAX {
+            self.stale.push((index, slot));
+            let (events, newest) = (superblock.events(), self.newest.events());
+            return refused(&format!(
+                "its event count {events} is behind the array's {newest}: its contents are stale; add it again to \
+                 rebuild it"
+            ));
+        }
+        self.take(index, slot, superblock)
+    }
+
+    fn take(&mut self, index: usize, slot: u32, superblock: &Superblock) -> Verdict {
+        self.slots[slot as usize] = Some(index);
+        let state = match superblock.recovery_offset() {
+            Some(_) => MemberState::Recovering,
+            None => MemberState::InSync,
+        };
+        Verdict::Member { slot, state }
+    }
+
+    /// With force, the newest of the stale members fill the slots that the array cannot do without, and no more.
+    fn take_stale_members(&mut self) {
+        let Ok(geometry) = self.newest.geometry() else { return };
+        for (index, slot) in std::mem::take(&mut self.stale) {
+            if geometry.survives(|slot| self.slots[slot as usize].is_none()) {
+                break;
+            }
+            if self.slots[slot as usize].is_none() {
+                let superblock = self.candidates[index].superblock.as_ref().expect("a believed superblock");
+                let verdict = self.take(index, slot, superblock);
+                self.verdicts
+                    .iter_mut()
+                    .filter(|(other, _)| *other == index)
+                    .for_each(|(_, old)| *old = verdict.clone());
+            }
+        }
+    }
+
+    /// Whether the superblock describes the same array as the newest one, on a device that can hold it once.
+    fn belongs(&self, index: usize, superblock: &Superblock) -> Result<(), String> {
+        let differs = |what: &str, own: String, array: String| {
+            Err(format!("its {what} is {own}, the array's is {array}"))
+        };
+        let (own, array) = (superblock, self.newest);
+        if own.level() != array.level() || own.layout_word() != array.layout_word() {
+            let text = |superblock: &Superblock| format!("{} {}", superblock.level(), superblock.layout());
+            return differs("level", text(own), text(array));
+        }
+        if own.chunk_bytes() != array.chunk_bytes() {
+            return differs("chunk", own.chunk_bytes().to_string(), array.chunk_bytes().to_string());
+        }
+        if own.raid_disks() != array.raid_disks() {
+            return differs(
+                "number of members",
+                own.raid_disks().to_string(),
+                array.raid_disks().to_string(),
+            );
+        }
+        if own.size() != array.size() {
+            return differs("size", own.size().to_string(), array.size().to_string());
+        }
+        let needed = own.data_offset().bytes().saturating_add(own.size().bytes());
+        if own.role() != DeviceRole::Spare
+            && self.candidates[index].size_bytes < needed
+            && own.level() != Level::Raid0
+        {
+            let has = self.candidates[index].size_bytes;
+            return Err(format!("it has {has} bytes, the array needs {needed} of it: was it cut short?"));
+        }
+        let twin = self.verdicts.iter().map(|(other, _)| *other).find(|&other| {
+            let other = self.candidates[other].superblock.as_ref().expect("a believed superblock");
+            other.device_uuid() == own.device_uuid()
+        });
+        match twin {
+            Some(twin) => Err(format!(
+                "it is the same member as {}: a second path or a copy",
+                self.candidates[twin].name
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(self, filter: &Filter) -> Assembly {
+        let newest = self.newest;
+        let geometry = newest.geometry().map_err(|error| error.to_string());
+        let mut assembly = Assembly {
+            set_uuid: newest.set_uuid(),
+            name: newest.set_name(),
+            geometry: geometry.as_ref().ok().copied(),
+            slots: self.slots,
+            spares: self.spares,
+            verdicts: self.verdicts,
+            events: newest.events(),
+            resync_from_bytes: newest.resync_offset().map(layout::units::Sectors::bytes),
+            start: Ok(()),
+        };
+        assembly.start = may_start(&assembly, newest, geometry, filter, self.candidates);
+        assembly
+    }
+}
+
+fn may_start(
+    assembly: &Assembly,
+    newest: &Superblock,
+    geometry: Result<Geometry, String>,
+    filter: &Filter,
+    candidates: &[Candidate],
+) -> Result<(), Refusal> {
+    let unsupported = newest.unsupported_features();
+    if !unsupported.is_empty() {
+        return Err(Refusal::Features(unsupported));
+    }
+    let geometry = geometry.map_err(Refusal::Geometry)?;
+    let states = assembly.states();
+    let out = |slot: u32| states[slot as usize] != MemberState::InSync;
+    let missing: Vec<u32> = (0..geometry.members()).filter(|&slot| out(slot)).collect();
+    if !geometry.survives(out) {
+        let members = geometry.members();
+        let present = members - u32::try_from(missing.len()).expect("few members");
+        return Err(Refusal::NotEnoughMembers { level: geometry.level(), present, members, missing });
+    }
+    let superblocks =
+        || assembly.slots.iter().flatten().filter_map(|&index| candidates[index].superblock.as_ref().ok());
+    let unequal = superblocks().any(|superblock| superblock.data_size() != newest.data_size());
+    if geometry.level() == Level::Raid0 && unequal {
+        return Err(Refusal::UnequalRaid0);
+    }
+    if assembly.resync_from_bytes.is_some()
+        && geometry.parity_chunks() > 0
+        && !missing.is_empty()
+        && !filter.force
+    {
+        return Err(Refusal::DirtyDegraded { missing });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::geometry::Layout;
+    use layout::md_superblock::{MinorVersion, NewArray, NewBitmap, NewMember};
+    use layout::units::Sectors;
+
+    const DEVICE_BYTES: u64 = 64 << 20;
+
+    fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
+        let array = NewArray {
+            minor: MinorVersion::V1_2,
+            set_uuid: [7; 16],
+            name: "host:test".into(),
+            ctime_s: 1,
+            level,
+            layout: Layout::default_for(level),
+            chunk_bytes: if level == Level::Raid1 { 0 } else { 64 << 10 },
+            raid_disks: u32::from(members),
+            bitmap: NewBitmap::None,
+            member_bytes: None,
+            data_offset: None,
+            clean: true,
+        };
+        let role = |i| if i < members { DeviceRole::Active(i) } else { DeviceRole::Spare };
+        let device =
+            |i: u16| NewMember { device_bytes: DEVICE_BYTES, device_uuid: [i as u8 + 1; 16], role: role(i) };
+        let devices: Vec<NewMember> = (0..members + spares).map(device).collect();
+        let created = array.create(&devices).expect("an array");
+        let candidate = |(i, superblock)| Candidate {
+            name: format!("m{i}"),
+            size_bytes: DEVICE_BYTES,
+            superblock: Ok(superblock),
+        };
+        created.superblocks.into_iter().enumerate().map(candidate).collect()
+    }
+
+    fn change(candidate: &mut Candidate, change: impl FnOnce(&mut Superblock)) {
+        change(candidate.superblock.as_mut().expect("a superblock"));
+    }
+
+    fn one(candidates: &[Candidate]) -> Assembly {
+        let mut found = assemble(candidates, &Filter::default());
+        assert_eq!(found.arrays.len(), 1);
+        found.arrays.remove(0)
+    }
+
+    fn reason(assembly: &Assembly, index: usize) -> String {
+        match &assembly.verdicts[index].1 {
+            Verdict::Refused { reason } => reason.clone(),
+            other => panic!("{index} is taken: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn whole_in_any_order() {
+        let mut candidates = candidates(Level::Raid5, 5, 1);
+        candidates.reverse();
+        let assembly = one(&candidates);
+        assert_eq!(assembly.slots, [Some(5), Some(4), Some(3), Some(2), Some(1)]);
+        assert_eq!((assembly.spares, assembly.start), (vec![0], Ok(())));
+    }
+
+    #[test]
+    fn a_stale_member_is_left_out_and_two_are_too_many() {
+        let mut candidates = candidates(Level::Raid5, 5, 0);
+        candidates.iter_mut().skip(1).for_each(|c| change(c, |s| s.set_events(10)));
+        change(&mut candidates[0], |s| s.set_events(8));
+        let assembly = one(&candidates);
+        assert!(reason(&assembly, 0).contains("event count 8"));
+        assert_eq!(assembly.start, Ok(()));
+        change(&mut candidates[1], |s| s.set_events(7));
+        let assembly = one(&candidates);
+        assert!(matches!(assembly.start, Err(Refusal::NotEnoughMembers { present: 3, .. })), "{assembly:?}");
+        // force takes the newer of the two, and only that one
+        let force = Filter { force: true, ..Filter::default() };
+        let assembly = assemble(&candidates, &force).arrays.remove(0);
+        assert_eq!((assembly.slots[0], assembly.slots[1], assembly.start), (Some(0), None, Ok(())));
+    }
+
+    #[test]
+    fn one_event_behind_is_a_crash_between_two_superblocks() {
+        let mut candidates = candidates(Level::Raid6, 5, 0);
+        candidates.iter_mut().take(2).for_each(|c| change(c, |s| s.set_events(3)));
+        candidates.iter_mut().skip(2).for_each(|c| change(c, |s| s.set_events(4)));
+        assert_eq!(one(&candidates).slots.iter().flatten().count(), 5);
+    }
+
+    #[test]
+    fn the_newest_superblock_outweighs_a_members_own_word() {
+        let mut candidates = candidates(Level::Raid5, 5, 0);
+        for candidate in &mut candidates[1..] {
+            change(candidate, |s| s.set_events(s.events() + 1));
+            change(candidate, |s| s.set_role(0, DeviceRole::Faulty));
+        }
+        assert!(reason(&one(&candidates), 0).contains("failed"));
+    }
+
+    #[test]
+    fn dirty_and_degraded_needs_force() {
+        let mut candidates = candidates(Level::Raid5, 5, 0);
+        candidates.iter_mut().for_each(|c| change(c, |s| s.set_resync_offset(Some(Sectors(0)))));
+        assert_eq!(one(&candidates).start, Ok(()));
+        candidates.remove(2);
+        assert_eq!(one(&candidates).start, Err(Refusal::DirtyDegraded { missing: vec![2] }));
+        let force = Filter { force: true, ..Filter::default() };
+        assert_eq!(assemble(&candidates, &force).arrays[0].start, Ok(()));
+    }
+
+    #[test]
+    fn copies_short_members_and_strangers_are_refused_with_a_reason() {
+        let mut candidates = candidates(Level::Raid5, 5, 0);
+        candidates.push(candidates[1].clone());
+        candidates[2].size_bytes /= 2;
+        let broken =
+            Candidate { name: "x".into(), size_bytes: 1, superblock: Err("no md superblock".into()) };
+        candidates.push(broken);
+        let found = assemble(&candidates, &Filter::default());
+        assert!(reason(&found.arrays[0], 5).contains("same member"));
+        assert!(reason(&found.arrays[0], 2).contains("cut short"));
+        assert_eq!(found.others, [(6, Verdict::Refused { reason: "no md superblock".into() })]);
+        let other = Filter { name: Some("other".into()), ..Filter::default() };
+        assert!(assemble(&candidates, &other).arrays.is_empty());
+        let same = Filter { name: Some("test".into()), ..Filter::default() };
+        assert_eq!(assemble(&candidates, &same).arrays.len(), 1);
+    }
+}
