@@ -35,6 +35,8 @@ pub struct Device {
     pub over_provision: f64,
     /// A plane with a smaller share of free blocks than this is collected (Table II: 10 %).
     pub gc_threshold: f64,
+    /// Whether collections move pages to blocks of their own instead of those that writes fill.
+    pub separate_streams: bool,
     /// Least gap in erase counts between a plane's youngest full block and its mean that makes static wear
     /// levelling move the young block's cold data.
     pub wear_gap: u32,
@@ -77,6 +79,7 @@ impl Device {
             multi_plane: 4,
             over_provision: 0.25,
             gc_threshold: 0.10,
+            separate_streams: true,
             wear_gap: 64,
             timing: Timing {
                 read_ns: 45_000,
@@ -111,7 +114,7 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] with the reason.
     pub fn check(&self) -> Result<(), Error> {
-        let free_needed = self.gc_threshold + 2.0 / self.blocks as f64;
+        let free_needed = self.gc_threshold + 4.0 / self.blocks as f64;
         let bad = if !(3..=CHANNELS_MAX).contains(&self.channels) && self.channels != 1 {
             "channels must be 1 (no parity) or 3 to 16"
         } else if self.chips == 0 || self.planes == 0 || self.chips * self.planes > 256 {
@@ -121,7 +124,7 @@ impl Device {
         } else if !(8..=65_536).contains(&self.blocks) {
             "blocks in a plane must be 8 to 65536"
         } else if self.over_provision <= free_needed || self.over_provision >= 1.0 {
-            "over-provisioning must exceed the GC threshold by two blocks a plane and stay under 1"
+            "over-provisioning must exceed the GC threshold by four blocks a plane and stay under 1"
         } else if self.channel_pages() > u32::MAX as usize / 2 {
             "too many pages in a channel"
         } else if self.multi_plane == 0 || self.multi_plane > self.planes {

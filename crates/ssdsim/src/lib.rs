@@ -7,9 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cli;
 pub mod cost;
 pub mod device;
 pub mod events;
+pub mod experiment;
 pub mod ftl;
 pub mod generate;
 pub mod metrics;
@@ -17,6 +19,7 @@ pub mod outcome;
 pub mod policy;
 pub mod queue;
 pub mod raid;
+pub mod report;
 pub mod simulator;
 pub mod trace;
 pub mod warmup;

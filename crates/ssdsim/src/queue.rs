@@ -180,7 +180,7 @@ impl Channel {
 
     /// Chip and plane of the next write: chips in turn, then planes.
     #[inline]
-    pub fn next_write_place(&mut self) -> (usize, usize) {
+    fn next_write_place(&mut self) -> (usize, usize) {
         let chips = self.chips.len();
         let (chip, lap) = (self.write_turn % chips, self.write_turn / chips);
         self.write_turn += 1;
@@ -273,9 +273,8 @@ impl Channel {
         gc_time_ns(self.read_mean_ns, write_ns, erase_ns, self.moves_ever, self.erases_ever)
     }
 
-    /// Writes logical page `logical` without taking time: to fill and to age the device.
-    pub fn write_untimed(&mut self, logical: u32) {
-        let (_, plane) = self.next_write_place();
+    /// Writes logical page `logical` to `plane` without taking time: to fill and to age the device.
+    pub fn write_untimed(&mut self, logical: u32, plane: usize) {
         self.ftl.write(logical, plane);
         if self.ftl.needs_collection(plane) {
             let collected = self.ftl.collect(plane);

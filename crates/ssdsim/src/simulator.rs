@@ -280,13 +280,13 @@ impl Simulator {
             self.in_flight[(stripe * self.layout.data() + i) as usize] += 1;
         }
         let id = self.updates.add(update);
-        for channel in channels_in(update.written) {
-            self.queue_write(channel, stripe, id, Purpose::DataWrite);
-        }
         // A full stripe has all it needs in the buffer: there is nothing to choose and nothing to wait for.
         let full = chunks == self.layout.data();
         if self.layout.has_parity() && (full || self.behaviour.parity_start == ParityStart::WithData) {
             self.update_parity(id, chooser);
+        }
+        for channel in channels_in(update.written) {
+            self.queue_write(channel, stripe, id, Purpose::DataWrite);
         }
     }
 
@@ -388,7 +388,7 @@ impl Simulator {
             Purpose::DataWrite => {
                 let update = &mut self.updates.items[op.owner as usize];
                 update.data_left -= 1;
-                let partial = u32::from(update.written.count_ones() as u16) < self.layout.data();
+                let partial = update.written.count_ones() < self.layout.data();
                 let parity_waits = partial && self.behaviour.parity_start == ParityStart::AfterData;
                 if update.data_left == 0 && parity_waits && self.layout.has_parity() {
                     self.update_parity(op.owner, chooser);
