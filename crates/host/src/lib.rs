@@ -1,1 +1,15 @@
-//! host
+//! Linux below the engine: the ring that carries I/O, the shards that run the engine, devices for members, and the
+//! exports that clients use.
+//!
+//! `unsafe` stands in `ring/` (what the kernel reads and writes), `device/memory.rs` (a mapping) and
+//! `device/ioctl.rs`, nowhere else.
+#![deny(unsafe_code)]
+
+pub mod array;
+pub mod buffer;
+pub mod call;
+pub mod device;
+pub mod export;
+#[allow(unsafe_code)]
+pub mod ring;
+pub mod shard;

@@ -1,0 +1,51 @@
+//! The buffers of a shard: a pool, part of it registered with the ring so that transfers need not pin memory.
+
+use engine::buffer::{FixedRegion, Pool};
+use std::sync::Arc;
+
+use crate::ring::Ring;
+
+/// How much memory a shard keeps and registers.
+#[derive(Clone, Debug)]
+pub struct BufferOptions {
+    /// Free memory kept for each size class, in bytes.
+    pub keep_bytes: usize,
+    /// Registered buffers: size in bytes and how many. Their sum counts against RLIMIT_MEMLOCK (often 8 MiB) for
+    /// users without CAP_IPC_LOCK.
+    pub registered: Vec<(usize, u16)>,
+}
+
+/// The kernel's limit before 5.13; one table for each ring.
+const REGISTERED_MAX: usize = 1024;
+
+impl Default for BufferOptions {
+    fn default() -> Self {
+        // 3.5 MiB: two shards stay below the customary 8 MiB of RLIMIT_MEMLOCK.
+        BufferOptions {
+            keep_bytes: 64 << 20,
+            registered: vec![(4 << 10, 256), (16 << 10, 32), (64 << 10, 32)],
+        }
+    }
+}
+
+/// Makes the pool of the shard that has `ring`. Where memory cannot be registered the pool works without, and the log
+/// says so.
+pub fn pool_for(ring: &Ring, options: &BufferOptions) -> Arc<Pool> {
+    let pool = Pool::new(options.keep_bytes);
+    if !ring.uses_io_uring() || options.registered.is_empty() {
+        return pool;
+    }
+    let mut regions: Vec<FixedRegion> = Vec::new();
+    for &(bytes, count) in &options.registered {
+        let room = REGISTERED_MAX - regions.len();
+        let first = u16::try_from(regions.len()).expect("at most 1024 regions");
+        let count = count.min(u16::try_from(room).expect("at most 1024 regions"));
+        regions.extend(pool.prefill_fixed(bytes, count, first));
+    }
+    let bytes: usize = regions.iter().map(|region| region.bytes).sum();
+    match ring.register_buffers(&pool, &regions) {
+        Ok(()) => tracing::debug!(bytes, buffers = regions.len(), "buffers registered"),
+        Err(error) => tracing::info!(bytes, %error, "buffers not registered: see RLIMIT_MEMLOCK (ulimit -l)"),
+    }
+    pool
+}

@@ -1,0 +1,307 @@
+//! A device in memory, for benchmarks and tests. It behaves as a device: an operation is queued when it is submitted,
+//! and the reap step of the shard copies between the member's memory and the request's and completes it, by the same
+//! path as an operation of the kernel, without a call to the system.
+//!
+//! Invariants:
+//! - The mapping lives as long as any shard's region, and every operation keeps its region.
+//! - The member's memory is reached by address only, never by reference. Shards may copy to and from one place at
+//!   once; then, as on a real device, each gets a mixture. The copies are made outside of what Rust reasons about
+//!   (see `copy`), so such a race has no other consequence.
+//! - Counters are written by their shard alone and summed by whoever asks.
+
+use engine::buffer::{Buffer, Gather, Slice};
+use engine::device::{Device, DeviceInfo};
+use parking_lot::Mutex;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::check_range;
+use crate::ring::op::Op;
+use crate::ring::{DeviceDone, DeviceRead, Ring};
+
+/// Unit of addressing of a memory device: the smallest that members have.
+const LOGICAL_BLOCK_BYTES: u32 = 512;
+
+/// Discards of whole pieces of this size give memory back; smaller ones would break huge pages up.
+const UNMAP_BYTES: u64 = 2 << 20;
+
+/// What was done to a memory device since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryCounters {
+    /// Reads completed.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes completed.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Flushes, discards and zeroed ranges completed.
+    pub others: u64,
+}
+
+/// The memory of one device, shared by all shards.
+pub struct Memory {
+    base: *mut u8,
+    bytes: usize,
+    info: DeviceInfo,
+    counters: Mutex<Vec<Arc<Counters>>>,
+}
+
+// SAFETY: the pointer is to a mapping of this struct's own; any thread may copy to and from it (second invariant).
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+#[derive(Default)]
+struct Counters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    others: AtomicU64,
+}
+
+impl Memory {
+    /// Maps zeroed memory of `bytes` bytes, rounded down to logical blocks. It is taken from the system page by page
+    /// when it is written: a device may be larger than the machine's memory. Devices that fit use huge pages.
+    ///
+    /// # Errors
+    /// No address space of this size, or less than a logical block.
+    pub fn new(bytes: u64, name: String) -> io::Result<Arc<Self>> {
+        let size_bytes = bytes - bytes % u64::from(LOGICAL_BLOCK_BYTES);
+        let length = usize::try_from(size_bytes).ok().filter(|length| *length > 0);
+        let length = length.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let base = map(length)?;
+        let info =
+            DeviceInfo { size_bytes, logical_block_bytes: LOGICAL_BLOCK_BYTES, discard_zeroes: true, name };
+        Ok(Arc::new(Memory { base, bytes: length, info, counters: Mutex::new(Vec::new()) }))
+    }
+
+    /// Takes all of the memory from the system now, so that no write pays for it later.
+    ///
+    /// # Errors
+    /// Not enough memory, or a kernel before 5.14.
+    pub fn populate(&self) -> io::Result<()> {
+        // SAFETY: the range is this struct's own mapping.
+        match unsafe { libc::madvise(self.base.cast(), self.bytes, libc::MADV_POPULATE_WRITE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Size and abilities.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// What all shards have done so far.
+    pub fn counters(&self) -> MemoryCounters {
+        let mut sum = MemoryCounters::default();
+        for shard in self.counters.lock().iter() {
+            sum.reads += shard.reads.load(Ordering::Relaxed);
+            sum.read_bytes += shard.read_bytes.load(Ordering::Relaxed);
+            sum.writes += shard.writes.load(Ordering::Relaxed);
+            sum.write_bytes += shard.write_bytes.load(Ordering::Relaxed);
+            sum.others += shard.others.load(Ordering::Relaxed);
+        }
+        sum
+    }
+
+    /// This shard's way to the device.
+    pub fn attach(self: &Arc<Self>, ring: &Ring) -> MemoryDevice {
+        let counters = Arc::<Counters>::default();
+        self.counters.lock().push(Arc::clone(&counters));
+        let region = Region { base: self.base, bytes: self.bytes as u64, counters, memory: Arc::clone(self) };
+        MemoryDevice { ring: ring.clone(), region: Rc::new(region) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this struct's own, and regions keep the struct alive (first invariant).
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory({})", self.info.name)
+    }
+}
+
+/// A memory device as one shard sees it. Clones are handles to the same.
+#[derive(Clone)]
+pub struct MemoryDevice {
+    ring: Ring,
+    region: Rc<Region>,
+}
+
+impl Device for MemoryDevice {
+    type Read = DeviceRead;
+    type Done = DeviceDone;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.region.memory.info
+    }
+
+    #[inline]
+    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+        if let Err(error) = check_range(self.info(), "read", offset_bytes, buffer.len() as u64) {
+            return DeviceRead::refused(buffer, error);
+        }
+        let region = Rc::clone(&self.region);
+        DeviceRead::running(self.ring.start(Op::MemoryRead { region, buffer, offset: offset_bytes }))
+    }
+
+    #[inline]
+    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
+        if let Err(error) = check_range(self.info(), "write", offset_bytes, data.len() as u64) {
+            return DeviceDone::refused(error);
+        }
+        let region = Rc::clone(&self.region);
+        DeviceDone::running(self.ring.start(Op::MemoryWrite { region, data, offset: offset_bytes }))
+    }
+
+    fn flush(&self) -> DeviceDone {
+        DeviceDone::running(self.ring.start(Op::MemoryFlush { region: Rc::clone(&self.region) }))
+    }
+
+    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
+        self.clear("discard", offset_bytes, bytes, true)
+    }
+
+    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
+        self.clear("write zeroes", offset_bytes, bytes, may_unmap)
+    }
+}
+
+impl MemoryDevice {
+    fn clear(&self, name: &'static str, offset: u64, bytes: u64, unmap: bool) -> DeviceDone {
+        if let Err(error) = check_range(self.info(), name, offset, bytes) {
+            return DeviceDone::refused(error);
+        }
+        let region = Rc::clone(&self.region);
+        DeviceDone::running(self.ring.start(Op::MemoryClear { region, offset, bytes, name, unmap }))
+    }
+}
+
+/// What the reap step of one shard needs to copy.
+pub(crate) struct Region {
+    base: *mut u8,
+    bytes: u64,
+    counters: Arc<Counters>,
+    memory: Arc<Memory>,
+}
+
+impl Region {
+    #[inline]
+    pub(crate) fn read(&self, offset: u64, target: &mut [u8]) {
+        let bytes = target.len();
+        let from = self.at(offset, bytes as u64);
+        // SAFETY: `at` checked the range; the target is another allocation than the mapping.
+        unsafe { copy(from, target.as_mut_ptr(), bytes) };
+        count(&self.counters.reads, 1);
+        count(&self.counters.read_bytes, bytes as u64);
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, offset: u64, data: &[Slice]) {
+        let mut at = offset;
+        for slice in data {
+            let bytes = slice.bytes();
+            let to = self.at(at, bytes.len() as u64);
+            // SAFETY: `at` checked the range; the data is another allocation than the mapping.
+            unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+            at += bytes.len() as u64;
+        }
+        count(&self.counters.writes, 1);
+        count(&self.counters.write_bytes, at - offset);
+    }
+
+    /// Makes a range zero, by giving whole pieces back to the system if `unmap`.
+    pub(crate) fn clear(&self, offset: u64, bytes: u64, unmap: bool) {
+        let end = offset + bytes;
+        let (first, last) = (offset.next_multiple_of(UNMAP_BYTES).min(end), end - end % UNMAP_BYTES);
+        if unmap && first < last {
+            self.zero(offset, first - offset);
+            // SAFETY: the range is inside the mapping, and its pages are private anonymous memory: zero when next read.
+            let given = unsafe {
+                libc::madvise(
+                    self.at(first, last - first).cast(),
+                    (last - first) as usize,
+                    libc::MADV_DONTNEED,
+                )
+            };
+            if given != 0 {
+                self.zero(first, last - first);
+            }
+            self.zero(last, end - last);
+        } else {
+            self.zero(offset, bytes);
+        }
+        self.count_other();
+    }
+
+    pub(crate) fn count_other(&self) {
+        count(&self.counters.others, 1);
+    }
+
+    fn zero(&self, offset: u64, bytes: u64) {
+        let length = usize::try_from(bytes).expect("a mapped range");
+        // SAFETY: `at` checked the range; plain bytes without references to them (second invariant).
+        unsafe { std::ptr::write_bytes(self.at(offset, bytes), 0, length) };
+    }
+
+    /// The address of a range of the device, which lies inside it.
+    #[inline]
+    fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "a range inside the device");
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.base.add(offset as usize) }
+    }
+}
+
+/// Adds to a counter that only this thread writes: no locked instruction.
+#[inline]
+fn count(counter: &AtomicU64, add: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + add, Ordering::Relaxed);
+}
+
+/// Copies bytes that other threads may write at the same time.
+///
+/// # Safety
+/// Both ranges are mapped and do not overlap.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: handed on to the caller.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+}
+
+/// Maps `bytes` bytes of zeroed memory, not reserved; on huge pages if they fit in half of the machine's memory, so
+/// that sparse giants do not take 2 MiB for each block.
+fn map(bytes: usize) -> io::Result<*mut u8> {
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new anonymous mapping at an address of the system's choice.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    if bytes <= memory_bytes() / 2 {
+        // SAFETY: the range was just mapped. Refusal (no such pages configured) costs speed only.
+        let advised = unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
+        if advised != 0 {
+            tracing::info!(error = %io::Error::last_os_error(), "a memory device without huge pages");
+        }
+    }
+    Ok(base.cast())
+}
+
+fn memory_bytes() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(page).unwrap_or(0))
+}

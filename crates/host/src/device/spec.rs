@@ -1,0 +1,115 @@
+//! The words for devices: a path, `memory:SIZE`, or `memory:COUNTxSIZE` for several.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::block::BlockFile;
+use super::error::{OpenError, OpenErrorKind, SpecError};
+use super::memory::Memory;
+use super::{OpenOptions, SharedDevice};
+
+/// Most devices that one specification makes.
+pub(super) const DEVICES_MAX: usize = 1024;
+
+/// What a device is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceSpec {
+    /// A regular file or a block device.
+    Path(PathBuf),
+    /// Memory of this process.
+    Memory {
+        /// Size in bytes.
+        bytes: u64,
+        /// Which of several.
+        index: usize,
+    },
+}
+
+impl DeviceSpec {
+    /// The devices that `text` names, one or, as `memory:6x2G`, several. A file whose name begins with `memory:` is
+    /// written as `./memory:…`.
+    ///
+    /// # Errors
+    /// Words that are not a count or a size.
+    pub fn parse(text: &str) -> Result<Vec<DeviceSpec>, SpecError> {
+        let Some(sizes) = text.strip_prefix("memory:") else {
+            return match text {
+                "" => Err(SpecError::Empty),
+                path => Ok(vec![DeviceSpec::Path(PathBuf::from(path))]),
+            };
+        };
+        let (count, size) = sizes.split_once(['x', 'X']).unwrap_or(("1", sizes));
+        let number = count.parse().ok().filter(|number| (1..=DEVICES_MAX).contains(number));
+        let number: usize =
+            number.ok_or_else(|| SpecError::Count { text: text.into(), count: count.into() })?;
+        let bytes = parse_size(size)?;
+        Ok((0..number).map(|index| DeviceSpec::Memory { bytes, index }).collect())
+    }
+
+    /// Opens a file or block device, or maps memory.
+    ///
+    /// # Errors
+    /// Why the device cannot be used.
+    pub fn open(&self, options: &OpenOptions) -> Result<SharedDevice, OpenError> {
+        match self {
+            DeviceSpec::Path(path) => BlockFile::open(path, options).map(SharedDevice::Block),
+            DeviceSpec::Memory { bytes, .. } => {
+                let name = self.to_string();
+                if *bytes < options.bytes_min.max(512) {
+                    let reason = format!("{bytes} bytes, but a member has at least {}", options.bytes_min);
+                    return Err(OpenError::refuse(OpenErrorKind::TooSmall, name, reason));
+                }
+                match Memory::new(*bytes, name.clone()) {
+                    Ok(memory) => Ok(SharedDevice::Memory(memory)),
+                    Err(error) => Err(OpenError {
+                        source: Some(error),
+                        ..OpenError::refuse(
+                            OpenErrorKind::System,
+                            name,
+                            "no address space for a device of this size",
+                        )
+                    }),
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceSpec::Path(path) => path.display().fmt(f),
+            DeviceSpec::Memory { index, .. } => write!(f, "memory:{index}"),
+        }
+    }
+}
+
+/// A size in bytes: `4096`, `64K`, `2G`, `1TiB`. Units are powers of 1024.
+///
+/// # Errors
+/// Not a size, or one that does not fit in 64 bits.
+pub fn parse_size(text: &str) -> Result<u64, SpecError> {
+    let not_a_size = || SpecError::Size { text: text.into() };
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    if number.is_empty() {
+        return Err(not_a_size());
+    }
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        "p" | "pib" => 50,
+        _ => return Err(not_a_size()),
+    };
+    let number: u64 = number.parse().map_err(|_| SpecError::TooLarge { text: text.into() })?;
+    number.checked_mul(1 << shift).ok_or_else(|| SpecError::TooLarge { text: text.into() })
+}
+
+impl From<Arc<Memory>> for SharedDevice {
+    fn from(memory: Arc<Memory>) -> Self {
+        SharedDevice::Memory(memory)
+    }
+}

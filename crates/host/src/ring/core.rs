@@ -1,0 +1,370 @@
+//! Everything in flight on one ring, and its completion path: the same for the kernel's operations, for copies of
+//! memory devices, for timers and for helper threads.
+//!
+//! Invariants: those of the slots, and:
+//! - The token of an operation is its slot and the slot's generation. A slot in flight is not reused, so a completion
+//!   always meets the operation that caused it.
+//! - Copies are made in the order of submission, one after the other: on one shard a memory device is sequential.
+
+use crossbeam::queue::SegQueue;
+use engine::buffer::Pool;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::backend::Backend;
+use super::kernel::Pushed;
+use super::op::{Op, Route, Step};
+use super::slots::{Slots, State};
+use super::timers::Timers;
+
+/// How often operations are compared with their time limit: an eighth of the limit, within these bounds.
+const SCAN_MIN: Duration = Duration::from_millis(2);
+const SCAN_MAX: Duration = Duration::from_secs(1);
+
+/// What waits for room in the submission queue.
+#[derive(Clone, Copy)]
+enum Queued {
+    Issue(u32),
+    Cancel(u64),
+}
+
+/// Results from helper threads: slot and result.
+pub(super) type Mailbox = SegQueue<(u32, i32)>;
+
+pub(super) struct Core {
+    pub backend: Backend,
+    pub slots: Slots,
+    /// Places of registered files whose last operation is gone.
+    pub released: Rc<RefCell<Vec<u32>>>,
+    pub files_free: Vec<u32>,
+    pub mailbox: Arc<Mailbox>,
+    /// Operations that helper threads work on.
+    pub helped: usize,
+    /// The pool whose memory is registered.
+    pub fixed_pool: Option<Arc<Pool>>,
+    copies: VecDeque<u32>,
+    queued: VecDeque<Queued>,
+    completed: Vec<(u64, i32)>,
+    timers: Timers,
+    /// Operations with a time limit, and when they are looked at next.
+    timed: usize,
+    scan_every: Duration,
+    scan_next: Instant,
+    now: Instant,
+}
+
+impl Core {
+    pub fn new(backend: Backend) -> Self {
+        let now = Instant::now();
+        Core {
+            files_free: (0..backend.files()).rev().collect(),
+            backend,
+            slots: Slots::default(),
+            released: Rc::default(),
+            mailbox: Arc::default(),
+            helped: 0,
+            fixed_pool: None,
+            copies: VecDeque::new(),
+            queued: VecDeque::new(),
+            completed: Vec::new(),
+            timers: Timers::default(),
+            timed: 0,
+            scan_every: SCAN_MAX,
+            scan_next: now,
+            now,
+        }
+    }
+
+    /// Starts an operation and returns its slot.
+    #[inline]
+    pub fn start(&mut self, op: Op) -> u32 {
+        let route = op.route();
+        let slot = self.slots.insert(op);
+        match route {
+            Route::Copy => self.copies.push_back(slot),
+            Route::System => {
+                if let Some(pool) = &self.fixed_pool {
+                    self.slots.get(slot).op.find_fixed(pool);
+                }
+                self.issue(slot);
+            }
+            Route::Elsewhere => {}
+        }
+        slot
+    }
+
+    /// Starts an operation that fails with [`State::Expired`] after `limit`.
+    pub fn start_timed(&mut self, op: Op, limit: Duration) -> u32 {
+        let slot = self.start(op);
+        if self.slots.get(slot).state == State::Running {
+            if self.timed == 0 {
+                self.now = Instant::now();
+                self.scan_every = SCAN_MAX;
+            }
+            self.timed += 1;
+            self.scan_every = self.scan_every.min((limit / 8).max(SCAN_MIN));
+            self.scan_next = self.scan_next.min(self.now + self.scan_every);
+            self.slots.get(slot).deadline = Some(self.now + limit);
+        }
+        slot
+    }
+
+    /// Starts a sleep.
+    pub fn start_sleep(&mut self, end: Instant) -> u32 {
+        let slot = self.slots.insert(Op::Sleep);
+        let generation = self.slots.get(slot).generation;
+        let slots = &self.slots;
+        self.timers
+            .push((end, slot, generation), |&(_, slot, generation)| slots.generation(slot) == generation);
+        slot
+    }
+
+    fn issue(&mut self, slot: u32) {
+        let entry = self.slots.get(slot);
+        if entry.state == State::Orphaned && entry.op.is_socket() {
+            return self.complete(slot, -libc::ECANCELED);
+        }
+        let token = token_of(slot, entry.generation);
+        let request = entry.op.request(&mut entry.vectors);
+        if self.backend.push(&request, token) == Pushed::Full {
+            self.queued.push_back(Queued::Issue(slot));
+        }
+    }
+
+    /// What happens to an operation whose future is dropped: device operations run on, sockets are cancelled.
+    pub fn orphan(&mut self, slot: u32) {
+        let entry = self.slots.get(slot);
+        match entry.state {
+            State::Finished => drop(self.slots.remove(slot)),
+            State::Running if matches!(entry.op, Op::Sleep) => drop(self.slots.remove(slot)),
+            State::Running | State::Expired => {
+                entry.state = State::Orphaned;
+                entry.waker = None;
+                if entry.op.is_socket() {
+                    let token = token_of(slot, entry.generation);
+                    self.cancel(token);
+                }
+            }
+            State::Vacant | State::Orphaned => unreachable!("a future lets go of its slot once"),
+        }
+    }
+
+    fn cancel(&mut self, token: u64) {
+        if self.backend.push_cancel(token) == Pushed::Full {
+            self.queued.push_back(Queued::Cancel(token));
+        }
+    }
+
+    /// Completes what can be completed without a call to the system. Returns how much.
+    #[inline]
+    pub fn reap(&mut self) -> usize {
+        let mut count = self.copies.len();
+        for _ in 0..count {
+            let slot = self.copies.pop_front().expect("counted");
+            self.copy(slot);
+        }
+        count += self.reap_backend();
+        if self.helped > 0 {
+            count += self.reap_helpers();
+        }
+        if self.timed > 0 || !self.timers.is_empty() {
+            count += self.reap_clock();
+        }
+        if !self.queued.is_empty() {
+            self.issue_queued();
+        }
+        count
+    }
+
+    /// One copy of a memory device.
+    #[inline]
+    fn copy(&mut self, slot: u32) {
+        match &mut self.slots.get(slot).op {
+            Op::MemoryRead { region, buffer, offset } => region.read(*offset, buffer.bytes_mut()),
+            Op::MemoryWrite { region, data, offset } => region.write(*offset, data.slices()),
+            Op::MemoryClear { region, offset, bytes, unmap, .. } => region.clear(*offset, *bytes, *unmap),
+            Op::MemoryFlush { region } => region.count_other(),
+            _ => unreachable!("only operations of memory devices are copies"),
+        }
+        self.complete(slot, 0);
+    }
+
+    #[inline]
+    fn reap_backend(&mut self) -> usize {
+        self.backend.reap(&mut self.completed);
+        let count = self.completed.len();
+        if count > 0 {
+            let mut completed = std::mem::take(&mut self.completed);
+            for (token, result) in completed.drain(..) {
+                self.advance(token, result);
+            }
+            self.completed = completed;
+        }
+        count
+    }
+
+    fn advance(&mut self, token: u64, result: i32) {
+        let slot = slot_of(token);
+        let entry = self.slots.get(slot);
+        assert_eq!(token_of(slot, entry.generation), token, "a completion meets its operation");
+        match entry.op.advance(result) {
+            Step::Again => self.issue(slot),
+            Step::Done(result) => self.complete(slot, result),
+        }
+    }
+
+    /// An operation has its final result.
+    #[inline]
+    fn complete(&mut self, slot: u32, result: i32) {
+        let entry = self.slots.get(slot);
+        if entry.deadline.take().is_some() {
+            self.timed -= 1;
+        }
+        match entry.state {
+            State::Running => {
+                entry.state = State::Finished;
+                entry.result = result;
+                if let Some(waker) = entry.waker.take() {
+                    waker.wake();
+                }
+            }
+            // Woken for the time limit, but it has a result after all.
+            State::Expired => (entry.state, entry.result) = (State::Finished, result),
+            State::Orphaned => {
+                super::socket::discard_result(&entry.op, result);
+                drop(self.slots.remove(slot));
+            }
+            State::Vacant | State::Finished => unreachable!("an operation completes once"),
+        }
+    }
+
+    fn reap_helpers(&mut self) -> usize {
+        let mut count = 0;
+        while let Some((slot, result)) = self.mailbox.pop() {
+            self.helped -= 1;
+            self.complete(slot, result);
+            count += 1;
+        }
+        count
+    }
+
+    fn reap_clock(&mut self) -> usize {
+        self.now = Instant::now();
+        let mut count = 0;
+        while let Some((_, slot, generation)) = self.timers.pop_ended(self.now) {
+            let entry = self.slots.get(slot);
+            if entry.generation == generation && entry.state == State::Running {
+                self.complete(slot, 0);
+                count += 1;
+            }
+        }
+        if self.timed > 0 && self.now >= self.scan_next {
+            self.scan_next = self.now + self.scan_every;
+            count += self.expire();
+        }
+        count
+    }
+
+    /// Tells the futures of operations beyond their time limit. The operations stay.
+    fn expire(&mut self) -> usize {
+        let (now, mut wakers) = (self.now, Vec::<Option<Waker>>::new());
+        for (_, slot) in self.slots.iter_mut() {
+            if slot.deadline.is_some_and(|deadline| deadline <= now) {
+                slot.deadline = None;
+                self.timed -= 1;
+                if slot.state == State::Running {
+                    slot.state = State::Expired;
+                    slot.result = -libc::ETIMEDOUT;
+                    wakers.push(slot.waker.take());
+                }
+            }
+        }
+        let count = wakers.len();
+        wakers.into_iter().flatten().for_each(Waker::wake);
+        count
+    }
+
+    fn issue_queued(&mut self) {
+        for _ in 0..self.queued.len() {
+            let refused_before = self.queued.len();
+            match self.queued.pop_front() {
+                Some(Queued::Issue(slot)) => self.issue(slot),
+                Some(Queued::Cancel(token)) => self.cancel(token),
+                None => return,
+            }
+            if self.queued.len() == refused_before {
+                return;
+            }
+        }
+    }
+
+    /// Hands queued operations to the system.
+    #[inline]
+    pub fn submit(&mut self) {
+        self.backend.submit();
+    }
+
+    /// Hands queued operations over and sleeps, at most until `limit`, the next timer or the next look at time
+    /// limits.
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        if !self.released.borrow().is_empty() {
+            self.release_files();
+        }
+        if !self.copies.is_empty() {
+            return self.backend.submit();
+        }
+        let scan = (self.timed > 0).then_some(self.scan_next);
+        let next = [self.timers.next(), scan].into_iter().flatten().min();
+        let until = next.map(|next| next.saturating_duration_since(Instant::now()));
+        self.backend.wait([limit, until].into_iter().flatten().min());
+    }
+
+    /// Empties the places of registered files that nobody uses any more, so that the files close.
+    pub fn release_files(&mut self) {
+        while let Some(index) = self.released.borrow_mut().pop() {
+            if let Err(error) = self.backend.set_file(index, -1) {
+                tracing::warn!(index, %error, "a registered file stays open until the shard ends");
+                continue;
+            }
+            self.files_free.push(index);
+        }
+    }
+
+    /// Ends everything in flight before its memory goes: cancels what may wait for ever and waits for the rest.
+    pub fn drain(&mut self) {
+        let mut tokens = Vec::new();
+        for (index, slot) in self.slots.iter_mut() {
+            if slot.op.is_socket() {
+                tokens.push(token_of(index, slot.generation));
+            }
+        }
+        tokens.into_iter().for_each(|token| self.cancel(token));
+        self.backend.disarm_wake();
+        let (start, mut warned) = (Instant::now(), 0);
+        loop {
+            self.reap();
+            if self.backend.in_flight() == 0 && self.queued.is_empty() && self.copies.is_empty() {
+                return;
+            }
+            self.backend.wait(Some(Duration::from_millis(100)));
+            let waited = start.elapsed().as_secs() / 5;
+            if waited > warned {
+                warned = waited;
+                let in_flight = self.backend.in_flight();
+                tracing::warn!(in_flight, seconds = waited * 5, "waiting for operations that do not end");
+            }
+        }
+    }
+}
+
+fn token_of(slot: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(slot)
+}
+
+fn slot_of(token: u64) -> u32 {
+    u32::try_from(token & u64::from(u32::MAX)).expect("32 bits")
+}

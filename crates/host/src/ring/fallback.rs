@@ -1,0 +1,224 @@
+//! The calls of a ring without io_uring, for systems that forbid it (containers often do): files by helper threads,
+//! sockets by `poll`. Slower, with the same rules.
+//!
+//! Invariants:
+//! - As with the kernel, the memory that a request names belongs to its slot until its completion was reaped, so the
+//!   pointers that helper threads get are valid, and nobody else touches what they point to meanwhile.
+//! - A request is at one place only: waiting for its socket, with the helpers, or completed.
+
+use crossbeam::channel::{Receiver, Sender};
+use crossbeam::queue::SegQueue;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::kernel::Pushed;
+use super::op::{Descriptor, Request};
+use super::wake::WakeUp;
+
+/// Helper threads of one ring: enough that a few slow members do not hold up the others.
+const HELPERS: usize = 8;
+
+pub(super) struct Fallback {
+    /// Requests on sockets that are not ready.
+    waiting: Vec<(Request, u64)>,
+    completed: Vec<(u64, i32)>,
+    in_flight: u32,
+    helpers: Option<Helpers>,
+    wake: Arc<WakeUp>,
+}
+
+struct Helpers {
+    jobs: Sender<Job>,
+    results: Arc<SegQueue<(u64, i32)>>,
+}
+
+struct Job {
+    request: Request,
+    token: u64,
+}
+
+// SAFETY: the pointers of a request are used by one thread at a time: the helper that has it (first invariant).
+unsafe impl Send for Job {}
+
+impl Fallback {
+    pub fn new(wake: Arc<WakeUp>) -> Self {
+        Fallback { waiting: Vec::new(), completed: Vec::new(), in_flight: 0, helpers: None, wake }
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub fn push(&mut self, request: &Request, token: u64) -> Pushed {
+        self.in_flight += 1;
+        if request.is_socket() {
+            match attempt(request) {
+                result if result == -libc::EAGAIN => self.waiting.push((*request, token)),
+                result => self.completed.push((token, result)),
+            }
+            return Pushed::Yes;
+        }
+        let wake = &self.wake;
+        let helpers = self.helpers.get_or_insert_with(|| Helpers::start(wake));
+        helpers.jobs.send(Job { request: *request, token }).expect("helpers live as long as the ring");
+        Pushed::Yes
+    }
+
+    /// Ends a request that waits for its socket. The others end by themselves.
+    pub fn cancel(&mut self, token: u64) -> Pushed {
+        if let Some(index) = self.waiting.iter().position(|(_, waiting)| *waiting == token) {
+            self.waiting.swap_remove(index);
+            self.completed.push((token, -libc::ECANCELED));
+        }
+        Pushed::Yes
+    }
+
+    pub fn submit(&mut self) {
+        if !self.waiting.is_empty() {
+            self.poll(Some(Duration::ZERO));
+        }
+    }
+
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        let is_done =
+            !self.completed.is_empty() || self.helpers.as_ref().is_some_and(|h| !h.results.is_empty());
+        self.poll(if is_done { Some(Duration::ZERO) } else { limit });
+    }
+
+    pub fn reap(&mut self, completed: &mut Vec<(u64, i32)>) {
+        if self.in_flight == 0 {
+            return;
+        }
+        let before = completed.len();
+        completed.append(&mut self.completed);
+        if let Some(helpers) = &self.helpers {
+            completed.extend(std::iter::from_fn(|| helpers.results.pop()));
+        }
+        self.in_flight -= u32::try_from(completed.len() - before).expect("no more than were in flight");
+    }
+
+    /// Waits for the sockets and the wake-up, and goes on with what is ready.
+    fn poll(&mut self, limit: Option<Duration>) {
+        let limit = limit.map(|limit| Timespec::try_from(limit).expect("a wait below 2^63 s"));
+        let mut polled: Vec<PollFd<'_>> = self.waiting.iter().map(|(request, _)| request.poll_fd()).collect();
+        let wake = Arc::clone(&self.wake);
+        polled.push(PollFd::from_borrowed_fd(wake.fd(), PollFlags::IN));
+        if rustix::event::poll(&mut polled, limit.as_ref()).is_err() {
+            return; // interrupted: the caller looks again
+        }
+        let is_ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        if is_ready[self.waiting.len()] {
+            let _ = rustix::io::read(wake.fd(), &mut [0u8; 8]);
+        }
+        let mut ready = is_ready.iter();
+        let completed = &mut self.completed;
+        self.waiting.retain(|(request, token)| {
+            if !ready.next().expect("as many as were polled") {
+                return true;
+            }
+            let result = attempt(request);
+            if result != -libc::EAGAIN {
+                completed.push((*token, result));
+            }
+            result == -libc::EAGAIN
+        });
+    }
+}
+
+impl Helpers {
+    fn start(wake: &Arc<WakeUp>) -> Self {
+        let (jobs, queue) = crossbeam::channel::unbounded();
+        let results = Arc::new(SegQueue::new());
+        for index in 0..HELPERS {
+            let (queue, results, wake) = (Receiver::clone(&queue), Arc::clone(&results), Arc::clone(wake));
+            let help = move || {
+                for Job { request, token } in queue {
+                    results.push((token, attempt(&request)));
+                    wake.notify();
+                }
+            };
+            let name = format!("twill-io-{index}");
+            std::thread::Builder::new().name(name).spawn(help).expect("a helper thread starts");
+        }
+        Helpers { jobs, results }
+    }
+}
+
+impl Request {
+    fn is_socket(&self) -> bool {
+        matches!(
+            self,
+            Request::Accept { .. }
+                | Request::Receive { .. }
+                | Request::Send { .. }
+                | Request::SendMessage { .. }
+        )
+    }
+
+    fn poll_fd(&self) -> PollFd<'static> {
+        let (fd, flags) = match self {
+            Request::Accept { fd } | Request::Receive { fd, .. } => (fd, PollFlags::IN),
+            Request::Send { fd, .. } | Request::SendMessage { fd, .. } => (fd, PollFlags::OUT),
+            _ => unreachable!("only sockets are polled"),
+        };
+        // SAFETY: the slot that made the request owns the descriptor until it completes (first invariant).
+        PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd.raw()) }, flags)
+    }
+}
+
+impl Descriptor {
+    fn raw(self) -> i32 {
+        match self {
+            Descriptor::Plain(fd) | Descriptor::Registered(_, fd) => fd,
+        }
+    }
+}
+
+/// Makes the call. Sockets do not block: [`libc::EAGAIN`] says that they are not ready.
+fn attempt(request: &Request) -> i32 {
+    // SAFETY: pointers, lengths and descriptors of a request are valid until its completion was reaped.
+    let result = unsafe {
+        match *request {
+            Request::Read { fd, address, bytes, offset, .. } => {
+                libc::pread(fd.raw(), address.cast(), bytes as usize, offset.cast_signed())
+            }
+            Request::Write { fd, address, bytes, offset, flags, .. } => {
+                let piece = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: bytes as usize };
+                libc::pwritev2(fd.raw(), &raw const piece, 1, offset.cast_signed(), flags)
+            }
+            Request::WriteVectored { fd, pieces, count, offset, flags } => {
+                libc::pwritev2(fd.raw(), pieces, count.cast_signed(), offset.cast_signed(), flags)
+            }
+            Request::Sync { fd } => libc::fdatasync(fd.raw()) as isize,
+            Request::Allocate { fd, mode, offset, bytes } => {
+                libc::fallocate(fd.raw(), mode, offset.cast_signed(), bytes.cast_signed()) as isize
+            }
+            Request::Accept { fd } => {
+                let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };
+                if libc::poll(&raw mut polled, 1, 0) == 0 {
+                    return -libc::EAGAIN; // accept4 would block: the listener keeps the mode its owner gave it
+                }
+                libc::accept4(fd.raw(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
+                    as isize
+            }
+            Request::Receive { fd, address, bytes, flags } => {
+                // A partial result is resumed by the operation; waiting for all would block.
+                let flags = (flags & !libc::MSG_WAITALL) | libc::MSG_DONTWAIT;
+                libc::recv(fd.raw(), address.cast(), bytes as usize, flags)
+            }
+            Request::Send { fd, address, bytes, flags } => {
+                libc::send(fd.raw(), address.cast(), bytes as usize, flags | libc::MSG_DONTWAIT)
+            }
+            Request::SendMessage { fd, message, flags } => {
+                libc::sendmsg(fd.raw(), message, flags | libc::MSG_DONTWAIT)
+            }
+        }
+    };
+    match result {
+        ..0 => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
+        count => i32::try_from(count).expect("a call moves at most 2^30 bytes"),
+    }
+}

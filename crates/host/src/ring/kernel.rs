@@ -1,0 +1,281 @@
+//! The io_uring itself: entries out, completions in.
+//!
+//! Invariants:
+//! - `in_flight` counts every entry whose completion was not seen. It never exceeds the completion queue, so that
+//!   queue cannot overflow.
+//! - The memory that an entry names belongs to a slot (or to this struct) until its completion was seen. Vectors
+//!   and headers are read at submission (`SUBMIT_STABLE`); they too stay until then.
+//! - The ring is used on the thread that made it only (`SINGLE_ISSUER`): [`super::Ring`] is not `Send`.
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::op::{Descriptor, Request};
+use super::wake::WakeUp;
+
+/// Completions that are not operations: their tokens lie above every slot.
+const TOKEN_WAKE: u64 = u64::MAX;
+const TOKEN_CANCEL: u64 = u64::MAX - 1;
+const TOKEN_TIMEOUT: u64 = u64::MAX - 2;
+
+/// Room kept in the completion queue for entries that are not operations.
+const RESERVED: u32 = 4;
+
+pub(super) struct Kernel {
+    ring: IoUring,
+    in_flight: u32,
+    capacity: u32,
+    wake: Arc<WakeUp>,
+    wake_armed: bool,
+    /// Where the armed read of the wake-up puts its eight bytes.
+    wake_value: Box<u64>,
+    /// The limit of a wait on kernels without `EXT_ARG` (before 5.11).
+    wait_limit: Box<Timespec>,
+    files: u32,
+}
+
+/// What an attempt to hand an entry over came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    Yes,
+    /// Try again after completions were reaped.
+    Full,
+}
+
+impl Kernel {
+    /// Sets a ring up with what the kernel has: each line of flags came with a later version.
+    pub fn new(entries: u32, files: u32, wake: Arc<WakeUp>) -> io::Result<Self> {
+        let mut builders: [io_uring::Builder; 3] =
+            [IoUring::builder(), IoUring::builder(), IoUring::builder()];
+        builders[0].setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all(); // 6.1
+        builders[1].setup_coop_taskrun().setup_taskrun_flag().setup_submit_all(); // 5.19
+        let mut refusal = None;
+        for builder in &mut builders {
+            match builder.setup_clamp().setup_cqsize(entries * 4).dontfork().build(entries) {
+                Ok(ring) => return Self::with_ring(ring, files, wake),
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refusal.expect("three attempts were made"))
+    }
+
+    fn with_ring(ring: IoUring, files: u32, wake: Arc<WakeUp>) -> io::Result<Self> {
+        let parameters = ring.params();
+        if !parameters.is_feature_nodrop() || !parameters.is_feature_submit_stable() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of a kernel before 5.5"));
+        }
+        let capacity = parameters.cq_entries() - RESERVED;
+        let empty = vec![-1; files as usize];
+        let files = match ring.submitter().register_files(&empty) {
+            Ok(()) => files,
+            Err(error) => {
+                tracing::info!(%error, "no registered files: descriptors are looked up for each operation");
+                0
+            }
+        };
+        Ok(Kernel {
+            ring,
+            in_flight: 0,
+            capacity,
+            wake,
+            wake_armed: false,
+            wake_value: Box::new(0),
+            wait_limit: Box::new(Timespec::new()),
+            files,
+        })
+    }
+
+    /// Places in the table of registered files.
+    pub fn files(&self) -> u32 {
+        self.files
+    }
+
+    /// Puts `fd` into the table of registered files, or empties the place with -1.
+    pub fn set_file(&self, index: u32, fd: RawFd) -> io::Result<()> {
+        self.ring.submitter().register_files_update(index, &[fd]).map(|_| ())
+    }
+
+    /// Registers memory for fixed reads and writes.
+    ///
+    /// # Safety
+    /// Each region stays allocated until the ring is gone.
+    pub unsafe fn register_buffers(&self, regions: &[libc::iovec]) -> io::Result<()> {
+        // SAFETY: handed on to the caller.
+        unsafe { self.ring.submitter().register_buffers(regions) }
+    }
+
+    /// Entries whose completion was not seen, the armed wake-up not counted.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight - u32::from(self.wake_armed)
+    }
+
+    /// Queues a call; it goes out with the next [`Kernel::submit`] or [`Kernel::wait`].
+    pub fn push(&mut self, request: &Request, token: u64) -> Pushed {
+        if self.in_flight >= self.capacity {
+            return Pushed::Full;
+        }
+        self.push_entry(&entry_of(request).user_data(token))
+    }
+
+    /// Asks for the end of the operation with this token.
+    pub fn push_cancel(&mut self, token: u64) -> Pushed {
+        if self.in_flight >= self.capacity {
+            return Pushed::Full;
+        }
+        self.push_entry(&opcode::AsyncCancel::new(token).build().user_data(TOKEN_CANCEL))
+    }
+
+    fn push_entry(&mut self, entry: &Entry) -> Pushed {
+        // SAFETY: what the entry points to belongs to a slot or to `self` until its completion was seen.
+        let mut pushed = unsafe { self.ring.submission().push(entry) };
+        if pushed.is_err() {
+            self.submit();
+            // SAFETY: as above.
+            pushed = unsafe { self.ring.submission().push(entry) };
+        }
+        match pushed {
+            Ok(()) => {
+                self.in_flight += 1;
+                Pushed::Yes
+            }
+            Err(_) => Pushed::Full,
+        }
+    }
+
+    /// Hands queued entries to the kernel and lets it post what is complete. No call if there is neither.
+    pub fn submit(&mut self) {
+        let (queued, work) = {
+            let submission = self.ring.submission();
+            (!submission.is_empty(), submission.taskrun() || submission.cq_overflow())
+        };
+        if queued || work {
+            settle(self.ring.submitter().submit_and_wait(0));
+        }
+    }
+
+    /// As [`Kernel::submit`], then sleeps until a completion, a wake-up or the limit.
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        self.arm_wake();
+        if !self.ring.completion().is_empty() {
+            return self.submit();
+        }
+        let Some(limit) = limit else { return settle(self.ring.submitter().submit_and_wait(1)) };
+        let timespec = Timespec::from(limit);
+        if self.ring.params().is_feature_ext_arg() {
+            settle(self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec)));
+            return;
+        }
+        *self.wait_limit = timespec;
+        // Ends with the limit or with the first other completion, so that it never outlives the wait by much.
+        let timeout = opcode::Timeout::new(&raw const *self.wait_limit).count(1).build();
+        if self.push_entry(&timeout.user_data(TOKEN_TIMEOUT)) == Pushed::Yes {
+            settle(self.ring.submitter().submit_and_wait(1));
+        }
+    }
+
+    /// Takes the completions that are there, without a call, into `completed` as token and result.
+    pub fn reap(&mut self, completed: &mut Vec<(u64, i32)>) {
+        for entry in self.ring.completion() {
+            self.in_flight -= 1;
+            match entry.user_data() {
+                TOKEN_WAKE => self.wake_armed = false,
+                TOKEN_CANCEL | TOKEN_TIMEOUT => {}
+                token => completed.push((token, entry.result())),
+            }
+        }
+    }
+
+    /// Takes the armed wake-up back, for the end of the ring.
+    pub fn disarm_wake(&mut self) {
+        if self.wake_armed {
+            self.wake.notify();
+        }
+    }
+
+    fn arm_wake(&mut self) {
+        if self.wake_armed {
+            return;
+        }
+        let fd = Fd(self.wake.fd().as_raw_fd());
+        let read = opcode::Read::new(fd, (&raw mut *self.wake_value).cast(), 8).build();
+        self.wake_armed = self.push_entry(&read.user_data(TOKEN_WAKE)) == Pushed::Yes;
+        if !self.wake_armed {
+            tracing::warn!("the wake-up could not be armed: the submission queue takes no entry");
+        }
+    }
+}
+
+/// The result of `io_uring_enter`. What it could not take stays queued and goes with the next call.
+fn settle(result: io::Result<usize>) {
+    let Err(error) = result else { return };
+    match error.raw_os_error() {
+        // Interrupted, time over, completions to reap first, no memory for a request now.
+        Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => {}
+        _ => panic!("io_uring_enter failed: {error}"),
+    }
+}
+
+fn entry_of(request: &Request) -> Entry {
+    let (entry, descriptor) = match *request {
+        Request::Read { fd, address, bytes, offset, fixed } => {
+            let file = Fd(fd.number());
+            let entry = match fixed {
+                Some(index) => opcode::ReadFixed::new(file, address, bytes, index).offset(offset).build(),
+                None => opcode::Read::new(file, address, bytes).offset(offset).build(),
+            };
+            (entry, fd)
+        }
+        Request::Write { fd, address, bytes, offset, fixed, flags } => {
+            let file = Fd(fd.number());
+            let entry = match fixed {
+                Some(index) => opcode::WriteFixed::new(file, address, bytes, index)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+                None => opcode::Write::new(file, address, bytes).offset(offset).rw_flags(flags).build(),
+            };
+            (entry, fd)
+        }
+        Request::WriteVectored { fd, pieces, count, offset, flags } => {
+            (opcode::Writev::new(Fd(fd.number()), pieces, count).offset(offset).rw_flags(flags).build(), fd)
+        }
+        Request::Sync { fd } => (opcode::Fsync::new(Fd(fd.number())).flags(FsyncFlags::DATASYNC).build(), fd),
+        Request::Allocate { fd, mode, offset, bytes } => {
+            (opcode::Fallocate::new(Fd(fd.number()), bytes).offset(offset).mode(mode).build(), fd)
+        }
+        Request::Accept { fd } => {
+            let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let accept = opcode::Accept::new(Fd(fd.number()), no_address, no_length);
+            (accept.flags(libc::SOCK_CLOEXEC).build(), fd)
+        }
+        Request::Receive { fd, address, bytes, flags } => {
+            (opcode::Recv::new(Fd(fd.number()), address, bytes).flags(flags).build(), fd)
+        }
+        Request::Send { fd, address, bytes, flags } => {
+            (opcode::Send::new(Fd(fd.number()), address, bytes).flags(flags).build(), fd)
+        }
+        Request::SendMessage { fd, message, flags } => {
+            (opcode::SendMsg::new(Fd(fd.number()), message).flags(flags.cast_unsigned()).build(), fd)
+        }
+    };
+    match descriptor {
+        Descriptor::Plain(_) => entry,
+        Descriptor::Registered(..) => entry.flags(Flags::FIXED_FILE),
+    }
+}
+
+impl Descriptor {
+    /// What goes into the entry: the descriptor, or its index among the registered files.
+    fn number(self) -> i32 {
+        match self {
+            Descriptor::Plain(fd) => fd,
+            Descriptor::Registered(index, _) => index.cast_signed(),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! One ring for each shard: every operation in flight, with all that it owns.
+//!
+//! The contract of cancellation:
+//! - An operation owns its memory and descriptors from submission to completion. Nothing that a caller does, dropping
+//!   the future included, frees them earlier.
+//! - Dropping the future of a device operation leaves the operation running, its result is thrown away. Dropping the
+//!   future of a socket operation cancels it.
+//! - Dropping the last handle to a ring cancels what may wait for ever and waits for everything else.
+//! - Futures are small, `Unpin`, and hold a handle and a slot. Wakers are called while the ring is borrowed: they may
+//!   queue a task, not use the ring.
+//!
+//! Read `socket.rs` and `transfer.rs` for what can be done, `core.rs` for how it completes, `op.rs` for what is sent,
+//! `kernel.rs` for io_uring itself.
+
+mod backend;
+mod core;
+mod fallback;
+mod helper;
+mod kernel;
+pub(crate) mod op;
+mod slots;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod transfer;
+mod wake;
+
+use engine::buffer::{FixedRegion, Pool};
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use self::backend::Backend;
+use self::core::Core;
+use self::fallback::Fallback;
+use self::kernel::Kernel;
+use self::op::{Op, Registered, Target};
+use self::slots::State;
+
+pub use self::socket::{Accept, Receive, Send};
+pub use self::transfer::{DeviceDone, DeviceRead};
+pub use self::wake::WakeUp;
+
+/// Whether a ring uses io_uring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingBackend {
+    /// io_uring if the system allows it, else helper threads and `poll`, with a warning.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    IoUring,
+    /// Helper threads and `poll`.
+    Threads,
+}
+
+/// How a ring is set up.
+#[derive(Clone, Debug)]
+pub struct RingOptions {
+    /// Entries of the submission queue; four times as many operations may be in flight in the kernel, more wait.
+    pub entries: u32,
+    /// Places for registered files: members beyond it are reached by their descriptor.
+    pub files: u32,
+    /// Who makes the calls.
+    pub backend: RingBackend,
+}
+
+impl Default for RingOptions {
+    fn default() -> Self {
+        RingOptions { entries: 256, files: 256, backend: RingBackend::Auto }
+    }
+}
+
+/// A handle to the ring of this shard. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Ring {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: RefCell<Core>,
+    wake: Arc<WakeUp>,
+    helper: helper::Helper,
+}
+
+impl Ring {
+    /// Sets up a ring that this thread will use.
+    ///
+    /// # Errors
+    /// What the system says: no descriptors left, or, if io_uring is asked for by name, that it is not allowed.
+    pub fn new(options: &RingOptions) -> io::Result<Self> {
+        Self::with_wake(options, Arc::new(WakeUp::new()?))
+    }
+
+    /// As [`Ring::new`], with a wake-up that other threads have already.
+    pub fn with_wake(options: &RingOptions, wake: Arc<WakeUp>) -> io::Result<Self> {
+        let threads = || Backend::Fallback(Box::new(Fallback::new(Arc::clone(&wake))));
+        let backend = match options.backend {
+            RingBackend::Threads => threads(),
+            RingBackend::IoUring => {
+                Backend::Kernel(Box::new(Kernel::new(options.entries, options.files, Arc::clone(&wake))?))
+            }
+            RingBackend::Auto => match Kernel::new(options.entries, options.files, Arc::clone(&wake)) {
+                Ok(kernel) => Backend::Kernel(Box::new(kernel)),
+                Err(error) => {
+                    tracing::warn!(%error, "no io_uring: files and sockets go through helper threads, slower");
+                    threads()
+                }
+            },
+        };
+        let core = Core::new(backend);
+        let helper = helper::Helper::new(Arc::clone(&core.mailbox), Arc::clone(&wake));
+        Ok(Ring { inner: Rc::new(Inner { core: RefCell::new(core), wake, helper }) })
+    }
+
+    /// Whether operations go through io_uring.
+    pub fn uses_io_uring(&self) -> bool {
+        self.inner.core.borrow().backend.is_kernel()
+    }
+
+    /// What ends [`Ring::wait`] from another thread.
+    pub fn wake_up(&self) -> Arc<WakeUp> {
+        Arc::clone(&self.inner.wake)
+    }
+
+    /// Completes what can be completed without a call to the system, and wakes the tasks. Returns how much.
+    #[inline]
+    pub fn reap(&self) -> usize {
+        self.inner.core.borrow_mut().reap()
+    }
+
+    /// Hands queued operations to the system, in one call, if there are any.
+    #[inline]
+    pub fn submit(&self) {
+        self.inner.core.borrow_mut().submit();
+    }
+
+    /// Hands queued operations over and sleeps until one completes, a timer ends, the wake-up is called, or `limit`.
+    /// Returns at once if copies of memory devices wait for [`Ring::reap`].
+    pub fn wait(&self, limit: Option<Duration>) {
+        self.inner.core.borrow_mut().wait(limit);
+    }
+
+    /// Operations that have not completed, and results that were not taken.
+    pub fn operations(&self) -> usize {
+        self.inner.core.borrow().slots.occupied()
+    }
+
+    /// Returns after `duration`.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        let end = Instant::now() + duration;
+        let slot = self.inner.core.borrow_mut().start_sleep(end);
+        Sleep(InFlight { ring: self.clone(), slot })
+    }
+
+    #[inline]
+    pub(crate) fn start(&self, op: Op) -> InFlight {
+        let slot = self.inner.core.borrow_mut().start(op);
+        InFlight { ring: self.clone(), slot }
+    }
+
+    pub(crate) fn start_timed(&self, op: Op, limit: Duration) -> InFlight {
+        let slot = self.inner.core.borrow_mut().start_timed(op, limit);
+        InFlight { ring: self.clone(), slot }
+    }
+
+    /// Starts an operation that a helper thread carries out: a call that io_uring does not have.
+    pub(crate) fn start_helped(&self, op: Op, limit: Duration, job: helper::Job) -> InFlight {
+        let in_flight = self.start_timed(op, limit);
+        self.inner.core.borrow_mut().helped += 1;
+        self.inner.helper.send(in_flight.slot, job);
+        in_flight
+    }
+
+    /// A file as this ring knows it: registered if there is room.
+    pub(crate) fn target(&self, fd: &Arc<OwnedFd>, direct: bool) -> Rc<Target> {
+        let core = &mut *self.inner.core.borrow_mut();
+        core.release_files();
+        let registered = core.files_free.pop().and_then(|index| {
+            if let Err(error) = core.backend.set_file(index, fd.as_raw_fd()) {
+                tracing::info!(%error, "a file is not registered: its descriptor is looked up for each operation");
+                core.files_free.push(index);
+                return None;
+            }
+            Some(Registered { index, released: Rc::clone(&core.released) })
+        });
+        Rc::new(Target { fd: Arc::clone(fd), direct, registered })
+    }
+
+    /// Closes registered files whose last operation is gone. Called when a device is dropped.
+    pub(crate) fn release_files(&self) {
+        if let Ok(mut core) = self.inner.core.try_borrow_mut() {
+            core.release_files();
+        }
+    }
+
+    /// Registers the pool's fixed memory, so that transfers need not pin it each time.
+    ///
+    /// # Errors
+    /// What the kernel says, most often that RLIMIT_MEMLOCK is too low; the pool works without.
+    pub(crate) fn register_buffers(&self, pool: &Arc<Pool>, regions: &[FixedRegion]) -> io::Result<()> {
+        let core = &mut *self.inner.core.borrow_mut();
+        let pieces: Vec<libc::iovec> = regions
+            .iter()
+            .map(|region| libc::iovec { iov_base: region.address as *mut _, iov_len: region.bytes })
+            .collect();
+        let Backend::Kernel(kernel) = &core.backend else { return Err(io::ErrorKind::Unsupported.into()) };
+        // SAFETY: fixed memory is never freed while its pool lives, and the ring keeps the pool from here on.
+        unsafe { kernel.register_buffers(&pieces)? };
+        core.fixed_pool = Some(Arc::clone(pool));
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.core.get_mut().drain();
+    }
+}
+
+/// An operation in flight: handle and slot.
+pub(crate) struct InFlight {
+    ring: Ring,
+    slot: u32,
+}
+
+/// The slot of a future that has returned.
+const TAKEN: u32 = u32::MAX;
+
+/// A result, with what the operation owned; without it if the operation is beyond its time limit and still running.
+pub(crate) struct Done {
+    pub op: Option<Op>,
+    pub result: i32,
+    /// Name, offset and length of an operation that still runs.
+    pub about: (&'static str, u64, u64),
+}
+
+impl Done {
+    /// For operations without a time limit.
+    fn into_parts(self) -> (Op, i32) {
+        (self.op.expect("an operation without a time limit"), self.result)
+    }
+}
+
+impl InFlight {
+    #[inline]
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Done> {
+        assert_ne!(self.slot, TAKEN, "a future is not polled after it has returned");
+        let core = &mut *self.ring.inner.core.borrow_mut();
+        let slot = core.slots.get(self.slot);
+        match slot.state {
+            State::Finished => {
+                let result = slot.result;
+                let op = core.slots.remove(self.slot);
+                self.slot = TAKEN;
+                Poll::Ready(Done { op: Some(op), result, about: ("", 0, 0) })
+            }
+            State::Running => {
+                match &slot.waker {
+                    Some(waker) if waker.will_wake(context.waker()) => {}
+                    _ => slot.waker = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+            State::Expired => {
+                let (result, about) = (slot.result, slot.op.describe());
+                slot.state = State::Orphaned;
+                self.slot = TAKEN;
+                Poll::Ready(Done { op: None, result, about })
+            }
+            State::Vacant | State::Orphaned => unreachable!("a future has a slot of its own"),
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if self.slot != TAKEN {
+            self.ring.inner.core.borrow_mut().orphan(self.slot);
+        }
+    }
+}
+
+/// The end of a sleep to come.
+pub struct Sleep(InFlight);
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.0.poll(context));
+        Poll::Ready(())
+    }
+}

@@ -1,0 +1,98 @@
+//! The table of operations in flight.
+//!
+//! Invariants:
+//! - A slot is vacant or owns one operation with all its memory and descriptors.
+//! - A slot is freed only after its operation completed *and* its future is done with it: whichever comes second.
+//! - The generation counts the uses of a slot, so that a late cancel or timer never meets its successor.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use super::op::{Op, Vectors};
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The slot is free.
+    Vacant,
+    /// On its way, its future waits.
+    Running,
+    /// On its way, its future was dropped or was told of the time limit.
+    Orphaned,
+    /// On its way beyond its time limit; the future has not been polled since.
+    Expired,
+    /// Completed; the future has not been polled since.
+    Finished,
+}
+
+pub(super) struct Slot {
+    pub state: State,
+    pub generation: u32,
+    /// Result of a finished operation: a count, a negated error number, or [`super::op::PAST_END`].
+    pub result: i32,
+    pub waker: Option<Waker>,
+    pub op: Op,
+    pub deadline: Option<Instant>,
+    /// Scratch for vectored calls; stays with the slot so that it is allocated once.
+    pub vectors: Option<Box<Vectors>>,
+}
+
+/// Slots, reused last in first out.
+#[derive(Default)]
+pub(super) struct Slots {
+    entries: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub fn insert(&mut self, op: Op) -> u32 {
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.entries[index as usize];
+            assert_eq!(slot.state, State::Vacant, "a slot on the free list");
+            slot.state = State::Running;
+            slot.op = op;
+            return index;
+        }
+        let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 operations in flight");
+        self.entries.push(Slot {
+            state: State::Running,
+            generation: 0,
+            result: 0,
+            waker: None,
+            op,
+            deadline: None,
+            vectors: None,
+        });
+        index
+    }
+
+    /// Frees a slot and returns what it owned.
+    pub fn remove(&mut self, index: u32) -> Op {
+        let slot = &mut self.entries[index as usize];
+        assert_ne!(slot.state, State::Vacant, "a slot is freed once");
+        slot.state = State::Vacant;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.waker = None;
+        slot.deadline = None;
+        self.free.push(index);
+        std::mem::replace(&mut slot.op, Op::Vacant)
+    }
+
+    pub fn get(&mut self, index: u32) -> &mut Slot {
+        &mut self.entries[index as usize]
+    }
+
+    /// How often a slot was freed.
+    pub fn generation(&self, index: u32) -> u32 {
+        self.entries[index as usize].generation
+    }
+
+    /// Slots in use.
+    pub fn occupied(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Slot)> {
+        (0u32..).zip(&mut self.entries).filter(|(_, slot)| slot.state != State::Vacant)
+    }
+}

@@ -1,0 +1,440 @@
+//! Shards: one thread, one executor, one ring, one pool for each core.
+//!
+//! The loop of a shard runs the tasks that are ready, hands their operations over in one call, completes what is done,
+//! and sleeps only when nothing is ready.
+//!
+//! Invariants:
+//! - What belongs to a shard never leaves its thread; other threads send closures.
+//! - A message that was sent to a shard is run or, if the shard ends first, dropped: its caller is told, never left
+//!   waiting.
+//! - A shard ends when its tasks have ended, or, after the grace period, drops them. Its ring drains before memory goes.
+//! - A panic ends its shard only; it is logged, and [`Shards::stop`] and [`Shards::failure`] return it.
+
+use crossbeam::queue::SegQueue;
+use engine::buffer::Pool;
+use engine::executor::Executor;
+use rustix::thread::CpuSet;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::task::{Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::buffer::{BufferOptions, pool_for};
+use crate::call::{Call, Reply};
+use crate::ring::{Ring, RingOptions, WakeUp};
+
+/// How shards are set up.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// The ring of each shard.
+    pub ring: RingOptions,
+    /// The pool of each shard.
+    pub buffers: BufferOptions,
+    /// Each shard stays on a core of its own, if there are enough for all.
+    pub pin: bool,
+    /// How long an idle shard polls before it sleeps. Zero: never.
+    pub busy_poll: Duration,
+    /// How long tasks may take to end after [`Shards::stop`]; what is left then is dropped.
+    pub stop_grace: Duration,
+}
+
+impl Default for ShardOptions {
+    fn default() -> Self {
+        ShardOptions {
+            ring: RingOptions::default(),
+            buffers: BufferOptions::default(),
+            pin: true,
+            busy_poll: Duration::ZERO,
+            stop_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a task on a shard works with. Clones are handles to the same shard; none leaves its thread.
+#[derive(Clone)]
+pub struct ShardContext {
+    /// Number of this shard, from 0.
+    pub index: usize,
+    /// Runs the tasks.
+    pub executor: Executor,
+    /// Does I/O.
+    pub ring: Ring,
+    /// Buffers.
+    pub pool: Arc<Pool>,
+    /// The way to the other shards.
+    pub shards: Handle,
+    stop: Rc<Stop>,
+}
+
+#[derive(Default)]
+struct Stop {
+    asked: Cell<Option<Instant>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl ShardContext {
+    /// Returns when the shard was asked to stop: tasks that serve for ever end then.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Unpin + use<> {
+        let stop = Rc::clone(&self.stop);
+        std::future::poll_fn(move |context| {
+            if stop.asked.get().is_some() {
+                return Poll::Ready(());
+            }
+            let mut waiting = stop.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                waiting.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+    }
+
+    /// Whether the shard was asked to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.asked.get().is_some()
+    }
+
+    fn ask_to_stop(&self) {
+        if self.stop.asked.get().is_none() {
+            self.stop.asked.set(Some(Instant::now()));
+            self.stop.waiting.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// A shard that ended by a panic.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("shard {shard} ended by a panic: {message}")]
+pub struct ShardPanic {
+    /// Number of the shard.
+    pub shard: usize,
+    /// What it said.
+    pub message: String,
+}
+
+/// The shard has ended, so nobody does the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("shard {0} has ended")]
+pub struct ShardGone(pub usize);
+
+/// The running shards. Dropping them stops them.
+pub struct Shards {
+    handle: Handle,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Shards {
+    /// Starts `count` shards; `setup` runs first on each.
+    ///
+    /// # Errors
+    /// A thread or a ring could not be made. No shard is left then.
+    pub fn start(
+        count: usize,
+        options: &ShardOptions,
+        setup: impl Fn(ShardContext) + Send + Clone + 'static,
+    ) -> io::Result<Self> {
+        assert!(count > 0, "at least one shard");
+        let ports: io::Result<Vec<Arc<Port>>> = (0..count).map(|_| Port::new().map(Arc::new)).collect();
+        let handle = Handle { ports: ports?.into() };
+        let mut shards = Shards { handle: handle.clone(), threads: Vec::new() };
+        let (started, starts) = mpsc::channel();
+        let cores = if options.pin { cores_for(count) } else { Vec::new() };
+        for index in 0..count {
+            let (handle, options, setup) = (handle.clone(), options.clone(), setup.clone());
+            let (started, core) = (started.clone(), cores.get(index).copied());
+            let body = move || shard_main(index, handle, &options, core, &started, setup);
+            shards.threads.push(std::thread::Builder::new().name(format!("twill-{index}")).spawn(body)?);
+        }
+        for _ in 0..count {
+            // An error drops `shards`, which stops those that did start.
+            starts.recv().map_err(|_| io::Error::other("a shard ended while it started"))??;
+        }
+        Ok(shards)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.handle.count()
+    }
+
+    /// The way to the shards for other threads.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Runs `work` on a shard and waits for its result. Not for use on a shard: it would wait for itself.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub fn run_on<T, F>(
+        &self,
+        shard: usize,
+        work: impl FnOnce(ShardContext) -> F + Send + 'static,
+    ) -> Result<T, ShardGone>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.handle.run_on(shard, work)
+    }
+
+    /// The first shard that ended by a panic, if any has.
+    pub fn failure(&self) -> Option<ShardPanic> {
+        self.handle.ports.iter().find_map(|port| port.failure.get().cloned())
+    }
+
+    /// Asks every shard to stop and waits until all have.
+    ///
+    /// # Errors
+    /// The first shard that ended by a panic, now or before.
+    pub fn stop(mut self) -> Result<(), ShardPanic> {
+        self.stop_all();
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn stop_all(&mut self) {
+        for shard in 0..self.handle.count() {
+            self.handle.send(shard, Box::new(ShardContext::ask_to_stop));
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a shard ended by a panic while it reported one");
+            }
+        }
+    }
+}
+
+impl Drop for Shards {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+type Message = Box<dyn FnOnce(&ShardContext) + Send>;
+
+/// Where messages for one shard arrive.
+struct Port {
+    messages: SegQueue<Message>,
+    /// The task of the shard that takes them, once it runs.
+    receiver: OnceLock<Waker>,
+    ended: AtomicBool,
+    failure: OnceLock<ShardPanic>,
+    wake: Arc<WakeUp>,
+}
+
+impl Port {
+    fn new() -> io::Result<Self> {
+        Ok(Port {
+            messages: SegQueue::new(),
+            receiver: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            wake: Arc::new(WakeUp::new()?),
+        })
+    }
+
+    /// No message is taken any more; those that came are dropped, and their callers told by that.
+    fn close(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        while self.messages.pop().is_some() {}
+    }
+}
+
+/// The way to the shards, for any thread.
+#[derive(Clone)]
+pub struct Handle {
+    ports: Arc<[Arc<Port>]>,
+}
+
+impl Handle {
+    /// How many shards there are.
+    pub fn count(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Runs `work` on a shard and blocks until its result is there. For threads that are no shards.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    pub fn run_on<T, F>(
+        &self,
+        shard: usize,
+        work: impl FnOnce(ShardContext) -> F + Send + 'static,
+    ) -> Result<T, ShardGone>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let (sender, receiver) = mpsc::channel();
+        self.spawn_on(shard, async move |context| {
+            let _ = sender.send(work(context).await); // nobody waits any more: nothing to tell
+        });
+        receiver.recv().map_err(|_| ShardGone(shard))
+    }
+
+    /// Runs `work` on a shard; the future returns its result. For tasks on any shard, the same one included.
+    pub fn call<T, F>(&self, shard: usize, work: impl FnOnce(ShardContext) -> F + Send + 'static) -> Call<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let (reply, call) = Reply::new(shard);
+        self.spawn_on(shard, async move |context| reply.send(work(context).await));
+        call
+    }
+
+    /// Runs `work` on a shard, without a result.
+    pub fn spawn_on<F>(&self, shard: usize, work: impl FnOnce(ShardContext) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.send(shard, Box::new(move |context| context.executor.spawn(work(context.clone()))));
+    }
+
+    fn send(&self, shard: usize, message: Message) {
+        let port = &self.ports[shard];
+        port.messages.push(message);
+        // Pairs with the fences of `receive` and `close`: they see the message, or we see what they stored.
+        fence(Ordering::SeqCst);
+        if let Some(receiver) = port.receiver.get() {
+            receiver.wake_by_ref();
+        }
+        if port.ended.load(Ordering::SeqCst) {
+            while port.messages.pop().is_some() {}
+        }
+    }
+}
+
+fn shard_main(
+    index: usize,
+    handle: Handle,
+    options: &ShardOptions,
+    core: Option<usize>,
+    started: &mpsc::Sender<io::Result<()>>,
+    setup: impl Fn(ShardContext),
+) {
+    let port = Arc::clone(&handle.ports[index]);
+    if let Some(core) = core {
+        pin_to(index, core);
+    }
+    let ring = match Ring::with_wake(&options.ring, Arc::clone(&port.wake)) {
+        Ok(ring) => ring,
+        Err(error) => {
+            port.close();
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let _ = started.send(Ok(()));
+    let wake = Arc::clone(&port.wake);
+    let context = ShardContext {
+        index,
+        executor: Executor::new(Box::new(move || wake.notify())),
+        pool: pool_for(&ring, &options.buffers),
+        ring,
+        shards: handle,
+        stop: Rc::default(),
+    };
+    let run = AssertUnwindSafe(|| {
+        setup(context.clone());
+        context.executor.spawn(receive(context.clone(), Arc::clone(&port)));
+        run_shard(&context, options);
+    });
+    if let Err(panic) = std::panic::catch_unwind(run) {
+        report(index, &port, panic.as_ref());
+    }
+    port.close();
+    // Tasks hold the executor that holds them: dropping the handles alone would free neither them nor the ring.
+    if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| context.executor.abandon())) {
+        report(index, &port, panic.as_ref());
+    }
+}
+
+/// The task of a shard that takes messages.
+async fn receive(context: ShardContext, port: Arc<Port>) {
+    std::future::poll_fn(|task| {
+        port.receiver.get_or_init(|| task.waker().clone());
+        fence(Ordering::SeqCst);
+        while let Some(message) = port.messages.pop() {
+            message(&context);
+        }
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+/// Polls between two looks at completions: enough to fill a batch, few enough that completions do not wait long.
+const POLLS_PER_TURN: usize = 128;
+
+/// The loop of a shard, until it has stopped.
+fn run_shard(context: &ShardContext, options: &ShardOptions) {
+    let ShardContext { executor, ring, .. } = context;
+    let mut idle_since: Option<Instant> = None;
+    loop {
+        let polls = executor.run_ready(POLLS_PER_TURN);
+        let completed = executor.enter(|| ring.reap());
+        if polls + completed > 0 {
+            idle_since = None;
+        }
+        if completed > 0 || polls == POLLS_PER_TURN {
+            ring.submit();
+            continue;
+        }
+        if has_stopped(context, options) {
+            return;
+        }
+        if !options.busy_poll.is_zero()
+            && idle_since.get_or_insert_with(Instant::now).elapsed() < options.busy_poll
+        {
+            ring.submit();
+            std::hint::spin_loop();
+        } else if executor.prepare_to_sleep() {
+            ring.wait(context.stop.asked.get().map(|_| options.stop_grace));
+            executor.awake();
+        }
+    }
+}
+
+/// Whether the shard was asked to stop and its tasks have ended or had their time.
+fn has_stopped(context: &ShardContext, options: &ShardOptions) -> bool {
+    let Some(asked) = context.stop.asked.get() else { return false };
+    let tasks = context.executor.tasks_alive() - 1; // without the one that takes messages
+    if tasks == 0 {
+        return true;
+    }
+    let is_over = asked.elapsed() >= options.stop_grace;
+    if is_over {
+        tracing::warn!(shard = context.index, tasks, "tasks did not end in time and are dropped");
+    }
+    is_over
+}
+
+fn report(index: usize, port: &Port, panic: &(dyn Any + Send)) {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let message =
+        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message").to_owned();
+    tracing::error!(shard = index, message, "a shard ended by a panic");
+    let _ = port.failure.set(ShardPanic { shard: index, message }); // the first one counts
+}
+
+/// A core for each shard, or none if there are not enough.
+fn cores_for(count: usize) -> Vec<usize> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    if cores.len() < count { Vec::new() } else { cores }
+}
+
+fn pin_to(index: usize, core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::info!(shard = index, core, %error, "a shard is not pinned to its core");
+    }
+}
