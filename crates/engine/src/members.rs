@@ -221,6 +221,11 @@ impl Members {
         true
     }
 
+    /// How far a member that is recovering from the start on had come in an earlier run.
+    pub fn resume_recovery(&self, slot: u32, from_bytes: u64) {
+        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
+    }
+
     /// Everything below `bytes` of a recovering member is in sync. The caller owns the stripes in between.
     pub fn recovered_to(&self, slot: u32, bytes: u64) {
         self.slots[slot as usize].recovered_bytes.fetch_max(bytes, SeqCst);

@@ -30,6 +30,8 @@ pub struct Keeper<D> {
     /// Device numbers that once were members and failed.
     failed: RefCell<Vec<u32>>,
     events: Cell<u64>,
+    /// Bytes of each recovering member that are in sync **and durable**: what its superblock may say.
+    recovered_bytes: RefCell<Vec<u64>>,
     /// States that the last superblocks told.
     told: RefCell<Vec<MemberState>>,
     /// Parity or copies may not agree from here on, whether or not writes are on their way.
@@ -64,12 +66,15 @@ impl<D: Device> Keeper<D> {
     ) -> Rc<Self> {
         let events = superblocks.iter().flatten().map(Superblock::events).max().unwrap_or(0);
         let told = set.shared.members.states();
+        let slots = 0..set.shared.geometry.members();
+        let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
         Rc::new(Keeper {
             set,
             superblocks: RefCell::new(superblocks),
             spares: RefCell::new(Vec::new()),
             failed: RefCell::new(Vec::new()),
             events: Cell::new(events),
+            recovered_bytes: RefCell::new(recovered_bytes),
             told: RefCell::new(told),
             resync_from_bytes: Cell::new(resync_from_bytes),
             close_wanted: Cell::new(false),
@@ -159,7 +164,7 @@ impl<D: Device> Keeper<D> {
             self.fill(superblock, resync, &active);
             superblock.set_recovery_offset(match states[slot as usize] {
                 MemberState::Recovering => {
-                    Some(Sectors::from_bytes_floor(self.set.shared.members.recovered_bytes(slot)))
+                    Some(Sectors::from_bytes_floor(self.recovered_bytes.borrow()[slot as usize]))
                 }
                 MemberState::InSync | MemberState::Failed | MemberState::Missing => None,
             });
@@ -281,8 +286,14 @@ impl<D: Device> Keeper<D> {
         self.superblocks.borrow()[slot as usize].clone()
     }
 
+    /// The member in `slot` is in sync and durable below `bytes`.
+    pub fn set_recovered(&self, slot: u32, bytes: u64) {
+        self.recovered_bytes.borrow_mut()[slot as usize] = bytes;
+    }
+
     /// Puts a superblock in a slot, or takes it out; the member goes with it.
     pub fn set_superblock(&self, slot: u32, superblock: Option<Superblock>) {
+        self.set_recovered(slot, 0);
         let old = std::mem::replace(&mut self.superblocks.borrow_mut()[slot as usize], superblock);
         if let Some(old) = old {
             let number = old.dev_number();

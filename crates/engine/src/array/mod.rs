@@ -4,3 +4,4 @@
 pub mod assemble;
 pub mod keeper;
 pub mod rebuild;
+pub mod state;

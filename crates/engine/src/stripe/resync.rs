@@ -21,14 +21,14 @@ use crate::volume::VolumeError;
 const WINDOW_BYTES: u32 = 256 << 10;
 
 impl<D: Device> StripeSet<D> {
-    /// Makes the parity of one stripe agree with its data (md's resync). Nothing is done where data is missing: then
-    /// parity is all there is of it.
+    /// Makes the parity of one stripe agree with its data (md's resync). Where data is missing that is an error:
+    /// parity is all there is of it then.
     pub async fn resync_stripe(&self, stripe: u64) -> Result<(), VolumeError> {
         let claim = self.shared.table.claim(stripe, self.shard).await;
         let data = ChunkSet::first(self.shared.geometry.data_chunks());
         let result = match self.shared.missing(stripe).and(data).is_empty() {
             true => self.make_parity_agree(stripe).await,
-            false => Ok(()),
+            false => Err(too_many_missing(stripe, self.shared.missing(stripe))),
         };
         claim.release(&Ok(()));
         result

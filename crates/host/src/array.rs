@@ -1,0 +1,122 @@
+//! An array on the shards of this machine: the engine's view of it on every shard, over devices that all share.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::stripe::{Attached, Shared, StripeSet};
+use engine::volume::{ArrayVolume, VolumeMode};
+
+use crate::device::{HostDevice, SharedDevice};
+use crate::shard::{Handle, ShardContext, ShardGone};
+
+/// The volume of an array on one shard.
+pub type HostVolume = ArrayVolume<HostDevice>;
+
+thread_local! {
+    /// The arrays of this shard, by number.
+    static VOLUMES: RefCell<HashMap<u64, Rc<HostVolume>>> = RefCell::new(HashMap::new());
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A member's device and where its data area starts.
+#[derive(Clone)]
+pub struct MemberDevice {
+    /// The open device.
+    pub device: SharedDevice,
+    /// Start of the data area in bytes.
+    pub data_offset_bytes: u64,
+}
+
+/// An array that all shards serve. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct HostArray {
+    number: u64,
+    shards: Handle,
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    /// What all shards are told at once.
+    pub mode: Arc<VolumeMode>,
+}
+
+impl HostArray {
+    /// Sets the array up on every shard; `members` in slot order. Not for use on a shard.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub fn start(
+        shards: Handle,
+        shared: Arc<Shared>,
+        mode: Arc<VolumeMode>,
+        members: &[Option<MemberDevice>],
+    ) -> Result<Self, ShardGone> {
+        let array = HostArray { number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), shards, shared, mode };
+        let block = |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
+        let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
+        for shard in 0..array.shards.count() {
+            let (on_shard, members) = (array.clone(), members.to_vec());
+            array.shards.run_on(shard, move |context| async move {
+                on_shard.set_up(&context, &members, logical_block_bytes);
+            })?;
+        }
+        Ok(array)
+    }
+
+    fn set_up(&self, context: &ShardContext, members: &[Option<MemberDevice>], logical_block_bytes: u32) {
+        let attach = |member: &Option<MemberDevice>| {
+            let member = member.as_ref()?;
+            let device = member.device.attach(&context.ring);
+            Some(Attached { device, data_offset_bytes: member.data_offset_bytes })
+        };
+        let attached = members.iter().map(attach).collect();
+        let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
+        let set = StripeSet::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
+        let volume = Rc::new(ArrayVolume::new(set, logical_block_bytes, Arc::clone(&self.mode)));
+        VOLUMES.with_borrow_mut(|volumes| volumes.insert(self.number, volume));
+    }
+
+    /// The array's volume on the calling shard.
+    ///
+    /// # Panics
+    /// If the caller is not a task of one of the array's shards.
+    pub fn volume(&self) -> Rc<HostVolume> {
+        VOLUMES.with_borrow(|volumes| Rc::clone(volumes.get(&self.number).expect("an array of this shard")))
+    }
+
+    /// Puts a device into a slot on every shard, or takes it out. For tasks on a shard.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub async fn attach(&self, slot: u32, member: Option<MemberDevice>) -> Result<(), ShardGone> {
+        for shard in 0..self.shards.count() {
+            let (array, member) = (self.clone(), member.clone());
+            self.shards
+                .call(shard, move |context| async move {
+                    let attached = member.map(|member| Attached {
+                        device: member.device.attach(&context.ring),
+                        data_offset_bytes: member.data_offset_bytes,
+                    });
+                    array.volume().stripes().attach(slot, attached);
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the array off every shard. Not for use on a shard.
+    pub fn close(&self) {
+        for shard in 0..self.shards.count() {
+            let number = self.number;
+            let removed = self.shards.run_on(shard, move |_| async move {
+                let volume = VOLUMES.with_borrow_mut(|volumes| volumes.remove(&number));
+                drop(volume);
+            });
+            if let Err(error) = removed {
+                tracing::debug!(%error, "a shard ended before its array was taken off");
+            }
+        }
+    }
+}

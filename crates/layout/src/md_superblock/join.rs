@@ -1,0 +1,61 @@
+//! The superblock of a device that joins an array.
+
+use super::{DeviceRole, Features, MinorVersion, Superblock, SuperblockError};
+use crate::units::Sectors;
+
+impl Superblock {
+    /// The superblock for a device of `device_bytes` that joins this array as a spare: same places for data, bitmap
+    /// and bad-block log, no history. As with mdadm, all of the device that can hold data may do so, should the array
+    /// be grown.
+    ///
+    /// # Errors
+    /// [`SuperblockError`] if the device is too small, the areas do not fit on it, or the table of roles has no place
+    /// for `dev_number`.
+    pub fn for_new_device(
+        &self,
+        dev_number: u32,
+        device_uuid: [u8; 16],
+        device_bytes: u64,
+    ) -> Result<Self, SuperblockError> {
+        if dev_number as usize >= self.roles.len() {
+            return Err(SuperblockError::Field {
+                field: "dev_number",
+                found: dev_number.into(),
+                expected: format!("below max_dev, {}", self.roles.len()),
+            });
+        }
+        let mut new = self.clone();
+        new.tail.clear();
+        new.set_device(dev_number, device_uuid);
+        new.set_role(dev_number, DeviceRole::Spare);
+        new.raw.devflags = 0;
+        new.set_corrected_reads(0);
+        new.set_recovery_offset(None);
+        new.set_features(new.features().with(Features::BAD_BLOCKS, false));
+        new.place_data(self, device_bytes)?;
+        // The reader's own checks say whether everything fits.
+        Self::parse(&new.encode(4096), self.minor, device_bytes)
+    }
+
+    fn place_data(&mut self, like: &Self, device_bytes: u64) -> Result<(), SuperblockError> {
+        let super_offset = Sectors::from_bytes_floor(self.minor.superblock_offset(device_bytes)?);
+        self.raw.super_offset.set(super_offset.0);
+        let end = match self.minor {
+            // What lies between data and superblock keeps its room.
+            MinorVersion::V1_0 => {
+                let between = like.super_offset().0 - like.data_offset().0 - like.data_size().0;
+                super_offset.0.saturating_sub(between)
+            }
+            MinorVersion::V1_1 | MinorVersion::V1_2 => Sectors::from_bytes_floor(device_bytes).0,
+        };
+        self.raw.data_size.set(end.saturating_sub(like.data_offset().0));
+        if self.data_size() >= like.size() {
+            return Ok(());
+        }
+        Err(SuperblockError::Field {
+            field: "data_size",
+            found: self.data_size().0,
+            expected: format!("at least what the array uses of each member, {}", like.size().0),
+        })
+    }
+}
