@@ -168,17 +168,18 @@ impl BitmapSuper {
         Ok(())
     }
 
-    /// Whether the bitmap covers what it should: [`sync_sectors`] of the geometry. If not, the array was resized
-    /// without it, and all of it counts as set.
+    /// Whether the bitmap covers all that it should: [`sync_sectors`] of the geometry. If not, the array grew without
+    /// it, and all of it counts as set. It may cover more: mdadm rounds the size of a RAID-10 differently than the
+    /// kernel, which corrects it at its first update.
     ///
     /// # Errors
     /// [`SuperblockError::Field`]
     pub fn check_geometry(&self, geometry: &Geometry) -> Result<(), SuperblockError> {
-        let (found, expected) = (self.sync_size(), sync_sectors(geometry));
-        if found == expected {
+        let (found, needed) = (self.sync_size(), sync_sectors(geometry));
+        if found >= needed {
             return Ok(());
         }
-        let expected = format!("{}, the size of what is resynced", expected.0);
+        let expected = format!("at least {}, the size of what is resynced", needed.0);
         Err(SuperblockError::Field { field: "sync_size", found: found.0, expected })
     }
 

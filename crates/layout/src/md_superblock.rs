@@ -15,6 +15,7 @@ mod bad_blocks;
 mod create;
 mod error;
 mod features;
+mod join;
 mod raw;
 mod verify;
 
@@ -338,16 +339,19 @@ impl Superblock {
     pub fn bitmap_start(&self) -> Option<Sectors> {
         self.features()
             .contains(Features::BITMAP_OFFSET)
-            .then(|| Sectors(self.raw.super_offset.get() + i64::from(self.raw.bitmap_offset.get()) as u64))
+            .then(|| self.beside_superblock(self.raw.bitmap_offset.get()))
     }
 
     /// Where the bad-block log is on the device and how long it is, if there is room for one.
     #[must_use]
     pub fn bad_block_log(&self) -> Option<(Sectors, Sectors)> {
         let (offset, size) = (self.raw.bblog_offset.get(), self.raw.bblog_size.get());
-        (offset != 0 && size != 0).then(|| {
-            (Sectors(self.raw.super_offset.get() + i64::from(offset) as u64), Sectors(u64::from(size)))
-        })
+        (offset != 0 && size != 0).then(|| (self.beside_superblock(offset), Sectors(u64::from(size))))
+    }
+
+    /// Before the device's start it wraps to a sector beyond any end, which parse refuses.
+    fn beside_superblock(&self, offset: i32) -> Sectors {
+        Sectors(self.raw.super_offset.get().wrapping_add_signed(i64::from(offset)))
     }
 
     /// The shift that [`decode_bad_blocks`] needs.
