@@ -56,7 +56,7 @@ unpack_toolchain() {
     mkdir -p "$base/apt/lists/partial" "$base/apt/cache/archives/partial" "$base/apt/debs" "$tools" "$sysroot"
     apt apt-get update >/dev/null || skip "no package lists: $(tail -n 1 "$base/apt/errors")"
     version=$(apt apt-cache show rustc-web | sed -n 's/^Version: //p' | sort -rV | head -n 1)
-    [ -n "$version" ] || skip "this release has no rustc-web"
+    [ -n "$version" ] || skip "no rustc-web in the package lists, which may be out of reach"
     release=$(echo "$version" | cut -d. -f1,2)
     least=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' ../../Cargo.toml)
     [ "$(printf '%s\n' "$least" "$release" | sort -V | head -n 1)" = "$least" ] ||

@@ -10,7 +10,7 @@ use crate::gf256::{MATRICES, matrix};
 use crate::passes::{self, InOut, Lanes, entry_points};
 use crate::{Change, Solution};
 
-entry_points!(Zmm, features: "avx512f,avx512bw,gfni", wide: 4, tail: 1);
+entry_points!(Zmm, features: "avx512f,avx512bw,gfni", wide: 8, tail: 1);
 
 const TIMES_G: i64 = matrix(2).cast_signed();
 const TIMES_G2: i64 = matrix(4).cast_signed();

@@ -386,6 +386,11 @@ unsafe fn store<V: Lanes, const N: usize, const STREAM: bool>(vectors: [V; N], t
 }
 
 /// From this length of an output on, encoding stores past the caches.
+///
+/// Measured with 8 data chunks and AVX-512: from and to memory it saves reading the output before writing it, 10 to
+/// 15 %. Where the chunks are in L2 it loses 25 to 40 %, and in L3 it gains nothing. The length is all that is known
+/// here of where the chunks are; at 4 MiB the output alone exceeds the L2 of today's CPUs. Engines work with chunks
+/// of 4 KiB to 1 MiB, which a device is to read next, and so never get here; resync of huge chunks and benches do.
 const STREAM_LEN_MIN: usize = 4 << 20;
 
 /// Whether outputs of `len` bytes are to be streamed, and can be.

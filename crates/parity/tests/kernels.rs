@@ -138,7 +138,7 @@ fn stripes() -> impl Strategy<Value = Stripe> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn encode_equals_scalar(stripe in stripes()) {
