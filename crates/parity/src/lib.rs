@@ -15,6 +15,17 @@
 //! length, a multiple of [`ALIGNMENT`] bytes (0 is allowed); they may start at any address. A call that breaks these
 //! rules is a mistake of the caller and panics, in release too.
 //!
+//! ```
+//! let data = [[1u8; 64], [2; 64], [3; 64]];
+//! let [d0, d1, d2] = data.each_ref().map(|chunk| chunk.as_slice());
+//! let (mut p, mut q) = ([0; 64], [0; 64]);
+//! parity::encode_pq(&[d0, d1, d2], &mut p, &mut q);
+//!
+//! let (mut lost_0, mut lost_2) = ([0; 64], [0; 64]);
+//! parity::recover_two_data(&[(1, d1)], &p, &q, (0, 2), (&mut lost_0, &mut lost_2));
+//! assert_eq!([lost_0, lost_2], [data[0], data[2]]);
+//! ```
+//!
 //! The functions here run [`Kernel::best`]; the same operations are methods of [`Kernel`], for tests and benches.
 
 mod gf256;
