@@ -250,7 +250,18 @@ def hex_lines(data):
 
 
 def keep(directory, name, members, i, sector=512):
-    """Writes down member i's superblock as it now is on the device."""
+    """Writes down member i's superblock as it now is on the device, at a moment when nothing changes it."""
+    for _ in range(100):
+        lines = describe(name, members, i, sector)
+        if lines == describe(name, members, i, sector):
+            break
+    else:
+        raise RuntimeError(f"{name}: changes all the time")
+    with open(f"{directory}/superblocks/{name}.txt", "w") as out:
+        out.write("\n".join(line.rstrip() for line in lines) + "\n")
+
+
+def describe(name, members, i, sector):
     device = members.devices[i]
     size = os.stat(members.files[i]).st_size
     for place in (4096, 0, ((size // 512 - 16) & ~7) * 512):
@@ -259,17 +270,16 @@ def keep(directory, name, members, i, sector=512):
             break
     else:
         raise RuntimeError(f"{name}: no superblock")
+    features = struct.unpack_from("<I", sb, 8)[0]
     lines = [f"device {size} bytes, sector {sector}, superblock at {place}", "== superblock", *hex_lines(sb)]
-    if struct.unpack_from("<I", sb, 8)[0] & 1 and not struct.unpack_from("<I", sb, 8)[0] & 1024:
+    if features & 1:
         at = place + struct.unpack_from("<i", sb, 96)[0] * 512
         lines += ["== bitmap", *hex_lines(members.read(i, at, 4096))]
         lines += ["== examine-bitmap", run("mdadm", "--examine-bitmap", device).rstrip()]
-    if struct.unpack_from("<I", sb, 8)[0] & 8:
+    if features & 8:
         at = place + struct.unpack_from("<i", sb, 188)[0] * 512
         lines += ["== bad blocks", *hex_lines(members.read(i, at, 4096))]
-    lines += ["== examine", run("mdadm", "--examine", device, check=False).strip()]
-    with open(f"{directory}/superblocks/{name}.txt", "w") as out:
-        out.write("\n".join(line.rstrip() for line in lines) + "\n")
+    return [*lines, "== examine", run("mdadm", "--examine", device, check=False).strip()]
 
 
 def create(members, *args, name="golden"):
@@ -337,7 +347,7 @@ def changing(directory):
         sysfs("sync_speed_max", "system")
         sysfs("sync_speed_min", "system")
         run("mdadm", "--wait", MD, check=False)
-        sysfs(f"dev-{os.path.basename(loops[0])}/bad_blocks", "4096 8")
+        sysfs(f"dev-{os.path.basename(loops[0])}/bad_blocks", "5000 8")
         sysfs(f"dev-{os.path.basename(loops[0])}/bad_blocks", "9000 1")
         # The log is written with the superblock, and that when the array becomes active.
         with open(MD, "r+b", buffering=0) as file:
