@@ -31,7 +31,7 @@ use connection::Counts;
 use engine::buffer::Gather;
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::volume::{Volume, VolumeError};
-use listen::Shared;
+use listen::{Seat, Shared};
 use negotiate::{Agreed, Catalog, ExportInfo, Negotiation};
 use protocol::{Errno, Head, Malformed, Request, command};
 use receive::{Incoming, ReceiveError};
@@ -57,22 +57,16 @@ struct Link {
 }
 
 /// Serves one client from its first byte to its last.
-async fn serve_client(
-    shared: Arc<Shared>,
-    shard: ShardContext,
-    socket: OwnedFd,
-    connection: Arc<Connection>,
-) {
+async fn serve_client(seat: Seat, shard: ShardContext, socket: OwnedFd) {
     let (socket, progress) = (Rc::new(socket), Progress::new());
-    let watched = (Rc::clone(&socket), Arc::clone(&connection), Rc::clone(&progress));
+    let (shared, connection) = (&seat.shared, &seat.connection);
+    let watched = (Rc::clone(&socket), Arc::clone(connection), Rc::clone(&progress));
     shard.executor.spawn(watch::watch(shard.ring.clone(), watched.0, watched.1, watched.2, shared.options));
-    let ended = serve_export(&shared, &shard, socket, &connection, &progress).await;
-    match ended {
+    match serve_export(shared, &shard, socket, connection, &progress).await {
         Ok(()) => tracing::debug!(connection = connection.id, peer = connection.peer, "closed"),
         Err(error) => tracing::debug!(connection = connection.id, peer = connection.peer, %error, "ended"),
     }
     progress.reach(Phase::Closed);
-    shared.forget(&connection);
 }
 
 async fn serve_export(

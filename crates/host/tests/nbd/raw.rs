@@ -353,6 +353,27 @@ fn a_stop_finishes_what_is_in_flight() {
 }
 
 #[test]
+fn the_server_ends_with_its_shards() {
+    let memory = Memory::new(64 * MIB, 512).slow(0..512);
+    let serving = Serving::of(memory, ServerOptions::default());
+    let mut client = Client::simple(&serving);
+    let mut undecided = Client::connect(&serving);
+    client.expect_alive(&serving);
+    client.request(command::READ, 0, 1, 0, 512);
+    serving.wait_until("in flight", |serving| serving.server.status().connections[0].in_flight == 1);
+    let Serving { server, shards, socket, .. } = serving;
+    let start = Instant::now();
+    shards.stop().expect("no shard failed");
+    assert!(start.elapsed() < Duration::from_secs(5), "nothing was waited for in vain");
+    assert_eq!(client.reply(), (0, 1));
+    client.receive(512);
+    client.expect_end();
+    undecided.expect_end();
+    assert!(server.status().connections.is_empty());
+    assert!(UnixStream::connect(&socket).is_err(), "nobody listens");
+}
+
+#[test]
 fn exports_come_and_go_while_clients_are_connected() {
     let serving = Serving::start();
     let mut data = Client::simple(&serving);

@@ -2,7 +2,7 @@
 
 use crate::memory::Memory;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
-use host::shard::Shards;
+use host::shard::{ShardOptions, Shards};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ pub struct Serving {
     pub folder: tempfile::TempDir,
     pub socket: PathBuf,
     pub memory: Arc<Memory>,
+    /// Dropped last: their end waits for the connections'.
+    pub shards: Shards,
 }
 
 impl Serving {
@@ -26,15 +28,15 @@ impl Serving {
     }
 
     pub fn of(memory: Memory, options: ServerOptions) -> Self {
-        let shards = Shards::start(2);
-        let server = Server::new(shards, options);
+        let shards = Shards::start(2, &ShardOptions::default(), |_| {}).expect("two shards");
+        let server = Server::new(shards.handle(), options);
         let memory = Arc::new(memory);
         let about = ExportOptions { description: "for tests".to_owned(), ..ExportOptions::default() };
         server.exports().add("data", about, Memory::opener(&memory)).expect("a new name");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("nbd");
         server.listen(&Address::Unix(socket.clone())).expect("a unix socket");
-        Serving { server, folder, socket, memory }
+        Serving { server, folder, socket, memory, shards }
     }
 
     /// URI of an export.

@@ -70,7 +70,7 @@ impl Count {
 
 /// Live counts of one connection, changed by its shard.
 #[derive(Debug, Default)]
-#[expect(missing_docs, reason = "the same fields as in Totals")]
+#[allow(missing_docs, reason = "the same fields as in Totals")]
 pub struct Counts {
     pub reads: Count,
     pub writes: Count,

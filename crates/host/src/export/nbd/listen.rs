@@ -8,7 +8,7 @@ use super::connection::{Connection, ConnectionStatus, Counts, Signal, Totals};
 use super::exports::{Export, ExportOptions, Exports};
 use super::reply::Limits;
 use super::serve_client;
-use crate::shard::{ShardContext, Shards};
+use crate::shard::{Handle, ShardContext};
 use parking_lot::{Condvar, Mutex};
 use rustix::net::{self, Shutdown, sockopt};
 use serde::Serialize;
@@ -124,8 +124,7 @@ pub enum Removal {
 /// The NBD server of a process. All methods may be called from any thread; those that wait are not for a shard.
 pub struct Server {
     shared: Arc<Shared>,
-    shards: Arc<Shards>,
-    listeners: Mutex<Vec<Listener>>,
+    shards: Handle,
 }
 
 struct Listener {
@@ -135,17 +134,27 @@ struct Listener {
 }
 
 impl Server {
-    /// A server without exports that listens nowhere yet.
-    pub fn new(shards: Arc<Shards>, options: ServerOptions) -> Self {
+    /// A server without exports that listens nowhere yet. It stops with its shards, if not before.
+    pub fn new(shards: Handle, options: ServerOptions) -> Self {
         let open = Open { by_shard: vec![0; shards.count()], ..Open::default() };
-        let shared = Shared {
+        let shared = Arc::new(Shared {
             options,
             exports: Exports::default(),
             stopping: AtomicBool::new(false),
+            listeners: Mutex::default(),
             open: Mutex::new(open),
             left: Condvar::new(),
-        };
-        Server { shared: Arc::new(shared), shards, listeners: Mutex::default() }
+        });
+        for shard in 0..shards.count() {
+            let server = Arc::downgrade(&shared);
+            shards.spawn_on(shard, async move |context: ShardContext| {
+                context.stopping().await;
+                if let Some(shared) = server.upgrade() {
+                    shared.begin_stop();
+                }
+            });
+        }
+        Server { shared, shards }
     }
 
     /// What clients may choose from.
@@ -164,14 +173,10 @@ impl Server {
             }
         };
         let second = socket.try_clone()?;
-        let mut listeners = self.listeners.lock();
-        let (shared, shards) = (Arc::clone(&self.shared), Arc::clone(&self.shards));
-        let shard = listeners.len() % self.shards.count();
-        self.shards.run_on(shard, move |context: &ShardContext| {
-            let context = context.clone();
-            let accepting = accept_clients(shared, shards, context.clone(), socket);
-            context.executor.spawn(accepting);
-        });
+        let mut listeners = self.shared.listeners.lock();
+        let (shared, shards) = (Arc::clone(&self.shared), self.shards.clone());
+        let shard = listeners.len() % shards.count();
+        self.shards.spawn_on(shard, move |context| accept_clients(shared, shards, context, socket));
         tracing::info!(address = %bound, "listening for NBD clients");
         listeners.push(Listener { address: bound.clone(), socket: second });
         Ok(bound)
@@ -189,20 +194,14 @@ impl Server {
     /// Stops listening, finishes what is in flight, answers later requests with `ESHUTDOWN`, and closes every
     /// connection. Waits for that at most for `limit`; a second call waits again.
     pub fn stop(&self, limit: Duration) -> Removal {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        for listener in self.listeners.lock().drain(..) {
-            // Ends the accept that waits on it, which closes the other descriptor.
-            let _ = net::shutdown(&listener.socket, Shutdown::Both);
-            if let Address::Unix(path) = &listener.address {
-                let _ = std::fs::remove_file(path);
-            }
-        }
+        self.shared.begin_stop();
         self.shared.stop_and_wait(|_| true, limit)
     }
 
     /// What is served, where, and to whom.
     pub fn status(&self) -> ServerStatus {
-        let addresses = self.listeners.lock().iter().map(|listener| listener.address.to_string()).collect();
+        let addresses =
+            self.shared.listeners.lock().iter().map(|listener| listener.address.to_string()).collect();
         let (exports, connections) = self.shared.status();
         ServerStatus { addresses, exports, connections }
     }
@@ -238,7 +237,7 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 }
 
 /// Accepts until the listener is shut down.
-async fn accept_clients(shared: Arc<Shared>, shards: Arc<Shards>, shard: ShardContext, listener: OwnedFd) {
+async fn accept_clients(shared: Arc<Shared>, shards: Handle, shard: ShardContext, listener: OwnedFd) {
     let listener = Rc::new(listener);
     while !shared.is_stopping() {
         match shard.ring.accept(&listener).await {
@@ -254,13 +253,10 @@ async fn accept_clients(shared: Arc<Shared>, shards: Arc<Shards>, shard: ShardCo
 }
 
 /// Sends a new connection to its shard.
-fn welcome(shared: &Arc<Shared>, shards: &Shards, socket: OwnedFd) {
-    let peer = describe_peer(&socket);
-    let Some(connection) = shared.enter(peer) else { return };
-    let shared = Arc::clone(shared);
-    shards.run_on(connection.shard, move |context: &ShardContext| {
-        context.executor.spawn(serve_client(shared, context.clone(), socket, connection));
-    });
+fn welcome(shared: &Arc<Shared>, shards: &Handle, socket: OwnedFd) {
+    let Some(seat) = shared.enter(describe_peer(&socket)) else { return };
+    let shard = seat.connection.shard;
+    shards.spawn_on(shard, move |context| serve_client(seat, context, socket));
 }
 
 /// Names the client, and sets what a TCP connection needs: replies leave at once, a dead peer is noticed.
@@ -282,6 +278,7 @@ pub(super) struct Shared {
     pub options: ServerOptions,
     pub exports: Exports,
     stopping: AtomicBool,
+    listeners: Mutex<Vec<Listener>>,
     open: Mutex<Open>,
     /// Told when a connection has left.
     left: Condvar,
@@ -295,13 +292,39 @@ struct Open {
     next_id: u64,
 }
 
+/// A connection's place in the table, given up when it is dropped: whatever becomes of its task, nobody waits for it
+/// in vain.
+pub(super) struct Seat {
+    pub shared: Arc<Shared>,
+    pub connection: Arc<Connection>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.shared.forget(&self.connection);
+    }
+}
+
 impl Shared {
+    /// Stops listening and asks every connection to stop.
+    fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for listener in self.listeners.lock().drain(..) {
+            // Ends the accept that waits on it, which closes the other descriptor.
+            let _ = net::shutdown(&listener.socket, Shutdown::Both);
+            if let Address::Unix(path) = &listener.address {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        self.open.lock().connections.values().for_each(|connection| connection.stop.raise());
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
     /// Takes a new connection into the table and chooses its shard.
-    fn enter(&self, peer: String) -> Option<Arc<Connection>> {
+    fn enter(self: &Arc<Self>, peer: String) -> Option<Seat> {
         let mut open = self.open.lock();
         if self.is_stopping() {
             return None;
@@ -329,7 +352,7 @@ impl Shared {
         open.next_id += 1;
         open.by_shard[shard] += 1;
         open.connections.insert(id, Arc::clone(&connection));
-        Some(connection)
+        Some(Seat { shared: Arc::clone(self), connection })
     }
 
     /// Notes what a connection has chosen. If that is going away, so is the connection.
@@ -343,7 +366,7 @@ impl Shared {
     }
 
     /// Takes a connection out of the table.
-    pub fn forget(&self, connection: &Connection) {
+    fn forget(&self, connection: &Connection) {
         let mut open = self.open.lock();
         open.connections.remove(&connection.id).expect("a connection leaves once");
         open.by_shard[connection.shard] -= 1;
