@@ -1,2 +1,97 @@
-//! twill
-fn main() {}
+//! The program `twill`: reads the command line, does what it says, ends with the exit code of `exit.rs`.
+//!
+//! Commands that look at members do so themselves; commands on a served array ask its server over the control socket.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bytes;
+mod candidates;
+mod commands;
+mod control;
+mod exit;
+mod failure;
+mod md_places;
+mod member_file;
+mod serving;
+mod signatures;
+mod status;
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+
+use arguments::{Arguments, Command, LogFormat};
+use commands::{Output, assemble, create, events, examine, members, serve, status as show};
+use exit::ExitKind;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let in_background = matches!(&arguments.command, Command::Serve(serve) if serve.in_background);
+    let output = Output { json: arguments.json || in_background };
+    match log(&arguments).and_then(|()| run(&arguments.command, output)) {
+        Ok(()) => ExitKind::Ok.into(),
+        Err(failure) => report(&failure, output),
+    }
+}
+
+fn run(command: &Command, output: Output) -> Result<(), Failure> {
+    match command {
+        Command::Create(arguments) => create::run(arguments, output),
+        Command::Assemble(arguments) => assemble::run(arguments, output),
+        Command::Serve(arguments) => serve::run(arguments, output),
+        Command::Stop(arguments) => members::stop(arguments, output),
+        Command::Status(arguments) => show::run(arguments, output),
+        Command::Detail(arguments) => show::detail(arguments, output),
+        Command::Examine(arguments) => examine::run(arguments, output),
+        Command::Fail(arguments) => members::fail(arguments, output),
+        Command::Remove(arguments) => members::remove(arguments, output),
+        Command::Add(arguments) => members::add(arguments, output),
+        Command::Events(arguments) => events::run(arguments, output),
+    }
+}
+
+fn report(failure: &Failure, output: Output) -> ExitCode {
+    if output.json && !failure.answered {
+        output.line(&serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data"));
+    }
+    if !failure.said {
+        // A terminal that has gone away is no reason to end in another way.
+        let _gone = writeln!(io::stderr(), "twill: {failure}");
+    }
+    failure.kind.into()
+}
+
+/// Warnings are always logged; `RUST_LOG` says more than -v can.
+fn log(arguments: &Arguments) -> Result<(), Failure> {
+    let serve = match &arguments.command {
+        Command::Serve(serve) => Some(serve),
+        _ => None,
+    };
+    let level = match (arguments.verbose, serve) {
+        (0, None) => "warn",
+        (0, Some(_)) | (1, _) => "info",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let writer = match serve.and_then(|serve| serve.log.as_ref()) {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            BoxMakeWriter::new(Mutex::new(
+                file.map_err(|error| Failure::from_io("open the log", path, &error))?,
+            ))
+        }
+        None => BoxMakeWriter::new(io::stderr),
+    };
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+    match arguments.log_format {
+        LogFormat::Text => subscriber.with_ansi(false).init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}

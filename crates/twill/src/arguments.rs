@@ -1,0 +1,327 @@
+//! The command line: every command, option and its help. What the words mean is checked where they are used.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::bytes;
+
+/// Software RAID in user space for fast SSDs, on md's on-disk format.
+#[derive(Debug, Parser)]
+#[command(name = "twill", version, max_term_width = 110, after_help = AFTER_HELP, propagate_version = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print one JSON document on standard output.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Log more: -v says what is done, -vv everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// How log lines are written.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+const AFTER_HELP: &str = "Sizes are bytes, or with K, M, G, T powers of 1024: 64K is 65536 bytes.
+Exit codes are listed in docs/exit-codes.md; 3 means that --force would help.
+
+Example: six files become an array, a program uses it over NBD
+  twill create --level 5 --name demo --create-files 1G /tmp/m0 /tmp/m1 /tmp/m2 /tmp/m3 /tmp/m4 /tmp/m5
+  twill serve --daemon --unix /tmp/demo.sock --scan /tmp
+  nbdcopy image.raw 'nbd+unix:///?socket=/tmp/demo.sock'
+  twill stop demo";
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a new array of files or block devices.
+    Create(CreateArguments),
+    /// Say which members make up an array, and whether it would start. Changes nothing.
+    Assemble(AssembleArguments),
+    /// Serve an array to clients, in the foreground or as a daemon.
+    Serve(ServeArguments),
+    /// Stop serving an array, so that it is clean on its members.
+    Stop(ServedArguments),
+    /// Say in a few lines how a served array is.
+    Status(StatusArguments),
+    /// Say all about a served array, as mdadm --detail does.
+    Detail(ServedArguments),
+    /// Say what a member's superblock says, as mdadm --examine does.
+    Examine(ExamineArguments),
+    /// Stop using a member.
+    Fail(MemberArguments),
+    /// Let go of a failed member.
+    Remove(RemoveArguments),
+    /// Add a member, to be rebuilt or as a spare.
+    Add(AddArguments),
+    /// Say what happened to a served array, one event a line.
+    Events(EventsArguments),
+}
+
+/// Arguments of `create`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: RAID-6 over five devices, one of them to come later
+  twill create --level 6 --chunk 64K --name store /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
+
+Nothing is written before everything was checked. A member with a superblock, a file system, a partition table
+or the like needs --force; one that is in use is never taken.")]
+pub struct CreateArguments {
+    /// RAID level: 0, 1, 4, 5, 6 or 10.
+    #[arg(short, long)]
+    pub level: String,
+    /// mdadm's name of the layout, like left-symmetric, n2 or f2 [default: left-symmetric; n2 at level 10].
+    #[arg(short = 'p', long)]
+    pub layout: Option<String>,
+    /// Chunk, a member's share of a stripe [default: 64K; mdadm's is 512K, which small writes pay for].
+    #[arg(short, long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub chunk: Option<u64>,
+    /// Name of the array [default: the start of its UUID].
+    #[arg(short = 'N', long)]
+    pub name: Option<String>,
+    /// Version of the superblock: 1.2 (4 KiB from the start), 1.1 (at the start) or 1.0 (at the end).
+    #[arg(short = 'e', long, default_value = "1.2")]
+    pub metadata: String,
+    /// Use so much of each member [default: what the smallest has].
+    #[arg(short = 'z', long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Members that hold data; must agree with those given.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub raid_devices: Option<u32>,
+    /// So many of the members given last are spares.
+    #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
+    pub spare_devices: u32,
+    /// Parity already agrees with the data: no resync. Members without any data need none anyway.
+    #[arg(long)]
+    pub assume_clean: bool,
+    /// Take members although they hold something, or differ in size.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Make those members that are not there as sparse files of this size.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub create_files: Option<u64>,
+    /// Stay until the resync is done.
+    #[arg(short = 'W', long)]
+    pub wait: bool,
+    /// Files or block devices in their order; `missing` leaves a slot empty.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+}
+
+/// Which members, and of which array.
+#[derive(Clone, Debug, Args)]
+pub struct Choice {
+    /// Files or block devices.
+    #[arg(value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+    /// Look at the files of a folder, or at a file or device. Without PATH at all block devices.
+    #[arg(long, value_name = "PATH", num_args = 0..)]
+    pub scan: Option<Vec<PathBuf>>,
+    /// The array with this UUID.
+    #[arg(short, long)]
+    pub uuid: Option<String>,
+    /// The array with this name.
+    #[arg(short = 'N', long)]
+    pub name: Option<String>,
+    /// Start although that is risky: with members that were out of date, or a degraded array that was not stopped.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Arguments of `assemble`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: why does my array not start?
+  twill assemble --explain --scan /dev/nvme?n1
+
+The exit code says whether `twill serve` would start it.")]
+pub struct AssembleArguments {
+    /// Which members.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Also say what each reason rests on: event counts, roles, times.
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a daemon that serves over a socket and to the network
+  twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 /dev/nvme[0-5]n1
+
+Ctrl-C, SIGTERM and `twill stop` end it in order: requests are finished and the superblocks are clean.")]
+pub struct ServeArguments {
+    /// Which members.
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Serve NBD at this unix socket; may be repeated [default: NAME.nbd beside the control socket].
+    #[arg(long, value_name = "PATH")]
+    pub unix: Vec<PathBuf>,
+    /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub tcp: Vec<SocketAddr>,
+    /// Name of the export [default: the array's name]. Clients that ask for none get it too.
+    #[arg(long, value_name = "NAME")]
+    pub export_name: Option<String>,
+    /// Threads that serve, each with a core of its own [default: as many as cores, at most 8].
+    #[arg(long, value_name = "N")]
+    pub shards: Option<usize>,
+    /// Memory for parity that small writes would read again; 0 for none.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64M")]
+    pub parity_cache: u64,
+    /// Do not gather writes of one stripe before reading for them.
+    #[arg(long)]
+    pub no_two_phase: bool,
+    /// Accept no writes and write nothing on the members.
+    #[arg(short = 'o', long)]
+    pub read_only: bool,
+    /// Use the page cache of the system: for files on file systems without direct I/O.
+    #[arg(long)]
+    pub buffered: bool,
+    /// Threads ask for completions all the time rather than sleep.
+    #[arg(long)]
+    pub poll: bool,
+    /// Control socket [default: NAME.sock in $XDG_RUNTIME_DIR/twill, for root in /run/twill].
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// Go to the background once it serves.
+    #[arg(long)]
+    pub daemon: bool,
+    /// Write the process number here.
+    #[arg(long, value_name = "PATH")]
+    pub pid_file: Option<PathBuf>,
+    /// Append the log here rather than to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Set by --daemon for the process in the background.
+    #[arg(long, hide = true)]
+    pub in_background: bool,
+}
+
+/// Which served array.
+#[derive(Clone, Debug, Args)]
+pub struct Served {
+    /// Its control socket.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// Arguments of commands on a served array.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: the only array that is served, or one by name
+  twill detail
+  twill stop store")]
+pub struct ServedArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: see a rebuild go on
+  twill status --watch")]
+pub struct StatusArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; without one, all that are served.
+    pub array: Option<String>,
+    /// Go on until the array is stopped, with progress bars.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// End when no resync or recovery is under way.
+    #[arg(short = 'W', long)]
+    pub wait: bool,
+}
+
+/// Arguments of `examine`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: what do these devices belong to?
+  twill examine /dev/nvme?n1
+  twill examine --json member0 | jq .members[0].superblock.events")]
+pub struct ExamineArguments {
+    /// Files or block devices.
+    #[arg(required = true, value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+}
+
+/// Arguments of commands on a member of a served array.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: by path, or by slot in the array named store
+  twill fail /dev/nvme3n1
+  twill fail --array store 3")]
+pub struct MemberArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    #[arg(long, value_name = "NAME")]
+    pub array: Option<String>,
+    /// Path or slot.
+    pub member: String,
+}
+
+/// Arguments of `remove`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: let go of all failed members
+  twill remove failed")]
+pub struct RemoveArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    #[arg(long, value_name = "NAME")]
+    pub array: Option<String>,
+    /// Path or slot; `failed` for all failed members, `detached` for those whose device is gone.
+    pub member: String,
+}
+
+/// Arguments of `add`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: replace a failed member and see it rebuilt
+  twill remove failed && twill add /dev/nvme9n1 && twill status --watch")]
+pub struct AddArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    #[arg(long, value_name = "NAME")]
+    pub array: Option<String>,
+    /// Take it although it holds something.
+    #[arg(short, long)]
+    pub force: bool,
+    /// File or block device.
+    pub member: PathBuf,
+}
+
+/// Arguments of `events`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: what happened, and what happens from now on
+  twill events --follow
+  twill events --json | jq 'select(.event == \"member-failed\")'")]
+pub struct EventsArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+    /// Only events after this one.
+    #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
+    pub since: u64,
+    /// Go on until the array is stopped.
+    #[arg(short, long)]
+    pub follow: bool,
+}

@@ -1,0 +1,130 @@
+//! Reads what may be members: the superblock of each, or why there is none that may be believed.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use engine::array::assemble::Candidate;
+use layout::md_superblock::{Superblock, display_uuid};
+
+use crate::exit::ExitKind;
+use crate::failure::{Failure, Problem};
+use crate::md_places;
+use crate::member_file::MemberFile;
+
+/// What may be members, each with its path.
+pub struct Candidates {
+    /// Paths, one for each candidate.
+    pub paths: Vec<PathBuf>,
+    /// What was read there.
+    pub read: Vec<Candidate>,
+}
+
+/// Reads what a person named: each must be there, once.
+///
+/// # Errors
+/// [`ExitKind::Ambiguous`] for a member that is named twice or has a copy, and what the system says of paths that
+/// cannot be opened.
+pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
+    let mut problems = Vec::new();
+    let mut seen: HashMap<(u64, u64), &Path> = HashMap::new();
+    let mut candidates = Candidates { paths: Vec::new(), read: Vec::new() };
+    for path in paths {
+        match MemberFile::open(path) {
+            Err(problem) => problems.push(problem),
+            Ok(member) => {
+                if let Some(first) = seen.insert(member.identity, path) {
+                    let what = format!("is the same file or device as {}", first.display());
+                    problems.push(Problem::new(ExitKind::Ambiguous, path, what).help("name it once"));
+                }
+                candidates.push(member);
+            }
+        }
+    }
+    problems.extend(candidates.copies());
+    if problems.is_empty() {
+        return Ok(candidates);
+    }
+    Err(Failure::from_problems("these members cannot be taken", problems))
+}
+
+/// Reads what a search found: what cannot be opened or holds no superblock is passed over, a second name is too.
+///
+/// # Errors
+/// [`ExitKind::Ambiguous`] for a member that has a copy.
+pub fn read_found(paths: &[PathBuf]) -> Result<Candidates, Failure> {
+    let mut seen = HashMap::new();
+    let mut candidates = Candidates { paths: Vec::new(), read: Vec::new() };
+    for path in paths {
+        let member = match MemberFile::open(path) {
+            Ok(member) => member,
+            Err(problem) => {
+                tracing::debug!("{}: {}", problem.member, problem.what);
+                continue;
+            }
+        };
+        let first = seen.insert(member.identity, ()).is_none();
+        if first && md_places::find_all(&member).is_ok_and(|found| !found.is_empty()) {
+            candidates.push(member);
+        }
+    }
+    let copies = candidates.copies();
+    if copies.is_empty() {
+        return Ok(candidates);
+    }
+    Err(Failure::from_problems("of these members there are copies", copies))
+}
+
+impl Candidates {
+    fn push(&mut self, member: MemberFile) {
+        let superblock = superblock_of(&member).map_err(|problem| match problem.help {
+            Some(help) => format!("{}; {help}", problem.what),
+            None => problem.what,
+        });
+        let name = member.path.display().to_string();
+        self.read.push(Candidate { name, size_bytes: member.device_bytes, superblock });
+        self.paths.push(member.path);
+    }
+
+    /// Members that are there twice under one identity: nobody can say which of them is right.
+    fn copies(&self) -> Vec<Problem> {
+        let mut seen: HashMap<([u8; 16], [u8; 16]), usize> = HashMap::new();
+        let mut problems = Vec::new();
+        for (index, candidate) in self.read.iter().enumerate() {
+            let Ok(superblock) = &candidate.superblock else { continue };
+            let identity = (superblock.set_uuid(), superblock.device_uuid());
+            let Some(&first) = seen.get(&identity) else {
+                seen.insert(identity, index);
+                continue;
+            };
+            let what = format!(
+                "is a copy of {}: both have device UUID {}",
+                self.paths[first].display(),
+                display_uuid(&superblock.device_uuid())
+            );
+            let help = "leave out the one that is not the member";
+            problems.push(Problem::new(ExitKind::Ambiguous, &self.paths[index], what).help(help));
+        }
+        problems
+    }
+}
+
+/// The superblock of a member that may be believed, of several the newest.
+///
+/// # Errors
+/// Why there is none.
+pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
+    let problem = |kind, what: String| Problem::new(kind, &member.path, what);
+    let found = md_places::find_all(member)
+        .map_err(|error| Problem::from_io(&member.path, "read its superblock", &error))?;
+    match md_places::choose(found) {
+        Some(found) => found.outcome.map_err(|error| {
+            let what = format!("its superblock {} cannot be believed: {error}", found.version);
+            problem(ExitKind::Damaged, what)
+        }),
+        None if md_places::is_too_small(member) => Err(problem(
+            ExitKind::Damaged,
+            format!("has {} bytes, too few for a superblock: was it cut short?", member.device_bytes),
+        )),
+        None => Err(problem(ExitKind::NotAMember, "has no md superblock".into())),
+    }
+}

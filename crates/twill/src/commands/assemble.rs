@@ -1,0 +1,312 @@
+//! `assemble`: which members make up an array, why each candidate is taken or not, and whether it would start.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use engine::array::assemble::{Assembly, Filter, Found, Refusal, Verdict, assemble};
+use engine::members::MemberState;
+use layout::md_superblock::display_uuid;
+use serde::Serialize;
+
+use super::{Output, examine};
+use crate::arguments::{AssembleArguments, Choice};
+use crate::bytes;
+use crate::candidates::{self, Candidates};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
+/// What `assemble` answers.
+#[derive(Debug, Serialize)]
+struct Answer {
+    arrays: Vec<AnswerArray>,
+    /// Candidates that belong to no wanted array.
+    others: Vec<AnswerCandidate>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerArray {
+    name: String,
+    uuid: String,
+    level: Option<String>,
+    layout: Option<String>,
+    chunk_bytes: Option<u32>,
+    size_bytes: Option<u64>,
+    raid_devices: usize,
+    events: u64,
+    would_start: bool,
+    /// Why it would not.
+    refusal: Option<String>,
+    refusal_kind: Option<ExitKind>,
+    missing_slots: Vec<usize>,
+    resync_from_bytes: Option<u64>,
+    candidates: Vec<AnswerCandidate>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerCandidate {
+    path: String,
+    #[serde(flatten)]
+    verdict: Verdict,
+    /// What the verdict rests on.
+    basis: Option<Basis>,
+}
+
+#[derive(Debug, Serialize)]
+struct Basis {
+    events: u64,
+    device_uuid: String,
+    device_role: String,
+    update_unix_s: u64,
+    clean: bool,
+}
+
+/// Decides and says so. Nothing is written.
+///
+/// # Errors
+/// Why the array, or the first of several, would not start.
+pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure> {
+    let candidates = read(&arguments.choice)?;
+    let found = assemble(&candidates.read, &filter(&arguments.choice)?);
+    let answer = answer(&candidates, &found);
+    output.print(&answer, |answer| words(answer, arguments.explain));
+    if found.arrays.is_empty() {
+        return Err(nothing_found(&arguments.choice).answered());
+    }
+    match found.arrays.iter().find_map(|array| array.start.as_ref().err()) {
+        Some(refusal) => Err(would_not_start(refusal).answered()),
+        None => Ok(()),
+    }
+}
+
+/// The candidates that a command line means.
+///
+/// # Errors
+/// Members that are not there, and members that are there twice.
+pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
+    match &choice.scan {
+        None if choice.members.is_empty() => {
+            Err(Failure::new(ExitKind::Usage, "no members are named").help("name them, or give --scan"))
+        }
+        None => candidates::read_named(&choice.members),
+        Some(places) => {
+            let mut paths: BTreeSet<PathBuf> = choice.members.iter().cloned().collect();
+            if places.is_empty() {
+                paths.extend(block_devices());
+            }
+            for place in places {
+                if place.is_dir() {
+                    paths.extend(files_in(place)?);
+                } else {
+                    paths.insert(place.clone());
+                }
+            }
+            candidates::read_found(&paths.into_iter().collect::<Vec<_>>())
+        }
+    }
+}
+
+/// The engine's filter for a command line.
+///
+/// # Errors
+/// [`ExitKind::Usage`] for what is no UUID.
+pub fn filter(choice: &Choice) -> Result<Filter, Failure> {
+    let set_uuid = choice.uuid.as_deref().map(parse_uuid).transpose()?;
+    Ok(Filter { set_uuid, name: choice.name.clone(), force: choice.force })
+}
+
+/// The array to serve, if there is just one.
+///
+/// # Errors
+/// None or several, and why it may not start.
+pub fn only_array<'a>(found: &'a Found, choice: &Choice) -> Result<&'a Assembly, Failure> {
+    match found.arrays.as_slice() {
+        [] => {
+            let reasons: Vec<String> =
+                found.others.iter().filter_map(|(_, verdict)| reason(verdict)).collect();
+            let failure = nothing_found(choice);
+            let failure = if reasons.is_empty() { failure } else { failure.help(reasons.join("\n  ")) };
+            Err(failure)
+        }
+        [array] => match &array.start {
+            Ok(()) => Ok(array),
+            Err(refusal) => Err(would_not_start(refusal)),
+        },
+        several => {
+            let names: Vec<String> = several
+                .iter()
+                .map(|array| format!("{} ({})", array.name, display_uuid(&array.set_uuid)))
+                .collect();
+            let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
+            Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"))
+        }
+    }
+}
+
+fn reason(verdict: &Verdict) -> Option<String> {
+    match verdict {
+        Verdict::Refused { reason } => Some(reason.clone()),
+        Verdict::Member { .. } | Verdict::Spare => None,
+    }
+}
+
+fn nothing_found(choice: &Choice) -> Failure {
+    let message = match (&choice.name, &choice.uuid) {
+        (None, None) => "there is no array on these members".to_owned(),
+        (Some(name), _) => format!("there is no array named {name:?} on these members"),
+        (None, Some(uuid)) => format!("there is no array {uuid} on these members"),
+    };
+    Failure::new(ExitKind::NotAMember, message)
+}
+
+/// What the engine's refusal means for a person who typed a command.
+pub fn would_not_start(refusal: &Refusal) -> Failure {
+    Failure::new(refusal_kind(refusal), format!("the array does not start: {refusal}"))
+}
+
+fn refusal_kind(refusal: &Refusal) -> ExitKind {
+    match refusal {
+        Refusal::Features(_) | Refusal::UnequalRaid0 => ExitKind::Unsupported,
+        Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
+        Refusal::DirtyDegraded { .. } => ExitKind::NeedsForce,
+        Refusal::Geometry(_) => ExitKind::BadGeometry,
+    }
+}
+
+/// mdadm's four groups of eight digits, or any other grouping.
+fn parse_uuid(text: &str) -> Result<[u8; 16], Failure> {
+    let digits: String = text.chars().filter(|letter| !":-.".contains(*letter)).collect();
+    let is_whole = digits.len() == 32 && digits.chars().all(|letter| letter.is_ascii_hexdigit());
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_whole);
+    number.map(u128::to_be_bytes).ok_or_else(|| {
+        Failure::new(ExitKind::Usage, format!("{text:?} is no UUID")).help("a UUID has 32 hexadecimal digits")
+    })
+}
+
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(folder).map_err(|error| Failure::from_io("look into", folder, &error))?;
+    Ok(entries.flatten().map(|entry| entry.path()).filter(|path| !path.is_dir()).collect())
+}
+
+/// Every block device that can hold data.
+fn block_devices() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+    let has_size = |path: &Path| fs::read_to_string(path.join("size")).is_ok_and(|size| size.trim() != "0");
+    entries
+        .filter(|entry| has_size(&entry.path()))
+        // A slash in a device's name is an exclamation mark there.
+        .map(|entry| Path::new("/dev").join(entry.file_name().to_string_lossy().replace('!', "/")))
+        .collect()
+}
+
+fn answer(candidates: &Candidates, found: &Found) -> Answer {
+    let candidate = |(index, verdict): &(usize, Verdict)| AnswerCandidate {
+        path: candidates.paths[*index].display().to_string(),
+        verdict: verdict.clone(),
+        basis: candidates.read[*index].superblock.as_ref().ok().map(|superblock| Basis {
+            events: superblock.events(),
+            device_uuid: display_uuid(&superblock.device_uuid()),
+            device_role: super::create::role_words(superblock.role()),
+            update_unix_s: superblock.utime_s(),
+            clean: superblock.resync_offset().is_none(),
+        }),
+    };
+    let array = |array: &Assembly| AnswerArray {
+        name: array.name.clone(),
+        uuid: display_uuid(&array.set_uuid),
+        level: array.geometry.map(|geometry| geometry.level().to_string()),
+        layout: array.geometry.map(|geometry| geometry.layout().to_string()),
+        chunk_bytes: array.geometry.map(|geometry| geometry.chunk_bytes()),
+        size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
+        raid_devices: array.slots.len(),
+        events: array.events,
+        would_start: array.start.is_ok(),
+        refusal: array.start.as_ref().err().map(ToString::to_string),
+        refusal_kind: array.start.as_ref().err().map(refusal_kind),
+        missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
+        resync_from_bytes: array.resync_from_bytes,
+        candidates: array.verdicts.iter().map(candidate).collect(),
+    };
+    Answer {
+        arrays: found.arrays.iter().map(array).collect(),
+        others: found.others.iter().map(candidate).collect(),
+    }
+}
+
+fn words(answer: &Answer, explain: bool) -> String {
+    let mut text = String::new();
+    for array in &answer.arrays {
+        text += &array_words(array);
+        for candidate in &array.candidates {
+            text += &candidate_words(candidate, explain);
+        }
+        for slot in &array.missing_slots {
+            text += &format!("  slot {slot}: nobody\n");
+        }
+    }
+    if !answer.others.is_empty() {
+        text += "not taken:\n";
+    }
+    for candidate in &answer.others {
+        text += &candidate_words(candidate, explain);
+    }
+    text
+}
+
+fn array_words(array: &AnswerArray) -> String {
+    let mut text = array.name.clone();
+    if let (Some(level), Some(size)) = (&array.level, array.size_bytes) {
+        text += &format!(": {level} over {} members, {}", array.raid_devices, bytes::human(size));
+    }
+    text += &match (&array.refusal, array.missing_slots.len()) {
+        (Some(refusal), _) => format!("; would not start: {refusal}"),
+        (None, 0) => "; would start".to_owned(),
+        (None, missing) => format!("; would start degraded, {missing} missing"),
+    };
+    if array.would_start
+        && let Some(from) = array.resync_from_bytes
+    {
+        text += &format!(", with a resync from {}", bytes::human(from));
+    }
+    format!("{text}\n  UUID {}, {} events\n", array.uuid, array.events)
+}
+
+fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
+    let verdict = match &candidate.verdict {
+        Verdict::Member { slot, state: MemberState::Recovering } => {
+            format!("slot {slot}, its rebuild is not finished")
+        }
+        Verdict::Member { slot, .. } => format!("slot {slot}"),
+        Verdict::Spare => "spare".to_owned(),
+        Verdict::Refused { reason } => format!("not taken: {reason}"),
+    };
+    let mut text = format!("  {}: {verdict}\n", candidate.path);
+    if let Some(basis) = candidate.basis.as_ref().filter(|_| explain) {
+        text += &format!(
+            "      says {}, {} events, {}, last written {}, device UUID {}\n",
+            basis.device_role,
+            basis.events,
+            if basis.clean { "clean" } else { "active" },
+            examine::time(basis.update_unix_s),
+            basis.device_uuid
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_read_in_every_grouping() {
+        let bytes = *b"\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef";
+        for text in ["01234567:89abcdef:01234567:89ABCDEF", "01234567-89ab-cdef-0123-456789abcdef"] {
+            assert_eq!(parse_uuid(text).unwrap(), bytes);
+        }
+        for text in ["", "0123", "g1234567:89abcdef:01234567:89abcdef", "+1234567:89abcdef:01234567:89abcdef"]
+        {
+            assert_eq!(parse_uuid(text).unwrap_err().kind, ExitKind::Usage, "{text}");
+        }
+    }
+}

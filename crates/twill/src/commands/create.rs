@@ -1,0 +1,140 @@
+//! `create`: everything is looked at and decided before the first byte is written. A refusal leaves no trace; if the
+//! system fails a write half way, what was there before is put back.
+
+mod checks;
+mod plan;
+mod write;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{Output, serve};
+use crate::arguments::CreateArguments;
+use crate::bytes;
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use plan::Plan;
+
+/// What `create` answers.
+#[derive(Debug, Serialize)]
+struct Answer {
+    name: String,
+    uuid: String,
+    level: String,
+    layout: String,
+    chunk_bytes: u32,
+    metadata: String,
+    size_bytes: u64,
+    member_bytes: u64,
+    raid_devices: u32,
+    spare_devices: u32,
+    /// Why no resync is needed, or that one is.
+    resync: &'static str,
+    members: Vec<AnswerMember>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerMember {
+    path: String,
+    role: String,
+    device_uuid: String,
+    /// It held something that --force gave up.
+    erased: Vec<String>,
+}
+
+/// Makes an array.
+///
+/// # Errors
+/// Everything that speaks against it at once; then nothing was written.
+pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
+    let wanted = plan::wanted(arguments)?;
+    let places = checks::look_at(arguments, &wanted)?;
+    let plan = plan::make(arguments, wanted, places)?;
+    let answer = answer(&plan);
+    write::write(&plan)?;
+    let Plan { set_uuid, places, .. } = plan;
+    let paths: Vec<_> = places.iter().map(|place| place.path.clone()).collect();
+    // Whoever serves the members next wants to lock them.
+    drop(places);
+    output.print(&answer, words);
+    if arguments.wait && answer.resync == plan::RESYNC_NEEDED {
+        serve::resync_and_stop(&paths, set_uuid, output)?;
+    }
+    Ok(())
+}
+
+fn answer(plan: &Plan) -> Answer {
+    let superblock = &plan.created.superblocks[0];
+    let members = plan.places.iter().zip(&plan.created.superblocks).map(|(place, superblock)| AnswerMember {
+        path: place.path.display().to_string(),
+        role: role_words(superblock.role()),
+        device_uuid: layout::md_superblock::display_uuid(&superblock.device_uuid()),
+        erased: place.found.clone(),
+    });
+    let level = superblock.level().to_string();
+    let raid_devices = superblock.raid_disks();
+    Answer {
+        name: superblock.set_name(),
+        uuid: layout::md_superblock::display_uuid(&plan.set_uuid),
+        level,
+        layout: superblock.layout().to_string(),
+        chunk_bytes: superblock.chunk_bytes(),
+        metadata: superblock.minor_version().to_string(),
+        size_bytes: plan.geometry.array_bytes(),
+        member_bytes: plan.geometry.member_bytes(),
+        raid_devices,
+        spare_devices: plan.spares,
+        resync: plan.resync,
+        members: members.collect(),
+    }
+}
+
+/// A role as `examine` and `create` name it.
+pub fn role_words(role: layout::md_superblock::DeviceRole) -> String {
+    use layout::md_superblock::DeviceRole;
+    match role {
+        DeviceRole::Active(slot) => format!("Active device {slot}"),
+        DeviceRole::Spare => "spare".into(),
+        DeviceRole::Faulty => "Faulty".into(),
+        DeviceRole::Journal => "Journal".into(),
+    }
+}
+
+fn words(answer: &Answer) -> String {
+    let mut text = format!(
+        "{}: {} over {} members, {} usable",
+        answer.name,
+        answer.level,
+        answer.raid_devices,
+        bytes::human(answer.size_bytes)
+    );
+    if answer.chunk_bytes > 0 {
+        text += &format!(", chunk {}", bytes::short(u64::from(answer.chunk_bytes)));
+    }
+    if answer.layout != "default" {
+        text += &format!(", {}", answer.layout);
+    }
+    if answer.spare_devices > 0 {
+        text += &format!(", {} spare", answer.spare_devices);
+    }
+    text += &format!("\nUUID {}, metadata {}\n{}\n", answer.uuid, answer.metadata, answer.resync);
+    for member in answer.members.iter().filter(|member| !member.erased.is_empty()) {
+        text += &format!("{} is no longer {}\n", member.path, member.erased.join(" or "));
+    }
+    let present = answer.members.len() - answer.spare_devices as usize;
+    if present < answer.raid_devices as usize {
+        text += &format!("{} slots are empty: add members to it\n", answer.raid_devices as usize - present);
+    }
+    text
+}
+
+/// A refusal that says that nothing happened.
+fn refused(kind: ExitKind, message: impl Into<String>) -> Failure {
+    Failure::new(kind, message)
+}
+
+/// mdadm's word for a slot without a member.
+fn is_missing(path: &Path) -> bool {
+    path.as_os_str() == "missing"
+}

@@ -1,0 +1,322 @@
+//! From words to superblocks: what the command line asks for, and the array that comes of it. No I/O.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use layout::geometry::{Geometry, Layout, Level};
+use layout::md_superblock::{
+    CreateError, Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, default_data_offset,
+};
+use layout::units::Sectors;
+use uuid::Uuid;
+
+use super::checks::Place;
+use super::{is_missing, refused};
+use crate::arguments::CreateArguments;
+use crate::bytes;
+use crate::exit::ExitKind;
+use crate::failure::{Failure, Problem};
+
+/// Chunk by default. mdadm takes 512 KiB; small writes, which Twill is for, pay for large chunks when the array is
+/// degraded or a chunk is read to be rebuilt.
+const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
+
+/// How much the largest member may exceed the smallest before somebody is asked: mdadm's one percent.
+const UNEQUAL_PERCENT: u64 = 1;
+
+/// What the superblocks say when parity is still to be made.
+pub const RESYNC_NEEDED: &str = "parity or copies are made to agree when the array is first served (resync)";
+/// The same where a member is missing.
+const RESYNC_NEEDED_DEGRADED: &str = "parity is made to agree when the array is first served (resync), which \
+     wants --force, since a member is missing";
+const RESYNC_NONE_LEVEL: &str = "no resync: the level keeps nothing that could disagree";
+const RESYNC_ASSUMED: &str = "no resync: --assume-clean says that parity or copies agree";
+const RESYNC_BLANK: &str = "no resync: nothing was ever written on the members, so they are zeroes and agree";
+const RESYNC_DEGRADED: &str = "no resync: with these members missing nothing is left that could disagree";
+
+/// What the command line asks for, as far as it can be judged without members.
+pub struct Wanted {
+    pub level: Level,
+    pub layout: Layout,
+    pub chunk_bytes: u32,
+    pub minor: MinorVersion,
+    pub name: Option<String>,
+    /// Slots and spares in the order of the command line; `None` where a member is missing.
+    pub roles: Vec<DeviceRole>,
+    pub raid_disks: u32,
+}
+
+/// An array that can be made.
+pub struct Plan {
+    pub set_uuid: [u8; 16],
+    pub geometry: Geometry,
+    pub created: Created,
+    /// One for each superblock.
+    pub places: Vec<Place>,
+    pub spares: u32,
+    pub resync: &'static str,
+}
+
+/// Judges the words of the command line.
+///
+/// # Errors
+/// [`ExitKind::BadGeometry`] and [`ExitKind::Usage`].
+pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
+    let bad = |error: &dyn std::fmt::Display| refused(ExitKind::BadGeometry, error.to_string());
+    let level: Level = arguments.level.parse().map_err(|error| {
+        bad(&error).help("levels are 0, 1, 4, 5, 6 and 10; 5 survives one lost member, 6 two")
+    })?;
+    let layout = match &arguments.layout {
+        Some(word) => Layout::parse(level, word).map_err(|error| bad(&error).help(layout_help(level)))?,
+        None => Layout::default_for(level),
+    };
+    let chunk_bytes = chunk(arguments, level)?;
+    let minor = match arguments.metadata.as_str() {
+        "1" | "1.2" | "default" => MinorVersion::V1_2,
+        "1.1" => MinorVersion::V1_1,
+        "1.0" => MinorVersion::V1_0,
+        other => {
+            let message = format!("metadata {other}: Twill writes 1.2, 1.1 and 1.0");
+            return Err(refused(ExitKind::Unsupported, message));
+        }
+    };
+    let name = arguments.name.as_deref().map(checked_name).transpose()?;
+    let (roles, raid_disks) = roles(arguments)?;
+    // Wrong numbers of members and wrong chunks are found before any member is opened.
+    let enough = u64::from(chunk_bytes).max(bytes_per_member_least(level));
+    Geometry::new(level, layout, raid_disks, chunk_bytes, enough).map_err(|error| bad(&error))?;
+    Ok(Wanted { level, layout, chunk_bytes, minor, name, roles, raid_disks })
+}
+
+/// RAID-10 far wants more than one chunk a member to be an array at all.
+fn bytes_per_member_least(level: Level) -> u64 {
+    if level == Level::Raid10 { 1 << 40 } else { 1 << 20 }
+}
+
+fn chunk(arguments: &CreateArguments, level: Level) -> Result<u32, Failure> {
+    if level == Level::Raid1 {
+        if arguments.chunk.is_some_and(|chunk| chunk != 0) {
+            return Err(refused(ExitKind::BadGeometry, "RAID-1 has no chunks; leave out --chunk"));
+        }
+        return Ok(0);
+    }
+    let chunk = arguments.chunk.unwrap_or(CHUNK_BYTES_DEFAULT);
+    u32::try_from(chunk).map_err(|_| {
+        let message = format!("chunk of {}: a power of two from 4K to 64M is wanted", bytes::human(chunk));
+        refused(ExitKind::BadGeometry, message)
+    })
+}
+
+fn layout_help(level: Level) -> String {
+    match level {
+        Level::Raid10 => "layouts of RAID-10: n2, f2, o2, with the number of copies".into(),
+        Level::Raid0 => "layouts of RAID-0: none is needed".into(),
+        _ => {
+            let names: Vec<String> = Layout::parity_layouts(level).map(|layout| layout.to_string()).collect();
+            if names.is_empty() {
+                format!("{level} has one layout only; leave out --layout")
+            } else {
+                format!("layouts of {level}: {}", names.join(", "))
+            }
+        }
+    }
+}
+
+fn checked_name(name: &str) -> Result<String, Failure> {
+    let fits = !name.is_empty() && name.len() <= 32 && !name.starts_with('.');
+    let letters = name.chars().all(|letter| !letter.is_control() && !"/:".contains(letter));
+    if fits && letters {
+        return Ok(name.to_owned());
+    }
+    let message = format!("{name:?} is no name for an array");
+    Err(refused(ExitKind::Usage, message)
+        .help("a name has 1 to 32 bytes without / and :, and does not start with a dot"))
+}
+
+fn roles(arguments: &CreateArguments) -> Result<(Vec<DeviceRole>, u32), Failure> {
+    let given = arguments.members.len();
+    let spares = arguments.spare_devices as usize;
+    let active = given.saturating_sub(spares);
+    if let Some(wanted) = arguments.raid_devices
+        && wanted as usize != active
+    {
+        let message = format!(
+            "--raid-devices {wanted} and --spare-devices {spares} want {} members, {given} are given",
+            wanted as usize + spares
+        );
+        return Err(refused(ExitKind::Usage, message).help("write `missing` for a member that comes later"));
+    }
+    let too_many = || refused(ExitKind::BadGeometry, format!("{given} members are too many"));
+    let mut roles = Vec::with_capacity(given);
+    for (i, path) in arguments.members.iter().enumerate() {
+        if i < active {
+            roles.push(DeviceRole::Active(u16::try_from(i).map_err(|_| too_many())?));
+        } else if is_missing(path) {
+            return Err(refused(ExitKind::Usage, "a spare cannot be missing; leave it out"));
+        } else {
+            roles.push(DeviceRole::Spare);
+        }
+    }
+    Ok((roles, u32::try_from(active).map_err(|_| too_many())?))
+}
+
+/// The array that these members make.
+///
+/// # Errors
+/// [`ExitKind::BadGeometry`], and [`ExitKind::NeedsForce`] for members of unequal size.
+pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> Result<Plan, Failure> {
+    let set_uuid = Uuid::new_v4().into_bytes();
+    let devices: Vec<NewMember> = places
+        .iter()
+        .map(|place| NewMember {
+            device_bytes: place.device_bytes,
+            device_uuid: Uuid::new_v4().into_bytes(),
+            role: place.role,
+        })
+        .collect();
+    if devices.is_empty() {
+        return Err(refused(ExitKind::NotEnoughMembers, "every member is missing"));
+    }
+    // The smallest member decides where data begins: of a large one the headroom could be all a small one has.
+    let smallest = devices.iter().map(|device| device.device_bytes).min().unwrap_or(0);
+    let data_offset = default_data_offset(wanted.minor, smallest, wanted.chunk_bytes);
+    let array = NewArray {
+        minor: wanted.minor,
+        set_uuid,
+        name: full_name(wanted.name, &set_uuid),
+        ctime_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        level: wanted.level,
+        layout: wanted.layout,
+        chunk_bytes: wanted.chunk_bytes,
+        raid_disks: wanted.raid_disks,
+        bitmap: NewBitmap::None,
+        member_bytes: arguments.size,
+        data_offset: Some(data_offset),
+        clean: true,
+    };
+    let created = array.create(&devices).map_err(|error| explained(error, &places))?;
+    let geometry = created.superblocks[0]
+        .geometry()
+        .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
+    check_sizes(arguments, wanted.level, &created, &places)?;
+    let resync = resync(arguments, &geometry, &places, data_offset);
+    let created = if [RESYNC_NEEDED, RESYNC_NEEDED_DEGRADED].contains(&resync) {
+        NewArray { clean: false, ..array }.create(&devices).map_err(|error| explained(error, &places))?
+    } else {
+        created
+    };
+    let spares = places.iter().filter(|place| place.role == DeviceRole::Spare).count() as u32;
+    Ok(Plan { set_uuid, geometry, created, places, spares, resync })
+}
+
+/// `host:name`, as mdadm has it, where that fits.
+fn full_name(name: Option<String>, set_uuid: &[u8; 16]) -> String {
+    let name = name.unwrap_or_else(|| set_uuid[..4].iter().map(|byte| format!("{byte:02x}")).collect());
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = host.split('.').next().unwrap_or_default();
+    let full = format!("{host}:{name}");
+    if host.is_empty() || full.len() > 32 { name } else { full }
+}
+
+fn explained(error: CreateError, places: &[Place]) -> Failure {
+    match error {
+        CreateError::DeviceTooSmall { device, device_bytes, data_offset } => {
+            let what = format!(
+                "has {}, and data would begin only at {}",
+                bytes::human(device_bytes),
+                bytes::human(data_offset.bytes())
+            );
+            let problem = Problem::new(ExitKind::BadGeometry, &places[device].path, what);
+            Failure::from_problems("a member is too small", vec![problem.help("take a larger one")])
+        }
+        CreateError::Size { asked, most } => refused(
+            ExitKind::BadGeometry,
+            format!("--size {} is more than the smallest member has", bytes::human(asked)),
+        )
+        .help(format!("the most is {most} bytes ({})", bytes::human(most))),
+        CreateError::TooManyMissing { .. } => refused(ExitKind::NotEnoughMembers, error.to_string())
+            .help("give more members, or take a level that survives more losses"),
+        CreateError::Geometry(layout::geometry::GeometryError::MemberTooSmall { .. }) => {
+            let smallest = places.iter().min_by_key(|place| place.device_bytes).expect("there are members");
+            let what = format!("has {}: too little for a chunk", bytes::human(smallest.device_bytes));
+            let problem = Problem::new(ExitKind::BadGeometry, &smallest.path, what);
+            Failure::from_problems("a member is too small", vec![problem.help("take a larger one")])
+        }
+        other => refused(ExitKind::BadGeometry, other.to_string()),
+    }
+}
+
+/// Unequal members waste space; whoever did not say how much to use may have mixed devices up.
+fn check_sizes(
+    arguments: &CreateArguments,
+    level: Level,
+    created: &Created,
+    places: &[Place],
+) -> Result<(), Failure> {
+    let sizes = || places.iter().map(|place| place.device_bytes);
+    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let whole_chunks = |superblock: &layout::md_superblock::Superblock| {
+        superblock.data_size().bytes() / u64::from(superblock.chunk_bytes().max(1))
+    };
+    let unequal_zones =
+        created.superblocks.windows(2).any(|pair| whole_chunks(&pair[0]) != whole_chunks(&pair[1]));
+    if level == Level::Raid0 && unequal_zones {
+        let problems = places.iter().filter(|place| place.device_bytes != least);
+        let problems = problems.map(|place| {
+            let what =
+                format!("has {}, the smallest {}", bytes::human(place.device_bytes), bytes::human(least));
+            Problem::new(ExitKind::BadGeometry, &place.path, what)
+        });
+        return Err(Failure::from_problems("Twill runs RAID-0 over equal members only", problems.collect())
+            .help("take members or partitions of one size"));
+    }
+    if arguments.force || arguments.size.is_some() || most - least <= most / 100 * UNEQUAL_PERCENT {
+        return Ok(());
+    }
+    let smallest = places.iter().find(|place| place.device_bytes == least).expect("there is a smallest");
+    let problems = places.iter().filter(|place| place.device_bytes - least > most / 100 * UNEQUAL_PERCENT);
+    let problems = problems.map(|place| {
+        let what = format!(
+            "has {}, of which {} would not be used: {} limits the array with {}",
+            bytes::human(place.device_bytes),
+            bytes::human(place.device_bytes - least),
+            smallest.path.display(),
+            bytes::human(least)
+        );
+        Problem::new(ExitKind::NeedsForce, &place.path, what)
+    });
+    Err(Failure::from_problems("members differ in size by more than 1 %", problems.collect())
+        .help("say how much to use of each with --size, or accept it with --force"))
+}
+
+/// Whether parity or copies agree already, and why.
+fn resync(
+    arguments: &CreateArguments,
+    geometry: &Geometry,
+    places: &[Place],
+    data_offset: Sectors,
+) -> &'static str {
+    if geometry.level() == Level::Raid0 {
+        return RESYNC_NONE_LEVEL;
+    }
+    if arguments.assume_clean {
+        return RESYNC_ASSUMED;
+    }
+    let there = |slot: u32| places.iter().any(|place| place.role == DeviceRole::Active(slot as u16));
+    let present: Vec<u32> = (0..geometry.members()).filter(|slot| there(*slot)).collect();
+    let without = |lost: u32| geometry.survives(|slot| slot == lost || !there(slot));
+    if !present.iter().any(|slot| without(*slot)) {
+        return RESYNC_DEGRADED;
+    }
+    let blank = |place: &Place| match &place.member {
+        Some(member) => member.is_hole(data_offset.bytes(), geometry.member_bytes()),
+        None => true,
+    };
+    let active = |place: &&Place| matches!(place.role, DeviceRole::Active(_));
+    if places.iter().filter(active).all(blank) {
+        RESYNC_BLANK
+    } else if present.len() < geometry.members() as usize && geometry.parity_chunks() > 0 {
+        RESYNC_NEEDED_DEGRADED
+    } else {
+        RESYNC_NEEDED
+    }
+}

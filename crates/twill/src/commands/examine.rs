@@ -1,0 +1,288 @@
+//! `examine`: what a member's superblock says, in mdadm's words, and what is wrong with one that cannot be believed.
+
+use std::path::Path;
+
+use layout::geometry::Level;
+use layout::md_superblock::{DeviceRole, Features, Superblock, display_uuid};
+use layout::units::Sectors;
+use serde::Serialize;
+
+use super::Output;
+use super::create::role_words;
+use crate::arguments::ExamineArguments;
+use crate::bytes;
+use crate::candidates;
+use crate::failure::{Failure, Problem};
+use crate::md_places;
+use crate::member_file::MemberFile;
+
+/// What `examine` answers.
+#[derive(Debug, Serialize)]
+struct Answer {
+    members: Vec<Examined>,
+}
+
+/// One member.
+#[derive(Debug, Serialize)]
+struct Examined {
+    path: String,
+    device_bytes: Option<u64>,
+    superblock: Option<Description>,
+    /// Superblocks at other places that are older or cannot be believed.
+    others: Vec<String>,
+    problem: Option<Problem>,
+}
+
+/// A superblock in plain numbers and md's words.
+#[derive(Debug, Serialize)]
+struct Description {
+    version: String,
+    feature_map: u32,
+    features: String,
+    unsupported_features: Vec<String>,
+    array_uuid: String,
+    name: String,
+    creation_unix_s: u64,
+    level: String,
+    layout: String,
+    chunk_bytes: u32,
+    raid_devices: u32,
+    array_bytes: Option<u64>,
+    used_member_bytes: u64,
+    available_member_bytes: u64,
+    data_offset_bytes: u64,
+    super_offset_bytes: u64,
+    unused_before_sectors: u64,
+    unused_after_sectors: i64,
+    clean: bool,
+    resync_offset_bytes: Option<u64>,
+    recovery_offset_bytes: Option<u64>,
+    device_uuid: String,
+    device_number: u32,
+    device_role: String,
+    slot: Option<u16>,
+    array_state: String,
+    update_unix_s: u64,
+    bitmap_sectors_from_superblock: Option<i64>,
+    bad_block_log_entries: Option<u64>,
+    bad_block_log_sectors_from_superblock: Option<i64>,
+    checksum: String,
+    events: u64,
+}
+
+/// Examines members.
+///
+/// # Errors
+/// What is wrong with the first member that has no superblock to be believed; the others are printed all the same.
+pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> {
+    let members: Vec<Examined> = arguments.members.iter().map(|path| examine(path)).collect();
+    let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
+    let answer = Answer { members };
+    output.print(&answer, |answer| answer.members.iter().map(words).collect::<Vec<_>>().join("\n"));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::from_problems("no superblock that can be believed", problems).answered())
+}
+
+fn examine(path: &Path) -> Examined {
+    let nothing = |device_bytes, problem| Examined {
+        path: path.display().to_string(),
+        device_bytes,
+        superblock: None,
+        others: Vec::new(),
+        problem: Some(problem),
+    };
+    let member = match MemberFile::open(path) {
+        Ok(member) => member,
+        Err(problem) => return nothing(None, problem),
+    };
+    match candidates::superblock_of(&member) {
+        Ok(superblock) => {
+            let chosen = superblock.offset();
+            let found = md_places::find_all(&member).unwrap_or_default();
+            let others = found.iter().filter(|found| found.offset != chosen).map(other_words).collect();
+            Examined {
+                path: path.display().to_string(),
+                device_bytes: Some(member.device_bytes),
+                superblock: Some(describe(&superblock, member.device_bytes)),
+                others,
+                problem: None,
+            }
+        }
+        Err(problem) => nothing(Some(member.device_bytes), problem),
+    }
+}
+
+fn other_words(found: &md_places::Found) -> String {
+    match &found.outcome {
+        Ok(superblock) => format!(
+            "older superblock {} of array {:?} at byte {}",
+            found.version,
+            superblock.set_name(),
+            found.offset
+        ),
+        Err(error) => format!("superblock {} at byte {}: {error}", found.version, found.offset),
+    }
+}
+
+fn describe(superblock: &Superblock, device_bytes: u64) -> Description {
+    let at = |start: Sectors| start.0 as i64 - superblock.super_offset().0 as i64;
+    let log = superblock.bad_block_log();
+    let (unused_before_sectors, unused_after_sectors) = unused(superblock, device_bytes);
+    Description {
+        version: superblock.minor_version().to_string(),
+        feature_map: superblock.features().0,
+        features: superblock.features().to_string(),
+        unsupported_features: superblock.unsupported_features(),
+        array_uuid: display_uuid(&superblock.set_uuid()),
+        name: superblock.set_name(),
+        creation_unix_s: superblock.ctime_s(),
+        level: superblock.level().to_string(),
+        layout: superblock.layout().to_string(),
+        chunk_bytes: superblock.chunk_bytes(),
+        raid_devices: superblock.raid_disks(),
+        array_bytes: superblock.geometry().ok().map(|geometry| geometry.array_bytes()),
+        used_member_bytes: superblock.size().bytes(),
+        available_member_bytes: superblock.data_size().bytes(),
+        data_offset_bytes: superblock.data_offset().bytes(),
+        super_offset_bytes: superblock.offset(),
+        unused_before_sectors,
+        unused_after_sectors,
+        clean: superblock.resync_offset().is_none(),
+        resync_offset_bytes: superblock.resync_offset().map(Sectors::bytes),
+        recovery_offset_bytes: superblock.recovery_offset().map(Sectors::bytes),
+        device_uuid: display_uuid(&superblock.device_uuid()),
+        device_number: superblock.dev_number(),
+        device_role: role_words(superblock.role()),
+        slot: match superblock.role() {
+            DeviceRole::Active(slot) => Some(slot),
+            DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => None,
+        },
+        array_state: array_state(superblock),
+        update_unix_s: superblock.utime_s(),
+        bitmap_sectors_from_superblock: superblock.bitmap_start().map(at),
+        bad_block_log_entries: log.map(|(_, length)| length.bytes() / 8),
+        bad_block_log_sectors_from_superblock: log.map(|(start, _)| at(start)),
+        checksum: format!("{:x}", superblock.stored_checksum()),
+        events: superblock.events(),
+    }
+}
+
+/// One letter a slot: `A` active, `.` missing, `R` being replaced, `?` claimed twice.
+fn array_state(superblock: &Superblock) -> String {
+    let holders =
+        |slot: u32| superblock.roles().filter(|role| *role == DeviceRole::Active(slot as u16)).count();
+    let replacing = superblock.features().contains(Features::REPLACEMENT);
+    let letter = |slot| match holders(slot) {
+        0 => '.',
+        1 => 'A',
+        2 if replacing => 'R',
+        _ => '?',
+    };
+    (0..superblock.raid_disks()).map(letter).collect()
+}
+
+/// Sectors between superblock and data, and behind the data, that nothing uses.
+fn unused(superblock: &Superblock, device_bytes: u64) -> (u64, i64) {
+    let end = |area: Option<(Sectors, Sectors)>| area.map_or(0, |(start, length)| start.0 + length.0);
+    let log = end(superblock.bad_block_log());
+    let bitmap = superblock.bitmap_start().map(|start| start.0 + 8).unwrap_or_default();
+    let used = if superblock.level() == Level::Raid0 { superblock.data_size() } else { superblock.size() };
+    let data_end = superblock.data_offset().0 + used.0;
+    let super_end = superblock.super_offset().0 + 8;
+    if superblock.data_offset() < superblock.super_offset() {
+        let next = [superblock.bad_block_log().map(|(start, _)| start), superblock.bitmap_start()];
+        let next = next.into_iter().flatten().min().unwrap_or(superblock.super_offset());
+        return (0, next.0 as i64 - data_end as i64);
+    }
+    let before = superblock.data_offset().0.saturating_sub(super_end.max(log).max(bitmap));
+    (before, (device_bytes / 512) as i64 - data_end as i64)
+}
+
+fn words(examined: &Examined) -> String {
+    let mut text = format!("{}:\n", examined.path);
+    if let Some(problem) = &examined.problem {
+        text += &row("Problem", &problem.what);
+    }
+    if let Some(description) = &examined.superblock {
+        text += &description_words(description);
+    }
+    for other in &examined.others {
+        text += &row("Also", other);
+    }
+    text
+}
+
+fn row(key: &str, value: &str) -> String {
+    format!("{key:>15} : {value}\n")
+}
+
+fn description_words(of: &Description) -> String {
+    let sectors = |bytes: u64| format!("{} sectors", bytes / 512);
+    let sized = |amount: u64| format!("{} sectors ({})", amount / 512, bytes::mdadm(amount));
+    let mut text = String::new();
+    let mut add = |key: &str, value: String| text += &row(key, &value);
+    add("Magic", "a92b4efc".into());
+    add("Version", of.version.clone());
+    add(
+        "Feature Map",
+        format!(
+            "{:#x}{}",
+            of.feature_map,
+            if of.feature_map == 0 { String::new() } else { format!(" ({})", of.features) }
+        ),
+    );
+    if !of.unsupported_features.is_empty() {
+        add("Not run", format!("Twill does not run {}", of.unsupported_features.join(", ")));
+    }
+    add("Array UUID", of.array_uuid.clone());
+    add("Name", of.name.clone());
+    add("Creation Time", time(of.creation_unix_s));
+    add("Raid Level", of.level.clone());
+    add("Raid Devices", of.raid_devices.to_string());
+    add("Avail Dev Size", sized(of.available_member_bytes));
+    if let Some(size) = of.array_bytes {
+        add("Array Size", format!("{} KiB ({})", size / 1024, bytes::mdadm(size)));
+    }
+    if of.used_member_bytes != 0 {
+        add("Used Dev Size", sized(of.used_member_bytes));
+    }
+    add("Data Offset", sectors(of.data_offset_bytes));
+    add("Super Offset", sectors(of.super_offset_bytes));
+    let (before, after) = (of.unused_before_sectors, of.unused_after_sectors);
+    add("Unused Space", format!("before={before} sectors, after={after} sectors"));
+    add("State", if of.clean { "clean".into() } else { "active".into() });
+    if let Some(offset) = of.resync_offset_bytes {
+        add("Resync Offset", sectors(offset));
+    }
+    if let Some(offset) = of.recovery_offset_bytes {
+        add("Recovery Offset", sectors(offset));
+    }
+    add("Device UUID", of.device_uuid.clone());
+    if let Some(from) = of.bitmap_sectors_from_superblock {
+        add("Internal Bitmap", format!("{from} sectors from superblock"));
+    }
+    add("Update Time", time(of.update_unix_s));
+    if let (Some(entries), Some(from)) = (of.bad_block_log_entries, of.bad_block_log_sectors_from_superblock)
+    {
+        add("Bad Block Log", format!("{entries} entries available at offset {from} sectors"));
+    }
+    add("Checksum", format!("{} - correct", of.checksum));
+    add("Events", of.events.to_string());
+    if of.layout != "default" {
+        add("Layout", of.layout.clone());
+    }
+    if of.chunk_bytes != 0 {
+        add("Chunk Size", bytes::short(u64::from(of.chunk_bytes)));
+    }
+    add("Device Role", of.device_role.clone());
+    add("Array State", format!("{} ('A' == active, '.' == missing, 'R' == replacing)", of.array_state));
+    text
+}
+
+/// Seconds since 1970 as `2026-01-31T12:00:00Z`.
+pub fn time(unix_s: u64) -> String {
+    let since = std::time::Duration::from_secs(unix_s.min(1 << 37));
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
+}

@@ -1,0 +1,38 @@
+//! The commands, one file each, and what they print.
+
+pub mod assemble;
+pub mod create;
+pub mod events;
+pub mod examine;
+pub mod members;
+pub mod serve;
+pub mod status;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// How a command answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// One JSON document instead of words.
+    pub json: bool,
+}
+
+impl Output {
+    /// Prints `value` as JSON, or what `words` makes of it.
+    pub fn print<T: Serialize>(self, value: &T, words: impl FnOnce(&T) -> String) {
+        if self.json {
+            let text = serde_json::to_string_pretty(value).expect("answers are plain data");
+            self.line(&text);
+        } else {
+            self.line(words(value).trim_end_matches('\n'));
+        }
+    }
+
+    /// Prints a line. A reader that has gone away, as `head` does, is no error.
+    pub fn line(self, text: &str) {
+        let mut out = io::stdout().lock();
+        let _gone = writeln!(out, "{text}").and_then(|()| out.flush());
+    }
+}

@@ -1,0 +1,270 @@
+//! `serve`: decides which members make the array, starts it, answers the control socket, and stops it in order.
+
+mod background;
+mod control;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{Output, assemble as choose, status};
+use crate::arguments::ServeArguments;
+use crate::candidates::Candidates;
+use crate::control::{Server, file_name, own_folder};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::serving::{ServeOptions, Serving};
+use control::Controlled;
+
+/// Cores that one array is served on at most unless somebody asks for more.
+const SHARDS_DEFAULT_MAX: usize = 8;
+
+/// What `serve` says once it serves.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Name of the array.
+    pub name: String,
+    /// Its identity.
+    pub uuid: String,
+    /// Where clients connect.
+    pub exports: Vec<String>,
+    /// Where `twill status` and the like ask.
+    pub control: PathBuf,
+    /// Process that serves.
+    pub pid: u32,
+    /// What is not as it should be.
+    pub warnings: Vec<String>,
+}
+
+/// Why serving should end.
+pub enum Ending {
+    /// A signal asks for it.
+    Signal(i32),
+    /// `twill stop` did it; this is how it went.
+    Stopped(Result<(), Failure>),
+}
+
+/// Serves an array until it is stopped.
+///
+/// # Errors
+/// Why it could not be started or not be stopped in order.
+pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
+    if arguments.daemon && !arguments.in_background {
+        return background::launch(output);
+    }
+    let candidates = choose::read(&arguments.choice)?;
+    let found = assemble(&candidates.read, &choose::filter(&arguments.choice)?);
+    let array = choose::only_array(&found, &arguments.choice)?;
+    let warnings = warnings(&candidates, &found, array);
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    let name = array.name.rsplit(':').next().unwrap_or_default().to_owned();
+    let server = Server::bind(&match &arguments.control {
+        Some(path) => path.clone(),
+        None => own_folder()?.join(format!("{}.sock", file_name(&name))),
+    })?;
+    let pid_file = arguments.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let (sender, endings) = mpsc::channel();
+    watch_signals(&sender)?;
+    let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
+    let serving = Serving::start(&taken(&candidates, array), filter, options(arguments, &name, &server))?;
+    let controlled = Arc::new(Controlled::new(serving, sender));
+    let announcement = announcement(&controlled, &server, warnings)?;
+    if let Err(error) = server.start(Arc::clone(&controlled) as _) {
+        controlled.stop()?;
+        return Err(Failure::from_io("answer at", server.path(), &error));
+    }
+    tracing::info!(array = announcement.name, "serving");
+    if arguments.in_background {
+        background::announce(&announcement, arguments.log.is_some())?;
+    } else {
+        output.print(&announcement, words);
+    }
+    let outcome = wait(&controlled, &endings);
+    drop(server);
+    drop(pid_file);
+    outcome
+}
+
+/// Serves an array to nobody until its resync is done: for `create --wait`.
+///
+/// # Errors
+/// Why it could not be done; the members stay as they are, and the resync goes on when they are served.
+pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) -> Result<(), Failure> {
+    let (sender, endings) = mpsc::channel();
+    watch_signals(&sender)?;
+    let filter = Filter { set_uuid: Some(set_uuid), ..Filter::default() };
+    let serving = Serving::start(members, filter, quiet_options())?;
+    let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal(_)));
+    let mut bars = status::Bars::new(output);
+    let outcome = loop {
+        let now = serving.status();
+        bars.show(&now);
+        if interrupted() {
+            let failure = Failure::new(ExitKind::Interrupted, "interrupted; the array is made");
+            break Err(failure.help("the resync goes on when the array is served"));
+        }
+        if now.rebuild.is_none() {
+            break Ok(());
+        }
+        thread::sleep(status::INTERVAL);
+    };
+    bars.finish();
+    serving.stop()?;
+    outcome
+}
+
+fn quiet_options() -> ServeOptions {
+    ServeOptions {
+        shards: shards_default(),
+        parity_cache_bytes: 0,
+        two_phase: true,
+        read_only: false,
+        force: false,
+        poll: false,
+        unix: Vec::new(),
+        tcp: Vec::new(),
+        export_name: String::new(),
+        direct: true,
+    }
+}
+
+fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOptions {
+    let mut unix = arguments.unix.clone();
+    if unix.is_empty() && arguments.tcp.is_empty() {
+        unix.push(server.path().with_file_name(format!("{}.nbd", file_name(name))));
+    }
+    for address in arguments.tcp.iter().filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!("{address}: NBD knows no passwords; whoever reaches this address has the data");
+    }
+    ServeOptions {
+        shards: arguments.shards.unwrap_or_else(shards_default).max(1),
+        parity_cache_bytes: usize::try_from(arguments.parity_cache).unwrap_or(usize::MAX),
+        two_phase: !arguments.no_two_phase,
+        read_only: arguments.read_only,
+        force: arguments.choice.force,
+        poll: arguments.poll,
+        unix,
+        tcp: arguments.tcp.clone(),
+        export_name: arguments.export_name.clone().unwrap_or_else(|| name.to_owned()),
+        direct: !arguments.buffered,
+    }
+}
+
+fn shards_default() -> usize {
+    thread::available_parallelism().map_or(1, |cores| cores.get().min(SHARDS_DEFAULT_MAX))
+}
+
+/// Paths of the members that the decision takes.
+fn taken(candidates: &Candidates, array: &Assembly) -> Vec<PathBuf> {
+    let is_taken = |verdict: &Verdict| !matches!(verdict, Verdict::Refused { .. });
+    let indices = array.verdicts.iter().filter(|(_, verdict)| is_taken(verdict)).map(|(index, _)| *index);
+    indices.map(|index| candidates.paths[index].clone()).collect()
+}
+
+fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, verdict) in array.verdicts.iter().chain(&found.others) {
+        if let Verdict::Refused { reason } = verdict {
+            warnings.push(format!("{} is not taken: {reason}", candidates.paths[*index].display()));
+        }
+    }
+    let missing: Vec<String> = (0..array.slots.len())
+        .filter(|slot| array.slots[*slot].is_none())
+        .map(|slot| slot.to_string())
+        .collect();
+    if !missing.is_empty() {
+        warnings.push(format!("degraded: nobody is in slot {}", missing.join(", ")));
+    }
+    warnings
+}
+
+fn watch_signals(sender: &Sender<Ending>) -> Result<(), Failure> {
+    let failed = |error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let sender = sender.clone();
+    let watch = move || {
+        for signal in signals.forever() {
+            if sender.send(Ending::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
+    Ok(())
+}
+
+fn announcement(
+    controlled: &Controlled,
+    server: &Server,
+    warnings: Vec<String>,
+) -> Result<Announcement, Failure> {
+    let status = controlled.status()?;
+    Ok(Announcement {
+        name: status.name,
+        uuid: status.uuid,
+        exports: status.exports.into_iter().map(|export| export.uri).collect(),
+        control: server.path().to_path_buf(),
+        pid: std::process::id(),
+        warnings,
+    })
+}
+
+fn words(announcement: &Announcement) -> String {
+    let mut text = format!("{} is served\n", announcement.name);
+    for export in &announcement.exports {
+        text += &format!("  clients  {export}\n");
+    }
+    text + &format!("  control  {}\n", announcement.control.display())
+}
+
+/// Until `twill stop` or a signal. A second signal does not wait for the first to be obeyed.
+fn wait(controlled: &Arc<Controlled>, endings: &Receiver<Ending>) -> Result<(), Failure> {
+    let mut stopping = false;
+    loop {
+        match endings.recv() {
+            Ok(Ending::Stopped(outcome)) => return outcome,
+            Ok(Ending::Signal(SIGHUP)) => {
+                tracing::info!("SIGHUP: nothing to read again");
+            }
+            Ok(Ending::Signal(signal)) if stopping => {
+                let message =
+                    format!("signal {signal} while stopping: the array is not clean on its members");
+                return Err(Failure::new(ExitKind::Interrupted, message)
+                    .help("nothing that was acknowledged is lost; a resync follows at the next start"));
+            }
+            Ok(Ending::Signal(signal)) => {
+                stopping = true;
+                tracing::info!("signal {signal}: stopping in order; once more ends at once");
+                let controlled = Arc::clone(controlled);
+                thread::spawn(move || controlled.stop_and_tell());
+            }
+            Err(_) => return Err(Failure::new(ExitKind::Internal, "nobody is left to end the server")),
+        }
+    }
+}
+
+/// A file with the process number, removed in the end.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::from_io("write", path, &error);
+        fs::write(path, format!("{}\n", std::process::id())).map_err(failed)?;
+        Ok(PidFile(path.to_path_buf()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let _best_effort = fs::remove_file(&self.0);
+    }
+}

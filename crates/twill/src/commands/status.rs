@@ -1,0 +1,275 @@
+//! `status` and `detail`: how served arrays are, in a few lines or in mdadm's many.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::{Output, examine};
+use crate::arguments::{ServedArguments, StatusArguments};
+use crate::bytes;
+use crate::control::{self, Client};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind};
+
+/// How often a watcher looks.
+pub const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Says how one array, or every array, is.
+///
+/// # Errors
+/// No such array.
+pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
+    let control = arguments.served.control.as_deref();
+    if arguments.watch || arguments.wait {
+        return watch(&mut control::connect(control, arguments.array.as_deref())?, arguments.watch, output);
+    }
+    let arrays = if control.is_some() || arguments.array.is_some() {
+        vec![ask(&mut control::connect(control, arguments.array.as_deref())?)?]
+    } else {
+        all()?
+    };
+    output.print(&json!({ "arrays": arrays }), |_| arrays.iter().map(words).collect::<Vec<_>>().join("\n"));
+    Ok(())
+}
+
+/// Says all about one array.
+///
+/// # Errors
+/// No such array.
+pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure> {
+    let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
+    output.print(&ask(&mut client)?, detail_words);
+    Ok(())
+}
+
+fn ask(client: &mut Client) -> Result<ArrayStatus, Failure> {
+    let value = client.call("status", Value::Null)?;
+    serde_json::from_value(value).map_err(|error| {
+        let message = format!("the server's answer is not understood: {error}");
+        Failure::new(ExitKind::Internal, message).help("is it another version of twill?")
+    })
+}
+
+fn all() -> Result<Vec<ArrayStatus>, Failure> {
+    let mut arrays = Vec::new();
+    for (_, path) in control::served() {
+        // One that is being stopped just now is no failure.
+        match Client::connect(&path).and_then(|mut client| ask(&mut client)) {
+            Ok(status) => arrays.push(status),
+            Err(failure) => tracing::debug!("{}: {failure}", path.display()),
+        }
+    }
+    if arrays.is_empty() {
+        let failure = Failure::new(ExitKind::NotFound, "no array is served");
+        return Err(failure.help("start one with twill serve, or name its socket with --control PATH"));
+    }
+    Ok(arrays)
+}
+
+fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Failure> {
+    let mut bars = Bars::new(output);
+    loop {
+        let status = match ask(client) {
+            Ok(status) => status,
+            // It was stopped: the end of what there is to see.
+            Err(_) if for_ever => break,
+            Err(failure) => return Err(failure),
+        };
+        bars.show(&status);
+        if !for_ever && status.rebuild.is_none() {
+            break;
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    bars.finish();
+    Ok(())
+}
+
+/// Progress for a person at a terminal, lines for a file, JSON lines for a program.
+pub struct Bars {
+    output: Output,
+    bar: Option<ProgressBar>,
+    last: String,
+}
+
+impl Bars {
+    /// Nothing is shown yet.
+    pub fn new(output: Output) -> Self {
+        Bars { output, bar: None, last: String::new() }
+    }
+
+    /// Shows how it is now.
+    pub fn show(&mut self, status: &ArrayStatus) {
+        if self.output.json {
+            let line = serde_json::to_string(status).expect("a status is plain data");
+            self.output.line(&line);
+        } else if std::io::stderr().is_terminal() {
+            self.show_bar(status);
+        } else {
+            let line = one_line(status);
+            if line != self.last {
+                self.output.line(&line);
+                self.last = line;
+            }
+        }
+    }
+
+    fn show_bar(&mut self, status: &ArrayStatus) {
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new(0);
+            bar.enable_steady_tick(INTERVAL);
+            bar
+        });
+        let template = if status.rebuild.is_some() {
+            "{msg} [{wide_bar}] {bytes}/{total_bytes}, {binary_bytes_per_sec}, {eta} left"
+        } else {
+            "{msg}"
+        };
+        bar.set_style(
+            ProgressStyle::with_template(template).expect("a fixed template").progress_chars("=> "),
+        );
+        if let Some(rebuild) = &status.rebuild {
+            bar.set_length(rebuild.total_bytes);
+            bar.set_position(rebuild.done_bytes);
+        }
+        bar.set_message(headline(status));
+    }
+
+    /// Leaves the terminal in order.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.abandon();
+        }
+    }
+}
+
+fn headline(status: &ArrayStatus) -> String {
+    format!(
+        "{}: {} [{}/{}] [{}] {}",
+        status.name,
+        status.level,
+        status.raid_devices,
+        status.working(),
+        status.slot_letters(),
+        status.state_words().join(", ")
+    )
+}
+
+fn one_line(status: &ArrayStatus) -> String {
+    let Some(rebuild) = &status.rebuild else { return headline(status) };
+    format!("{}, {} {:.0} %", headline(status), rebuild.kind.word(), (rebuild.fraction() * 100.0).floor())
+}
+
+fn words(status: &ArrayStatus) -> String {
+    let mut text = format!("{}, {}\n", headline(status), bytes::human(status.size_bytes));
+    if let Some(rebuild) = &status.rebuild {
+        text += &format!(
+            "  {} {:.1} % ({} of {}), {}/s{}\n",
+            rebuild.kind.word(),
+            rebuild.fraction() * 100.0,
+            bytes::human(rebuild.done_bytes),
+            bytes::human(rebuild.total_bytes),
+            bytes::human(rebuild.bytes_per_s),
+            rebuild.seconds_left().map_or(String::new(), |seconds| {
+                format!(", {} left", humantime::format_duration(Duration::from_secs(seconds)))
+            })
+        );
+    }
+    for export in &status.exports {
+        text += &format!("  {} ({} connected)\n", export.uri, export.connections);
+    }
+    for member in
+        status.members.iter().filter(|member| member.state != MemberHealth::InSync || member.errors > 0)
+    {
+        text += &format!("  {}\n", member_line(member));
+    }
+    text
+}
+
+fn member_line(member: &MemberStatus) -> String {
+    let slot = member.slot.map_or("spare".into(), |slot| format!("slot {slot}"));
+    let path = member.path.as_deref().unwrap_or("nobody");
+    let errors = if member.errors > 0 { format!(", {} errors", member.errors) } else { String::new() };
+    format!("{slot}: {path}, {}{errors}", member.state.words())
+}
+
+fn detail_words(status: &ArrayStatus) -> String {
+    let mut text = format!("{}:\n", status.name);
+    let mut add = |key: &str, value: String| text += &format!("{key:>18} : {value}\n");
+    let count = |health| status.members.iter().filter(|member| member.state == health).count();
+    let failed = count(MemberHealth::Failed);
+    let spares = count(MemberHealth::Spare) + count(MemberHealth::Recovering);
+    let total = status.members.iter().filter(|member| member.state != MemberHealth::Missing).count();
+    add("Version", status.metadata.clone());
+    add("Creation Time", examine::time(status.created_unix_s));
+    add("Raid Level", status.level.clone());
+    add("Array Size", format!("{} ({})", status.size_bytes / 1024, bytes::mdadm(status.size_bytes)));
+    add("Used Dev Size", format!("{} ({})", status.member_bytes / 1024, bytes::mdadm(status.member_bytes)));
+    add("Raid Devices", status.raid_devices.to_string());
+    add("Total Devices", total.to_string());
+    add("Update Time", examine::time(status.updated_unix_s));
+    add("State", status.state_words().join(", "));
+    add("Active Devices", status.working().to_string());
+    add("Working Devices", (status.working() + spares).to_string());
+    add("Failed Devices", failed.to_string());
+    add("Spare Devices", spares.to_string());
+    if status.layout != "default" {
+        add("Layout", status.layout.clone());
+    }
+    if status.chunk_bytes != 0 {
+        add("Chunk Size", bytes::short(u64::from(status.chunk_bytes)));
+    }
+    if let Some(rebuild) = &status.rebuild {
+        let key = match rebuild.kind {
+            RebuildKind::Resync => "Resync Status",
+            RebuildKind::Recovery => "Rebuild Status",
+        };
+        add(key, format!("{:.0}% complete", (rebuild.fraction() * 100.0).floor()));
+    }
+    add("Name", status.name.clone());
+    add("UUID", status.uuid.clone());
+    add("Events", status.events.to_string());
+    for export in &status.exports {
+        add("Export", format!("{} ({} connected)", export.uri, export.connections));
+    }
+    add("Served By", format!("process {} with {} shards", status.pid, status.shards));
+    add("Served Since", examine::time(status.started_unix_s));
+    text + "\n" + &member_table(status)
+}
+
+fn member_table(status: &ArrayStatus) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["RaidDevice", "State", "Errors", "Size", "Member"]);
+    for member in &status.members {
+        let here = member.state != MemberHealth::Missing;
+        table.add_row([
+            member.slot.map_or("-".into(), |slot| slot.to_string()),
+            member.state.words().to_owned(),
+            if here { member.errors.to_string() } else { String::new() },
+            if here { bytes::human(member.device_bytes) } else { String::new() },
+            member.path.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table.to_string() + "\n"
+}
+
+/// Calls a method on the array that a command line means.
+///
+/// # Errors
+/// No such array, or what it says.
+pub fn call(
+    control: Option<&Path>,
+    array: Option<&str>,
+    method: &str,
+    params: Value,
+) -> Result<Client, Failure> {
+    let mut client = control::connect(control, array)?;
+    client.call(method, params)?;
+    Ok(client)
+}

@@ -1,0 +1,132 @@
+//! The caller's side of the control socket, and how a served array is found.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{LINE_BYTES_MAX, Request, Response, file_name, folders};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
+/// How long a server may take to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+    calls: u64,
+}
+
+impl Client {
+    /// Connects to a control socket.
+    ///
+    /// # Errors
+    /// [`ExitKind::NotFound`] if nobody listens there, and what the system says.
+    pub fn connect(path: &Path) -> Result<Self, Failure> {
+        match UnixStream::connect(path) {
+            Ok(stream) => Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream), calls: 0 }),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    let message = format!("no array is served with the control socket {}", path.display());
+                    Err(Failure::new(ExitKind::NotFound, message))
+                }
+                _ => Err(Failure::from_io("connect to", path, &error)),
+            },
+        }
+    }
+
+    /// Calls a method and waits for its answer as long as it takes.
+    ///
+    /// # Errors
+    /// What the server says, and [`ExitKind::IoError`] if it has gone.
+    pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
+        self.calls += 1;
+        let id = Some(self.calls.into());
+        let request = Request { jsonrpc: "2.0".into(), id, method: method.into(), params };
+        let response = self.exchange(&request).map_err(|error| self.gone(&error))?;
+        match response {
+            Response { error: Some(error), .. } => Err(error.into()),
+            Response { result, .. } => Ok(result.unwrap_or(Value::Null)),
+        }
+    }
+
+    fn exchange(&mut self, request: &Request) -> io::Result<Response> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line)?;
+        let mut answer = Vec::new();
+        (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)?;
+        if answer.last() != Some(&b'\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&answer)?)
+    }
+
+    fn gone(&self, error: &io::Error) -> Failure {
+        let message = format!("the server at {} did not answer: {error}", self.path.display());
+        Failure::new(ExitKind::IoError, message).help("its log says why")
+    }
+
+    /// Waits until the server has gone, and its members are free.
+    pub fn wait_for_end(mut self) {
+        let _patience = self.stream.get_ref().set_read_timeout(Some(PATIENCE));
+        let _gone = self.stream.read_to_end(&mut Vec::new());
+    }
+}
+
+/// Connects to the array that a command line means: by socket, by name, or the only one.
+///
+/// # Errors
+/// [`ExitKind::NotFound`] and [`ExitKind::Ambiguous`], with what is served.
+pub fn connect(control: Option<&Path>, array: Option<&str>) -> Result<Client, Failure> {
+    if let Some(path) = control {
+        return Client::connect(path);
+    }
+    let all = served();
+    let names = || all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let help = || if all.is_empty() { "none is served".to_owned() } else { format!("served: {}", names()) };
+    match (array, all.as_slice()) {
+        (Some(name), _) => {
+            match all.iter().find(|(served, _)| *served == file_name(name)) {
+                Some((_, path)) => Client::connect(path),
+                None => Err(Failure::new(ExitKind::NotFound, format!("no array named {name:?} is served"))
+                    .help(help())),
+            }
+        }
+        (None, []) => {
+            let failure = Failure::new(ExitKind::NotFound, "no array is served");
+            Err(failure.help("start one with twill serve, or name its socket with --control PATH"))
+        }
+        (None, [(_, path)]) => Client::connect(path),
+        (None, _) => Err(Failure::new(ExitKind::Ambiguous, "several arrays are served").help(help())),
+    }
+}
+
+/// Name and control socket of every array that is served where servers put their sockets.
+pub fn served() -> Vec<(String, PathBuf)> {
+    let mut served = Vec::new();
+    for folder in folders() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_socket = path.extension().is_some_and(|extension| extension == "sock");
+            let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
+            if let (true, Some(name)) = (is_socket && answers(&path), name) {
+                served.push((name, path));
+            }
+        }
+    }
+    served.sort();
+    served
+}
+
+fn answers(path: &Path) -> bool {
+    let Ok(mut client) = Client::connect(path) else { return false };
+    let _patience = client.stream.get_ref().set_read_timeout(Some(PATIENCE));
+    client.call("ping", Value::Null).is_ok()
+}

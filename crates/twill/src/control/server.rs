@@ -1,0 +1,261 @@
+//! The server's side of the control socket: plain threads, away from the shards.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use serde_json::Value;
+
+use super::{
+    CallError, INVALID_REQUEST, LINE_BYTES_MAX, PARSE_ERROR, Request, Response, RpcError, SERVER_ERROR,
+};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
+/// Connections at a time: people and their scripts. More are told so.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Does what callers ask for.
+pub trait Handler: Send + Sync + 'static {
+    /// A call.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    fn call(&self, method: &str, params: &Value) -> Result<Value, CallError>;
+
+    /// The caller of `method` has its answer.
+    fn answered(&self, method: &str);
+}
+
+/// A bound control socket. Dropping it removes it.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    inode: u64,
+    listener: UnixListener,
+}
+
+impl Server {
+    /// Binds the socket; nobody is answered before [`Server::start`]. A socket that nobody listens to is replaced.
+    ///
+    /// # Errors
+    /// [`ExitKind::AlreadyExists`] if somebody listens there or it is no socket, and what the system says.
+    pub fn bind(path: &Path) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::from_io("make the control socket", path, &error);
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        }
+        check_free(path)?;
+        // Made under another name and moved, so that it is never there with wider permissions.
+        let mut making = path.as_os_str().to_owned();
+        making.push(format!(".{}", std::process::id()));
+        let making = PathBuf::from(making);
+        let _left_behind = fs::remove_file(&making);
+        let listener = UnixListener::bind(&making).map_err(failed)?;
+        let made = fs::set_permissions(&making, fs::Permissions::from_mode(0o600))
+            .and_then(|()| fs::metadata(&making))
+            .and_then(|metadata| fs::rename(&making, path).map(|()| metadata.ino()));
+        match made {
+            Ok(inode) => Ok(Server { path: path.to_path_buf(), inode, listener }),
+            Err(error) => {
+                let _best_effort = fs::remove_file(&making);
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers callers from now on, on threads of its own, until the process ends.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
+        let listener = self.listener.try_clone()?;
+        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &handler))?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Another server may have taken the place of this one.
+        if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
+            let _best_effort = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn check_free(path: &Path) -> Result<(), Failure> {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    let taken = |what: &str| Failure::new(ExitKind::AlreadyExists, format!("{} {what}", path.display()));
+    if !metadata.file_type().is_socket() {
+        return Err(taken("is there and is no socket").help("choose another place with --control PATH"));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(taken("is the control socket of an array that is served")
+            .help("stop that one first, or choose another place with --control PATH")),
+        Err(_) => Ok(()),
+    }
+}
+
+fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of descriptors or the like: it may pass.
+            thread::sleep(std::time::Duration::from_millis(100));
+            continue;
+        };
+        let (handler, connections) = (Arc::clone(handler), Arc::clone(&connections));
+        if connections.fetch_add(1, SeqCst) >= CONNECTIONS_MAX {
+            connections.fetch_sub(1, SeqCst);
+            let message = format!("there are {CONNECTIONS_MAX} callers already");
+            let error = RpcError { code: SERVER_ERROR, message, data: None };
+            let _gone = send(&stream, &failed(Value::Null, error));
+            continue;
+        }
+        let on_thread = Arc::clone(&connections);
+        let spawned = thread::Builder::new().name("control".into()).spawn(move || {
+            if let Err(error) = converse(&stream, handler.as_ref()) {
+                tracing::debug!("control connection: {error}");
+            }
+            on_thread.fetch_sub(1, SeqCst);
+        });
+        if spawned.is_err() {
+            connections.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        (&mut lines).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        if line.len() as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
+            let message = "the line is too long".into();
+            let error = RpcError { code: INVALID_REQUEST, message, data: None };
+            return send(stream, &failed(Value::Null, error));
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let (method, response) = answer(&line, handler);
+        if let Some(response) = response {
+            send(stream, &response)?;
+        }
+        if let Some(method) = method {
+            handler.answered(&method);
+        }
+    }
+}
+
+/// The method that was called, and what to answer; nothing to a notification.
+fn answer(line: &[u8], handler: &dyn Handler) -> (Option<String>, Option<Response>) {
+    let refused =
+        |code, message: String| (None, Some(failed(Value::Null, RpcError { code, message, data: None })));
+    let value: Value = match serde_json::from_slice(line) {
+        Ok(value) => value,
+        Err(error) => return refused(PARSE_ERROR, format!("not JSON: {error}")),
+    };
+    let request: Request = match serde_json::from_value(value) {
+        Ok(request) => request,
+        Err(error) => return refused(INVALID_REQUEST, format!("no request: {error}")),
+    };
+    if request.jsonrpc != "2.0" {
+        return refused(INVALID_REQUEST, format!("JSON-RPC {:?}, should be \"2.0\"", request.jsonrpc));
+    }
+    tracing::debug!(method = request.method, "control");
+    let outcome = handler.call(&request.method, &request.params);
+    let response = request.id.map(|id| match outcome {
+        Ok(result) => Response { jsonrpc: "2.0".into(), id, result: Some(result), error: None },
+        Err(error) => failed(id, error.into()),
+    });
+    (Some(request.method), response)
+}
+
+fn failed(id: Value, error: RpcError) -> Response {
+    Response { jsonrpc: "2.0".into(), id, result: None, error: Some(error) }
+}
+
+fn send(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
+    let mut line = serde_json::to_vec(response)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    struct Echo;
+
+    impl Handler for Echo {
+        fn call(&self, method: &str, params: &Value) -> Result<Value, CallError> {
+            match method {
+                "echo" => Ok(params.clone()),
+                "params" => Err(CallError::Params("wants more".into())),
+                "fail" => Err(Failure::new(ExitKind::WouldLoseData, "no").into()),
+                _ => Err(CallError::NoSuchMethod),
+            }
+        }
+
+        fn answered(&self, _method: &str) {}
+    }
+
+    fn ask(line: &str) -> Value {
+        answer(line.as_bytes(), &Echo)
+            .1
+            .map_or(Value::Null, |response| serde_json::to_value(response).unwrap())
+    }
+
+    #[test]
+    fn calls_are_answered_as_json_rpc_has_it() {
+        let answer = ask(r#"{"jsonrpc":"2.0","id":"a","method":"echo","params":{"x":1}}"#);
+        assert_eq!(answer, json!({"jsonrpc": "2.0", "id": "a", "result": {"x": 1}}));
+        assert_eq!(ask(r#"{"jsonrpc":"2.0","method":"echo"}"#), Value::Null);
+        let codes = [
+            ("{", -32700),
+            ("[]", -32600),
+            ("7", -32600),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"echo"}"#, -32600),
+            (r#"{"jsonrpc":"2.0","id":1}"#, -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#, -32601),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"params"}"#, -32602),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"fail"}"#, -32014),
+        ];
+        for (line, code) in codes {
+            assert_eq!(ask(line)["error"]["code"], code, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_socket_is_its_owners_and_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/control.sock");
+        let server = Server::bind(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Server::bind(&path).unwrap_err().kind, ExitKind::AlreadyExists);
+        drop(server);
+        assert!(!path.exists());
+        // What a killed server left behind is replaced, what is no socket is not.
+        drop(UnixListener::bind(&path).unwrap());
+        drop(Server::bind(&path).unwrap());
+        fs::write(&path, "text").unwrap();
+        assert_eq!(Server::bind(&path).unwrap_err().kind, ExitKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+    }
+}

@@ -1,0 +1,149 @@
+//! How the program ends: every kind of outcome, its exit code, its name in JSON, and what it means. One table, which
+//! `docs/exit-codes.md` repeats and a test compares.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+/// A kind of outcome. Its number is the exit code; neither is ever given another meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum ExitKind {
+    /// Done.
+    Ok = 0,
+    /// A mistake of Twill's own.
+    Internal = 1,
+    /// The command line is wrong. clap uses this code too.
+    Usage = 2,
+    /// Refused because something could be lost; `--force` does it nevertheless.
+    NeedsForce = 3,
+    /// A file or device is no member of an array, or not of this one.
+    NotAMember = 4,
+    /// Too few members to run the array.
+    NotEnoughMembers = 5,
+    /// Somebody uses a member, or a member is not in the state that the command needs.
+    MemberInUse = 6,
+    /// The system could not read or write.
+    IoError = 7,
+    /// No such array is served, or there is no such file or member.
+    NotFound = 8,
+    /// It is there already.
+    AlreadyExists = 9,
+    /// Level, layout, chunk, sizes or number of members make no array.
+    BadGeometry = 10,
+    /// A member's superblock is damaged, or the member is cut short.
+    Damaged = 11,
+    /// The array has a feature that Twill does not run.
+    Unsupported = 12,
+    /// More than one array, or one member twice, fits what was asked for.
+    Ambiguous = 13,
+    /// The array would be lost.
+    WouldLoseData = 14,
+    /// The system does not allow it.
+    Permission = 15,
+    /// A signal ended it.
+    Interrupted = 130,
+}
+
+impl ExitKind {
+    /// Every kind with its name and a line for a person, in the order of the codes.
+    pub const TABLE: [(Self, &str, &str); 17] = [
+        (Self::Ok, "ok", "Done."),
+        (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
+        (Self::Usage, "usage", "The command line is wrong."),
+        (
+            Self::NeedsForce,
+            "needs-force",
+            "Refused because something could be lost; `--force` does it nevertheless.",
+        ),
+        (Self::NotAMember, "not-a-member", "A file or device is no member of an array, or not of this one."),
+        (Self::NotEnoughMembers, "not-enough-members", "Too few members to run the array."),
+        (
+            Self::MemberInUse,
+            "member-in-use",
+            "Somebody uses a member, or it is not in the state that the command needs.",
+        ),
+        (Self::IoError, "io-error", "The system could not read or write."),
+        (Self::NotFound, "not-found", "No such array is served, or there is no such file or member."),
+        (Self::AlreadyExists, "already-exists", "It is there already."),
+        (
+            Self::BadGeometry,
+            "bad-geometry",
+            "Level, layout, chunk, sizes or number of members make no array.",
+        ),
+        (Self::Damaged, "damaged", "A member's superblock is damaged, or the member is cut short."),
+        (Self::Unsupported, "unsupported", "The array has a feature that Twill does not run."),
+        (Self::Ambiguous, "ambiguous", "More than one array, or one member twice, fits what was asked for."),
+        (Self::WouldLoseData, "would-lose-data", "The array would be lost; `--force` changes nothing."),
+        (Self::Permission, "permission", "The system does not allow it."),
+        (Self::Interrupted, "interrupted", "A signal ended it before it was done."),
+    ];
+
+    /// The exit code.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind with this exit code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::TABLE.into_iter().map(|(kind, ..)| kind).find(|kind| kind.code() == code)
+    }
+
+    fn name(self) -> &'static str {
+        Self::TABLE.iter().find(|(kind, ..)| *kind == self).expect("every kind has a row").1
+    }
+}
+
+impl fmt::Display for ExitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<ExitKind> for ExitCode {
+    fn from(kind: ExitKind) -> Self {
+        ExitCode::from(kind.code())
+    }
+}
+
+impl From<std::io::ErrorKind> for ExitKind {
+    fn from(kind: std::io::ErrorKind) -> Self {
+        match kind {
+            std::io::ErrorKind::NotFound => ExitKind::NotFound,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                ExitKind::Permission
+            }
+            std::io::ErrorKind::AlreadyExists => ExitKind::AlreadyExists,
+            std::io::ErrorKind::ResourceBusy => ExitKind::MemberInUse,
+            std::io::ErrorKind::Interrupted => ExitKind::Interrupted,
+            _ => ExitKind::IoError,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_names_are_those_of_the_table() {
+        for (kind, name, _) in ExitKind::TABLE {
+            assert_eq!(serde_json::to_value(kind).unwrap(), name);
+            assert_eq!(ExitKind::from_code(kind.code()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn the_page_repeats_the_table() {
+        let page = include_str!("../../../docs/exit-codes.md");
+        let rows: Vec<String> = ExitKind::TABLE
+            .iter()
+            .map(|(kind, name, meaning)| format!("| {} | `{name}` | {meaning} |", kind.code()))
+            .collect();
+        let found: Vec<&str> =
+            page.lines().filter(|line| line.starts_with("| ") && line.contains('`')).collect();
+        assert_eq!(found, rows);
+    }
+}

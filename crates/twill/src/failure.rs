@@ -1,0 +1,171 @@
+//! Why a command was not done: what is wrong, with which member, and what would help, for people and as JSON.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::exit::ExitKind;
+use crate::serving::ServeError;
+
+/// One thing that is wrong with one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// What to match on.
+    pub kind: ExitKind,
+    /// The member, as it was named on the command line.
+    pub member: String,
+    /// What is wrong.
+    pub what: String,
+    /// What would help.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// Something wrong with `member`.
+    pub fn new(kind: ExitKind, member: &Path, what: impl Into<String>) -> Self {
+        Problem { kind, member: member.display().to_string(), what: what.into(), help: None }
+    }
+
+    /// The system said no.
+    pub fn from_io(member: &Path, doing: &str, error: &io::Error) -> Self {
+        let kind = ExitKind::from(error.kind());
+        let problem = Problem::new(kind, member, format!("cannot {doing}: {error}"));
+        match kind {
+            ExitKind::Permission => problem.help("run as its owner or as root"),
+            _ => problem,
+        }
+    }
+
+    /// Adds what would help.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Problem { help: Some(help.into()), ..self }
+    }
+}
+
+/// Why a command was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub struct Failure {
+    /// What to match on; decides the exit code.
+    pub kind: ExitKind,
+    /// What is wrong.
+    pub message: String,
+    /// What would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// What is wrong with which member.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+    /// The command's answer, which says all this, is printed: `--json` prints one document, not two.
+    #[serde(skip)]
+    pub answered: bool,
+    /// Another process said it on standard error already.
+    #[serde(skip)]
+    pub said: bool,
+}
+
+impl Failure {
+    /// Something wrong that no member is to blame for.
+    pub fn new(kind: ExitKind, message: impl Into<String>) -> Self {
+        Failure {
+            kind,
+            message: message.into(),
+            help: None,
+            problems: Vec::new(),
+            answered: false,
+            said: false,
+        }
+    }
+
+    /// The system said no.
+    pub fn from_io(doing: &str, path: &Path, error: &io::Error) -> Self {
+        Failure::new(error.kind().into(), format!("cannot {doing} {}: {error}", path.display()))
+    }
+
+    /// Adds what would help.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Failure { help: Some(help.into()), ..self }
+    }
+
+    /// The answer, which says it too, is printed already.
+    #[must_use]
+    pub fn answered(self) -> Self {
+        Failure { answered: true, ..self }
+    }
+
+    /// A person has read it already.
+    #[must_use]
+    pub fn said(self) -> Self {
+        Failure { said: true, ..self }
+    }
+
+    /// Members that cannot be taken. What `--force` cannot change decides the kind.
+    pub fn from_problems(message: impl Into<String>, problems: Vec<Problem>) -> Self {
+        let kind = problems
+            .iter()
+            .map(|problem| problem.kind)
+            .find(|kind| *kind != ExitKind::NeedsForce)
+            .unwrap_or(ExitKind::NeedsForce);
+        Failure { kind, message: message.into(), help: None, problems, answered: false, said: false }
+    }
+
+    /// As `--json` prints it.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut error = serde_json::to_value(self).expect("a failure is plain data");
+        error["exit_code"] = self.kind.code().into();
+        serde_json::json!({ "error": error })
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        Failure::new(error.kind(), error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        for Problem { member, what, help, .. } in &self.problems {
+            write!(f, "\n  {member}: {what}")?;
+            if let Some(help) = help {
+                write!(f, "; {help}")?;
+            }
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  {help}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_force_cannot_change_decides_the_kind() {
+        let member = Path::new("a");
+        let forced = Problem::new(ExitKind::NeedsForce, member, "has a file system");
+        let small = Problem::new(ExitKind::BadGeometry, member, "is too small");
+        assert_eq!(Failure::from_problems("no", vec![forced.clone()]).kind, ExitKind::NeedsForce);
+        assert_eq!(Failure::from_problems("no", vec![forced, small]).kind, ExitKind::BadGeometry);
+    }
+
+    #[test]
+    fn a_failure_names_member_and_help() {
+        let problem =
+            Problem::new(ExitKind::NeedsForce, Path::new("a"), "has a file system").help("try --force");
+        let failure = Failure::from_problems("nothing was written", vec![problem]).help("or others");
+        assert_eq!(
+            failure.to_string(),
+            "nothing was written\n  a: has a file system; try --force\n  or others"
+        );
+        assert_eq!(failure.to_json()["error"]["exit_code"], 3);
+        let back: Failure = serde_json::from_value(failure.to_json()["error"].clone()).unwrap();
+        assert_eq!(back, failure);
+    }
+}

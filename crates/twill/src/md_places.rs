@@ -1,0 +1,80 @@
+//! Looks for md superblocks at every place that md keeps one, and chooses as mdadm does.
+
+use layout::md_superblock::{
+    DEVICE_BYTES_MIN, MAGIC, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock, SuperblockError,
+    superblock_0_90_offset,
+};
+
+use crate::member_file::MemberFile;
+
+/// A place with md's magic number.
+#[derive(Debug)]
+pub struct Found {
+    /// Where on the device, in bytes.
+    pub offset: u64,
+    /// 0.90, 1.0, 1.1 or 1.2.
+    pub version: String,
+    /// The superblock, or what is wrong with it.
+    pub outcome: Result<Superblock, SuperblockError>,
+}
+
+/// Every place of a member with md's magic number, the likeliest first.
+///
+/// # Errors
+/// What the system says.
+pub fn find_all(member: &MemberFile) -> std::io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for minor in MinorVersion::PROBE_ORDER {
+        let Ok(offset) = minor.superblock_offset(member.device_bytes) else { break };
+        let bytes = member.read(offset, SUPERBLOCK_BYTES_MAX)?;
+        let outcome = match Superblock::parse(&bytes, minor, member.device_bytes) {
+            Err(error @ SuperblockError::NoSuperblock { .. }) => {
+                if !is_whole_but_for_magic(bytes, minor, member.device_bytes) {
+                    continue;
+                }
+                Err(error)
+            }
+            // Version 0.90 at the place of 1.0 is found below.
+            Err(SuperblockError::Version090) => continue,
+            Err(SuperblockError::Truncated { .. }) if !has_magic(&bytes) => continue,
+            other => other,
+        };
+        found.push(Found { offset, version: minor.to_string(), outcome });
+    }
+    if let Some(offset) = superblock_0_90_offset(member.device_bytes) {
+        let bytes = member.read(offset, SUPERBLOCK_BYTES_MAX)?;
+        if has_magic(&bytes) && bytes.get(4..8) == Some(&[0; 4]) {
+            found.push(Found { offset, version: "0.90".into(), outcome: Err(SuperblockError::Version090) });
+        }
+    }
+    Ok(found)
+}
+
+/// The superblock that counts: of several that are right the newest, else the first that is not.
+pub fn choose(found: Vec<Found>) -> Option<Found> {
+    let newest = found
+        .iter()
+        .enumerate()
+        .filter_map(|(i, found)| Some((found.outcome.as_ref().ok()?.ctime_s(), std::cmp::Reverse(i))))
+        .max()
+        .map_or(0, |(_, std::cmp::Reverse(i))| i);
+    found.into_iter().nth(newest)
+}
+
+/// Whether a member is too small for any superblock.
+pub fn is_too_small(member: &MemberFile) -> bool {
+    member.device_bytes < DEVICE_BYTES_MIN
+}
+
+fn has_magic(bytes: &[u8]) -> bool {
+    bytes.get(..4) == Some(&MAGIC.to_le_bytes())
+}
+
+/// A superblock of which only the magic number is damaged is worth a word: its checksum still tells.
+fn is_whole_but_for_magic(mut bytes: Vec<u8>, minor: MinorVersion, device_bytes: u64) -> bool {
+    match bytes.get_mut(..4) {
+        Some(magic) => magic.copy_from_slice(&MAGIC.to_le_bytes()),
+        None => return false,
+    }
+    Superblock::parse(&bytes, minor, device_bytes).is_ok()
+}

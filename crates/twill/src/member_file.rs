@@ -1,0 +1,228 @@
+//! A file or block device as one-off commands see it: who it is, how large, whether somebody uses it, what is on it.
+//!
+//! A member opened to be written is held for as long as the value lives: block devices exclusively (`O_EXCL`), both
+//! kinds by an exclusive lock, which whoever serves a member holds too.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::exit::ExitKind;
+use crate::failure::Problem;
+
+/// An open member.
+#[derive(Debug)]
+pub struct MemberFile {
+    /// As it was named.
+    pub path: PathBuf,
+    /// Size in bytes.
+    pub device_bytes: u64,
+    /// Unit of addressing in bytes: 512 or 4096.
+    pub logical_block_bytes: usize,
+    /// The same for every name of the same file or device.
+    pub identity: (u64, u64),
+    file: File,
+}
+
+impl MemberFile {
+    /// Opens a member to read it, whoever uses it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open(path: &Path) -> Result<Self, Problem> {
+        Self::open_with(path, OFlags::RDONLY)
+    }
+
+    /// Opens a member to write it, and holds it against others.
+    ///
+    /// # Errors
+    /// What is wrong with it; [`ExitKind::MemberInUse`] if somebody uses it.
+    pub fn open_held(path: &Path) -> Result<Self, Problem> {
+        let member = Self::open_with(path, OFlags::RDWR)?;
+        if let Some(user) = loop_device_of(member.identity) {
+            let problem = Problem::new(ExitKind::MemberInUse, path, format!("is the file of {user}"));
+            return Err(problem.help(format!("detach it: losetup -d {user}")));
+        }
+        match rustix::fs::flock(&member.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(member),
+            Err(Errno::WOULDBLOCK) => {
+                let problem = Problem::new(ExitKind::MemberInUse, path, "is locked by another program");
+                Err(problem.help("stop the array that it is a member of: twill status"))
+            }
+            Err(errno) => Err(Problem::from_io(path, "lock", &errno.into())),
+        }
+    }
+
+    fn open_with(path: &Path, access: OFlags) -> Result<Self, Problem> {
+        let metadata = fs::metadata(path).map_err(|error| Problem::from_io(path, "open", &error))?;
+        let kind = metadata.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            let what = if kind.is_dir() { "is a folder" } else { "is neither a file nor a block device" };
+            return Err(Problem::new(ExitKind::NotAMember, path, what));
+        }
+        let exclusive =
+            if kind.is_block_device() && access == OFlags::RDWR { OFlags::EXCL } else { OFlags::empty() };
+        // NONBLOCK: what is behind the name may have become a pipe meanwhile.
+        let flags = access | exclusive | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(descriptor) => File::from(descriptor),
+            Err(Errno::BUSY) => return Err(busy(path, metadata.rdev())),
+            Err(errno) => return Err(Problem::from_io(path, "open", &errno.into())),
+        };
+        let from_io = |error: io::Error| Problem::from_io(path, "look at", &error);
+        let metadata = file.metadata().map_err(from_io)?;
+        let is_device = metadata.file_type().is_block_device();
+        let device_bytes = if is_device {
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|errno| from_io(errno.into()))?
+        } else {
+            metadata.len()
+        };
+        let logical_block_bytes = if is_device {
+            rustix::fs::ioctl_blksszget(&file).map_or(512, |bytes| bytes as usize)
+        } else {
+            512
+        };
+        // A device may have several nodes, a file several names.
+        let identity = if is_device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) };
+        Ok(MemberFile { path: path.to_path_buf(), device_bytes, logical_block_bytes, identity, file })
+    }
+
+    /// Reads up to `bytes` bytes at `offset`; fewer at the end.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut data = vec![0; bytes];
+        let mut done = 0;
+        while done < bytes {
+            match self.file.read_at(&mut data[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        data.truncate(done);
+        Ok(data)
+    }
+
+    /// Writes `data` at `offset`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Whether the system knows that the range was never written: it is a hole of a file, so it reads as zeroes.
+    pub fn is_hole(&self, offset: u64, bytes: u64) -> bool {
+        if self.identity.0 == u64::MAX {
+            return false;
+        }
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => data >= offset.saturating_add(bytes),
+            Err(errno) => errno == Errno::NXIO && offset <= self.device_bytes,
+        }
+    }
+}
+
+/// Who uses a device that cannot be had exclusively.
+fn busy(path: &Path, rdev: u64) -> Problem {
+    let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let problem = |what: String| Problem::new(ExitKind::MemberInUse, path, what);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let number = format!("{major}:{minor}");
+    let mounted = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(2);
+        (words.next()? == number).then(|| words.nth(1).map(str::to_owned))?
+    });
+    if let Some(place) = mounted {
+        return problem(format!("is mounted at {place}")).help(format!("unmount it: umount {place}"));
+    }
+    let holders = fs::read_dir(format!("/sys/dev/block/{number}/holders")).ok();
+    let holder = holders.and_then(|mut entries| entries.next()?.ok());
+    if let Some(holder) = holder.map(|entry| entry.file_name().to_string_lossy().into_owned()) {
+        let help = if holder.starts_with("md") {
+            format!("stop that array: mdadm --stop /dev/{holder}")
+        } else {
+            format!("take it out of {holder}")
+        };
+        return problem(format!("is in use by {holder}")).help(help);
+    }
+    problem("is in use: a partition of it, swap, or another program".into())
+        .help("lsblk and swapon --show say by whom")
+}
+
+/// The loop device over a file.
+fn loop_device_of(identity: (u64, u64)) -> Option<String> {
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let Ok(metadata) = fs::metadata(backing.trim_end()) else { continue };
+        if (metadata.dev(), metadata.ino()) == identity {
+            return Some(format!("/dev/{}", entry.file_name().to_string_lossy()));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_is_known_and_data_is_not_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("member");
+        File::create(&path).unwrap().set_len(8 << 20).unwrap();
+        let member = MemberFile::open_held(&path).unwrap();
+        assert!(member.is_hole(0, 8 << 20));
+        member.write(4 << 20, b"data").unwrap();
+        assert!(
+            member.is_hole(0, 4 << 20) && !member.is_hole(0, 8 << 20) && member.is_hole(5 << 20, 3 << 20)
+        );
+    }
+
+    #[test]
+    fn a_held_member_is_not_had_twice_and_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("member");
+        fs::write(&path, [7; 4096]).unwrap();
+        let held = MemberFile::open_held(&path).unwrap();
+        assert_eq!(MemberFile::open_held(&path).unwrap_err().kind, ExitKind::MemberInUse);
+        assert_eq!(MemberFile::open(&path).unwrap().read(4000, 4096).unwrap(), [7; 96]);
+        drop(held);
+        assert!(MemberFile::open_held(&path).is_ok());
+    }
+
+    #[test]
+    fn names_of_one_file_have_one_identity() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        fs::write(path("a"), [0; 512]).unwrap();
+        fs::hard_link(path("a"), path("b")).unwrap();
+        std::os::unix::fs::symlink("a", path("c")).unwrap();
+        let identity = |name| MemberFile::open(&path(name)).unwrap().identity;
+        assert_eq!(identity("a"), identity("b"));
+        assert_eq!(identity("a"), identity("c"));
+    }
+
+    #[test]
+    fn a_folder_and_a_pipe_are_no_members() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(MemberFile::open(folder.path()).unwrap_err().kind, ExitKind::NotAMember);
+        assert_eq!(MemberFile::open(Path::new("/dev/null")).unwrap_err().kind, ExitKind::NotAMember);
+        assert_eq!(MemberFile::open(&folder.path().join("x")).unwrap_err().kind, ExitKind::NotFound);
+    }
+}

@@ -1,0 +1,399 @@
+//! What an operator asks of a served array: status, fail, remove, add. The manager and the keeper live on shard 0;
+//! other threads send it closures.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use engine::array::keeper::{Keeper, Spare};
+use engine::array::rebuild::Progress;
+use engine::array::state::{Manager, Platform, Work};
+use engine::counters::CounterTotals;
+use engine::members::{Failing, MemberState};
+use host::array::{HostArray, MemberDevice};
+use host::device::{HostDevice, SharedDevice};
+use host::ring::Ring;
+use host::shard::{ShardGone, Shards};
+use layout::md_superblock::{Superblock, display_uuid};
+use parking_lot::Mutex;
+
+use super::start::{gone, open_device};
+use super::{ServeOptions, Serving, now_unix_s};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::member_file::MemberFile;
+use crate::status::{
+    ArrayStatus, ExportStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus, counters_by_name,
+};
+
+/// Devices and paths of an array's members.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Open devices, spares too, by the device's name.
+    pub(super) devices: HashMap<String, SharedDevice>,
+    /// The path of the member in each slot.
+    pub(super) paths: Vec<Option<PathBuf>>,
+    pub(super) created_unix_s: u64,
+}
+
+/// How often the manager looks at its array.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What the manager needs from the shards.
+struct HostPlatform {
+    array: HostArray,
+    ring: Ring,
+    known: Arc<Mutex<Known>>,
+}
+
+impl Platform<HostDevice> for HostPlatform {
+    async fn attach(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
+        let member = device.and_then(|(device, data_offset_bytes)| {
+            let mut known = self.known.lock();
+            let name = engine::device::Device::info(&*device).name.clone();
+            known.paths[slot as usize] = Some(PathBuf::from(&name));
+            known.devices.get(&name).cloned().map(|device| MemberDevice { device, data_offset_bytes })
+        });
+        if member.is_none() {
+            let mut known = self.known.lock();
+            if let Some(path) = known.paths[slot as usize].take() {
+                known.devices.remove(&path.display().to_string());
+            }
+        }
+        if let Err(error) = self.array.attach(slot, member).await {
+            tracing::error!(%error, slot, "a shard has no way to the member");
+        }
+    }
+
+    async fn pause(&self) {
+        self.ring.sleep(LOOK).await;
+    }
+
+    async fn pace(&self, _bytes: u64) {}
+}
+
+type HostManager = Manager<HostDevice, HostPlatform>;
+
+thread_local! {
+    /// The manager of the array that this process serves; on shard 0 only.
+    static MANAGER: RefCell<Option<Rc<HostManager>>> = const { RefCell::new(None) };
+}
+
+fn manager() -> Rc<HostManager> {
+    MANAGER.with_borrow(|manager| Rc::clone(manager.as_ref().expect("shard 0 manages the array")))
+}
+
+/// The way to the manager.
+pub(super) struct ArrayManager;
+
+/// What only shard 0 knows.
+struct Kept {
+    superblocks: Vec<Option<Superblock>>,
+    spares: Vec<(Superblock, String, u64)>,
+    events: u64,
+    work: Option<Work>,
+    resync_from_bytes: Option<u64>,
+}
+
+impl ArrayManager {
+    #[allow(clippy::too_many_arguments, reason = "called once, by `Serving::start`")]
+    pub(super) fn start(
+        shards: &Shards,
+        array: &HostArray,
+        superblocks: Vec<Option<Superblock>>,
+        spares: Vec<(SharedDevice, Superblock)>,
+        resync_from_bytes: Option<u64>,
+        progress: &Arc<Progress>,
+        known: &Arc<Mutex<Known>>,
+        read_only: bool,
+    ) -> Result<Self, ShardGone> {
+        let (array, progress, known) = (array.clone(), Arc::clone(progress), Arc::clone(known));
+        shards.run_on(0, move |context| async move {
+            let set = Rc::clone(array.volume().stripes());
+            let keeper = Keeper::new(Rc::clone(&set), superblocks, resync_from_bytes, Box::new(now_unix_s));
+            for (device, superblock) in spares {
+                let device = Rc::new(device.attach(&context.ring));
+                keeper.spares().borrow_mut().push(Spare { superblock, device });
+            }
+            let platform = HostPlatform { array, ring: context.ring.clone(), known };
+            let manager = Manager::new(set, Rc::clone(&keeper), platform, progress, read_only);
+            MANAGER.set(Some(Rc::clone(&manager)));
+            context.executor.spawn(async move { keeper.run().await });
+            context.executor.spawn(async move { manager.run().await });
+        })?;
+        Ok(ArrayManager)
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        shards: &Shards,
+        question: impl FnOnce(Rc<HostManager>) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        shards.run_on(0, move |_| async move { question(manager()) }).map_err(gone)
+    }
+
+    /// Ends the manager and writes clean superblocks.
+    pub(super) fn stop(&self, shards: &Shards, read_only: bool) -> Result<(), Failure> {
+        let stopped = shards.run_on(0, move |_| async move {
+            let manager = manager();
+            manager.stop();
+            let stopped = if read_only { Ok(()) } else { manager.keeper().stop().await };
+            MANAGER.set(None);
+            stopped
+        });
+        stopped.map_err(gone)?.map_err(|error| {
+            let message = format!("the array could not be stopped cleanly: {error}");
+            Failure::new(ExitKind::IoError, message).help("it starts with a resync next time")
+        })
+    }
+}
+
+impl Serving {
+    /// Everything that `status` and `detail` print.
+    pub fn status(&self) -> ArrayStatus {
+        let kept = self.manager.ask(&self.shards, |manager| kept(&manager)).unwrap_or_else(|_| Kept {
+            superblocks: Vec::new(),
+            spares: Vec::new(),
+            events: 0,
+            work: None,
+            resync_from_bytes: None,
+        });
+        let (shared, superblock) = (&self.array.shared, kept.superblocks.iter().flatten().next());
+        let geometry = &shared.geometry;
+        let text = |of: &dyn Fn(&Superblock) -> String| superblock.map(of).unwrap_or_default();
+        ArrayStatus {
+            name: text(&|superblock| superblock.set_name().rsplit(':').next().unwrap_or_default().to_string()),
+            uuid: text(&|superblock| display_uuid(&superblock.set_uuid())),
+            metadata: text(&|superblock| superblock.minor_version().to_string()),
+            level: geometry.level().to_string(),
+            layout: geometry.layout().to_string(),
+            chunk_bytes: geometry.chunk_bytes(),
+            size_bytes: geometry.array_bytes(),
+            member_bytes: geometry.member_bytes(),
+            raid_devices: geometry.members(),
+            created_unix_s: self.known.lock().created_unix_s,
+            updated_unix_s: kept.superblocks.iter().flatten().map(Superblock::utime_s).max().unwrap_or(0),
+            events: kept.events,
+            clean: !shared.intent.wants_dirty() && kept.resync_from_bytes.is_none(),
+            read_only: self.read_only,
+            failed: !shared.members.serving(),
+            members: self.member_status(&kept),
+            rebuild: self.rebuild_status(&kept),
+            exports: self.export_status(),
+            counters: self.counters(),
+            shards: self.shards.count(),
+            pid: std::process::id(),
+            started_unix_s: self.started_unix_s,
+        }
+    }
+
+    fn member_status(&self, kept: &Kept) -> Vec<MemberStatus> {
+        let (members, known) = (&self.array.shared.members, self.known.lock());
+        let slot_status = |slot: u32| {
+            let path = known.paths[slot as usize].as_ref();
+            let superblock = kept.superblocks.get(slot as usize).and_then(Option::as_ref);
+            let device = path.and_then(|path| known.devices.get(&path.display().to_string()));
+            MemberStatus {
+                slot: Some(slot),
+                path: path.map(|path| path.display().to_string()),
+                state: MemberHealth::from(members.state(slot)),
+                errors: members.errors(slot),
+                recovered_bytes: members.recovered_bytes(slot),
+                device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
+                device_bytes: device.map_or(0, |device| device.info().size_bytes),
+            }
+        };
+        let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {
+            slot: None,
+            path: Some(name.clone()),
+            state: MemberHealth::Spare,
+            errors: 0,
+            recovered_bytes: 0,
+            device_uuid: Some(display_uuid(&superblock.device_uuid())),
+            device_bytes: *bytes,
+        };
+        let slots = 0..self.array.shared.geometry.members();
+        slots.map(slot_status).chain(kept.spares.iter().map(spare_status)).collect()
+    }
+
+    fn rebuild_status(&self, kept: &Kept) -> Option<RebuildStatus> {
+        let (kind, slot) = match kept.work {
+            Some(Work::Resync) => (RebuildKind::Resync, None),
+            Some(Work::Recovery(slot)) => (RebuildKind::Recovery, Some(slot)),
+            None => {
+                *self.rebuild_seen.lock() = None;
+                // It waits: for a look of the manager, or for members that are missing.
+                let from = kept.resync_from_bytes?;
+                let total_bytes = self.array.shared.geometry.member_bytes();
+                return Some(RebuildStatus {
+                    kind: RebuildKind::Resync,
+                    slot: None,
+                    done_bytes: from,
+                    total_bytes,
+                    bytes_per_s: 0,
+                });
+            }
+        };
+        let done_bytes = self.progress.done_bytes.load(Relaxed);
+        let mut seen = self.rebuild_seen.lock();
+        let (since, from_bytes) = *seen.get_or_insert((Instant::now(), done_bytes));
+        let seconds = since.elapsed().as_secs_f64();
+        let bytes_per_s = if seconds < 0.5 { 0.0 } else { done_bytes.saturating_sub(from_bytes) as f64 / seconds };
+        Some(RebuildStatus {
+            kind,
+            slot,
+            done_bytes,
+            total_bytes: self.progress.total_bytes.load(Relaxed),
+            bytes_per_s: bytes_per_s as u64,
+        })
+    }
+
+    fn export_status(&self) -> Vec<ExportStatus> {
+        let status = self.server.status();
+        let connections = status.exports.iter().map(|export| export.connections as u64).sum();
+        let uri = |address: &String| ExportStatus { uri: address.clone(), connections };
+        status.addresses.iter().map(uri).collect()
+    }
+
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = counters_by_name(&CounterTotals::of(&self.array.shared.counters));
+        let cache = self.array.shared.cache.counters();
+        counters.insert("parity_cache_hits".into(), cache.hits);
+        counters.insert("parity_cache_misses".into(), cache.misses);
+        counters.insert("parity_cache_evictions".into(), cache.evictions);
+        counters
+    }
+
+    /// Stops using a member.
+    ///
+    /// # Errors
+    /// There is no such member, or the array needs it.
+    pub fn fail(&self, member: &str) -> Result<(), Failure> {
+        let slot = self.slot(member)?;
+        match self.array.shared.members.fail(slot, "an operator said so") {
+            Failing::Needed => {
+                let message = format!("member {member} cannot fail: the array would be lost without it");
+                Err(Failure::new(ExitKind::WouldLoseData, message).help("rebuild onto a spare first"))
+            }
+            Failing::Failed => {
+                self.array.shared.cache.clear();
+                let array = self.array.clone();
+                let settled = self.shards.run_on(0, move |_| async move { array.shared.members.settled().await });
+                let lost = |_| Failure::new(ExitKind::IoError, "the superblocks cannot be written");
+                settled.map_err(gone)?.map_err(lost)
+            }
+        }
+    }
+
+    /// Takes a failed member out of the array, or with `failed` or `detached` all of them.
+    ///
+    /// # Errors
+    /// There is no such member, or it is in use.
+    pub fn remove(&self, member: &str) -> Result<(), Failure> {
+        let members = &self.array.shared.members;
+        let slots: Vec<u32> = match member {
+            "failed" | "faulty" | "detached" => {
+                let all = 0..self.array.shared.geometry.members();
+                all.filter(|&slot| members.state(slot) == MemberState::Failed).collect()
+            }
+            _ => vec![self.slot(member)?],
+        };
+        for slot in slots {
+            let removed = self.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
+            if !removed {
+                let message = format!("member {member} is in use");
+                return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a device as a spare; it takes the place of a missing member at once.
+    ///
+    /// # Errors
+    /// It cannot be opened, is too small, is in the array already, or its superblock could not be written.
+    pub fn add(&self, path: &Path) -> Result<(), Failure> {
+        let name = path.display().to_string();
+        let problem = |kind, message: String| Failure::new(kind, format!("{name}: {message}"));
+        if self.read_only {
+            return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
+        }
+        let options = ServeOptions { read_only: false, ..default_options() };
+        let device = match open_device(path, &options) {
+            Ok(device) => device,
+            Err(wrong) => return Err(Failure::from_problems("the device cannot be added", vec![wrong])),
+        };
+        let bytes = device.info().size_bytes;
+        drop(MemberFile::open_held(path)); // touches nothing: says early if it cannot be read
+        let uuid = *uuid::Uuid::new_v4().as_bytes();
+        let made = self.manager.ask(&self.shards, move |manager| {
+            let keeper = manager.keeper();
+            let template = (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next();
+            let (template, number) = (template?, keeper.free_dev_number()?);
+            Some(template.for_new_device(number, uuid, bytes))
+        })?;
+        let superblock = match made {
+            None => return Err(problem(ExitKind::BadGeometry, "the superblock has no room for one more".into())),
+            Some(Err(error)) => return Err(problem(ExitKind::BadGeometry, error.to_string())),
+            Some(Ok(superblock)) => superblock,
+        };
+        self.known.lock().devices.insert(device.info().name.clone(), device.clone());
+        let added = self.shards.run_on(0, move |context| async move {
+            let device = Rc::new(device.attach(&context.ring));
+            manager().add_spare(device, superblock).await
+        });
+        added.map_err(gone)?.map_err(|error| problem(ExitKind::IoError, error.to_string()))
+    }
+
+    /// The slot that a person names by number or path.
+    fn slot(&self, member: &str) -> Result<u32, Failure> {
+        let known = self.known.lock();
+        let count = self.array.shared.geometry.members();
+        if let Some(slot) = member.parse().ok().filter(|slot| *slot < count) {
+            return Ok(slot);
+        }
+        let wanted = std::fs::canonicalize(member).unwrap_or_else(|_| PathBuf::from(member));
+        let same = |path: &PathBuf| {
+            path == Path::new(member) || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
+        };
+        let found = known.paths.iter().position(|path| path.as_ref().is_some_and(same));
+        let slot = found.and_then(|slot| u32::try_from(slot).ok());
+        slot.ok_or_else(|| {
+            let message = format!("{member} is no member of the array");
+            Failure::new(ExitKind::NotFound, message).help("name a slot number or a path that `status` shows")
+        })
+    }
+}
+
+fn default_options() -> ServeOptions {
+    ServeOptions {
+        shards: 1,
+        parity_cache_bytes: 0,
+        two_phase: true,
+        read_only: false,
+        poll: false,
+        unix: Vec::new(),
+        tcp: Vec::new(),
+        export_name: String::new(),
+        direct: true,
+    }
+}
+
+fn kept(manager: &HostManager) -> Kept {
+    let keeper = manager.keeper();
+    let info = |spare: &Spare<HostDevice>| {
+        let info = engine::device::Device::info(&*spare.device);
+        (spare.superblock.clone(), info.name.clone(), info.size_bytes)
+    };
+    Kept {
+        superblocks: (0..).map_while(|slot| keeper.try_superblock(slot)).collect(),
+        spares: keeper.spares().borrow().iter().map(info).collect(),
+        events: keeper.events(),
+        work: manager.work(),
+        resync_from_bytes: keeper.resync_from_bytes(),
+    }
+}

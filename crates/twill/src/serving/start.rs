@@ -1,0 +1,254 @@
+//! From paths to a served array. Whatever is refused is refused before anything is written or listened on.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
+use engine::array::rebuild::Progress;
+use engine::members::{MemberState, Members};
+use engine::stripe::Shared;
+use engine::stripe::intent::Intent;
+use engine::volume::VolumeMode;
+use host::array::{HostArray, MemberDevice};
+use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
+use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
+use host::shard::{ShardGone, ShardOptions, Shards};
+use layout::geometry::{Geometry, Level};
+use layout::md_superblock::Superblock;
+use parking_lot::Mutex;
+
+use super::control::{ArrayManager, Known};
+use super::event_log::EventLog;
+use super::{ServeOptions, Serving, now_unix_s};
+use crate::candidates::{Candidates, read_named, superblock_of};
+use crate::exit::ExitKind;
+use crate::failure::{Failure, Problem};
+use crate::member_file::MemberFile;
+
+/// How long an idle shard polls with `--poll`.
+const POLL: Duration = Duration::from_micros(50);
+
+impl Serving {
+    /// Opens, assembles and serves the array that `members` make.
+    ///
+    /// # Errors
+    /// What is wrong, with which member, and what would help. Nothing was written then.
+    pub fn start(members: &[PathBuf], filter: &Filter, options: &ServeOptions) -> Result<Serving, Failure> {
+        let candidates = read_named(members)?;
+        let (assembly, geometry) = choose(&candidates, filter)?;
+        let opened = Opened::open(&candidates, &assembly, options)?;
+        let log = Arc::new(EventLog::default());
+        let shared = shared(&assembly, &geometry, &opened, options, &log);
+        let shards = start_shards(options)?;
+        let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
+        let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
+        let known = Arc::new(Mutex::new(opened.known(&candidates, &assembly)));
+        let progress = Arc::new(Progress::default());
+        let superblocks = opened.superblocks.clone();
+        let resync = assembly.resync_from_bytes.filter(|_| geometry.losses_survived() > 0);
+        let spares = opened.spares.clone();
+        let manager =
+            ArrayManager::start(&shards, &array, superblocks, spares, resync, &progress, &known, options.read_only);
+        let manager = manager.map_err(gone)?;
+        let server = export(&shards, &array, options)?;
+        Ok(Serving {
+            array,
+            server,
+            shards,
+            manager,
+            progress,
+            log,
+            known,
+            read_only: options.read_only,
+            started_unix_s: now_unix_s(),
+            rebuild_seen: Mutex::new(None::<(Instant, u64)>),
+        })
+    }
+}
+
+/// The one array that the candidates make, if it may start.
+fn choose(candidates: &Candidates, filter: &Filter) -> Result<(Assembly, Geometry), Failure> {
+    let found = assemble(&candidates.read, filter);
+    let mut problems: Vec<Problem> = Vec::new();
+    for (index, verdict) in &found.others {
+        if let engine::array::assemble::Verdict::Refused { reason } = verdict {
+            problems.push(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason.clone()));
+        }
+    }
+    let mut arrays = found.arrays;
+    match arrays.len() {
+        0 => return Err(Failure::from_problems("no array can be made of these members", problems)),
+        1 => {}
+        _ => {
+            let names: Vec<String> = arrays.iter().map(|array| format!("{:?}", array.name)).collect();
+            let message = format!("these members belong to several arrays: {}", names.join(", "));
+            return Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"));
+        }
+    }
+    let assembly = arrays.remove(0);
+    for (index, verdict) in &assembly.verdicts {
+        if let engine::array::assemble::Verdict::Refused { reason } = verdict {
+            tracing::warn!(member = %candidates.paths[*index].display(), "not taken: {reason}");
+            problems.push(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason.clone()));
+        }
+    }
+    if let Err(refusal) = &assembly.start {
+        return Err(Failure { problems, ..Failure::new(refusal_kind(refusal), refusal.to_string()) });
+    }
+    let geometry = assembly.geometry.expect("an array that may start has a geometry");
+    Ok((assembly, geometry))
+}
+
+fn refusal_kind(refusal: &Refusal) -> ExitKind {
+    match refusal {
+        Refusal::Features(_) | Refusal::UnequalRaid0 => ExitKind::Unsupported,
+        Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
+        Refusal::DirtyDegraded { .. } => ExitKind::NeedsForce,
+        Refusal::Geometry(_) => ExitKind::BadGeometry,
+    }
+}
+
+/// The members of an assembly, open and locked.
+struct Opened {
+    members: Vec<Option<MemberDevice>>,
+    superblocks: Vec<Option<Superblock>>,
+    spares: Vec<(SharedDevice, Superblock)>,
+}
+
+impl Opened {
+    fn open(candidates: &Candidates, assembly: &Assembly, options: &ServeOptions) -> Result<Self, Failure> {
+        let open = |index: usize| open_member(&candidates.paths[index], &candidates.read[index], options);
+        let (mut members, mut superblocks, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        for slot in &assembly.slots {
+            let opened = slot.map(open).transpose();
+            let opened = opened.unwrap_or_else(|problem| {
+                problems.push(problem);
+                None
+            });
+            let (device, superblock) = opened.unzip();
+            members.push(device.zip(superblock.clone()).map(|(device, superblock): (SharedDevice, Superblock)| {
+                MemberDevice { device, data_offset_bytes: superblock.data_offset().bytes() }
+            }));
+            superblocks.push(superblock);
+        }
+        let mut spares = Vec::new();
+        for &index in &assembly.spares {
+            match open(index) {
+                Ok(opened) => spares.push(opened),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() {
+            return Ok(Opened { members, superblocks, spares });
+        }
+        Err(Failure::from_problems("the members cannot be opened", problems))
+    }
+
+    /// Paths and devices, by the device's name.
+    fn known(&self, candidates: &Candidates, assembly: &Assembly) -> Known {
+        let mut devices = HashMap::new();
+        for member in self.members.iter().flatten() {
+            devices.insert(member.device.info().name.clone(), member.device.clone());
+        }
+        for (spare, _) in &self.spares {
+            devices.insert(spare.info().name.clone(), spare.clone());
+        }
+        let path = |slot: &Option<usize>| slot.map(|index| candidates.paths[index].clone());
+        Known { devices, paths: assembly.slots.iter().map(path).collect(), created_unix_s: created(&self.superblocks) }
+    }
+}
+
+fn created(superblocks: &[Option<Superblock>]) -> u64 {
+    superblocks.iter().flatten().map(Superblock::ctime_s).next().unwrap_or(0)
+}
+
+/// Opens and locks a member, then reads its superblock again: nobody else can have changed it from here on.
+pub(super) fn open_member(
+    path: &Path,
+    candidate: &Candidate,
+    options: &ServeOptions,
+) -> Result<(SharedDevice, Superblock), Problem> {
+    let device = open_device(path, options)?;
+    let member = MemberFile::open_held(path)?;
+    let superblock = superblock_of(&member)?;
+    let before = candidate.superblock.as_ref().map(Superblock::events);
+    if before != Ok(superblock.events()) {
+        let what = "its superblock changed while it was being opened: somebody else uses the array";
+        return Err(Problem::new(ExitKind::MemberInUse, path, what));
+    }
+    Ok((device, superblock))
+}
+
+pub(super) fn open_device(path: &Path, options: &ServeOptions) -> Result<SharedDevice, Problem> {
+    let open = OpenOptions { read_only: options.read_only, direct: options.direct, ..OpenOptions::default() };
+    DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
+}
+
+fn open_problem(path: &Path, error: &OpenError) -> Problem {
+    let kind = match error.kind {
+        OpenErrorKind::NotFound => ExitKind::NotFound,
+        OpenErrorKind::Permission => ExitKind::Permission,
+        OpenErrorKind::InUse => ExitKind::MemberInUse,
+        OpenErrorKind::WrongType => ExitKind::NotAMember,
+        OpenErrorKind::TooSmall => ExitKind::Damaged,
+        _ => ExitKind::IoError,
+    };
+    Problem::new(kind, path, error.to_string())
+}
+
+fn shared(
+    assembly: &Assembly,
+    geometry: &Geometry,
+    opened: &Opened,
+    options: &ServeOptions,
+    log: &Arc<EventLog>,
+) -> Arc<Shared> {
+    let sink = Arc::clone(log);
+    let states = assembly.states();
+    let members = Members::new(*geometry, &states, Box::new(move |event| sink.add(event)));
+    for (slot, superblock) in (0u32..).zip(&opened.superblocks) {
+        let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
+        if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
+            members.resume_recovery(slot, offset.bytes());
+        }
+    }
+    let intent = Intent::new(options.shards, geometry.level() != Level::Raid0, false);
+    let shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
+    shared.two_phase.store(options.two_phase, std::sync::atomic::Ordering::Relaxed);
+    shared
+}
+
+fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
+    let busy_poll = if options.poll { POLL } else { Duration::ZERO };
+    let shard_options = ShardOptions { busy_poll, ..ShardOptions::default() };
+    let started = Shards::start(options.shards, &shard_options, |_| {});
+    let failed = |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
+    started.map(Arc::new).map_err(failed)
+}
+
+fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
+    let server = Server::new(Arc::clone(shards), ServerOptions::default());
+    let volume = array.clone();
+    let fast_zero = array.shared.geometry.parity_chunks() > 0;
+    let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
+    let added = server.exports().add(&options.export_name, export, move |_| volume.volume());
+    added.map_err(|error| Failure::new(ExitKind::Usage, error.to_string()))?;
+    server.exports().set_default(Some(&options.export_name));
+    let unix = options.unix.iter().cloned().map(Address::Unix);
+    for address in unix.chain(options.tcp.iter().copied().map(Address::Tcp)) {
+        server.listen(&address).map_err(|error| {
+            let kind = match error.kind() {
+                std::io::ErrorKind::AddrInUse => ExitKind::AlreadyExists,
+                other => ExitKind::from(other),
+            };
+            Failure::new(kind, format!("cannot listen at {address}: {error}"))
+        })?;
+    }
+    Ok(server)
+}
+
+pub(super) fn gone(error: ShardGone) -> Failure {
+    Failure::new(ExitKind::Internal, error.to_string())
+}
