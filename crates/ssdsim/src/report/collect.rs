@@ -1,0 +1,213 @@
+//! The runs that the figures need.
+
+use std::{path::PathBuf, time::Instant};
+
+use serde::Serialize;
+
+use crate::{
+    Error,
+    device::Device,
+    experiment::Setup,
+    generate::{PROFILES, Profile, TraceStatistics, generate, statistics},
+    outcome::Outcome,
+    policy::{ModelView, Policy},
+    simulator::{Acknowledge, ParityStart},
+    trace::Trace,
+    warmup::WarmUp,
+};
+
+/// What a report covers.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// At most this many requests of each trace.
+    pub requests: u64,
+    /// Folder of genuine traces; need not exist.
+    pub traces: PathBuf,
+    /// Whether to vary the device.
+    pub variants: bool,
+    /// Blocks in a plane.
+    pub blocks: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// The outcomes of all policies on one trace with one stripe.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// Trace.
+    pub trace: String,
+    /// Data chunks in a stripe.
+    pub data: usize,
+    /// Outcomes, in the order of [`Policy::ALL`].
+    pub outcomes: Vec<Outcome>,
+}
+
+/// One variation of device or behaviour, with the relative change of Adaptive on each trace.
+#[derive(Clone, Debug)]
+pub struct VariantRow {
+    /// What was varied.
+    pub name: &'static str,
+    /// What the row shows.
+    pub why: &'static str,
+    /// For each of [`VARIANT_TRACES`]: Baseline, BPU, Adaptive.
+    pub outcomes: Vec<Vec<Outcome>>,
+}
+
+/// All that a report shows.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// The six stand-ins at 5+1, then at 7+1.
+    pub main: Vec<Group>,
+    /// Baseline at 5+1 on genuine traces (name starts with "genuine") and on LUN stand-ins: Fig. 2 and Table A2.
+    pub balance: Vec<Outcome>,
+    /// Table III and IV against the stand-ins.
+    pub match_rows: Vec<(&'static Profile, TraceStatistics)>,
+    /// Variations of the device.
+    pub variants: Vec<VariantRow>,
+    /// Wall-clock figures: policy, nanoseconds a decision; then requests a second of the main runs.
+    pub decision_ns: Vec<(Policy, f64)>,
+    /// Host requests a second of wall time over all main runs.
+    pub requests_per_second: f64,
+}
+
+/// Stand-ins that the variations run on: bursty and light, a LUN, congested and skewed.
+pub const VARIANT_TRACES: [usize; 3] = [0, 2, 5];
+
+const VARIANT_POLICIES: [Policy; 3] = [Policy::Baseline, Policy::Bpu, Policy::Adaptive];
+
+/// Seeds of each LUN stand-in for Fig. 2, whose folder holds many traces.
+const BALANCE_SEEDS: u64 = 4;
+
+/// Runs all of `plan`.
+pub fn collect(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Data, Error> {
+    let stand_in = |profile: &Profile| generate(profile, plan.requests, plan.seed);
+    let mut data = Data {
+        main: Vec::new(),
+        balance: Vec::new(),
+        match_rows: Vec::new(),
+        variants: Vec::new(),
+        decision_ns: Vec::new(),
+        requests_per_second: 0.0,
+    };
+    let (mut requests, mut seconds) = (0, 0.0);
+    for chunks in [5, 7] {
+        for profile in &PROFILES {
+            progress(&format!("{} at {chunks}+1", profile.name));
+            let trace = stand_in(profile);
+            if chunks == 5 {
+                data.match_rows.push((profile, statistics(&trace)));
+            }
+            let setup = setup(plan, chunks);
+            let warm = setup.warmed(&trace)?;
+            let mut outcomes = Vec::new();
+            for policy in Policy::ALL {
+                let simulator = warm.clone();
+                let started = Instant::now();
+                outcomes.push(simulator.run(&trace, &setup.chooser(policy)));
+                seconds += started.elapsed().as_secs_f64();
+                requests += trace.requests.len();
+            }
+            data.main.push(Group { trace: profile.name.to_string(), data: chunks, outcomes });
+        }
+    }
+    data.requests_per_second = requests as f64 / seconds;
+    data.balance = balance(plan, progress)?;
+    if plan.variants {
+        data.variants = variants(plan, progress)?;
+    }
+    data.decision_ns = Policy::ALL.map(|policy| (policy, super::claims::decision_ns(policy))).to_vec();
+    Ok(data)
+}
+
+fn setup(plan: &Plan, chunks: usize) -> Setup {
+    let paper = Setup::paper(chunks, plan.seed);
+    Setup { device: Device { blocks: plan.blocks, ..paper.device.clone() }, ..paper }
+}
+
+/// Baseline at 5+1 on every genuine trace there is and on LUN stand-ins of several seeds.
+fn balance(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Outcome>, Error> {
+    let mut traces = genuine_traces(plan)?;
+    for profile in PROFILES.iter().filter(|profile| profile.name.starts_with("lun")) {
+        for seed in 0..BALANCE_SEEDS {
+            let mut trace = generate(profile, plan.requests.min(100_000), plan.seed + 100 + seed);
+            trace.name = format!("{} stand-in, seed {}", profile.name, plan.seed + 100 + seed);
+            traces.push(trace);
+        }
+    }
+    let mut outcomes = Vec::new();
+    for trace in &traces {
+        progress(&format!("balance of {}", trace.name));
+        outcomes.extend(setup(plan, 5).simulate(trace, &[Policy::Baseline])?);
+    }
+    Ok(outcomes)
+}
+
+fn genuine_traces(plan: &Plan) -> Result<Vec<Trace>, Error> {
+    let Ok(entries) = std::fs::read_dir(&plan.traces) else { return Ok(Vec::new()) };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    paths.retain(|path| path.to_string_lossy().ends_with(".csv.zst"));
+    paths.sort();
+    let mut traces = Vec::new();
+    for path in paths {
+        let mut trace = Trace::read(&path)?;
+        trace.name = format!("genuine {}", trace.name);
+        trace.requests.truncate(usize::try_from(plan.requests).unwrap_or(usize::MAX));
+        traces.push(trace);
+    }
+    Ok(traces)
+}
+
+type Vary = fn(&mut Setup, &mut Trace);
+
+/// One thing changed at a time.
+const VARIANTS: [(&str, &str, Vary); 12] = [
+    ("as in the figures", "the reference", |_, _| {}),
+    ("serial channels", "what Eq. 4 to 7 assume: one operation at a time on a channel", |setup, _| {
+        setup.device = setup.device.clone().with_serial_channels();
+    }),
+    ("one write stream", "SSDsim's collection: moves fill the blocks that writes fill", |setup, _| {
+        setup.device.separate_streams = false;
+    }),
+    ("no collections", "a fresh device: how much of the gain is avoiding collections", |setup, _| {
+        setup.warm_up = WarmUp { random: 0.0, trace: 0.0 };
+        setup.device.over_provision = 0.6;
+    }),
+    ("no LDPC retries", "all reads 0.045 ms: how much the read time decides", |setup, _| {
+        setup.device.timing.ldpc_decay = 0.0;
+    }),
+    ("slow reads", "LDPC levels equally likely: a worn device", |setup, _| setup.device.timing.ldpc_decay = 1.0),
+    ("parity with data", "pre-reads overlap the data writes", |setup, _| {
+        setup.behaviour.parity_start = ParityStart::WithData;
+    }),
+    ("acknowledged from DRAM", "writes return at once: what reads alone gain", |setup, _| {
+        setup.behaviour.acknowledge = Acknowledge::Buffer;
+    }),
+    ("t_R of the very page", "Adaptive knows the LDPC level of each page it would read", |setup, _| {
+        setup.view = ModelView::PageLevel;
+    }),
+    ("queues of the chip", "Adaptive sees the chip's queues and what is left of a collection", |setup, _| {
+        setup.view = ModelView::Chip;
+    }),
+    ("half the load", "intervals doubled", |_, trace| {
+        trace.requests.iter_mut().for_each(|request| request.time_ns *= 2);
+    }),
+    ("one and a half times the load", "intervals cut by a third", |_, trace| {
+        trace.requests.iter_mut().for_each(|request| request.time_ns = request.time_ns * 2 / 3);
+    }),
+];
+
+fn variants(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<VariantRow>, Error> {
+    let mut rows = Vec::new();
+    for (name, why, vary) in VARIANTS {
+        progress(&format!("variant: {name}"));
+        let mut outcomes = Vec::new();
+        for index in VARIANT_TRACES {
+            let mut trace = generate(&PROFILES[index], plan.requests.min(150_000), plan.seed);
+            let mut setup = setup(plan, 5);
+            vary(&mut setup, &mut trace);
+            outcomes.push(setup.simulate(&trace, &VARIANT_POLICIES)?);
+        }
+        rows.push(VariantRow { name, why, outcomes });
+    }
+    Ok(rows)
+}
