@@ -6,7 +6,6 @@
 #   serve MEMBER…            starts the server; $uri leads to the array, $socket is its socket
 #   fail_member MEMBER       as if it had failed
 #   stop_array               a clean stop; the server has ended when this returns
-#   digest BYTES <FILE       SHA-256 of the first BYTES
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
@@ -84,8 +83,6 @@ stop_array() {
     server=
     ((code == 0)) || die "the server ended with status $code"
 }
-
-digest() { head -c "$1" | sha256sum | cut -d ' ' -f 1; }
 
 array_size() { nbdinfo --size "$uri"; }
 

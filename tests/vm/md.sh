@@ -1,11 +1,11 @@
 # md.sh: what the kernel tests of this folder share, read in by them inside the machine: ram drives, md, data.
 #
-# Members are the first N of /dev/ram0 … (64 MiB each), all zero at the start of a case.
+# Members are the first N of /dev/ram0 … (12 MiB each, since every byte is emulated), all zero at the start of a case.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 export TWILL_SCRATCH=/run
 
-RAM_MIB=64
+RAM_MIB=12
 modprobe -r brd 2>/dev/null || true
 modprobe brd rd_nr=8 rd_size=$((RAM_MIB << 10)) || skip "this kernel has no brd"
 
@@ -37,11 +37,13 @@ md_check() { # parity and mirrors agree, by md's own scrub
     [[ $mismatches == 0 ]] || die "md finds mismatch_cnt $mismatches"
 }
 
-md_digest() { dd if=/dev/md0 bs=1M iflag=direct status=none | digest "$1"; }
+# Random bytes, as many as the largest array here holds; made once, since making them is slow here.
+RANDOM_DATA=/run/random
+head -c $((6 * RAM_MIB << 20)) /dev/urandom >$RANDOM_DATA
 
-nbd_digest() { nbdcopy --connections=2 "$uri" - | digest "$1"; }
-
-random_data() { head -c "$1" /dev/urandom; }
+same() { # FILE BYTES WHAT: FILE begins with what $scratch/wanted holds
+    cmp -n "$2" "$scratch/wanted" "$1" || die "$3 reads other data"
+}
 
 # Small writes all over, in and out of order, each checked by fio.
-small_writes() { fio_verify small --numjobs=2 --rw=randwrite --bsrange=4k-96k --blockalign=4k --size=12M --offset_increment=24M; }
+small_writes() { fio_verify small --numjobs=2 --rw=randwrite --bsrange=4k-96k --blockalign=4k --size=4M --offset_increment=8M; }

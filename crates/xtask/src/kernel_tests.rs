@@ -1,7 +1,8 @@
 //! Runs `tests/vm/*.sh`, each in a machine of its own, and counts.
 //!
 //! A script says what its machine needs in a line `# vm: OPTIONS` (those of scripts/vm/vm). In the machine it runs with
-//! `TWILL` set to the program under test; status 0 is a pass, 77 a skip (the last line of output says why).
+//! `TWILL` set to the program under test; status 0 is a pass, 77 a skip (the last line of output says why). A script whose
+//! last line is `N passed, N failed, N skipped` counts as that many, any other as one.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -35,38 +36,70 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if let Some(reason) = vm::unavailable(root) {
         println!("kernel tests skipped: {reason}");
         let (failed, skipped) = if options.require { (scripts.len(), 0) } else { (0, scripts.len()) };
-        return Ok(summary(0, failed, skipped));
+        return Ok(summary(&Counts { passed: 0, failed, skipped }));
     }
     let twill = match &options.twill {
         Some(path) => path.canonicalize().with_context(|| format!("--twill {}", path.display()))?,
         None => build_twill(root)?,
     };
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let mut total = Counts::default();
     for script in &scripts {
-        let name = script.file_stem().unwrap_or_default().to_string_lossy();
-        let start = Instant::now();
-        let (status, output) = boot(root, script, &twill)?;
-        let seconds = start.elapsed().as_secs();
-        let last = output.trim_end().lines().last().unwrap_or_default();
-        match status {
-            0 => {
-                passed += 1;
-                println!("ok      {name} ({seconds} s) {last}");
-            }
-            SKIPPED => {
-                skipped += 1;
-                println!("skipped {name}: {last}");
-            }
-            status => {
-                failed += 1;
-                println!("FAILED  {name} (status {status}, {seconds} s)");
-            }
-        }
-        if options.verbose || !matches!(status, 0 | SKIPPED) {
-            output.lines().for_each(|line| println!("    {line}"));
-        }
+        total.add(&run_one(root, script, &twill, options.verbose)?);
     }
-    Ok(summary(passed, failed, skipped))
+    Ok(summary(&total))
+}
+
+/// Runs one script, prints how it went and returns what it counted.
+fn run_one(root: &Path, script: &Path, twill: &Path, verbose: bool) -> Result<Counts> {
+    let name = script.file_stem().unwrap_or_default().to_string_lossy();
+    let start = Instant::now();
+    let (status, output) = boot(root, script, twill)?;
+    let seconds = start.elapsed().as_secs();
+    let last = output.trim_end().lines().last().unwrap_or_default();
+    match status {
+        0 => println!("ok      {name} ({seconds} s) {last}"),
+        SKIPPED => println!("skipped {name}: {last}"),
+        status => println!("FAILED  {name} (status {status}, {seconds} s)"),
+    }
+    if verbose || !matches!(status, 0 | SKIPPED) {
+        output.lines().for_each(|line| println!("    {line}"));
+    }
+    Ok(Counts::of(status, last))
+}
+
+/// How many cases went how.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Counts {
+    /// What a script with this status and this last line counts as.
+    fn of(status: i32, last: &str) -> Self {
+        let mut counts = Self::parse(last).unwrap_or_default();
+        match status {
+            SKIPPED => counts.skipped = counts.skipped.max(1),
+            0 if counts == Self::default() => counts.passed = 1,
+            0 => {}
+            _ => counts.failed = counts.failed.max(1),
+        }
+        counts
+    }
+
+    /// Reads `N passed, N failed, N skipped`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(", ");
+        let mut next = |word: &str| words.next()?.strip_suffix(word)?.trim_end().parse().ok();
+        Some(Self { passed: next("passed")?, failed: next("failed")?, skipped: next("skipped")? })
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
 }
 
 fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
@@ -120,9 +153,9 @@ fn boot(root: &Path, script: &Path, twill: &Path) -> Result<(i32, String)> {
     Ok((output.status.code().unwrap_or(125), text))
 }
 
-fn summary(passed: usize, failed: usize, skipped: usize) -> ExitCode {
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn summary(total: &Counts) -> ExitCode {
+    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]
@@ -134,5 +167,15 @@ mod tests {
         let script = "#!/bin/bash\n# vm: --mem 2G --nvme 6:64M\necho\n";
         assert_eq!(machine_options(script), Some(vec!["--mem", "2G", "--nvme", "6:64M"]));
         assert_eq!(machine_options("#!/bin/bash\n"), None, "a library is no test");
+    }
+
+    #[test]
+    fn a_script_counts_as_its_cases_or_as_one() {
+        let counts = |passed, failed, skipped| Counts { passed, failed, skipped };
+        assert_eq!(Counts::of(0, "11 passed, 0 failed, 2 skipped"), counts(11, 0, 2));
+        assert_eq!(Counts::of(1, "10 passed, 1 failed, 0 skipped"), counts(10, 1, 0));
+        assert_eq!(Counts::of(0, "done"), counts(1, 0, 0));
+        assert_eq!(Counts::of(124, "timed out"), counts(0, 1, 0));
+        assert_eq!(Counts::of(SKIPPED, "this kernel has no brd"), counts(0, 0, 1));
     }
 }
