@@ -7,7 +7,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitKind;
-use crate::serving::ServeError;
 
 /// One thing that is wrong with one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,12 +116,6 @@ impl Failure {
         let mut error = serde_json::to_value(self).expect("a failure is plain data");
         error["exit_code"] = self.kind.code().into();
         serde_json::json!({ "error": error })
-    }
-}
-
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Self {
-        Failure::new(error.kind(), error.to_string())
     }
 }
 

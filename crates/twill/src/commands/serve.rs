@@ -75,7 +75,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let (sender, endings) = mpsc::channel();
     watch_signals(&sender)?;
     let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
-    let serving = Serving::start(&taken(&candidates, array), filter, options(arguments, &name, &server))?;
+    let serving = Serving::start(&taken(&candidates, array), &filter, &options(arguments, &name, &server))?;
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = announcement(&controlled, &server, warnings)?;
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
@@ -102,7 +102,7 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let (sender, endings) = mpsc::channel();
     watch_signals(&sender)?;
     let filter = Filter { set_uuid: Some(set_uuid), ..Filter::default() };
-    let serving = Serving::start(members, filter, quiet_options())?;
+    let serving = Serving::start(members, &filter, &quiet_options())?;
     let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal(_)));
     let mut bars = status::Bars::new(output);
     let outcome = loop {
@@ -128,7 +128,6 @@ fn quiet_options() -> ServeOptions {
         parity_cache_bytes: 0,
         two_phase: true,
         read_only: false,
-        force: false,
         poll: false,
         unix: Vec::new(),
         tcp: Vec::new(),
@@ -150,7 +149,6 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         parity_cache_bytes: usize::try_from(arguments.parity_cache).unwrap_or(usize::MAX),
         two_phase: !arguments.no_two_phase,
         read_only: arguments.read_only,
-        force: arguments.choice.force,
         poll: arguments.poll,
         unix,
         tcp: arguments.tcp.clone(),

@@ -70,7 +70,7 @@ impl Controlled {
     pub fn stop(&self) -> Result<(), Failure> {
         // Calls that are under way are finished first.
         let serving = self.serving.write().take().ok_or_else(stopping)?;
-        Ok(serving.stop()?)
+        serving.stop()
     }
 
     /// Stops it and ends the server.
@@ -115,17 +115,17 @@ impl Handler for Controlled {
             }
             "fail" => {
                 let MemberParams { member } = parse(params)?;
-                self.with(|serving| Ok(serving.fail(&member)?))?;
+                self.with(|serving| serving.fail(&member))?;
                 Ok(Value::Null)
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                self.with(|serving| Ok(serving.remove(&member)?))?;
+                self.with(|serving| serving.remove(&member))?;
                 Ok(Value::Null)
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;
-                self.with(|serving| Ok(serving.add(Path::new(&path), force)?))?;
+                self.with(|serving| serving.add(Path::new(&path), force))?;
                 Ok(Value::Null)
             }
             "stop" => {
