@@ -13,3 +13,5 @@ pub mod export;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod shard;
+#[cfg(test)]
+mod testing;

@@ -438,3 +438,7 @@ fn pin_to(index: usize, core: usize) {
         tracing::info!(shard = index, core, %error, "a shard is not pinned to its core");
     }
 }
+
+#[cfg(test)]
+#[path = "shard_tests.rs"]
+mod tests;

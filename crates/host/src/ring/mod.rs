@@ -220,7 +220,16 @@ impl Ring {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        /// Memory must not be freed under operations that still run: without a drain there is no way on.
+        struct Abort;
+        impl Drop for Abort {
+            fn drop(&mut self) {
+                std::process::abort();
+            }
+        }
+        let abort = Abort;
         self.core.get_mut().drain();
+        std::mem::forget(abort);
     }
 }
 

@@ -111,11 +111,10 @@ pub(super) fn discard_result(op: &Op, result: i32) {
 }
 
 fn count_of(result: i32) -> io::Result<usize> {
-    match result {
-        PAST_END => Err(io::ErrorKind::UnexpectedEof.into()),
-        ..0 => Err(io::Error::from_raw_os_error(-result)),
-        count => Ok(count.unsigned_abs() as usize),
+    if result == PAST_END {
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
 fn own(accepted: i32) -> OwnedFd {

@@ -1,1 +1,320 @@
+//! Operations in flight: dropped, drained, in masses, over sockets.
 
+use super::op::{Op, Target};
+use super::{Ring, RingBackend, RingOptions, core::Core};
+use crate::testing::{Bench, backends, pattern};
+use engine::buffer::{Buffer, Gather, Slice};
+use engine::device::DeviceErrorKind;
+use engine::executor::{join_all, yield_now};
+use std::cell::Cell;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn pair() -> (Rc<OwnedFd>, Rc<OwnedFd>) {
+    let (left, right) = UnixStream::pair().expect("a socket pair");
+    (Rc::new(left.into()), Rc::new(right.into()))
+}
+
+#[test]
+fn large_sends_arrive_whole_and_in_order() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let (left, right) = pair();
+        // More slices than one call takes, none adjacent, 12 MiB: far above any socket buffer.
+        let source = Slice::from_bytes(&pattern(1, 4096 * 4));
+        let data: Gather = (0..3000).map(|i| source.part((i % 3) * 4100, 4000 + i % 90)).collect();
+        let mut expected = vec![0; data.len()];
+        data.copy_to(&mut expected);
+        assert!(data.slices().len() > 1024);
+        let (sender, receiver) = (bench.ring.clone(), bench.ring.clone());
+        bench.executor.spawn(async move { sender.send_all(&left, data).await.expect("sent") });
+        let bytes = expected.len();
+        let received = bench.run(async move {
+            let (buffer, count) = receiver.recv_exact(&right, Buffer::new(bytes + 10), 5..bytes + 5).await;
+            assert_eq!(count.expect("received"), bytes);
+            let (buffer, count) = receiver.recv(&right, buffer, 0..5).await;
+            assert_eq!(count.expect("the end of the stream"), 0);
+            buffer
+        });
+        assert!(received.bytes()[5..bytes + 5] == expected[..], "the bytes as sent ({backend:?})");
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_is_an_unexpected_end() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let (left, right) = UnixStream::pair().expect("a socket pair");
+        let (ring, right) = (bench.ring.clone(), Rc::new(OwnedFd::from(right)));
+        (&left).write_all(b"half").expect("written");
+        drop(left);
+        let (buffer, result) = bench.run(async move { ring.recv_exact(&right, Buffer::new(8), 0..8).await });
+        assert_eq!(result.expect_err("too short").kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(buffer.bytes()[..4], *b"half");
+    }
+}
+
+#[test]
+fn sending_to_a_closed_peer_is_an_error_not_a_signal() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let (left, right) = pair();
+        drop(right);
+        let ring = bench.ring.clone();
+        let sent = bench.run(async move { ring.send_all(&left, Slice::from_bytes(b"anyone?").into()).await });
+        assert_eq!(sent.expect_err("nobody").kind(), ErrorKind::BrokenPipe);
+    }
+}
+
+#[test]
+fn connections_are_accepted() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = Rc::new(OwnedFd::from(UnixListener::bind(&path).expect("bound")));
+        let client = std::thread::spawn(move || {
+            let mut stream = UnixStream::connect(path).expect("connected");
+            let mut answer = [0; 2];
+            stream.write_all(b"hi").expect("sent");
+            stream.read_exact(&mut answer).expect("answered");
+            answer
+        });
+        let ring = bench.ring.clone();
+        bench.run(async move {
+            let connection = Rc::new(ring.accept(&listener).await.expect("accepted"));
+            let (buffer, count) = ring.recv_exact(&connection, Buffer::new(2), 0..2).await;
+            assert_eq!(count.expect("received"), 2);
+            ring.send_all(&connection, buffer.freeze().into()).await.expect("sent");
+        });
+        assert_eq!(client.join().expect("the client ends"), *b"hi");
+    }
+}
+
+#[test]
+fn a_dropped_receive_is_cancelled_and_its_slot_comes_back() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let (left, right) = pair();
+        let ring = bench.ring.clone();
+        bench.run(async move {
+            for _ in 0..2000 {
+                drop(ring.recv(&right, Buffer::new(64), 0..64));
+                let mut late = ring.recv(&right, Buffer::new(64), 0..64);
+                std::future::poll_fn(|context| {
+                    assert!(Pin::new(&mut late).poll(context).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+                drop(late);
+            }
+            while ring.operations() > 1 {
+                ring.sleep(Duration::from_millis(1)).await;
+                if ring.operations() == 0 {
+                    break;
+                }
+            }
+            // The stream works on: nothing is left that would take its bytes.
+            let mut text = Box::pin(ring.recv(&right, Buffer::new(64), 0..64));
+            ring.send_all(&left, Slice::from_bytes(b"still here").into()).await.expect("sent");
+            let (buffer, count) = text.as_mut().await;
+            assert_eq!(buffer.bytes()[..count.expect("received")], *b"still here");
+        });
+    }
+}
+
+#[test]
+fn an_accept_that_nobody_waits_for_leaves_no_connection() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = Rc::new(OwnedFd::from(UnixListener::bind(&path).expect("bound")));
+        let accept = bench.ring.accept(&listener);
+        bench.ring.submit();
+        let mut client = UnixStream::connect(&path).expect("connected");
+        bench.ring.wait(Some(Duration::from_millis(50))); // the connection is accepted by the system
+        drop(accept);
+        while bench.ring.operations() > 0 {
+            bench.ring.reap();
+            bench.ring.wait(Some(Duration::from_millis(10)));
+        }
+        drop((listener, bench));
+        let closed = client.read(&mut [0; 1]);
+        assert!(matches!(closed, Ok(0) | Err(_)), "the connection was closed: {closed:?}");
+    }
+}
+
+#[test]
+fn dropping_the_ring_ends_everything_in_flight() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let (left, right) = pair();
+        let file = tempfile::tempfile().expect("a file");
+        let target = bench.ring.target(&Arc::new(file.into()), false);
+        for i in 0..500u64 {
+            drop(bench.ring.recv(&right, Buffer::new(4096), 0..4096));
+            let data = Slice::from_bytes(&pattern(i, 4096)).into();
+            let op = Op::Write {
+                file: Rc::clone(&target),
+                data,
+                offset: i * 4096,
+                done: 0,
+                fixed: None,
+                fua: false,
+            };
+            drop(bench.ring.start(op));
+            if i % 100 == 7 {
+                bench.ring.submit();
+            }
+        }
+        let operations = bench.ring.operations();
+        assert!(operations >= 500, "{operations} operations in flight");
+        let fd = Arc::clone(&target.fd);
+        drop((target, bench));
+        // Writes that were sent were not cut off: the memory was there to the end.
+        let mut byte = [0; 4096];
+        for i in 0..500u64 {
+            assert_eq!(rustix::io::pread(&*fd, &mut byte, i * 4096), Ok(4096));
+            assert!(byte[..] == pattern(i, 4096)[..], "write {i} is whole ({backend:?})");
+        }
+        drop(left);
+    }
+}
+
+#[test]
+fn more_operations_than_any_queue_holds() {
+    for backend in backends() {
+        let bench = Bench::with(&RingOptions { entries: 8, files: 2, backend });
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(4096 * 4096).expect("a length");
+        let target = bench.ring.target(&Arc::new(file.into()), false);
+        let (count, ring) = (Rc::new(Cell::new(0)), bench.ring.clone());
+        for task in 0..256u64 {
+            let (ring, target, count) = (bench.ring.clone(), Rc::clone(&target), Rc::clone(&count));
+            bench.executor.spawn(async move {
+                let mut random = task;
+                for round in 0..16 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let offset = (task * 16 + round) * 4096;
+                    let data = Slice::from_bytes(&pattern(random, 4096)).into();
+                    let file = Rc::clone(&target);
+                    let op = Op::Write { file, data, offset, done: 0, fixed: None, fua: false };
+                    super::DeviceDone::running(ring.start(op)).await.expect("written");
+                    let (file, buffer) = (Rc::clone(&target), Buffer::new(4096));
+                    let op = Op::Read { file, buffer, offset, done: 0, fixed: None };
+                    let (buffer, result) = super::DeviceRead::running(ring.start(op)).await;
+                    result.expect("read");
+                    assert!(buffer.bytes() == &pattern(random, 4096)[..]);
+                    count.set(count.get() + 1);
+                }
+            });
+        }
+        let waiting = Rc::clone(&count);
+        bench.run(async move {
+            while waiting.get() < 256 * 16 {
+                ring.sleep(Duration::from_millis(2)).await;
+            }
+        });
+        drop(target);
+        assert_eq!((bench.ring.operations(), count.get()), (0, 4096));
+    }
+}
+
+#[test]
+fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        // A pipe that nobody writes to stands for a device that hangs.
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let is_plain = backend == RingBackend::Threads; // helpers use pread, which pipes do not have
+        let file = Rc::new(Target { fd: Arc::new(reader.into()), direct: false, registered: None });
+        if is_plain {
+            continue;
+        }
+        let ring = bench.ring.clone();
+        let (buffer, result) = bench.run(async move {
+            let buffer = Buffer::from_bytes(&pattern(3, 4096));
+            let op = Op::Read { file, buffer, offset: u64::MAX, done: 0, fixed: None };
+            super::DeviceRead::running(ring.start_timed(op, Duration::from_millis(40))).await
+        });
+        let error = result.expect_err("no answer");
+        assert_eq!((error.kind, error.operation, error.bytes), (DeviceErrorKind::Timeout, "read", 4096));
+        assert!(buffer.bytes().iter().all(|byte| *byte == 0), "other memory, zeroed");
+        assert_eq!(bench.ring.operations(), 1);
+        // The answer comes after all: into memory that the ring kept for it.
+        (&writer).write_all(&pattern(4, 4096)).expect("written");
+        while bench.ring.operations() > 0 {
+            bench.ring.wait(Some(Duration::from_millis(10)));
+            bench.ring.reap();
+        }
+    }
+}
+
+#[test]
+fn sleeps_end_in_order_and_dropped_ones_leave_nothing() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let ring = bench.ring.clone();
+        let order = bench.run(async move {
+            for _ in 0..1000 {
+                drop(ring.sleep(Duration::from_secs(1000)));
+            }
+            assert_eq!(ring.operations(), 0);
+            let start = Instant::now();
+            let order = Rc::new(std::cell::RefCell::new(Vec::new()));
+            let tasks = [30u64, 10, 20].map(|ms| {
+                let (ring, order) = (ring.clone(), Rc::clone(&order));
+                Box::pin(async move {
+                    ring.sleep(Duration::from_millis(ms)).await;
+                    order.borrow_mut().push(ms);
+                })
+            });
+            join_all(tasks).await;
+            assert!(start.elapsed() >= Duration::from_millis(30));
+            order.take()
+        });
+        assert_eq!(order, [10, 20, 30]);
+    }
+}
+
+#[test]
+fn a_task_that_never_waits_does_not_starve_the_system() {
+    let bench = Bench::new(RingBackend::Auto);
+    let (left, right) = pair();
+    let (ring, received) = (bench.ring.clone(), Rc::new(Cell::new(false)));
+    let done = Rc::clone(&received);
+    let receiver = bench.ring.clone();
+    bench.executor.spawn(async move {
+        receiver.recv_exact(&right, Buffer::new(4), 0..4).await.1.expect("received");
+        done.set(true);
+    });
+    bench.run(async move {
+        ring.send_all(&left, Slice::from_bytes(b"busy").into()).await.expect("sent");
+        while !received.get() {
+            ring.reap_for_test();
+            yield_now().await;
+        }
+    });
+}
+
+impl Ring {
+    /// Stands for the turns of a shard that always has something to run.
+    fn reap_for_test(&self) {
+        self.submit();
+        self.reap();
+    }
+}
+
+#[test]
+fn slots_and_cores_have_the_expected_size() {
+    // A slot is copied when its operation starts and when it ends: keep it within three cache lines.
+    let bytes = size_of::<super::slots::Slot>();
+    assert!(bytes <= 192, "a slot has {bytes} bytes");
+    assert!(size_of::<Core>() < 1024);
+}
