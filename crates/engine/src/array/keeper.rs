@@ -281,9 +281,9 @@ impl<D: Device> Keeper<D> {
         self.events.get()
     }
 
-    /// The superblock of the member in a slot, as last written.
-    pub fn superblock(&self, slot: u32) -> Option<Superblock> {
-        self.superblocks.borrow()[slot as usize].clone()
+    /// The superblock of the member in a slot, as last written; the outer `None` means that there is no such slot.
+    pub fn try_superblock(&self, slot: usize) -> Option<Option<Superblock>> {
+        self.superblocks.borrow().get(slot).cloned()
     }
 
     /// The member in `slot` is in sync and durable below `bytes`.

@@ -91,7 +91,7 @@ impl ParityCache {
     }
 
     /// Forgets everything: members changed.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         self.shards.iter().for_each(|shard| *shard.lock() = Lru::default());
     }
 

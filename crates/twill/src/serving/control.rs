@@ -22,10 +22,12 @@ use layout::md_superblock::{Superblock, display_uuid};
 use parking_lot::Mutex;
 
 use super::start::{gone, open_device};
-use super::{ServeOptions, Serving, now_unix_s};
+use super::{Serving, now_unix_s};
+use crate::candidates::superblock_of;
 use crate::exit::ExitKind;
-use crate::failure::Failure;
+use crate::failure::{Failure, Problem};
 use crate::member_file::MemberFile;
+use crate::signatures;
 use crate::status::{
     ArrayStatus, ExportStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus, counters_by_name,
 };
@@ -312,23 +314,22 @@ impl Serving {
         Ok(())
     }
 
-    /// Adds a device as a spare; it takes the place of a missing member at once.
+    /// Adds a device as a spare; it takes the place of a missing member at once. `force`: what is on it may go.
     ///
     /// # Errors
-    /// It cannot be opened, is too small, is in the array already, or its superblock could not be written.
-    pub fn add(&self, path: &Path) -> Result<(), Failure> {
+    /// It cannot be opened, holds something, is too small, is in use, or its superblock could not be written.
+    pub fn add(&self, path: &Path, force: bool) -> Result<(), Failure> {
         let name = path.display().to_string();
         let problem = |kind, message: String| Failure::new(kind, format!("{name}: {message}"));
         if self.read_only {
             return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
         }
-        let options = ServeOptions { read_only: false, ..default_options() };
-        let device = match open_device(path, &options) {
-            Ok(device) => device,
-            Err(wrong) => return Err(Failure::from_problems("the device cannot be added", vec![wrong])),
-        };
+        let refused = |wrong| Failure::from_problems("the device cannot be added", vec![wrong]);
+        if !force {
+            self.check_unused(path).map_err(refused)?;
+        }
+        let device = open_device(path, false, true).map_err(refused)?;
         let bytes = device.info().size_bytes;
-        drop(MemberFile::open_held(path)); // touches nothing: says early if it cannot be read
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         let made = self.manager.ask(&self.shards, move |manager| {
             let keeper = manager.keeper();
@@ -349,6 +350,21 @@ impl Serving {
         added.map_err(gone)?.map_err(|error| problem(ExitKind::IoError, error.to_string()))
     }
 
+    /// A device that holds nothing, or was a member of this array before, may be added without force.
+    fn check_unused(&self, path: &Path) -> Result<(), Problem> {
+        let member = MemberFile::open(path)?;
+        let uuid = self.status().uuid;
+        if superblock_of(&member).is_ok_and(|superblock| display_uuid(&superblock.set_uuid()) == uuid) {
+            return Ok(());
+        }
+        let found = signatures::find(&member).map_err(|error| Problem::from_io(path, "read", &error))?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", found.join(", ")));
+        Err(problem.help("it would be overwritten: --force does it nevertheless"))
+    }
+
     /// The slot that a person names by number or path.
     fn slot(&self, member: &str) -> Result<u32, Failure> {
         let known = self.known.lock();
@@ -366,20 +382,6 @@ impl Serving {
             let message = format!("{member} is no member of the array");
             Failure::new(ExitKind::NotFound, message).help("name a slot number or a path that `status` shows")
         })
-    }
-}
-
-fn default_options() -> ServeOptions {
-    ServeOptions {
-        shards: 1,
-        parity_cache_bytes: 0,
-        two_phase: true,
-        read_only: false,
-        poll: false,
-        unix: Vec::new(),
-        tcp: Vec::new(),
-        export_name: String::new(),
-        direct: true,
     }
 }
 

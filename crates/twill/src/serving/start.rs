@@ -170,8 +170,8 @@ pub(super) fn open_member(
     candidate: &Candidate,
     options: &ServeOptions,
 ) -> Result<(SharedDevice, Superblock), Problem> {
-    let device = open_device(path, options)?;
-    let member = MemberFile::open_held(path)?;
+    let device = open_device(path, options.read_only, options.direct)?;
+    let member = MemberFile::open(path)?;
     let superblock = superblock_of(&member)?;
     let before = candidate.superblock.as_ref().map(Superblock::events);
     if before != Ok(superblock.events()) {
@@ -181,8 +181,8 @@ pub(super) fn open_member(
     Ok((device, superblock))
 }
 
-pub(super) fn open_device(path: &Path, options: &ServeOptions) -> Result<SharedDevice, Problem> {
-    let open = OpenOptions { read_only: options.read_only, direct: options.direct, ..OpenOptions::default() };
+pub(super) fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
+    let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
     DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
 }
 
@@ -229,7 +229,7 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
 }
 
 fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
-    let server = Server::new(Arc::clone(shards), ServerOptions::default());
+    let server = Server::new(shards.handle(), ServerOptions::default());
     let volume = array.clone();
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };

@@ -1,0 +1,126 @@
+//! `examine`: the words that mdadm has too, and a reason for everything that is no superblock.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::world::{World, output_of, tool};
+
+/// `Key : value` lines.
+fn rows(text: &str) -> BTreeMap<String, String> {
+    let row = |line: &str| line.split_once(" : ").map(|(key, value)| (key.trim().into(), value.trim().into()));
+    text.lines().filter_map(row).collect()
+}
+
+#[test]
+fn mdadm_reads_the_same() {
+    let Some(mdadm) = tool("mdadm") else { return };
+    const KEYS: [&str; 18] = [
+        "Magic",
+        "Version",
+        "Array UUID",
+        "Raid Level",
+        "Raid Devices",
+        "Avail Dev Size",
+        "Array Size",
+        "Data Offset",
+        "Super Offset",
+        "State",
+        "Device UUID",
+        "Bad Block Log",
+        "Checksum",
+        "Events",
+        "Layout",
+        "Chunk Size",
+        "Device Role",
+        "Array State",
+    ];
+    let cases: [(&[&str], usize); 6] = [
+        (&["--level", "5"], 4),
+        (&["--level", "6", "--metadata", "1.0", "--chunk", "4K"], 5),
+        (&["--level", "1", "--metadata", "1.1"], 2),
+        (&["--level", "10", "--layout", "o2"], 3),
+        (&["--level", "0"], 2),
+        (&["--level", "5", "-x", "1"], 4),
+    ];
+    for (arguments, count) in cases {
+        let world = World::new();
+        let members = world.members(count);
+        world.twill(&[&["create", "--name", "a"], arguments].concat(), &members).succeeds();
+        for member in &members {
+            let theirs = rows(&output_of(&mdadm, &[Path::new("--examine"), &world.path(member)]));
+            let ours = rows(&world.twill(&["examine"], &[member]).succeeds().stdout);
+            for key in KEYS {
+                assert_eq!(ours.get(key), theirs.get(key), "{arguments:?} {member}: {key}\n{theirs:#?}");
+            }
+            assert!(theirs["Name"].starts_with(&ours["Name"]), "{theirs:?}");
+        }
+    }
+}
+
+#[test]
+fn the_json_answer_keeps_its_names() {
+    let world = World::new();
+    let members = world.array(3);
+    let names = world.twill(&["examine", "--json"], &members).succeeds().names();
+    let superblock = "array_bytes array_state array_uuid available_member_bytes bad_block_log_entries \
+        bad_block_log_sectors_from_superblock bitmap_sectors_from_superblock checksum chunk_bytes clean \
+        creation_unix_s data_offset_bytes device_number device_role device_uuid events feature_map features layout \
+        level name raid_devices recovery_offset_bytes resync_offset_bytes slot super_offset_bytes \
+        unused_after_sectors unused_before_sectors update_unix_s used_member_bytes version";
+    let mut wanted = vec!["members[].device_bytes".to_owned(), "members[].path".into(), "members[].problem".into()];
+    wanted.extend(superblock.split_whitespace().map(|name| format!("members[].superblock.{name}")));
+    assert_eq!(names, wanted);
+}
+
+#[test]
+fn every_flipped_byte_of_a_superblock_is_found() {
+    let world = World::new();
+    let members = world.array(3);
+    let header = world.bytes("m1", 4096, 512);
+    // Every field, a few bytes of each; the last bytes of the sector are roles without a device.
+    for at in (0..256).step_by(3).chain([256, 300]) {
+        world.damage("m1", 4096 + at);
+        let run = world.refused(11, &["m1"], &["examine"], &members);
+        assert!(run.stdout.contains("Problem"), "{at}: {run:?}");
+        assert!(run.stdout.contains("m2:"), "the others are examined: {run:?}");
+        world.write("m1", 4096, &header);
+    }
+    world.twill(&["examine"], &members).succeeds();
+}
+
+
+#[test]
+fn what_has_no_superblock_is_told_apart() {
+    let world = World::new();
+    let members = world.array(3);
+    world.member("blank", 1 << 20);
+    fs::create_dir(world.path("folder")).unwrap();
+    world.refused(4, &["blank: has no md superblock"], &["examine"], &["blank"]);
+    world.refused(4, &["folder: is a folder"], &["examine"], &["folder"]);
+    world.refused(8, &["gone: cannot open"], &["examine"], &["gone"]);
+    for bytes in [0, 1, 4096, 4100, 8192, 12288, 65536, 2 << 20] {
+        fs::File::options().write(true).open(world.path("m1")).unwrap().set_len(bytes).unwrap();
+        let run = world.twill(&["examine", "--json"], &members);
+        assert_eq!(run.code, 11, "{bytes}: {run:?}");
+        let problem = &run.json()["members"][1]["problem"];
+        assert!(problem["what"].as_str().is_some_and(|what| !what.is_empty()), "{bytes}: {problem}");
+    }
+}
+
+#[test]
+fn unknown_features_are_named() {
+    let world = World::new();
+    let members = world.array(3);
+    // Feature bit 9, a write journal, with the checksum that goes with it: the sum grows by as much as the word does.
+    for member in &members {
+        let word = |at: u64| u32::from_le_bytes(world.bytes(member, at, 4).try_into().unwrap());
+        let (features, checksum) = (word(4096 + 8), word(4096 + 216));
+        world.write(member, 4096 + 8, &(features | 1 << 9).to_le_bytes());
+        world.write(member, 4096 + 216, &checksum.wrapping_add(1 << 9).to_le_bytes());
+    }
+    let run = world.twill(&["examine"], &members).succeeds();
+    assert!(run.stdout.contains("JOURNAL"), "{run:?}");
+    world.refused(12, &["JOURNAL"], &["assemble"], &members);
+    world.refused(12, &["JOURNAL"], &["serve", "--control", "c.sock", "--unix", "n.sock"], &members);
+}

@@ -1,0 +1,258 @@
+//! A temporary folder with members, and the program run on it.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Size of a member unless a test says otherwise.
+pub const MEMBER_BYTES: u64 = 12 << 20;
+
+/// Longest that anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder of its own.
+pub struct World {
+    pub folder: TempDir,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl World {
+    pub fn new() -> Self {
+        World { folder: tempfile::Builder::new().prefix("twill-").tempdir().expect("a temporary folder") }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Sparse files `m0`, `m1` and so on.
+    pub fn members(&self, count: usize) -> Vec<String> {
+        (0..count).map(|i| self.member(&format!("m{i}"), MEMBER_BYTES)).collect()
+    }
+
+    pub fn member(&self, name: &str, bytes: u64) -> String {
+        File::create(self.path(name)).and_then(|file| file.set_len(bytes)).expect("a sparse file");
+        name.to_owned()
+    }
+
+    /// A RAID-5 over `count` members named `test`.
+    pub fn array(&self, count: usize) -> Vec<String> {
+        let members = self.members(count);
+        self.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+        members
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_twill"));
+        command.current_dir(self.folder.path()).env("TWILL_RUNTIME_DIR", self.path("run")).env_remove("RUST_LOG");
+        command
+    }
+
+    /// Runs the program in the folder.
+    pub fn twill<S: AsRef<str>>(&self, arguments: &[&str], members: &[S]) -> Run {
+        let members = members.iter().map(AsRef::as_ref);
+        let output = self.command().args(arguments).args(members).stdin(Stdio::null()).output().expect("the program");
+        Run {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+        }
+    }
+
+    /// Runs the program, which must refuse with this code, say all these words, and change nothing in the folder.
+    pub fn refused<S: AsRef<str>>(&self, code: i32, says: &[&str], arguments: &[&str], members: &[S]) -> Run {
+        let before = self.contents();
+        let run = self.twill(arguments, members);
+        assert_eq!(run.code, code, "{arguments:?}: {run:?}");
+        for words in says {
+            assert!(run.stderr.contains(words), "{words:?} is not in {}", run.stderr);
+        }
+        assert!(before == self.contents(), "refused, but something was changed: {arguments:?}");
+        run
+    }
+
+    /// Every file of the folder.
+    pub fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(self.folder.path())
+            .expect("the folder")
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), fs::read(&path).unwrap_or_default()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    pub fn bytes(&self, name: &str, offset: u64, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        File::open(self.path(name)).and_then(|file| file.read_exact_at(&mut data, offset)).expect("readable");
+        data
+    }
+
+    pub fn write(&self, name: &str, offset: u64, bytes: &[u8]) {
+        let file = File::options().write(true).open(self.path(name));
+        file.and_then(|file| file.write_all_at(bytes, offset)).expect("writable");
+    }
+
+    /// Flips all bits of one byte.
+    pub fn damage(&self, name: &str, offset: u64) {
+        let byte = self.bytes(name, offset, 1)[0];
+        self.write(name, offset, &[!byte]);
+    }
+
+    /// Serves the members in the foreground until it announces itself.
+    pub fn serve(&self, arguments: &[&str], members: &[String]) -> Server<'_> {
+        let mut process = self
+            .command()
+            .args(["serve", "--json", "--shards", "1", "--control", "control.sock", "--unix", "nbd.sock"])
+            .args(arguments)
+            .args(members)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::options().create(true).append(true).open(self.path("server.log")).expect("a log"))
+            .spawn()
+            .expect("the program");
+        let mut stdout = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut said = String::new();
+        while !said.ends_with("\n}\n") {
+            if stdout.read_line(&mut said).expect("readable") == 0 {
+                let log = fs::read_to_string(self.path("server.log")).unwrap_or_default();
+                panic!("it does not serve: {:?}, {said}{log}", process.wait());
+            }
+        }
+        let announcement = serde_json::from_str(&said).expect("JSON");
+        Server { world: self, process, announcement }
+    }
+}
+
+/// A server in the foreground.
+pub struct Server<'a> {
+    world: &'a World,
+    pub process: Child,
+    pub announcement: Value,
+}
+
+impl Server<'_> {
+    /// A command to the server.
+    pub fn twill(&self, arguments: &[&str]) -> Run {
+        let (command, rest) = arguments.split_first().expect("a command");
+        let all: Vec<&str> = [*command, "--control", "control.sock"].into_iter().chain(rest.iter().copied()).collect();
+        self.world.twill::<&str>(&all, &[])
+    }
+
+    pub fn status(&self) -> Value {
+        self.twill(&["status", "--json"]).succeeds().json()["arrays"][0].clone()
+    }
+
+    /// Waits until the status is as it should be.
+    pub fn wait_for(&self, what: &str, reached: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        while !reached(&self.status()) {
+            assert!(start.elapsed() < PATIENCE, "{what} in vain: {:#}", self.status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A line to the control socket and the line that it answers.
+    pub fn call_raw(&self, line: &str) -> Value {
+        let mut stream = UnixStream::connect(self.world.path("control.sock")).expect("the control socket");
+        writeln!(stream, "{line}").expect("writable");
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).expect("readable");
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    pub fn call(&self, method: &str, params: &Value) -> Value {
+        self.call_raw(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string())
+    }
+
+    pub fn stop(mut self) {
+        self.twill(&["stop"]).succeeds();
+        assert_eq!(self.end(), Some(0));
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn end(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().expect("a child") {
+                return status.code();
+            }
+            assert!(start.elapsed() < PATIENCE, "the server goes on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.world.path("server.log")).expect("a log")
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+impl Run {
+    pub fn succeeds(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Every name in the JSON answer, as `members[].superblock.events`: programs rely on them.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        collect(&self.json(), "", &mut names);
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+fn collect(value: &Value, at: &str, names: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(name, value)| collect(value, &format!("{at}.{name}"), names)),
+        Value::Array(list) => list.iter().for_each(|value| collect(value, &format!("{at}[]"), names)),
+        _ => names.push(at.trim_start_matches('.').to_owned()),
+    }
+}
+
+/// Whether a tool that some checks compare with is installed; says so if not.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let places = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+    let found = places.into_iter().find(|path| path.exists());
+    if found.is_none() {
+        eprintln!("{name} is not installed: not compared with it");
+    }
+    found
+}
+
+/// All that a tool prints.
+pub fn output_of(program: &Path, arguments: &[&Path]) -> String {
+    let mut process =
+        Command::new(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a tool");
+    let mut text = String::new();
+    process.stdout.take().expect("a pipe").read_to_string(&mut text).expect("UTF-8");
+    process.wait().expect("a child");
+    text
+}
