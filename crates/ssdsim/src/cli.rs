@@ -62,9 +62,9 @@ pub struct DeviceArgs {
     /// One operation at a time on a channel, as the paper's model assumes.
     #[arg(long)]
     pub serial: bool,
-    /// Collections move pages into the blocks that writes fill, as in SSDsim.
+    /// Collections move pages into blocks of their own, not into those that writes fill as in SSDsim.
     #[arg(long)]
-    pub one_stream: bool,
+    pub separate_streams: bool,
     /// All pages read at LDPC level 0.
     #[arg(long)]
     pub no_retries: bool,
@@ -93,7 +93,7 @@ impl DeviceArgs {
     pub fn setup(&self) -> Setup {
         let mut device = Device::table_ii(self.stripe).with_blocks(self.blocks);
         device.over_provision = self.over_provision;
-        device.separate_streams = !self.one_stream;
+        device.separate_streams = self.separate_streams;
         if self.no_retries {
             device.timing.ldpc_decay = 0.0;
         }
@@ -326,7 +326,8 @@ pub fn load(trace: &str, requests: Option<u64>, seed: u64) -> Result<Trace, Erro
 
 fn known_profile(name: &str) -> Result<&'static Profile, Error> {
     let names = || PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
-    profile(name).ok_or_else(|| Error::Argument(format!("no stand-in is called {name}; there are {}", names())))
+    profile(name)
+        .ok_or_else(|| Error::Argument(format!("no stand-in is called {name}; there are {}", names())))
 }
 
 fn parse_stripe(text: &str) -> Result<usize, String> {
@@ -341,7 +342,19 @@ fn table(outcomes: &[Outcome]) -> String {
     let ms = |ns: f64| ns / 1e6;
     let mut text = format!(
         "{:<9}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>8}{:>7}{:>7}{:>8}{:>9}{:>7}\n",
-        "", "mean ms", "read ms", "write ms", "p99", "p99.9", "p99.99", "cv", "RMW", "RCW", "full", "adjusted", "WAF"
+        "",
+        "mean ms",
+        "read ms",
+        "write ms",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "cv",
+        "RMW",
+        "RCW",
+        "full",
+        "adjusted",
+        "WAF"
     );
     for o in outcomes {
         let share = |count: u64| 100.0 * count as f64 / o.choices.updates().max(1) as f64;

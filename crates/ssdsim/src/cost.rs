@@ -51,7 +51,7 @@ pub enum Routine {
 
 /// Eq. 3: the mean time of a collection, from what all collections so far moved and erased.
 pub fn gc_time_ns(read_ns: u64, write_ns: u64, erase_ns: u64, moves: u64, erases: u64) -> u64 {
-    if erases == 0 { erase_ns } else { (read_ns + write_ns) * moves / erases + erase_ns }
+    ((read_ns + write_ns) * moves).checked_div(erases).unwrap_or(0) + erase_ns
 }
 
 /// Eq. 4 to 7 for the members that a routine pre-reads from. No member, no cost: a full-stripe write by RCW.

@@ -35,7 +35,8 @@ pub struct Device {
     pub over_provision: f64,
     /// A plane with a smaller share of free blocks than this is collected (Table II: 10 %).
     pub gc_threshold: f64,
-    /// Whether collections move pages to blocks of their own instead of those that writes fill.
+    /// Whether collections move pages to blocks of their own, as current devices do, instead of those that writes
+    /// fill, as SSDsim does.
     pub separate_streams: bool,
     /// Least gap in erase counts between a plane's youngest full block and its mean that makes static wear
     /// levelling move the young block's cold data.
@@ -79,7 +80,7 @@ impl Device {
             multi_plane: 4,
             over_provision: 0.25,
             gc_threshold: 0.10,
-            separate_streams: true,
+            separate_streams: false,
             wear_gap: 64,
             timing: Timing {
                 read_ns: 45_000,

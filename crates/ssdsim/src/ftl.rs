@@ -380,6 +380,7 @@ mod tests {
                 multi_plane: 1,
                 pages: 8,
                 blocks: 64,
+                separate_streams: true,
                 wear_gap,
                 ..Device::table_ii(5)
             };

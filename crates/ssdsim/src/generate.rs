@@ -57,7 +57,8 @@ const GIB: u64 = 1 << 30;
 /// excerpts that exist; those of Alibaba are the published medians of its volumes. The LUN files hold one hour each.
 ///
 /// Ali_0's mean interval is chosen: straight in the logarithm its last fifth gives 0.24 ms, at which the device falls
-/// behind without bound and response times measure the trace's length.
+/// behind without bound and response times measure the trace's length. 1.43 ms is near the largest mean that Table IV
+/// allows (1.98 ms).
 ///
 /// Table IV prints a 100 % point below the 80 % point for lun1 ("2.0ms") and lun2 ("2.9ms"): read as seconds.
 pub const PROFILES: [Profile; 6] = [
@@ -73,7 +74,7 @@ pub const PROFILES: [Profile; 6] = [
         read_kib: 7.4,
         span: 14 * GIB,
         align: 4096,
-        hot_share: 0.078,
+        hot_share: 0.059,
         hot_records: 4,
     },
     Profile {
@@ -103,7 +104,7 @@ pub const PROFILES: [Profile; 6] = [
         read_kib: 25.0,
         span: 40 * GIB,
         align: 512,
-        hot_share: 0.800,
+        hot_share: 0.450,
         hot_records: 1,
     },
     Profile {
@@ -118,7 +119,7 @@ pub const PROFILES: [Profile; 6] = [
         read_kib: 25.0,
         span: 40 * GIB,
         align: 512,
-        hot_share: 0.927,
+        hot_share: 0.675,
         hot_records: 2,
     },
     Profile {
@@ -129,11 +130,11 @@ pub const PROFILES: [Profile; 6] = [
         update_ratio: 0.858,
         cv: 0.78,
         interval_us: [1.0, 1.3, 1.5, 2.7, 9900.0],
-        mean_interval_us: Some(1500.0),
+        mean_interval_us: Some(1430.0),
         read_kib: 13.4,
         span: 40 * GIB,
         align: 4096,
-        hot_share: 0.895,
+        hot_share: 0.135,
         hot_records: 2,
     },
     Profile {
@@ -148,7 +149,7 @@ pub const PROFILES: [Profile; 6] = [
         read_kib: 12.7,
         span: 40 * GIB,
         align: 4096,
-        hot_share: 0.950,
+        hot_share: 0.672,
         hot_records: 1,
     },
 ];
@@ -169,8 +170,9 @@ pub fn generate(profile: &Profile, requests: u64, seed: u64) -> Trace {
     // Where the hot records lie is part of the profile, not of the seed: cv hangs on it.
     let mut space = Space::new(profile, &mut SmallRng::seed_from_u64(profile.requests));
     let mut time_ns = 0.0;
+    let requests = requests.min(profile.requests);
     let mut trace = Trace { name: profile.name.to_string(), requests: Vec::with_capacity(requests as usize) };
-    for i in 0..requests.min(profile.requests) {
+    for i in 0..requests {
         if i > 0 {
             time_ns += intervals.draw(&mut rng);
         }
@@ -341,7 +343,8 @@ pub fn statistics(trace: &Trace) -> TraceStatistics {
     for request in requests.iter().filter(|request| request.write) {
         writes += 1;
         bytes += u64::from(request.length);
-        let pages = request.offset / PAGE_BYTES..=(request.offset + u64::from(request.length) - 1) / PAGE_BYTES;
+        let pages =
+            request.offset / PAGE_BYTES..=(request.offset + u64::from(request.length) - 1) / PAGE_BYTES;
         let known = pages.filter(|&page| !seen.insert(page)).count();
         updates += u64::from(known > 0);
     }
@@ -377,8 +380,14 @@ mod tests {
             close(measured.write_ratio, profile.write_ratio, 0.02, "write ratio");
             close(measured.write_kib, profile.write_kib, 0.03, "write size");
             close(measured.update_ratio, profile.update_ratio, 0.03, "update ratio");
-            for i in 0..4 {
-                close(measured.interval_us[i], profile.interval_us[i], 0.1, "interval");
+            // Shares at the published points: a quantile beside a step of the CDF says little.
+            let intervals: Vec<u64> =
+                trace.requests.windows(2).map(|pair| pair[1].time_ns - pair[0].time_ns).collect();
+            for (i, share) in [0.2, 0.4, 0.6, 0.8].into_iter().enumerate() {
+                let point = (profile.interval_us[i] * 1000.0) as u64;
+                let below = intervals.iter().filter(|&&interval| interval <= point).count();
+                let below = below as f64 / intervals.len() as f64;
+                assert!((below - share).abs() < 0.02, "{} {point}: {below} against {share}", profile.name);
             }
             assert!(measured.interval_us[4] <= profile.interval_us[4] * 1.001);
             if let Some(mean) = profile.mean_interval_us {

@@ -51,7 +51,11 @@ impl Measures {
     /// channel.
     #[inline]
     pub(crate) fn completed(&mut self, response_ns: u64, write: bool, channels: &[Channel]) {
-        if write { self.writes.record(response_ns) } else { self.reads.record(response_ns) }
+        if write {
+            self.writes.record(response_ns);
+        } else {
+            self.reads.record(response_ns);
+        }
         for (sum, channel) in self.blocked.iter_mut().zip(channels) {
             *sum += u64::from(channel.waiting());
         }
@@ -150,7 +154,8 @@ impl Outcome {
         channels: &[Channel],
     ) -> Outcome {
         channels.iter().for_each(|channel| check_usage(&channel.usage, device));
-        let usage = |field: fn(&Usage) -> u64| channels.iter().map(|channel| field(&channel.usage)).sum::<u64>();
+        let usage =
+            |field: fn(&Usage) -> u64| channels.iter().map(|channel| field(&channel.usage)).sum::<u64>();
         let programs = usage(|u| u.programs);
         let (chi_square, chi_square_p) = chi_square_uniform(&measures.blocked);
         let blocked: Vec<f64> = measures.blocked.iter().map(|&sum| sum as f64).collect();
@@ -175,7 +180,9 @@ impl Outcome {
             },
             held_writes: measures.held,
             buffer_reads: measures.buffer_reads,
-            channels: (0..channels.len()).map(|i| channel_outcome(&measures, &channels[i], i, device)).collect(),
+            channels: (0..channels.len())
+                .map(|i| channel_outcome(&measures, &channels[i], i, device))
+                .collect(),
             choices: measures.choices,
         }
     }

@@ -57,7 +57,7 @@ pub enum ModelView {
 /// The paper says only that BPU classes updates by pre-reads and total queue length and that its thresholds were
 /// trained. These were trained once, by `ssdsim train-bpu` on the lun1 stand-in at 5+1 (least mean response), and
 /// stay fixed for every other trace, which is the paper's point about BPU.
-pub const BPU_THRESHOLDS: [u32; 3] = [2, 0, 8];
+pub const BPU_THRESHOLDS: [u32; 3] = [2, 0, 64];
 
 /// What a policy may look at when it chooses for one update.
 pub trait Sight {
@@ -111,7 +111,10 @@ impl Chooser {
             _ => 2,
         };
         let waiting = |set: ChannelSet| -> u32 {
-            channels_in(set).map(|c| sight.load(c, ModelView::Channel)).map(|load| load.reads + load.writes).sum()
+            channels_in(set)
+                .map(|c| sight.load(c, ModelView::Channel))
+                .map(|load| load.reads + load.writes)
+                .sum()
         };
         if near == 0 || waiting(near) <= waiting(far) + self.bpu[class] { shorter } else { other(shorter) }
     }

@@ -233,7 +233,12 @@ impl Channel {
     #[inline]
     pub fn load(&self, now: u64) -> MemberLoad {
         let gc_ns = if now < self.gc_until { self.mean_collection_ns() } else { 0 };
-        MemberLoad { reads: self.reads_waiting, writes: self.writes_waiting, read_ns: self.read_mean_ns, gc_ns }
+        MemberLoad {
+            reads: self.reads_waiting,
+            writes: self.writes_waiting,
+            read_ns: self.read_mean_ns,
+            gc_ns,
+        }
     }
 
     /// Load on the chip of physical page `page` alone, with what is left of a collection instead of the mean.
@@ -350,7 +355,8 @@ impl Channel {
     /// Collects in `plane` and returns the time it takes: each move a read and a write, each block an erase (Eq. 3).
     fn collect(&mut self, plane: usize, times: &ReadTimes) -> u64 {
         let collected = self.ftl.collect(plane);
-        let sense: u64 = collected.sources.iter().map(|&(page, erases)| times.of(self.index, page, erases)).sum();
+        let sense: u64 =
+            collected.sources.iter().map(|&(page, erases)| times.of(self.index, page, erases)).sum();
         let (moves, erases) = (u64::from(collected.moves), u64::from(collected.erases));
         self.moves_ever += moves;
         self.erases_ever += erases;

@@ -4,6 +4,11 @@
 //! the data pages on their channels; when they are on flash, `update_parity` lets the policy choose and queues the
 //! pre-reads; when those are back, the XOR runs; `write_parity` queues the new parity; with it the request is done.
 //! The order data, then parity is the paper's (its Fig. 1 and 5); [`ParityStart::WithData`] overlaps them.
+//!
+//! What a profile taught: a request costs some 600 ns of processor time, a tenth of it the one cache miss in the
+//! forward map when an operation finds its page. Hence the flat arrays of 4-byte entries, events packed in one word
+//! (a heap of some forty words stays in the first-level cache), histograms of 4-byte counts, and collections done as
+//! one step that yields a duration, not as events of their own.
 
 use std::collections::VecDeque;
 
@@ -320,7 +325,8 @@ impl Simulator {
     /// Physical page a pre-read of `stripe` from `channel` reads: the old content where the chunk is being written.
     #[inline]
     fn source(&self, channel: usize, stripe: u32, old: &[u32]) -> u32 {
-        let page = if old[channel] == NONE { self.channels[channel].ftl.locate(stripe) } else { old[channel] };
+        let page =
+            if old[channel] == NONE { self.channels[channel].ftl.locate(stripe) } else { old[channel] };
         // A page never written is read as the first of the channel: it takes a chip's time all the same.
         if page == NONE { 0 } else { page }
     }
@@ -447,8 +453,16 @@ impl Simulator {
 
     /// Nothing under way, nothing waiting, every page where the maps say.
     fn check_at_rest(&self) {
-        assert_eq!(self.measures.completed_total(), self.measures.arrived, "a request was lost or done twice");
-        assert_eq!((self.requests.live(), self.updates.live(), self.held.len()), (0, 0, 0), "work is left over");
+        assert_eq!(
+            self.measures.completed_total(),
+            self.measures.arrived,
+            "a request was lost or done twice"
+        );
+        assert_eq!(
+            (self.requests.live(), self.updates.live(), self.held.len()),
+            (0, 0, 0),
+            "work is left over"
+        );
         assert_eq!(self.buffer_used, 0, "buffer pages leaked");
         assert!(self.channels.iter().all(Channel::is_idle), "a queue is left over");
         if cfg!(debug_assertions) {

@@ -100,7 +100,8 @@ fn parse(mut lines: impl BufRead, name: &str) -> Result<Vec<Request>, Error> {
     let mut line = String::new();
     for number in 1.. {
         line.clear();
-        let wrong = |reason: &str| Error::Trace { name: name.to_string(), line: number, reason: reason.to_string() };
+        let wrong =
+            |reason: &str| Error::Trace { name: name.to_string(), line: number, reason: reason.to_string() };
         if lines.read_line(&mut line).map_err(|error| wrong(&error.to_string()))? == 0 {
             break;
         }
@@ -115,7 +116,11 @@ fn parse(mut lines: impl BufRead, name: &str) -> Result<Vec<Request>, Error> {
         requests.push(request);
     }
     if requests.is_empty() {
-        return Err(Error::Trace { name: name.to_string(), line: 1, reason: "no request in the trace".into() });
+        return Err(Error::Trace {
+            name: name.to_string(),
+            line: 1,
+            reason: "no request in the trace".into(),
+        });
     }
     Ok(requests)
 }
@@ -190,7 +195,12 @@ mod tests {
             assert!(error.contains("line 3") && error.contains(reason), "{line}: {error}");
         }
         assert!(error_of("").contains("no request"));
-        assert!(Trace::parse("t", &b"0,W,1,1\n\xFF\xFE\n"[..]).expect_err("no text").to_string().contains("line 2"));
+        assert!(
+            Trace::parse("t", &b"0,W,1,1\n\xFF\xFE\n"[..])
+                .expect_err("no text")
+                .to_string()
+                .contains("line 2")
+        );
     }
 
     #[test]

@@ -107,7 +107,11 @@ fn a_serial_channel_is_an_m_d_1_queue() {
         let trace = trace_of((0..400_000).map(&mut draw).collect());
         let outcome = run(&device, Behaviour::default(), Policy::Baseline, &trace);
         let theory = 45_000.0 * (1.0 + load / (2.0 * (1.0 - load)));
-        assert!((outcome.read.mean_ns / theory - 1.0).abs() < 0.02, "{load}: {} {theory}", outcome.read.mean_ns);
+        assert!(
+            (outcome.read.mean_ns / theory - 1.0).abs() < 0.02,
+            "{load}: {} {theory}",
+            outcome.read.mean_ns
+        );
     }
 }
 
@@ -140,7 +144,8 @@ fn work_is_conserved() {
                 assert_eq!(outcome.requests, 20_000);
                 let pages = |write| -> u64 {
                     let of = trace.requests.iter().filter(|request| request.write == write);
-                    let pages = |r: &Request| (r.offset + u64::from(r.length) - 1) / 8192 - r.offset / 8192 + 1;
+                    let pages =
+                        |r: &Request| (r.offset + u64::from(r.length) - 1) / 8192 - r.offset / 8192 + 1;
                     of.map(pages).sum()
                 };
                 let programs: u64 = outcome.channels.iter().map(|channel| channel.programs).sum();

@@ -73,7 +73,12 @@ pub fn bars(path: &Path, title: &str, unit: &str, groups: &[String], series: &[S
 }
 
 /// Bars of shares that add up to one.
-pub fn stacked(path: &Path, title: &str, groups: &[String], parts: &[(String, Vec<f64>)]) -> Result<(), Error> {
+pub fn stacked(
+    path: &Path,
+    title: &str,
+    groups: &[String],
+    parts: &[(String, Vec<f64>)],
+) -> Result<(), Error> {
     draw(path, |area| {
         let mut chart = ChartBuilder::on(area)
             .caption(title, ("sans-serif", 18))

@@ -34,15 +34,31 @@ pub fn compare(data: &Data) -> Vec<Claim> {
     let mean: Metric = |o| o.all.mean_ns;
     let p999: Metric = |o| o.all.p999_ns as f64;
     let cv: Metric = |o| o.cv;
-    add("overall I/O time, Adaptive against Baseline, mean of all (IV-B2)", "-13.5 %", average(data, mean, BASELINE));
-    add("overall I/O time, Adaptive against BPU, mean of all", "(part of the same -13.5 %)", average(data, mean, BPU));
+    add(
+        "overall I/O time, Adaptive against Baseline, mean of all (IV-B2)",
+        "-13.5 %",
+        average(data, mean, BASELINE),
+    );
+    add(
+        "overall I/O time, Adaptive against BPU, mean of all",
+        "(part of the same -13.5 %)",
+        average(data, mean, BPU),
+    );
     add("overall I/O time, Adaptive against BPU, best (IV-B2)", "-29.8 %", best(data, mean, BPU));
     add("p99.9, Adaptive against Baseline, mean of all (IV-B3)", "-14.6 %", average(data, p999, BASELINE));
     add("p99.9, Adaptive against BPU, mean of all (IV-B3)", "-12.9 %", average(data, p999, BPU));
     add("p99.9, Adaptive, best (abstract)", "-24.8 %", best(data, p999, BASELINE));
-    add("cv of blocked requests, Adaptive against BPU, mean of all (IV-B1)", "-12.1 %", average(data, cv, BPU));
+    add(
+        "cv of blocked requests, Adaptive against BPU, mean of all (IV-B1)",
+        "-12.1 %",
+        average(data, cv, BPU),
+    );
     add("cv of blocked requests, Adaptive against Baseline", "lower (Fig. 7)", average(data, cv, BASELINE));
-    add("adjusted updates, Adaptive against BPU (IV-B1)", "+56.2 %", average(data, |o| o.choices.adjusted as f64, BPU));
+    add(
+        "adjusted updates, Adaptive against BPU (IV-B1)",
+        "+56.2 %",
+        average(data, |o| o.choices.adjusted as f64, BPU),
+    );
     add("order of mean I/O time Adaptive < BPU < Baseline (Fig. 8, 9)", "all 12 cases", ordered(data));
     add("the limit: overall I/O time, Oracle against Baseline", "none given", limit(data));
     add("blocked requests uneven at P < 0.001 (Table A2)", "62 of 62", uneven(data, |_| true));
@@ -63,7 +79,8 @@ fn changes(data: &Data, metric: Metric, other: usize) -> Vec<(&Group, f64)> {
 fn average(data: &Data, metric: Metric, other: usize) -> String {
     let changes = changes(data, metric, other);
     let mean = |chunks: usize| {
-        let of: Vec<f64> = changes.iter().filter(|(group, _)| group.data == chunks).map(|(_, c)| *c).collect();
+        let of: Vec<f64> =
+            changes.iter().filter(|(group, _)| group.data == chunks).map(|(_, c)| *c).collect();
         of.iter().sum::<f64>() / of.len().max(1) as f64 * 100.0
     };
     format!("{:+.1} % (5+1 {:+.1} %, 7+1 {:+.1} %)", f64::midpoint(mean(5), mean(7)), mean(5), mean(7))
@@ -86,7 +103,8 @@ fn ordered(data: &Data) -> String {
 }
 
 fn limit(data: &Data) -> String {
-    let change = |group: &Group| group.outcomes[ORACLE].all.mean_ns / group.outcomes[BASELINE].all.mean_ns - 1.0;
+    let change =
+        |group: &Group| group.outcomes[ORACLE].all.mean_ns / group.outcomes[BASELINE].all.mean_ns - 1.0;
     let mean = data.main.iter().map(change).sum::<f64>() / data.main.len() as f64;
     format!("{:+.1} %", mean * 100.0)
 }

@@ -8,7 +8,7 @@ use crate::{
     Error,
     device::Device,
     experiment::Setup,
-    generate::{PROFILES, Profile, TraceStatistics, generate, statistics},
+    generate::{PROFILES, Profile, TraceStatistics, generate, profile, statistics},
     outcome::Outcome,
     policy::{ModelView, Policy},
     simulator::{Acknowledge, ParityStart},
@@ -160,14 +160,28 @@ fn genuine_traces(plan: &Plan) -> Result<Vec<Trace>, Error> {
 type Vary = fn(&mut Setup, &mut Trace);
 
 /// One thing changed at a time.
-const VARIANTS: [(&str, &str, Vary); 12] = [
+const VARIANTS: [(&str, &str, Vary); 13] = [
     ("as in the figures", "the reference", |_, _| {}),
+    (
+        "another seed",
+        "another trace of the same statistics: how much of all this is chance",
+        |setup, trace| {
+            setup.seed += 1000;
+            if let Some(profile) = profile(&trace.name) {
+                *trace = generate(profile, trace.requests.len() as u64, setup.seed);
+            }
+        },
+    ),
     ("serial channels", "what Eq. 4 to 7 assume: one operation at a time on a channel", |setup, _| {
         setup.device = setup.device.clone().with_serial_channels();
     }),
-    ("one write stream", "SSDsim's collection: moves fill the blocks that writes fill", |setup, _| {
-        setup.device.separate_streams = false;
-    }),
+    (
+        "two write streams",
+        "moves fill blocks of their own, as in current devices: cheaper collections",
+        |setup, _| {
+            setup.device.separate_streams = true;
+        },
+    ),
     ("no collections", "a fresh device: how much of the gain is avoiding collections", |setup, _| {
         setup.warm_up = WarmUp { random: 0.0, trace: 0.0 };
         setup.device.over_provision = 0.6;
@@ -175,7 +189,9 @@ const VARIANTS: [(&str, &str, Vary); 12] = [
     ("no LDPC retries", "all reads 0.045 ms: how much the read time decides", |setup, _| {
         setup.device.timing.ldpc_decay = 0.0;
     }),
-    ("slow reads", "LDPC levels equally likely: a worn device", |setup, _| setup.device.timing.ldpc_decay = 1.0),
+    ("slow reads", "LDPC levels equally likely: a worn device", |setup, _| {
+        setup.device.timing.ldpc_decay = 1.0;
+    }),
     ("parity with data", "pre-reads overlap the data writes", |setup, _| {
         setup.behaviour.parity_start = ParityStart::WithData;
     }),

@@ -27,16 +27,16 @@ pub fn draw_all(data: &Data, out: &Path) -> Result<Vec<Figure>, Error> {
     }
     for (part, chunks) in [("a", 5), ("b", 7)] {
         let caption = format!("Fig. 7({part}): cv of blocked requests over the channels, {chunks}+1");
-        pen.bars(&format!("fig07{part}"), caption, "cv", data, chunks, |o, _| plain(o.cv))?;
+        pen.bars(&format!("fig07{part}"), &caption, "cv", data, chunks, |o, _| plain(o.cv))?;
     }
     for (figure, chunks) in [("08", 5), ("09", 7)] {
         let number = figure.trim_start_matches('0');
         let caption = format!("Fig. {number}(a): mean write response against Baseline, {chunks}+1");
-        pen.bars(&format!("fig{figure}a"), caption, "of Baseline", data, chunks, |o, base| {
+        pen.bars(&format!("fig{figure}a"), &caption, "of Baseline", data, chunks, |o, base| {
             plain(o.write.mean_ns / base.write.mean_ns)
         })?;
         let caption = format!("Fig. {number}(b): mean response of all I/O against Baseline, {chunks}+1");
-        pen.bars(&format!("fig{figure}b"), caption, "of Baseline", data, chunks, |o, base| {
+        pen.bars(&format!("fig{figure}b"), &caption, "of Baseline", data, chunks, |o, base| {
             plain(o.all.mean_ns / base.all.mean_ns)
         })?;
     }
@@ -45,7 +45,7 @@ pub fn draw_all(data: &Data, out: &Path) -> Result<Vec<Figure>, Error> {
     }
     for (figure, chunks) in [("12", 5), ("13", 7)] {
         let caption = format!("Fig. {figure}: p99.9 on the channels against Baseline's mean, {chunks}+1");
-        pen.bars(&format!("fig{figure}"), caption, "of Baseline", data, chunks, channel_tails)?;
+        pen.bars(&format!("fig{figure}"), &caption, "of Baseline", data, chunks, channel_tails)?;
     }
     Ok(pen.figures)
 }
@@ -68,7 +68,7 @@ impl Pen<'_> {
     fn bars(
         &mut self,
         name: &str,
-        caption: String,
+        caption: &str,
         unit: &str,
         data: &Data,
         chunks: usize,
@@ -82,8 +82,8 @@ impl Pen<'_> {
                 (Policy::ALL[policy].name().to_string(), groups.iter().map(bar).collect())
             })
             .collect();
-        let path = self.note(name, caption.clone());
-        bars(&path, &caption, unit, &names, &series)
+        let path = self.note(name, caption.to_string());
+        bars(&path, caption, unit, &names, &series)
     }
 }
 
@@ -119,14 +119,15 @@ fn figure_3(data: &Data, pen: &mut Pen<'_>) -> Result<(), Error> {
     for (part, trace) in [("a", "lun1"), ("b", "lun2")] {
         let Some(group) = of_stripe(data, 5).into_iter().find(|group| group.trace == trace) else { continue };
         let mut channels: Vec<_> = group.outcomes[0].channels.iter().enumerate().collect();
-        channels.sort_by(|a, b| b.1.blocked.cmp(&a.1.blocked));
+        channels.sort_by_key(|(_, channel)| std::cmp::Reverse(channel.blocked));
         let lines: Vec<Line> = channels
             .iter()
             .map(|(i, channel)| {
                 (format!("channel {i}, {:.2} blocked", channel.blocked_mean), points(&channel.latency))
             })
             .collect();
-        let caption = format!("Fig. 3({part}): tail on each channel, most congested first, {trace}, Baseline, 5+1");
+        let caption =
+            format!("Fig. 3({part}): tail on each channel, most congested first, {trace}, Baseline, 5+1");
         let path = pen.note(&format!("fig03{part}"), caption.clone());
         tails(&path, &caption, &lines)?;
     }
@@ -146,8 +147,9 @@ fn figure_6(data: &Data, chunks: usize, part: &str, pen: &mut Pen<'_>) -> Result
             }
         }
     }
-    let caption =
-        format!("Fig. 6({part}): how parity was updated by Baseline (Ba), BPU (BP), Adaptive (Ad), {chunks}+1");
+    let caption = format!(
+        "Fig. 6({part}): how parity was updated by Baseline (Ba), BPU (BP), Adaptive (Ad), {chunks}+1"
+    );
     let path = pen.note(&format!("fig06{part}"), caption.clone());
     stacked(&path, &caption, &names, &parts)
 }

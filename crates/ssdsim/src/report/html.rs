@@ -58,8 +58,10 @@ pub fn timing(data: &Data) -> String {
 }
 
 fn claims_table(claims: &[Claim]) -> String {
-    let rows: String =
-        claims.iter().map(|claim| row([claim.what.to_string(), claim.paper.clone(), claim.ours.clone()])).collect();
+    let rows: String = claims
+        .iter()
+        .map(|claim| row([claim.what.to_string(), claim.paper.clone(), claim.ours.clone()]))
+        .collect();
     format!(
         "<table><caption>The paper's claims and ours (negative is better; mean over the six traces, then over the \
          two stripes)</caption>{}{rows}</table>",
@@ -94,7 +96,8 @@ fn main_table(data: &Data) -> String {
 fn table_a2(data: &Data) -> String {
     let mut rows = String::new();
     for (i, o) in data.balance.iter().enumerate() {
-        let p = if o.chi_square_p < 0.001 { "&lt;0.001".to_string() } else { format!("{:.3}", o.chi_square_p) };
+        let p =
+            if o.chi_square_p < 0.001 { "&lt;0.001".to_string() } else { format!("{:.3}", o.chi_square_p) };
         rows += &row([
             format!("{} {}", i + 1, escape(&o.trace)),
             o.requests.to_string(),
@@ -137,7 +140,15 @@ fn match_table(data: &Data) -> String {
     format!(
         "<table><caption>Tables III and IV: the published traces and the stand-ins (the largest interval needs the \
          full length to appear)</caption>{}{rows}</table>",
-        head(["trace", "requests", "writes", "write KiB", "updates", "cv", "intervals 20 / 40 / 60 / 80 / 100 % us"])
+        head([
+            "trace",
+            "requests",
+            "writes",
+            "write KiB",
+            "updates",
+            "cv",
+            "intervals 20 / 40 / 60 / 80 / 100 % us"
+        ])
     )
 }
 

@@ -62,7 +62,9 @@ mod tests {
             assert!(name == "timing.html" || read(&folders[0]) == read(&folders[1]), "{name} differs");
             names.push(name);
         }
-        for figure in ["fig02", "fig03", "fig06", "fig07", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13"] {
+        for figure in
+            ["fig02", "fig03", "fig06", "fig07", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13"]
+        {
             assert!(names.iter().any(|name| name.starts_with(figure)), "{figure} is missing");
         }
     }
