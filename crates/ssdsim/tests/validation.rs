@@ -1,5 +1,7 @@
 //! The simulator against what is known without it: a timeline by hand, queueing theory, conservation, determinism.
 
+use std::path::Path;
+
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use ssdsim::{
     device::{Device, Timing},
@@ -182,25 +184,35 @@ fn a_full_buffer_holds_writes_back() {
     assert_eq!((outcome.requests, outcome.buffer_reads), (101, 1));
 }
 
+/// Replays the first requests of a trace file; the figures must be sane.
+fn replay(path: &Path) {
+    let device = Device::table_ii(5).with_blocks(64);
+    let mut trace = Trace::read(path).unwrap_or_else(|error| panic!("{error}"));
+    trace.requests.truncate(5_000);
+    let mut simulator = Simulator::new(&device, Behaviour::default(), 1).expect("a possible device");
+    simulator.warm_up(WarmUp { random: 0.5, trace: 0.5 }, &trace, 1);
+    let outcome = simulator.run(&trace, &Chooser::new(Policy::Adaptive));
+    assert_eq!(outcome.requests, trace.requests.len() as u64, "{}", trace.name);
+    assert!(outcome.all.mean_ns > 900.0 && outcome.all.p999_ns >= outcome.all.p99_ns, "{}", trace.name);
+}
+
+/// 300 requests of the Ali_1 stand-in, written by `ssdsim generate`.
+#[test]
+fn the_sample_trace_runs() {
+    replay(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sample.csv.zst"));
+}
+
 /// The genuine traces are not part of the project; where they are, each must parse, finish and give sane figures.
 #[test]
 fn genuine_traces_run() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("skipped: no traces at ../shared/traces");
         return;
     };
-    let device = Device::table_ii(5).with_blocks(64);
     for path in entries.map(|entry| entry.expect("an entry").path()) {
-        if !path.to_string_lossy().ends_with(".csv.zst") {
-            continue;
+        if path.to_string_lossy().ends_with(".csv.zst") {
+            replay(&path);
         }
-        let mut trace = Trace::read(&path).unwrap_or_else(|error| panic!("{error}"));
-        trace.requests.truncate(5_000);
-        let mut simulator = Simulator::new(&device, Behaviour::default(), 1).expect("a possible device");
-        simulator.warm_up(WarmUp { random: 0.5, trace: 0.5 }, &trace, 1);
-        let outcome = simulator.run(&trace, &Chooser::new(Policy::Adaptive));
-        assert_eq!(outcome.requests, trace.requests.len() as u64, "{}", trace.name);
-        assert!(outcome.all.mean_ns > 900.0 && outcome.all.p999_ns >= outcome.all.p99_ns, "{}", trace.name);
     }
 }
