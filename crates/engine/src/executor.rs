@@ -48,31 +48,34 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.queued.swap(true, Ordering::AcqRel) {
-            return;
-        }
         let local = CURRENT.with_borrow(|current| match current {
             Some((id, queue)) if *id == self.inbox.id => {
-                queue.borrow_mut().push_back(self.task);
+                // No locked instruction: a wake from elsewhere at the same time costs one poll in vain.
+                if !self.queued.load(Ordering::Relaxed) {
+                    self.queued.store(true, Ordering::Relaxed);
+                    queue.borrow_mut().push_back(self.task);
+                }
                 true
             }
             _ => false,
         });
-        if !local {
-            self.inbox.woken.push(self.task);
-            // SeqCst pairs with `prepare_to_sleep`: either it sees the task or we see it sleeping.
-            std::sync::atomic::fence(Ordering::SeqCst);
-            if self.inbox.sleeping.load(Ordering::SeqCst) {
-                (self.inbox.unpark)();
-            }
+        if local || self.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.inbox.woken.push(self.task);
+        // SeqCst pairs with `prepare_to_sleep`: either it sees the task or we see it sleeping.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.inbox.sleeping.load(Ordering::SeqCst) {
+            (self.inbox.unpark)();
         }
     }
 }
 
 struct Task {
-    /// Absent while the task is polled and while the slot waits for reuse.
+    /// Absent while the task is polled, as is its waker: lending it costs no reference count.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    waker: Arc<TaskWaker>,
+    waker: Option<Waker>,
+    state: Arc<TaskWaker>,
 }
 
 /// The executor. Clones are handles to the same one.
@@ -112,7 +115,9 @@ impl Executor {
         let entry = tasks.vacant_entry();
         let task = u32::try_from(entry.key()).expect("fewer than 2^32 tasks");
         let waker = TaskWaker { task, queued: AtomicBool::new(true), inbox: Arc::clone(&self.inner.inbox) };
-        entry.insert(Task { future: Some(Box::pin(future)), waker: Arc::new(waker) });
+        let state = Arc::new(waker);
+        let waker = Some(Waker::from(Arc::clone(&state)));
+        entry.insert(Task { future: Some(Box::pin(future)), waker, state });
         self.inner.alive.set(self.inner.alive.get() + 1);
         self.inner.ready.borrow_mut().push_back(task);
     }
@@ -135,17 +140,25 @@ impl Executor {
     /// Polls every task that is ready now, and those they make ready, at most `polls_max`. Returns how many polls
     /// were made; fewer than `polls_max` means that nothing is ready.
     pub fn run_ready(&self, polls_max: usize) -> usize {
-        for made in 0..polls_max {
-            if !self.run_one_of(|_| 0) {
-                return made;
+        self.enter(|| {
+            for made in 0..polls_max {
+                if !self.run_next(|_| 0) {
+                    return made;
+                }
             }
-        }
-        polls_max
+            polls_max
+        })
     }
 
     /// Polls one ready task, chosen by index among `n` ready ones. Returns false if none is ready.
     pub fn run_one_of(&self, choose: impl FnOnce(usize) -> usize) -> bool {
-        while let Some(task) = self.inner.inbox.woken.pop() {
+        self.enter(|| self.run_next(choose))
+    }
+
+    fn run_next(&self, choose: impl FnOnce(usize) -> usize) -> bool {
+        // An empty queue is the rule, and looking is cheaper than popping in vain, which has a fence.
+        while !self.inner.inbox.woken.is_empty() {
+            let Some(task) = self.inner.inbox.woken.pop() else { break };
             self.inner.ready.borrow_mut().push_back(task);
         }
         let task = {
@@ -167,17 +180,16 @@ impl Executor {
 
     fn poll(&self, task: u32) {
         let taken = self.inner.tasks.borrow_mut().get_mut(task as usize).map(|entry| {
-            entry.waker.queued.store(false, Ordering::Release);
-            (entry.future.take(), Arc::clone(&entry.waker))
+            // A swap: whoever found it true and left the wake to us has what it wrote before seen by this poll.
+            entry.state.queued.swap(false, Ordering::AcqRel);
+            (entry.future.take(), entry.waker.take())
         });
-        let Some((Some(mut future), waker)) = taken else { return };
-        let outer = CURRENT.replace(Some((self.inner.inbox.id, Rc::clone(&self.inner.ready))));
-        let poll = future.as_mut().poll(&mut Context::from_waker(&Waker::from(waker)));
-        CURRENT.set(outer);
-        match poll {
+        let Some((Some(mut future), Some(waker))) = taken else { return };
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Pending => {
                 let mut tasks = self.inner.tasks.borrow_mut();
-                tasks.get_mut(task as usize).expect("a polled task keeps its place").future = Some(future);
+                let entry = tasks.get_mut(task as usize).expect("a polled task keeps its place");
+                (entry.future, entry.waker) = (Some(future), Some(waker));
             }
             Poll::Ready(()) => {
                 let entry = self.inner.tasks.borrow_mut().remove(task as usize);
