@@ -1,5 +1,6 @@
 //! What one operation costs: `cargo bench -p host --bench devices [-- SECONDS [FILE...]]`.
 //!
+//! Nanoseconds are those in which the thread ran, so that other work on the machine does not count; IOPS are by the clock.
 //! Memory members at queue depth 32, beside the plain copies that they make; random 4 KiB reads and writes of files.
 //! Run by `cargo test` it does a few operations of each, to see that it works.
 
@@ -35,9 +36,9 @@ fn main() {
     for bytes in [512, 4096, 65536] {
         for span in [64 * bytes as u64, memory.info().size_bytes] {
             println!("memory of {span} bytes, {bytes}-byte operations at depth {DEPTH}:");
-            println!("  plain copies  {}", line(copies(span as usize, bytes, time), bytes));
+            println!("  plain copies  {}", line(&copies(span as usize, bytes, time), bytes));
             for (name, work) in [("reads", Work::Read), ("writes", Work::Write)] {
-                println!("  {name:<13} {}", line(measure(&shards, &memory, work, bytes, span, time), bytes));
+                println!("  {name:<13} {}", line(&measure(&shards, &memory, work, bytes, span, time), bytes));
             }
         }
     }
@@ -47,16 +48,24 @@ fn main() {
         for (name, work) in [("reads", Work::Read), ("writes", Work::Write)] {
             println!(
                 "  {name:<13} {}",
-                line(measure(&shards, &file, work, 4096, file.info().size_bytes, time), 4096)
+                line(&measure(&shards, &file, work, 4096, file.info().size_bytes, time), 4096)
             );
         }
     }
     shards.stop().expect("no panic");
 }
 
-fn line((operations, time): (u64, Duration), bytes: usize) -> String {
-    let each = time.as_nanos() as f64 / operations.max(1) as f64;
-    format!("{each:9.1} ns, {:9.0} IOPS, {:6.2} GB/s", 1e9 / each, bytes as f64 / each)
+/// What was done in what time.
+struct Figures {
+    operations: u64,
+    cpu: Duration,
+    wall: Duration,
+}
+
+fn line(figures: &Figures, bytes: usize) -> String {
+    let each = figures.cpu.as_nanos() as f64 / figures.operations.max(1) as f64;
+    let iops = figures.operations as f64 / figures.wall.as_secs_f64();
+    format!("{each:9.1} ns, {:6.2} GB/s of CPU time, {iops:9.0} IOPS", bytes as f64 / each)
 }
 
 /// Random operations on a shard: how many, in what time.
@@ -67,10 +76,10 @@ fn measure(
     bytes: usize,
     span: u64,
     time: Duration,
-) -> (u64, Duration) {
+) -> Figures {
     let device = device.clone();
     let job = async move |context: ShardContext| {
-        let (device, start) = (device.attach(&context.ring), Instant::now());
+        let (device, start, cpu) = (device.attach(&context.ring), Instant::now(), cpu_time());
         let (count, over) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
         let tasks: Vec<_> = (0..DEPTH)
             .map(|task| {
@@ -81,7 +90,7 @@ fn measure(
         context.ring.sleep(time).await;
         over.set(true);
         engine::executor::join_all(tasks).await;
-        (count.get(), start.elapsed())
+        Figures { operations: count.get(), cpu: cpu_time() - cpu, wall: start.elapsed() }
     };
     shards.run_on(0, job).expect("no panic")
 }
@@ -118,10 +127,10 @@ fn operate(
 }
 
 /// The copies alone: the same bytes between the same amounts of memory.
-fn copies(span: usize, bytes: usize, time: Duration) -> (u64, Duration) {
+fn copies(span: usize, bytes: usize, time: Duration) -> Figures {
     let memory = vec![1u8; span];
     let mut targets: Vec<Buffer> = (0..DEPTH).map(|_| Buffer::new(bytes)).collect();
-    let (mut random, mut count, start) = (Random(5), 0, Instant::now());
+    let (mut random, mut count, start, cpu) = (Random(5), 0, Instant::now(), cpu_time());
     while start.elapsed() < time {
         for target in &mut targets {
             let place = random.below((span / bytes) as u64) as usize * bytes;
@@ -129,7 +138,13 @@ fn copies(span: usize, bytes: usize, time: Duration) -> (u64, Duration) {
             count += 1;
         }
     }
-    (count, start.elapsed())
+    Figures { operations: count, cpu: cpu_time() - cpu, wall: start.elapsed() }
+}
+
+/// Time that this thread ran: other work on the machine does not count.
+fn cpu_time() -> Duration {
+    let status = std::fs::read_to_string("/proc/thread-self/schedstat").expect("a kernel with statistics");
+    Duration::from_nanos(status.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds first"))
 }
 
 struct Random(u64);

@@ -12,7 +12,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
@@ -143,7 +142,6 @@ impl Core {
             State::Running if matches!(entry.op, Op::Sleep) => drop(self.slots.remove(slot)),
             State::Running | State::Expired => {
                 entry.state = State::Orphaned;
-                entry.waker = None;
                 if entry.op.is_socket() {
                     let token = token_of(slot, entry.generation);
                     self.cancel(token);
@@ -228,9 +226,7 @@ impl Core {
             State::Running => {
                 entry.state = State::Finished;
                 entry.result = result;
-                if let Some(waker) = entry.waker.take() {
-                    waker.wake();
-                }
+                entry.wake();
             }
             // Woken for the time limit, but it has a result after all.
             State::Expired => (entry.state, entry.result) = (State::Finished, result),
@@ -271,7 +267,7 @@ impl Core {
 
     /// Tells the futures of operations beyond their time limit. The operations stay.
     fn expire(&mut self) -> usize {
-        let (now, mut wakers) = (self.now, Vec::<Option<Waker>>::new());
+        let (now, mut count) = (self.now, 0);
         for (_, slot) in self.slots.iter_mut() {
             if slot.deadline.is_some_and(|deadline| deadline <= now) {
                 slot.deadline = None;
@@ -279,12 +275,11 @@ impl Core {
                 if slot.state == State::Running {
                     slot.state = State::Expired;
                     slot.result = -libc::ETIMEDOUT;
-                    wakers.push(slot.waker.take());
+                    slot.wake();
+                    count += 1;
                 }
             }
         }
-        let count = wakers.len();
-        wakers.into_iter().flatten().for_each(Waker::wake);
         count
     }
 

@@ -271,6 +271,7 @@ impl InFlight {
                 Poll::Ready(Done { op: Some(op), result, about: ("", 0, 0) })
             }
             State::Running => {
+                slot.is_awaited = true;
                 match &slot.waker {
                     Some(waker) if waker.will_wake(context.waker()) => {}
                     _ => slot.waker = Some(context.waker().clone()),
@@ -280,6 +281,7 @@ impl InFlight {
             State::Expired => {
                 let (result, about) = (slot.result, slot.op.describe());
                 slot.state = State::Orphaned;
+                slot.is_awaited = false;
                 self.slot = TAKEN;
                 Poll::Ready(Done { op: None, result, about })
             }

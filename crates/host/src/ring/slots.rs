@@ -30,11 +30,26 @@ pub(super) struct Slot {
     pub generation: u32,
     /// Result of a finished operation: a count, a negated error number, or [`super::op::PAST_END`].
     pub result: i32,
+    /// Of the task that polled last, kept when the slot is reused: mostly the same task comes back to it.
     pub waker: Option<Waker>,
+    /// Whether that task waits for this use of the slot.
+    pub is_awaited: bool,
     pub op: Op,
     pub deadline: Option<Instant>,
     /// Scratch for vectored calls; stays with the slot so that it is allocated once.
     pub vectors: Option<Box<Vectors>>,
+}
+
+impl Slot {
+    /// Wakes the task that waits for this operation.
+    #[inline]
+    pub fn wake(&mut self) {
+        if std::mem::take(&mut self.is_awaited)
+            && let Some(waker) = &self.waker
+        {
+            waker.wake_by_ref();
+        }
+    }
 }
 
 /// Slots, reused last in first out.
@@ -45,6 +60,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
+    #[inline]
     pub fn insert(&mut self, op: Op) -> u32 {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.entries[index as usize];
@@ -59,6 +75,7 @@ impl Slots {
             generation: 0,
             result: 0,
             waker: None,
+            is_awaited: false,
             op,
             deadline: None,
             vectors: None,
@@ -67,17 +84,19 @@ impl Slots {
     }
 
     /// Frees a slot and returns what it owned.
+    #[inline]
     pub fn remove(&mut self, index: u32) -> Op {
         let slot = &mut self.entries[index as usize];
         assert_ne!(slot.state, State::Vacant, "a slot is freed once");
         slot.state = State::Vacant;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.waker = None;
+        slot.is_awaited = false;
         slot.deadline = None;
         self.free.push(index);
         std::mem::replace(&mut slot.op, Op::Vacant)
     }
 
+    #[inline]
     pub fn get(&mut self, index: u32) -> &mut Slot {
         &mut self.entries[index as usize]
     }
