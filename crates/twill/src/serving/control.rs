@@ -166,6 +166,7 @@ impl Serving {
         });
         let (shared, superblock) = (&self.array.shared, kept.superblocks.iter().flatten().next());
         let geometry = &shared.geometry;
+        let created_unix_s = self.known.lock().created_unix_s; // released at once: the members are asked below
         let text = |of: &dyn Fn(&Superblock) -> String| superblock.map(of).unwrap_or_default();
         ArrayStatus {
             name: text(&|superblock| superblock.set_name().rsplit(':').next().unwrap_or_default().to_string()),
@@ -177,7 +178,7 @@ impl Serving {
             size_bytes: geometry.array_bytes(),
             member_bytes: geometry.member_bytes(),
             raid_devices: geometry.members(),
-            created_unix_s: self.known.lock().created_unix_s,
+            created_unix_s,
             updated_unix_s: kept.superblocks.iter().flatten().map(Superblock::utime_s).max().unwrap_or(0),
             events: kept.events,
             clean: !shared.intent.wants_dirty() && kept.resync_from_bytes.is_none(),
