@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 fn json(text: &str) -> Value {
-    serde_json::from_str(text).expect("JSON")
+    // fio puts remarks in front.
+    serde_json::from_str(&text[text.find(['{', '[']).unwrap_or(0)..]).expect("JSON")
 }
 
 #[test]
@@ -215,13 +216,37 @@ fn fio_verifies_what_four_jobs_write() {
     };
     for uri in [serving.uri("data"), tcp.to_string()] {
         let uri = format!("--uri={uri}");
-        let fixed = ["--ioengine=nbd", "--rw=randwrite", "--bsrange=4k-1m", "--iodepth=32", "--numjobs=4"];
+        let fixed = [
+            "--name=verify",
+            "--ioengine=nbd",
+            &uri,
+            "--rw=randwrite",
+            "--bsrange=4k-1m",
+            "--iodepth=32",
+            "--numjobs=4",
+        ];
         let verified = ["--verify=crc32c", "--verify_fatal=1", "--size=16m", "--offset_increment=16m"];
-        let rest = ["--name=verify", "--thread=0", "--loops=3", &uri];
-        run("fio", &[fixed.as_slice(), &verified, &rest].concat());
+        run("fio", &[fixed.as_slice(), &verified, &["--loops=3"]].concat());
     }
     serving.wait_until_idle();
     assert_eq!(serving.server.status().exports[0].totals.errors, 0);
+}
+
+/// A program that ends with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Processor time of a process so far, in hundredths of a second.
+fn ticks(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process runs");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+    [11, 12].map(|field: usize| fields[field].parse::<f64>().expect("a number")).iter().sum()
 }
 
 /// Figures beside `nbdkit memory`, on the same machine in the same minute. Run by hand:
@@ -235,29 +260,42 @@ fn beside_nbdkit() {
     let serving = Serving::start();
     let theirs = serving.folder.path().join("nbdkit");
     let path = theirs.to_str().expect("a plain path");
-    let mut nbdkit = Command::new("nbdkit");
-    let mut nbdkit = nbdkit.args(["-f", "-U", path, "memory", "64M"]).spawn().expect("nbdkit starts");
+    let nbdkit = Command::new("nbdkit").args(["-f", "-U", path, "memory", "64M"]).spawn();
+    let nbdkit = Running(nbdkit.expect("nbdkit starts"));
     std::thread::sleep(std::time::Duration::from_millis(500));
-    let uris = [serving.uri("data"), format!("nbd+unix:///?socket={path}")];
-    run("nbdcopy", &[&uris[0], &uris[1]]);
+    let sides = [
+        ("twill", serving.uri("data"), std::process::id()),
+        ("nbdkit", format!("nbd+unix:///?socket={path}"), nbdkit.0.id()),
+    ];
+    run("nbdcopy", &[&sides[0].1, &sides[1].1]);
     for (mode, block) in
         [("randread", "4k"), ("randread", "128k"), ("randwrite", "4k"), ("randwrite", "128k")]
     {
-        let mut figures = Vec::new();
-        for uri in uris.iter().chain(&uris) {
-            let arguments = [&format!("--rw={mode}"), &format!("--bs={block}"), &format!("--uri={uri}")];
-            let fixed =
-                ["--ioengine=nbd", "--iodepth=32", "--size=64m", "--time_based", "--runtime=3", "--name=x"];
-            let arguments: Vec<&str> =
-                arguments.iter().map(|argument| argument.as_str()).chain(fixed).collect();
-            let report = json(&run("fio", &[arguments.as_slice(), &["--output-format=json"]].concat()));
+        for (name, uri, process) in sides.iter().chain(&sides) {
+            let (rw, bs, uri) = (format!("--rw={mode}"), format!("--bs={block}"), format!("--uri={uri}"));
+            let before = ticks(*process);
+            let report = json(&run(
+                "fio",
+                &[
+                    "--name=x",
+                    "--ioengine=nbd",
+                    &uri,
+                    &rw,
+                    &bs,
+                    "--iodepth=32",
+                    "--size=64m",
+                    "--time_based",
+                    "--runtime=4",
+                    "--output-format=json",
+                ],
+            ));
             let side = &report["jobs"][0][&mode[4..]];
-            figures.push(side["iops"].as_f64().expect("a number"));
+            let (rate, count) = (side["iops"].as_f64(), side["total_ios"].as_f64());
+            let processor_us = (ticks(*process) - before) * 1e4 / count.expect("a number");
+            let rate = rate.expect("a number");
+            println!(
+                "{mode} {block} {name:6}: {rate:8.0} a second, {processor_us:6.2} us of the server's processor each"
+            );
         }
-        println!(
-            "{mode} {block}: {:.0} {:.0} against {:.0} {:.0}",
-            figures[0], figures[2], figures[1], figures[3]
-        );
     }
-    nbdkit.kill().and_then(|()| nbdkit.wait()).expect("nbdkit ends");
 }

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
+/// Send buffer of a unix socket, if the system allows as much (`net.core.wmem_max`).
+const UNIX_SEND_BUFFER_BYTES: usize = 256 << 10;
+
 /// Pause after the system refused to accept (no descriptors, no memory): it helps others to finish.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -259,7 +262,8 @@ fn welcome(shared: &Arc<Shared>, shards: &Handle, socket: OwnedFd) {
     shards.spawn_on(shard, move |context| serve_client(seat, context, socket));
 }
 
-/// Names the client, and sets what a TCP connection needs: replies leave at once, a dead peer is noticed.
+/// Names the client, and sets what its kind of socket needs. TCP: replies leave at once, a dead peer is noticed.
+/// Unix: room for several replies, since a sender is woken only when three quarters of it are free.
 fn describe_peer(socket: &impl AsFd) -> String {
     let address = net::getpeername(socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
     if let Some(address) = address {
@@ -267,6 +271,7 @@ fn describe_peer(socket: &impl AsFd) -> String {
         let _ = sockopt::set_socket_keepalive(socket, true);
         return address.to_string();
     }
+    let _ = sockopt::set_socket_send_buffer_size(socket, UNIX_SEND_BUFFER_BYTES);
     match sockopt::socket_peercred(socket) {
         Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid.as_raw()),
         Err(_) => "unknown".to_owned(),

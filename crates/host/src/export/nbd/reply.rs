@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 /// Bytes after which no further reply joins a send, so that memory comes back while a slow client reads.
-const SEND_BYTES: usize = 1 << 20;
+const SEND_BYTES: usize = 256 << 10;
 
 /// Replies in one send: their heads and data stay below the system's limit on pieces.
 const SEND_REPLIES_MAX: usize = 256;
