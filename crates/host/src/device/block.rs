@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::error::{OpenError, OpenErrorKind};
-use super::{OpenOptions, check_range, ioctl};
-use crate::ring::op::{Op, Target};
-use crate::ring::{DeviceDone, DeviceRead, Ring};
+use super::{OpenOptions, ioctl, is_placed};
+use crate::ring::op::{MISPLACED, Op, Target};
+use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
 
 /// Bytes of zeroes kept for members that cannot zero a range themselves.
 const ZEROES_BYTES: usize = 1 << 20;
@@ -196,59 +196,61 @@ impl Device for BlockDevice {
     }
 
     fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
-        if let Err(error) = check_range(self.info(), "read", offset_bytes, buffer.len() as u64) {
-            return DeviceRead::refused(buffer, error);
-        }
+        let bytes = buffer.len() as u64;
         let op = Op::Read { file: self.target(), buffer, offset: offset_bytes, done: 0, fixed: None };
-        DeviceRead::running(self.inner.ring.start_timed(op, self.time_limit()))
+        DeviceRead(self.start(op, offset_bytes, bytes))
     }
 
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
-        if let Err(error) = check_range(self.info(), "write", offset_bytes, data.len() as u64) {
-            return DeviceDone::refused(error);
-        }
-        self.start(Op::Write { file: self.target(), data, offset: offset_bytes, done: 0, fixed: None, fua })
+        let bytes = data.len() as u64;
+        let op = Op::Write { file: self.target(), data, offset: offset_bytes, done: 0, fixed: None, fua };
+        DeviceDone(self.start(op, offset_bytes, bytes))
     }
 
     fn flush(&self) -> DeviceDone {
-        self.start(Op::Flush { file: self.target() })
+        let op = Op::Flush { file: self.target() };
+        DeviceDone(self.inner.ring.start_timed(op, self.inner.file.time_limit))
     }
 
     fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-        if let Err(error) = check_range(self.info(), "discard", offset_bytes, bytes) {
-            return DeviceDone::refused(error);
-        }
         if self.inner.file.is_block_device {
-            let fd = Arc::clone(&self.inner.file.fd);
-            let job = Box::new(move || ioctl::discard(fd.as_fd(), offset_bytes, bytes));
-            let op = Op::Discard { offset: offset_bytes, bytes };
-            return DeviceDone::running(self.inner.ring.start_helped(op, self.time_limit(), job));
+            return self.discard_blocks(offset_bytes, bytes);
         }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        self.start(Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes: None })
+        let op = Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes: None };
+        DeviceDone(self.start(op, offset_bytes, bytes))
     }
 
     fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
-        if let Err(error) = check_range(self.info(), "write zeroes", offset_bytes, bytes) {
-            return DeviceDone::refused(error);
-        }
         let action = if may_unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
         let (mode, zeroes) = (action | libc::FALLOC_FL_KEEP_SIZE, Some(zeroes()));
-        self.start(Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes })
+        let op = Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes };
+        DeviceDone(self.start(op, offset_bytes, bytes))
     }
 }
 
 impl BlockDevice {
+    fn start(&self, op: Op, offset: u64, bytes: u64) -> InFlight {
+        match is_placed(self.info(), offset, bytes) {
+            true => self.inner.ring.start_timed(op, self.inner.file.time_limit),
+            false => self.inner.ring.refuse(op, MISPLACED),
+        }
+    }
+
+    /// The discard of a block device is an ioctl: a helper thread makes it.
+    fn discard_blocks(&self, offset: u64, bytes: u64) -> DeviceDone {
+        let Attached { file, ring, .. } = &*self.inner;
+        let op = Op::Discard { offset, bytes };
+        if !is_placed(self.info(), offset, bytes) {
+            return DeviceDone(ring.refuse(op, MISPLACED));
+        }
+        let fd = Arc::clone(&file.fd);
+        let job = Box::new(move || ioctl::discard(fd.as_fd(), offset, bytes));
+        DeviceDone(ring.start_helped(op, file.time_limit, job))
+    }
+
     fn target(&self) -> Rc<Target> {
         Rc::clone(self.inner.target.as_ref().expect("present until the drop"))
-    }
-
-    fn time_limit(&self) -> Duration {
-        self.inner.file.time_limit
-    }
-
-    fn start(&self, op: Op) -> DeviceDone {
-        DeviceDone::running(self.inner.ring.start_timed(op, self.time_limit()))
     }
 }
 

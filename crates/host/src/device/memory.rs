@@ -17,9 +17,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::check_range;
-use crate::ring::op::Op;
-use crate::ring::{DeviceDone, DeviceRead, Ring};
+use super::is_placed;
+use crate::ring::op::{MISPLACED, Op};
+use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
 
 /// Unit of addressing of a memory device: the smallest that members have.
 const LOGICAL_BLOCK_BYTES: u32 = 512;
@@ -149,24 +149,20 @@ impl Device for MemoryDevice {
 
     #[inline]
     fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
-        if let Err(error) = check_range(self.info(), "read", offset_bytes, buffer.len() as u64) {
-            return DeviceRead::refused(buffer, error);
-        }
-        let region = Rc::clone(&self.region);
-        DeviceRead::running(self.ring.start(Op::MemoryRead { region, buffer, offset: offset_bytes }))
+        let bytes = buffer.len() as u64;
+        let op = Op::MemoryRead { region: Rc::clone(&self.region), buffer, offset: offset_bytes };
+        DeviceRead(self.start(op, offset_bytes, bytes))
     }
 
     #[inline]
     fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
-        if let Err(error) = check_range(self.info(), "write", offset_bytes, data.len() as u64) {
-            return DeviceDone::refused(error);
-        }
-        let region = Rc::clone(&self.region);
-        DeviceDone::running(self.ring.start(Op::MemoryWrite { region, data, offset: offset_bytes }))
+        let bytes = data.len() as u64;
+        let op = Op::MemoryWrite { region: Rc::clone(&self.region), data, offset: offset_bytes };
+        DeviceDone(self.start(op, offset_bytes, bytes))
     }
 
     fn flush(&self) -> DeviceDone {
-        DeviceDone::running(self.ring.start(Op::MemoryFlush { region: Rc::clone(&self.region) }))
+        DeviceDone(self.ring.start(Op::MemoryFlush { region: Rc::clone(&self.region) }))
     }
 
     fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
@@ -180,11 +176,16 @@ impl Device for MemoryDevice {
 
 impl MemoryDevice {
     fn clear(&self, name: &'static str, offset: u64, bytes: u64, unmap: bool) -> DeviceDone {
-        if let Err(error) = check_range(self.info(), name, offset, bytes) {
-            return DeviceDone::refused(error);
+        let op = Op::MemoryClear { region: Rc::clone(&self.region), offset, bytes, name, unmap };
+        DeviceDone(self.start(op, offset, bytes))
+    }
+
+    #[inline]
+    fn start(&self, op: Op, offset: u64, bytes: u64) -> InFlight {
+        match is_placed(self.info(), offset, bytes) {
+            true => self.ring.start(op),
+            false => self.ring.refuse(op, MISPLACED),
         }
-        let region = Rc::clone(&self.region);
-        DeviceDone::running(self.ring.start(Op::MemoryClear { region, offset, bytes, name, unmap }))
     }
 }
 

@@ -14,7 +14,7 @@ pub mod spec;
 mod tests;
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use engine::device::{Device, DeviceInfo};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct OpenOptions {
     pub direct: bool,
     /// Smaller devices are refused.
     pub bytes_min: u64,
-    /// An operation without an answer for this long fails with [`DeviceErrorKind::Timeout`].
+    /// An operation without an answer for this long fails with [`engine::device::DeviceErrorKind::Timeout`].
     pub time_limit: Duration,
 }
 
@@ -130,18 +130,10 @@ impl Device for HostDevice {
     }
 }
 
-/// Every operation has bytes, lies inside its device and is aligned to its logical blocks.
+/// Whether a range has bytes, lies inside its device and is aligned to its logical blocks, as every operation must.
 #[inline]
-fn check_range(
-    info: &DeviceInfo,
-    operation: &'static str,
-    offset: u64,
-    bytes: u64,
-) -> Result<(), DeviceError> {
+fn is_placed(info: &DeviceInfo, offset: u64, bytes: u64) -> bool {
     let unit = u64::from(info.logical_block_bytes) - 1; // a power of two
     let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= info.size_bytes);
-    if bytes > 0 && is_inside && (offset | bytes) & unit == 0 {
-        return Ok(());
-    }
-    Err(DeviceError { kind: DeviceErrorKind::Invalid, operation, offset_bytes: offset, bytes, errno: 0 })
+    bytes > 0 && is_inside && (offset | bytes) & unit == 0
 }

@@ -142,6 +142,7 @@ impl Core {
             State::Running if matches!(entry.op, Op::Sleep) => drop(self.slots.remove(slot)),
             State::Running | State::Expired => {
                 entry.state = State::Orphaned;
+                entry.is_awaited = false;
                 if entry.op.is_socket() {
                     let token = token_of(slot, entry.generation);
                     self.cancel(token);

@@ -159,6 +159,12 @@ impl Ring {
         Sleep(InFlight { ring: self.clone(), slot })
     }
 
+    /// An operation that has failed before it started.
+    pub(crate) fn refuse(&self, op: Op, result: i32) -> InFlight {
+        let slot = self.inner.core.borrow_mut().slots.insert_finished(op, result);
+        InFlight { ring: self.clone(), slot }
+    }
+
     #[inline]
     pub(crate) fn start(&self, op: Op) -> InFlight {
         let slot = self.inner.core.borrow_mut().start(op);
@@ -242,51 +248,50 @@ pub(crate) struct InFlight {
 /// The slot of a future that has returned.
 const TAKEN: u32 = u32::MAX;
 
-/// A result, with what the operation owned; without it if the operation is beyond its time limit and still running.
-pub(crate) struct Done {
-    pub op: Option<Op>,
-    pub result: i32,
-    /// Name, offset and length of an operation that still runs.
-    pub about: (&'static str, u64, u64),
-}
-
-impl Done {
-    /// For operations without a time limit.
-    fn into_parts(self) -> (Op, i32) {
-        (self.op.expect("an operation without a time limit"), self.result)
-    }
+/// How the wait for an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It completed: [`InFlight::take`] has the result.
+    Finished,
+    /// It is beyond its time limit and still runs: [`InFlight::let_go`] leaves it to the ring.
+    Expired,
 }
 
 impl InFlight {
     #[inline]
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Done> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
         assert_ne!(self.slot, TAKEN, "a future is not polled after it has returned");
         let core = &mut *self.ring.inner.core.borrow_mut();
         let slot = core.slots.get(self.slot);
         match slot.state {
-            State::Finished => {
-                let result = slot.result;
-                let op = core.slots.remove(self.slot);
-                self.slot = TAKEN;
-                Poll::Ready(Done { op: Some(op), result, about: ("", 0, 0) })
-            }
+            State::Finished => Poll::Ready(Ended::Finished),
+            State::Expired => Poll::Ready(Ended::Expired),
             State::Running => {
-                slot.is_awaited = true;
-                match &slot.waker {
-                    Some(waker) if waker.will_wake(context.waker()) => {}
-                    _ => slot.waker = Some(context.waker().clone()),
-                }
+                slot.await_with(context.waker());
                 Poll::Pending
-            }
-            State::Expired => {
-                let (result, about) = (slot.result, slot.op.describe());
-                slot.state = State::Orphaned;
-                slot.is_awaited = false;
-                self.slot = TAKEN;
-                Poll::Ready(Done { op: None, result, about })
             }
             State::Vacant | State::Orphaned => unreachable!("a future has a slot of its own"),
         }
+    }
+
+    /// What a finished operation owned, and its result. `take` sees it in its place: what it does not move is not
+    /// copied.
+    #[inline]
+    pub(crate) fn take<T>(&mut self, take: impl FnOnce(Op, i32) -> T) -> T {
+        let core = &mut *self.ring.inner.core.borrow_mut();
+        let result = core.slots.get(self.slot).result;
+        let op = core.slots.remove(self.slot);
+        self.slot = TAKEN;
+        take(op, result)
+    }
+
+    /// Leaves an expired operation to the ring. Returns its name, offset and length.
+    pub(crate) fn let_go(&mut self) -> (&'static str, u64, u64) {
+        let core = &mut *self.ring.inner.core.borrow_mut();
+        let about = core.slots.get(self.slot).op.describe();
+        core.orphan(self.slot);
+        self.slot = TAKEN;
+        about
     }
 }
 
@@ -305,6 +310,6 @@ impl Future for Sleep {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         ready!(self.0.poll(context));
-        Poll::Ready(())
+        self.0.take(|_, _| Poll::Ready(()))
     }
 }

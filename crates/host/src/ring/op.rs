@@ -12,6 +12,9 @@ use crate::device::memory::Region;
 /// Result of a read that met the end of the file: the member was cut short.
 pub(crate) const PAST_END: i32 = i32::MIN;
 
+/// Result of an operation outside of its device or across its blocks, which is not sent.
+pub(crate) const MISPLACED: i32 = i32::MIN + 1;
+
 /// Most bytes of one call: the kernel's own limit (`MAX_RW_COUNT`) is a page below 2 GiB.
 const CALL_BYTES_MAX: usize = 1 << 30;
 

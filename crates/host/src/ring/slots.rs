@@ -41,6 +41,15 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Has this waker called when the operation completes.
+    #[inline]
+    pub fn await_with(&mut self, waker: &Waker) {
+        self.is_awaited = true;
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.waker = Some(waker.clone());
+        }
+    }
+
     /// Wakes the task that waits for this operation.
     #[inline]
     pub fn wake(&mut self) {
@@ -64,11 +73,16 @@ impl Slots {
     pub fn insert(&mut self, op: Op) -> u32 {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.entries[index as usize];
-            assert_eq!(slot.state, State::Vacant, "a slot on the free list");
+            assert!(matches!(slot.op, Op::Vacant), "a slot on the free list is vacant");
             slot.state = State::Running;
-            slot.op = op;
+            std::mem::forget(std::mem::replace(&mut slot.op, op)); // vacant: nothing to drop
             return index;
         }
+        self.insert_new(op)
+    }
+
+    #[cold]
+    fn insert_new(&mut self, op: Op) -> u32 {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 operations in flight");
         self.entries.push(Slot {
             state: State::Running,
@@ -80,6 +94,14 @@ impl Slots {
             deadline: None,
             vectors: None,
         });
+        index
+    }
+
+    /// Adds an operation that needs no work any more.
+    pub fn insert_finished(&mut self, op: Op, result: i32) -> u32 {
+        let index = self.insert(op);
+        let slot = self.get(index);
+        (slot.state, slot.result) = (State::Finished, result);
         index
     }
 

@@ -62,8 +62,8 @@ pub struct Accept(InFlight);
 impl Future for Accept {
     type Output = io::Result<OwnedFd>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (_, result) = ready!(self.0.poll(context)).into_parts();
-        Poll::Ready(count_of(result).map(|_| own(result)))
+        ready!(self.0.poll(context));
+        Poll::Ready(self.0.take(|_, result| count_of(result).map(|_| own(result))))
     }
 }
 
@@ -84,10 +84,11 @@ impl Future for Receive {
                 return Poll::Ready((buffer.take().expect("polled once after completion"), Ok(0)));
             }
         };
-        let (op, result) = ready!(running.poll(context)).into_parts();
-        let Op::Receive { buffer, range, whole, .. } = op else { unreachable!("the slot of a receive") };
-        let count = count_of(result).map(|count| if whole { range.len() } else { count });
-        Poll::Ready((buffer, count))
+        ready!(running.poll(context));
+        Poll::Ready(running.take(|op, result| {
+            let Op::Receive { buffer, range, whole, .. } = op else { unreachable!("the slot of a receive") };
+            (buffer, count_of(result).map(|count| if whole { range.len() } else { count }))
+        }))
     }
 }
 
@@ -98,8 +99,8 @@ impl Future for Send {
     type Output = io::Result<()>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(running) = &mut self.0 else { return Poll::Ready(Ok(())) };
-        let (_, result) = ready!(running.poll(context)).into_parts();
-        Poll::Ready(count_of(result).map(|_| ()))
+        ready!(running.poll(context));
+        Poll::Ready(running.take(|_, result| count_of(result).map(|_| ())))
     }
 }
 

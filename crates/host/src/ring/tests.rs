@@ -205,10 +205,10 @@ fn more_operations_than_any_queue_holds() {
                     let data = Slice::from_bytes(&pattern(random, 4096)).into();
                     let file = Rc::clone(&target);
                     let op = Op::Write { file, data, offset, done: 0, fixed: None, fua: false };
-                    super::DeviceDone::running(ring.start(op)).await.expect("written");
+                    super::DeviceDone(ring.start(op)).await.expect("written");
                     let (file, buffer) = (Rc::clone(&target), Buffer::new(4096));
                     let op = Op::Read { file, buffer, offset, done: 0, fixed: None };
-                    let (buffer, result) = super::DeviceRead::running(ring.start(op)).await;
+                    let (buffer, result) = super::DeviceRead(ring.start(op)).await;
                     result.expect("read");
                     assert!(buffer.bytes() == &pattern(random, 4096)[..]);
                     count.set(count.get() + 1);
@@ -241,7 +241,7 @@ fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
         let (buffer, result) = bench.run(async move {
             let buffer = Buffer::from_bytes(&pattern(3, 4096));
             let op = Op::Read { file, buffer, offset: u64::MAX, done: 0, fixed: None };
-            super::DeviceRead::running(ring.start_timed(op, Duration::from_millis(40))).await
+            super::DeviceRead(ring.start_timed(op, Duration::from_millis(40))).await
         });
         let error = result.expect_err("no answer");
         assert_eq!((error.kind, error.operation, error.bytes), (DeviceErrorKind::Timeout, "read", 4096));

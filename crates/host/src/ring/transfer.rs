@@ -6,109 +6,65 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::InFlight;
-use super::op::{Op, PAST_END};
+use super::op::{MISPLACED, Op, PAST_END};
+use super::{Ended, InFlight};
 
-/// A read on its way, or one that was refused before it started.
-pub struct DeviceRead(Reading);
-
-enum Reading {
-    Running(InFlight),
-    Refused(Option<(Buffer, DeviceError)>),
-}
-
-impl DeviceRead {
-    #[inline]
-    pub(crate) fn running(in_flight: InFlight) -> Self {
-        DeviceRead(Reading::Running(in_flight))
-    }
-
-    pub(crate) fn refused(buffer: Buffer, error: DeviceError) -> Self {
-        DeviceRead(Reading::Refused(Some((buffer, error))))
-    }
-}
+/// A read on its way.
+pub struct DeviceRead(pub(crate) InFlight);
 
 impl Future for DeviceRead {
     type Output = (Buffer, Result<(), DeviceError>);
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let running = match &mut self.0 {
-            Reading::Running(running) => running,
-            Reading::Refused(refusal) => {
-                let (buffer, error) = refusal.take().expect("polled once after completion");
-                return Poll::Ready((buffer, Err(error)));
-            }
-        };
-        let done = ready!(running.poll(context));
-        match done.op {
-            Some(op) => {
-                let result = result_of(&op, done.result);
+        Poll::Ready(match ready!(self.0.poll(context)) {
+            Ended::Finished => self.0.take(|op, result| {
+                let result = if result >= 0 { Ok(()) } else { Err(error_of(&op, result)) };
                 let (Op::Read { buffer, .. } | Op::MemoryRead { buffer, .. }) = op else {
                     unreachable!("the slot of a read")
                 };
-                Poll::Ready((buffer, result))
-            }
+                (buffer, result)
+            }),
             // The memory stays with the operation that does not end: the caller gets other memory, zeroed.
-            None => Poll::Ready((Buffer::new(length(&done.about)), Err(timeout(done.about)))),
-        }
+            Ended::Expired => {
+                let about = self.0.let_go();
+                let bytes = usize::try_from(about.2).expect("the length of a buffer");
+                (Buffer::new(bytes), Err(timeout(about)))
+            }
+        })
     }
 }
 
-/// An operation on its way that returns no data, or one that was refused before it started.
-pub struct DeviceDone(Doing);
-
-enum Doing {
-    Running(InFlight),
-    Refused(DeviceError),
-}
-
-impl DeviceDone {
-    #[inline]
-    pub(crate) fn running(in_flight: InFlight) -> Self {
-        DeviceDone(Doing::Running(in_flight))
-    }
-
-    pub(crate) fn refused(error: DeviceError) -> Self {
-        DeviceDone(Doing::Refused(error))
-    }
-}
+/// An operation on its way that returns no data.
+pub struct DeviceDone(pub(crate) InFlight);
 
 impl Future for DeviceDone {
     type Output = Result<(), DeviceError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Doing::Running(running) => {
-                let done = ready!(running.poll(context));
-                Poll::Ready(match done.op {
-                    Some(op) => result_of(&op, done.result),
-                    None => Err(timeout(done.about)),
-                })
+        Poll::Ready(match ready!(self.0.poll(context)) {
+            Ended::Finished => {
+                self.0.take(|op, result| if result >= 0 { Ok(()) } else { Err(error_of(&op, result)) })
             }
-            Doing::Refused(error) => Poll::Ready(Err(error.clone())),
-        }
+            Ended::Expired => Err(timeout(self.0.let_go())),
+        })
     }
 }
 
-#[inline]
-fn result_of(op: &Op, result: i32) -> Result<(), DeviceError> {
-    if result >= 0 {
-        return Ok(());
-    }
+#[cold]
+fn error_of(op: &Op, result: i32) -> DeviceError {
     let (operation, offset_bytes, bytes) = op.describe();
-    let errno = if result == PAST_END { 0 } else { -result };
-    let kind = if result == PAST_END { DeviceErrorKind::Gone } else { kind_of(errno) };
-    Err(DeviceError { kind, operation, offset_bytes, bytes, errno })
+    let (kind, errno) = match result {
+        PAST_END => (DeviceErrorKind::Gone, 0),
+        MISPLACED => (DeviceErrorKind::Invalid, 0),
+        _ => (kind_of(-result), -result),
+    };
+    DeviceError { kind, operation, offset_bytes, bytes, errno }
 }
 
 fn timeout((operation, offset_bytes, bytes): (&'static str, u64, u64)) -> DeviceError {
     DeviceError { kind: DeviceErrorKind::Timeout, operation, offset_bytes, bytes, errno: 0 }
-}
-
-fn length((_, _, bytes): &(&'static str, u64, u64)) -> usize {
-    usize::try_from(*bytes).expect("the length of a buffer")
 }
 
 /// What an error number of a block device or a file system means for a member.
