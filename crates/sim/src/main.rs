@@ -1,2 +1,103 @@
-//! sim
-fn main() {}
+//! Runs histories and says what they found.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use layout::geometry::Level;
+use sim::{Counts, Failure, Options};
+
+/// Lines of the trace that a failure prints.
+const TAIL: usize = 60;
+
+/// Tries to break the engine: seeded histories of arrays on simulated members.
+#[derive(Parser)]
+#[command(name = "sim")]
+struct Arguments {
+    /// How many histories; 1000 if neither this nor --minutes is given.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    start: u64,
+    /// Just this seed, with its trace.
+    #[arg(long, conflicts_with_all = ["seeds", "minutes", "start"])]
+    seed: Option<u64>,
+    /// Stop after this many minutes.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Only this level: raid0, raid1, raid4, raid5, raid6, raid10.
+    #[arg(long)]
+    level: Option<Level>,
+    /// Print every scenario and its trace hash; with --seed the whole trace.
+    #[arg(long)]
+    verbose: bool,
+    /// Print the counts as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let started = Instant::now();
+    let (mut total, mut next) = (Counts::default(), arguments.seed.unwrap_or(arguments.start));
+    let count = match (arguments.seed, arguments.seeds, arguments.minutes) {
+        (Some(_), ..) => 1,
+        (_, Some(seeds), _) => seeds,
+        (_, None, Some(_)) => u64::MAX,
+        (_, None, None) => 1000,
+    };
+    let limit = arguments.minutes.map_or(Duration::MAX, |minutes| Duration::from_secs(minutes * 60));
+    let tail = if arguments.verbose && arguments.seed.is_some() { usize::MAX } else { TAIL };
+    let options = Options { level: arguments.level, tail };
+    for _ in 0..count {
+        if started.elapsed() > limit {
+            break;
+        }
+        match sim::run(next, &options) {
+            Ok(report) => {
+                total.add(&report.counts);
+                if arguments.verbose || arguments.seed.is_some() {
+                    println!("seed {next} ok, trace {:016x}: {}", report.trace_hash, report.scenario);
+                }
+            }
+            Err(failure) => {
+                print_failure(&failure, &arguments);
+                return ExitCode::FAILURE;
+            }
+        }
+        next += 1;
+    }
+    print_counts(&total, started.elapsed(), arguments.json);
+    ExitCode::SUCCESS
+}
+
+fn print_failure(failure: &Failure, arguments: &Arguments) {
+    let Failure { seed, what, scenario, tail } = failure;
+    let level = arguments.level.map_or_else(String::new, |level| format!(" --level {level}"));
+    println!("seed {seed} FAILED: {what}\n  array: {scenario}\n  the last of what happened:");
+    tail.iter().for_each(|line| println!("  {line}"));
+    println!(
+        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p sim -- --seed {seed}{level} --verbose"
+    );
+}
+
+fn print_counts(counts: &Counts, elapsed: Duration, json: bool) {
+    let seconds = elapsed.as_secs_f64();
+    if json {
+        let fields = counts.table().into_iter().map(|(_, name, count)| format!("\"{name}\":{count}"));
+        println!("{{{},\"seconds\":{seconds:.1}}}", fields.collect::<Vec<_>>().join(","));
+        return;
+    }
+    let mut last = "";
+    for (group, name, count) in counts.table() {
+        if group != last {
+            println!("{group}");
+            last = group;
+        }
+        println!("  {count:>12} {}", name.replace('_', " "));
+    }
+    let rate = counts.histories as f64 / seconds * 60.0;
+    println!("{} histories in {seconds:.1} s, {rate:.0} a minute: nothing found", counts.histories);
+}

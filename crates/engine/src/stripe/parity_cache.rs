@@ -95,6 +95,18 @@ impl ParityCache {
         self.shards.iter().for_each(|shard| *shard.lock() = Lru::default());
     }
 
+    /// All that is cached now, as stripe, chunk, first row and parity: for checks of invariant 5.
+    pub fn contents(&self) -> Vec<(u64, Chunk, u32, Slice)> {
+        let mut contents = Vec::new();
+        for shard in &self.shards {
+            for (_, entry) in &shard.lock().entries {
+                let parts = entry.parts.iter();
+                contents.extend(parts.map(|(f, slice)| (entry.stripe, f.chunk, f.rows.start, slice.clone())));
+            }
+        }
+        contents
+    }
+
     /// Hit and miss counts since the start.
     pub fn counters(&self) -> CacheCounters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -109,7 +109,9 @@ impl StripeTable {
         Self::with_entries(STRIPE_TABLE_ENTRIES)
     }
 
-    fn with_entries(entries: usize) -> Arc<Self> {
+    /// An empty table of this many entries, a multiple of eight and a power of two from 16 on. For tests that want
+    /// the table full: [`StripeTable::new`] knows the right number.
+    pub fn with_entries(entries: usize) -> Arc<Self> {
         let bucket = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
         let batch =
             |_| Mutex::new(Batch { stripe: NO_STRIPE, open: false, joined: Vec::new(), waiting: Vec::new() });

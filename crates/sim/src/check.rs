@@ -1,0 +1,287 @@
+//! The invariants, checked from outside: against the members' raw contents, the geometry and the oracle.
+
+use std::ops::Range;
+
+use engine::buffer::Gather;
+use engine::members::MemberState;
+use engine::stripe::{P, Q};
+use layout::geometry::Role;
+
+use crate::array::{Array, Machine};
+use crate::disk::Disk;
+use crate::oracle::{Read, Write};
+use crate::pages::{describe, identify};
+
+/// Invariant 6: a read found what it may.
+pub(crate) fn read(array: &Array, read: &Read, blocks: Range<u64>, data: &Gather) {
+    let (machine, unit) = (&array.machine, array.machine.unit() as usize);
+    let mut bytes = vec![0; data.len()];
+    data.copy_to(&mut bytes);
+    if bytes.len() != (blocks.end - blocks.start) as usize * unit {
+        array.world.fail(format!("read of blocks {blocks:?} gave {} bytes", bytes.len()));
+        return;
+    }
+    array.world.counts.borrow_mut().blocks_read += blocks.end - blocks.start;
+    let oracle = &mut *machine.oracle.borrow_mut();
+    for (number, block) in blocks.zip(bytes.chunks_exact(unit)) {
+        let content = identify(block, number);
+        if !content.is_some_and(|content| oracle.found(read, number, content)) {
+            let (found, expected) = (describe(block, number), oracle.expected(number));
+            array.world.fail(format!(
+                "invariant 6: block {number} {} reads as {found}; it may be: {expected}",
+                where_is(machine, number)
+            ));
+            return;
+        }
+    }
+}
+
+/// Invariants 1, 7 and 8 at an acknowledgement: every member that the superblocks call in sync has the data; with
+/// FUA, durably.
+pub(crate) fn acknowledged(array: &Array, write: &Write, fua: bool) {
+    let machine = &array.machine;
+    let mut block = vec![0; machine.unit() as usize];
+    let oracle = machine.oracle.borrow();
+    for number in write.blocks.clone() {
+        for (slot, disk, offset) in recorded_places(machine, number) {
+            disk.peek(offset, &mut block);
+            array.world.counts.borrow_mut().blocks_on_acknowledgement += 1;
+            if !identify(&block, number).is_some_and(|content| oracle.may_hold(number, content)) {
+                let (found, expected) = (describe(&block, number), oracle.expected(number));
+                array.world.fail(format!(
+                    "invariant 8: write {} was acknowledged; its block {number} {} on member {slot} (device {}), \
+                     which the superblocks call in sync, holds {found}; it may be: {expected}",
+                    write.number,
+                    where_is(machine, number),
+                    disk.number
+                ));
+                return;
+            }
+        }
+    }
+    drop(oracle);
+    if fua {
+        durable(array, write.blocks.clone(), "after a write with FUA");
+    }
+}
+
+/// Invariant 7: whatever a power cut leaves of these blocks is what may survive.
+pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &str) {
+    let machine = &array.machine;
+    let mut block = vec![0; machine.unit() as usize];
+    let oracle = machine.oracle.borrow();
+    for number in blocks {
+        for (slot, disk, offset) in recorded_places(machine, number) {
+            array.world.counts.borrow_mut().blocks_durable += 1;
+            disk.peek_durable(offset, &mut block, |block| {
+                if identify(block, number).is_some_and(|content| oracle.may_survive(number, content)) {
+                    return;
+                }
+                let (found, expected) = (describe(block, number), oracle.expected(number));
+                array.world.fail(format!(
+                    "invariant 7: {when} a power cut could leave {found} in block {number} {} on member {slot} \
+                     (device {}); it may be: {expected}",
+                    where_is(machine, number),
+                    disk.number
+                ));
+            });
+        }
+    }
+}
+
+/// After a power cut every copy on a member that the superblocks call in sync holds what may survive.
+pub(crate) fn after_cut(machine: &Machine) {
+    let mut block = vec![0; machine.unit() as usize];
+    let oracle = machine.oracle.borrow();
+    for number in oracle.touched() {
+        for (slot, disk, offset) in recorded_places(machine, number) {
+            machine.world.counts.borrow_mut().blocks_after_cut += 1;
+            disk.peek(offset, &mut block);
+            if !identify(&block, number).is_some_and(|content| oracle.may_survive(number, content)) {
+                let (found, expected) = (describe(&block, number), oracle.expected(number));
+                machine.world.fail(format!(
+                    "invariant 7: after a crash block {number} {} on member {slot} (device {}) holds {found}; it \
+                     may be: {expected}",
+                    where_is(machine, number),
+                    disk.number
+                ));
+                return;
+            }
+        }
+    }
+}
+
+/// After a crash and a resync: every block holds one of what may have survived, and from here on just that.
+pub(crate) fn settle(array: &Array) {
+    let machine = &array.machine;
+    let mut block = vec![0; machine.unit() as usize];
+    let oracle = &mut *machine.oracle.borrow_mut();
+    for number in oracle.touched() {
+        let Some((_, disk, offset)) = recorded_places(machine, number).next() else { continue };
+        disk.peek(offset, &mut block);
+        match identify(&block, number).filter(|content| oracle.may_hold(number, *content)) {
+            Some(content) => oracle.settle(number, content),
+            None => {
+                let (found, expected) = (describe(&block, number), oracle.expected(number));
+                array.world.fail(format!("after a resync block {number} is {found}; it may be: {expected}"));
+                return;
+            }
+        }
+    }
+}
+
+/// What must hold when nothing is on its way: invariants 4 and 5, and redundancy that is worth its name.
+pub(crate) fn quiet(array: &Array) {
+    let owned = array.shared.table.active();
+    array.world.counts.borrow_mut().tables_empty += 1;
+    if owned != 0 {
+        array.world.fail(format!("invariant 4: {owned} stripes are owned and nobody is at work"));
+    }
+    match (array.shared.geometry.parity_chunks(), array.shared.geometry.level().is_striped()) {
+        (0, true) => {}
+        (0, false) => copies(array),
+        _ => {
+            cached_parity(array);
+            (0..array.shared.geometry.stripes()).for_each(|stripe| parity(array, stripe));
+        }
+    }
+}
+
+fn copies(array: &Array) {
+    let machine = &array.machine;
+    let (mut first, mut other) = (vec![0; machine.unit() as usize], vec![0; machine.unit() as usize]);
+    let hurt = machine.excuses.hurt.borrow();
+    for number in machine.oracle.borrow().touched() {
+        let offset = number * machine.unit();
+        if hurt.contains(&machine.stripe_of(offset)) {
+            continue;
+        }
+        let mut seen = None;
+        for (slot, at) in machine.places(offset) {
+            let Some(disk) = in_sync_disk(array, slot, u64::MAX) else { continue };
+            disk.peek(at, if seen.is_none() { &mut first } else { &mut other });
+            array.world.counts.borrow_mut().copies_equal += 1;
+            match seen {
+                None => seen = Some(slot),
+                Some(with) if first != other => {
+                    let (one, two) = (describe(&first, number), describe(&other, number));
+                    array.world.fail(format!(
+                        "copies of block {number} differ: {one} on member {with}, {two} on member {slot}"
+                    ));
+                    return;
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Invariant 5: cached parity is what the members hold.
+fn cached_parity(array: &Array) {
+    let geometry = &array.shared.geometry;
+    for (stripe, chunk, start, slice) in array.shared.cache.contents() {
+        let member = if chunk == P { geometry.p_member(stripe) } else { geometry.q_member(stripe) };
+        let end = geometry.member_offset(stripe) + u64::from(geometry.chunk_bytes());
+        let Some(disk) = in_sync_disk(array, member.expect("a level with this parity"), end) else {
+            continue;
+        };
+        let mut held = vec![0; slice.len()];
+        disk.peek(geometry.member_offset(stripe) + u64::from(start), &mut held);
+        array.world.counts.borrow_mut().cached_parity += 1;
+        if held != slice.bytes() {
+            let name = if chunk == P { "P" } else { "Q" };
+            array.world.fail(format!(
+                "invariant 5: cached {name} of stripe {stripe} from row {start} is not what device {} holds",
+                disk.number
+            ));
+        }
+    }
+}
+
+/// The parity of a stripe agrees with its data as far as the members there can tell.
+fn parity(array: &Array, stripe: u64) {
+    let geometry = &array.shared.geometry;
+    let (at, bytes) = (geometry.member_offset(stripe), geometry.chunk_bytes() as usize);
+    let disks: Vec<_> =
+        (0..geometry.members()).map(|slot| in_sync_disk(array, slot, at + bytes as u64)).collect();
+    if disks.iter().flatten().all(|disk| disk.untouched(at, bytes as u64)) {
+        return;
+    }
+    let mut data: Vec<Option<Vec<u8>>> = vec![None; geometry.data_chunks() as usize];
+    let (mut p, mut q) = (None, None);
+    for (slot, disk) in (0u32..).zip(&disks) {
+        let Some(disk) = disk else { continue };
+        let mut held = vec![0; bytes];
+        disk.peek(at, &mut held);
+        match geometry.role(stripe, slot) {
+            Role::Data(index) => data[index as usize] = Some(held),
+            Role::P => p = Some(held),
+            Role::Q => q = Some(held),
+        }
+    }
+    let lost: Vec<usize> = (0..data.len()).filter(|index| data[*index].is_none()).collect();
+    if let ([lost], Some(p)) = (&lost[..], &p) {
+        // One is lost: P gives it back, and Q tells whether P was right.
+        let known: Vec<&[u8]> = data.iter().flatten().map(Vec::as_slice).collect();
+        let mut out = vec![0; bytes];
+        ::parity::recover_data_from_p(&known, p, &mut out);
+        data[*lost] = Some(out);
+    }
+    let Some(data) = data.into_iter().collect::<Option<Vec<_>>>() else { return };
+    array.world.counts.borrow_mut().stripes_parity += 1;
+    let excused = array.machine.excuses.hurt.borrow().contains(&stripe) && array.shared.suspects() > 0;
+    for (chunk, held) in [(P, p), (Q, q)] {
+        let Some(held) = held else { continue };
+        if expected_parity(array, stripe, chunk, &data) != held && !excused {
+            let name = if chunk == P { "P" } else { "Q" };
+            array.world.fail(format!(
+                "parity: {name} of stripe {stripe} does not agree with its data; members {:?}",
+                array.shared.members.states()
+            ));
+        }
+    }
+}
+
+fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> Vec<u8> {
+    let geometry = &array.shared.geometry;
+    let mut out = vec![0; geometry.chunk_bytes() as usize];
+    if chunk == P {
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        ::parity::encode_p(&data, &mut out);
+        return out;
+    }
+    let zeroes = vec![0; out.len()];
+    let mut placed = vec![&zeroes[..]; geometry.syndrome_width() as usize];
+    for (index, data) in (0u32..).zip(data) {
+        placed[geometry.syndrome_index(stripe, index) as usize] = data;
+    }
+    ::parity::encode_q(&placed, &mut out);
+    out
+}
+
+/// The device of a member that the engine trusts up to `end` in its data area.
+fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<std::rc::Rc<Disk>> {
+    let trusted = array.shared.members.in_sync_to(slot, end);
+    trusted.then(|| array.machine.disks.borrow()[slot as usize].clone()).flatten()
+}
+
+/// Slot, device and offset of each copy of a block that the superblocks call in sync.
+fn recorded_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, std::rc::Rc<Disk>, u64)> {
+    let recorded = machine.recorded.borrow().clone();
+    machine.places(block * machine.unit()).into_iter().filter_map(move |(slot, offset)| {
+        let in_sync = recorded.states[slot as usize] == MemberState::InSync;
+        let disk = recorded.disks[slot as usize].clone().filter(|_| in_sync)?;
+        Some((slot, disk, offset))
+    })
+}
+
+fn where_is(machine: &Machine, block: u64) -> String {
+    let offset = block * machine.unit();
+    match machine.geometry().level().is_striped() {
+        true => {
+            let place = machine.geometry().locate(offset);
+            format!("(stripe {} chunk {} row {})", place.stripe, place.data_index, place.chunk_offset)
+        }
+        false => format!("(offset {offset})"),
+    }
+}

@@ -1,0 +1,47 @@
+//! What a run of the simulator did, so that "nothing was found" says how hard it looked.
+
+use engine::counters::CounterTotals;
+
+macro_rules! counts {
+    ($($group:literal: $($name:ident),+;)+) => {
+        /// Counts of one history or of many.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counts { $($(#[doc = concat!("Count of ", stringify!($name), ", see README.")] pub $name: u64,)+)+ }
+
+        impl Counts {
+            /// Adds the counts of another history.
+            pub fn add(&mut self, other: &Counts) {
+                $($(self.$name += other.$name;)+)+
+            }
+
+            /// Group, name and count of each.
+            pub fn table(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$($(($group, stringify!($name), self.$name),)+)+]
+            }
+        }
+    };
+}
+
+counts! {
+    "": histories;
+    "requests": reads, writes, fua_writes, flushes, zeroes, discards, request_errors;
+    "member I/O": member_reads, member_writes, member_flushes, member_zeroes, member_discards;
+    "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, full_members,
+        slow_members, failed_flushes, failed_by_hand, beyond_the_level, metadata_lost;
+    "repairs": replacements, stale_returns, recoveries, resyncs;
+    "power": power_cuts, kills, assemblies;
+    "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, cache_hits;
+    "checks": blocks_read, blocks_on_acknowledgement, blocks_durable, blocks_after_cut, stripes_parity, copies_equal,
+        cached_parity, tables_empty;
+}
+
+impl Counts {
+    pub(crate) fn add_engine(&mut self, totals: &CounterTotals) {
+        self.joined_writes += totals.joined_writes;
+        self.full_stripe_writes += totals.full_stripe_writes;
+        self.rmw += totals.rmw;
+        self.rcw += totals.rcw;
+        self.recovered_writes += totals.recovered_writes;
+        self.reconstructed_reads += totals.reconstructed_reads;
+    }
+}

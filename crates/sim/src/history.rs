@@ -1,0 +1,239 @@
+//! One history: an array is used, damaged and repaired; then everything is checked, the power goes, and what is left
+//! is checked again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use engine::members::MemberState;
+use layout::geometry::Level;
+
+use crate::array::{Array, Machine};
+use crate::check;
+use crate::counts::Counts;
+use crate::operator;
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::trace::Note;
+use crate::workload;
+use crate::world::{Ended, World};
+
+/// Steps that are as good as no limit: the world has its own.
+const NO_LIMIT: u64 = u64::MAX;
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only this level.
+    pub level: Option<Level>,
+    /// Lines of the trace to keep for a failure.
+    pub tail: usize,
+}
+
+/// A history that ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What was done.
+    pub counts: Counts,
+    /// Hash of everything that happened, in order.
+    pub trace_hash: u64,
+    /// The array, the load and the faults in words.
+    pub scenario: String,
+}
+
+/// A history in which a check failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed that replays it.
+    pub seed: u64,
+    /// What went wrong.
+    pub what: String,
+    /// The array, the load and the faults in words.
+    pub scenario: String,
+    /// The last part of the trace.
+    pub tail: Vec<String>,
+}
+
+/// Runs the history of a seed.
+///
+/// # Errors
+/// [`Failure`] says which check failed, and how.
+pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let random = Random::new(seed);
+    let scenario = Scenario::draw(&random, options.level);
+    let words = scenario.words();
+    let world = World::new(random, options.tail.max(1));
+    world.counts.borrow_mut().histories = 1;
+    let machine = Machine::new(Rc::clone(&world), scenario);
+    let mut running: Option<Rc<Array>> = None;
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&machine, &mut running)));
+    if let Some(array) = &running {
+        let _ = catch_unwind(AssertUnwindSafe(|| array.kill()));
+    }
+    if let Err(panic) = lived {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        world.fail(format!("panic: {}", text.unwrap_or_default()));
+    }
+    world.cut();
+    match world.failure() {
+        Some(what) => Err(Box::new(Failure { seed, what, scenario: words, tail: world.trace_tail() })),
+        None => {
+            let counts = *world.counts.borrow();
+            Ok(Report { counts, trace_hash: world.trace_hash(), scenario: words })
+        }
+    }
+}
+
+/// Rounds of use, each ended by a crash. What is running is left in `running`.
+fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
+    for round in 0..machine.scenario.rounds {
+        let array = Array::assemble(machine);
+        *running = Some(Rc::clone(&array));
+        operator::start_keeper(&array);
+        if round > 0 && !restart(&array) {
+            return;
+        }
+        operator::start(&array);
+        workload::start(&array, machine.scenario.load.requests);
+        let in_the_middle = machine.world.random().one_in(2);
+        let steps = if in_the_middle { machine.world.random().between(1, 4000) } else { NO_LIMIT };
+        match array.run(steps) {
+            Ended::Failed | Ended::Circles => return,
+            Ended::Steps => {}
+            Ended::Idle => afterwards(&array),
+        }
+        if machine.world.failure().is_some() {
+            return;
+        }
+        *running = None;
+        crash(&array);
+        let recorded = machine.recorded.borrow();
+        let whole = recorded.states.iter().all(|state| *state == MemberState::InSync);
+        if machine.world.failure().is_some() || (machine.guard.dirty.get() && !whole) {
+            return; // dirty and degraded: what such an array may promise is another story
+        }
+    }
+}
+
+/// After a crash: a dirty array is resynced before it is used; then every block is known.
+fn restart(array: &Rc<Array>) -> bool {
+    if array.machine.guard.dirty.get() && array.machine.geometry().losses_survived() > 0 {
+        operator::resync_all(array);
+        if array.run(NO_LIMIT) == Ended::Failed {
+            return false;
+        }
+        if array.shared.members.all_in_sync() {
+            check::quiet(array);
+        }
+    }
+    check::settle(array);
+    array.world.failure().is_none()
+}
+
+/// All clients have ended: everything has to add up, also with as many members out as the level survives.
+fn afterwards(array: &Rc<Array>) {
+    check::quiet(array);
+    read_all(array);
+    if array.world.failure().is_some() || array.machine.excuses.beyond.get() {
+        return;
+    }
+    let steps = array.world.random().below(3);
+    if steps > 0 {
+        lose_some(array);
+        read_all(array);
+        check::quiet(array);
+    }
+    if steps > 1 && array.world.failure().is_none() {
+        replace_all(array);
+        check::quiet(array);
+        read_all(array);
+    }
+}
+
+fn read_all(array: &Rc<Array>) {
+    if array.world.failure().is_some() {
+        return;
+    }
+    let blocks = array.machine.geometry().array_bytes() / array.machine.unit();
+    let step = ((256 << 10) / array.machine.unit()).max(1);
+    let (own, shard) = (Rc::clone(array), array.any_shard());
+    array.spawn(shard, "reading everything", async move {
+        let mut at = 0;
+        while at < blocks && own.world.failure().is_none() {
+            let end = (at + step).min(blocks);
+            if own.machine.oracle.borrow().any_touched(at..end) {
+                workload::read(&own, shard, at..end).await;
+            }
+            at = end;
+        }
+    });
+    array.run(NO_LIMIT);
+}
+
+fn lose_some(array: &Rc<Array>) {
+    let geometry = array.machine.geometry();
+    for _ in 0..geometry.losses_survived() {
+        let slot = array.world.random().below(u64::from(geometry.members())) as u32;
+        let lost = |other| other == slot || array.shared.members.state(other) != MemberState::InSync;
+        if geometry.survives(lost) {
+            array.shared.members.fail(slot, "lost at the end");
+        }
+    }
+    array.run(NO_LIMIT);
+}
+
+fn replace_all(array: &Rc<Array>) {
+    for disk in array.machine.disks.borrow().iter().flatten() {
+        disk.faults.borrow_mut().full = false;
+    }
+    let (own, shard) = (Rc::clone(array), array.any_shard());
+    array.spawn(shard, "replacing everything", async move {
+        for slot in 0..own.machine.geometry().members() {
+            if matches!(own.shared.members.state(slot), MemberState::Failed | MemberState::Missing) {
+                operator::replace(&own, slot).await;
+            }
+        }
+    });
+    array.run(NO_LIMIT);
+}
+
+/// The process is killed, or the power goes and takes what was not durable.
+fn crash(array: &Rc<Array>) {
+    let (machine, world) = (&array.machine, &array.world);
+    array.kill();
+    world.cut();
+    machine.guard.exempt.set(u32::from(machine.geometry().losses_survived() == 0));
+    let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);
+    if survive == 100 {
+        world.counts.borrow_mut().kills += 1;
+    } else {
+        world.counts.borrow_mut().power_cuts += 1;
+    }
+    world.note(Note::Words(format!("crash; {survive} % of what is not durable survives")));
+    come_back(machine, survive);
+    machine.oracle.borrow_mut().cut();
+    check::after_cut(machine);
+}
+
+/// The machine starts again with the members that its superblocks call in sync.
+fn come_back(machine: &Machine, survive: u64) {
+    let recorded = &mut *machine.recorded.borrow_mut();
+    let mut disks = recorded.disks.clone();
+    disks.extend(machine.disks.borrow().iter().cloned());
+    let mut cut = std::collections::BTreeSet::new();
+    for disk in disks.iter().flatten().filter(|disk| cut.insert(disk.number)) {
+        disk.cut(survive);
+        // Broken members come back as working ones: assembling with fewer is what a later check is for.
+        disk.mend();
+        disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;
+    }
+    for (slot, state) in recorded.states.iter_mut().enumerate() {
+        if *state != MemberState::InSync {
+            (*state, recorded.disks[slot]) = (MemberState::Missing, None);
+        }
+    }
+    machine.disks.borrow_mut().clone_from(&recorded.disks);
+    machine.excuses.beyond.set(false);
+    machine.excuses.full.set(false);
+    machine.excuses.hurt.borrow_mut().clear();
+}

@@ -1,0 +1,210 @@
+//! What a history is about: the array, the load and the faults, drawn from the seed.
+
+use layout::geometry::{Geometry, Layout, Level};
+
+use crate::disk::Abilities;
+use crate::random::Random;
+
+/// Contents of all members together: small, so that a history is quick and writes meet.
+const MEMBERS_BYTES: u64 = 6 << 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) geometry: Geometry,
+    pub(crate) unit: u32,
+    pub(crate) shards: usize,
+    pub(crate) cache_bytes: usize,
+    pub(crate) table_entries: usize,
+    pub(crate) two_phase: bool,
+    pub(crate) load: Load,
+    pub(crate) faults: FaultPlan,
+    /// Crash and assembly in between.
+    pub(crate) rounds: u64,
+}
+
+/// What the clients do.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) clients: u64,
+    pub(crate) requests: u64,
+    /// Percent of reads, writes, flushes, zeroes; the rest are discards.
+    pub(crate) mix: [u64; 4],
+    pub(crate) fua_percent: u64,
+    /// Stripes, or for mirrors ranges, that most requests go to.
+    pub(crate) hot: Vec<u64>,
+    pub(crate) hot_percent: u64,
+    /// Longest pause of a client.
+    pub(crate) pause: u64,
+    pub(crate) bytes_max: u64,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultPlan {
+    pub(crate) transient_one_in: u64,
+    /// Longest time between two interventions; 0 for none.
+    pub(crate) pause: u64,
+    /// Members may die, within the level.
+    pub(crate) deaths: bool,
+    /// One more than the level survives may.
+    pub(crate) beyond: bool,
+    /// Members run out of space.
+    pub(crate) full: bool,
+    /// Superblocks become impossible to write.
+    pub(crate) metadata_lost: bool,
+    pub(crate) write_zeroes: Support,
+    pub(crate) discard: Support,
+}
+
+/// How many members know an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Support {
+    All,
+    Some,
+    None,
+}
+
+impl Scenario {
+    /// Draws a scenario; `level` fixes the level.
+    pub(crate) fn draw(random: &Random, level: Option<Level>) -> Self {
+        let geometry = draw_geometry(random, level);
+        let members = u64::from(geometry.members());
+        let heavy = members > 12;
+        let tables = [4096, 4096, 4096, 1024, 256];
+        Scenario {
+            unit: if random.one_in(3) { 4096 } else { 512 },
+            shards: random.pick(&[1, 1, 2, 3, 4]),
+            cache_bytes: random.pick(&[0, 64 * 8192, 64 * 20_000, 64 << 20, 64 << 20]),
+            table_entries: random.pick(&tables),
+            two_phase: !random.one_in(4),
+            load: draw_load(random, &geometry, heavy),
+            faults: draw_faults(random),
+            rounds: random.pick(&[1, 1, 1, 2, 3]),
+            geometry,
+        }
+    }
+
+    pub(crate) fn abilities(&self, random: &Random) -> Abilities {
+        let has = |support| match support {
+            Support::All => true,
+            Support::None => false,
+            Support::Some => random.one_in(2),
+        };
+        let discard = has(self.faults.discard);
+        Abilities {
+            write_zeroes: has(self.faults.write_zeroes),
+            discard: discard && !random.one_in(20),
+            discard_zeroes: discard,
+        }
+    }
+
+    /// Bytes of the array that a hot spot is about.
+    pub(crate) fn spot_bytes(&self) -> u64 {
+        if self.geometry.level().is_striped() { self.geometry.stripe_bytes() } else { 128 << 10 }
+    }
+
+    pub(crate) fn words(&self) -> String {
+        let geometry = &self.geometry;
+        format!(
+            "{} {:?}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, \
+             {} clients, {} requests, {:?}",
+            geometry.level(),
+            geometry.layout(),
+            geometry.members(),
+            geometry.member_bytes() >> 10,
+            geometry.chunk_bytes() >> 10,
+            self.unit,
+            self.shards,
+            self.cache_bytes,
+            self.table_entries,
+            if self.two_phase { "two phases" } else { "one phase" },
+            self.load.clients,
+            self.load.requests,
+            self.faults,
+        )
+    }
+}
+
+fn draw_geometry(random: &Random, wanted: Option<Level>) -> Geometry {
+    loop {
+        let level = wanted.unwrap_or_else(|| {
+            use Level::{Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
+            random
+                .pick(&[Raid0, Raid1, Raid4, Raid5, Raid5, Raid5, Raid5, Raid6, Raid6, Raid6, Raid6, Raid10])
+        });
+        let members = match random.below(40) {
+            0 => random.between(13, 40),
+            1 | 2 => 2,
+            3..14 => random.between(7, 12),
+            _ => random.between(3, 6),
+        };
+        let chunk: u32 = match random.below(100) {
+            0 => 512 << 10, // two windows of a resync
+            1..45 => 4 << 10,
+            45..65 => 8 << 10,
+            65..85 => 16 << 10,
+            _ => random.pick(&[32 << 10, 64 << 10]),
+        };
+        let layout = draw_layout(random, level);
+        let chunks = (MEMBERS_BYTES / members / u64::from(chunk)).clamp(2, 40);
+        let member_bytes = match level {
+            Level::Raid1 => random.between(16, 256) * 4096,
+            Level::Raid10 => u64::from(chunk) * (MEMBERS_BYTES / members / u64::from(chunk)).clamp(4, 200),
+            _ => u64::from(chunk) * random.between(2, chunks),
+        };
+        let chunk = if level == Level::Raid1 { 0 } else { chunk };
+        // Some draws are no array (RAID-6 of three, RAID-10 layouts that collide).
+        if let Ok(geometry) = Geometry::new(level, layout, members as u32, chunk, member_bytes) {
+            return geometry;
+        }
+    }
+}
+
+fn draw_layout(random: &Random, level: Level) -> Layout {
+    match level {
+        Level::Raid0 | Level::Raid1 | Level::Raid4 => Layout::Unset,
+        Level::Raid5 | Level::Raid6 => {
+            let all: Vec<Layout> = Layout::parity_layouts(level).collect();
+            if random.one_in(3) { Layout::default_for(level) } else { random.pick(&all) }
+        }
+        Level::Raid10 => random.pick(&[
+            Layout::near(2),
+            Layout::near(2),
+            Layout::near(3),
+            Layout::far(2),
+            Layout::offset(2),
+        ]),
+    }
+}
+
+fn draw_load(random: &Random, geometry: &Geometry, heavy: bool) -> Load {
+    let striped = geometry.level().is_striped();
+    let spots = if striped { geometry.stripes() } else { geometry.array_bytes().div_ceil(128 << 10) };
+    let hot = (0..random.between(1, 3)).map(|_| random.below(spots)).collect();
+    let requests = if random.one_in(10) { 200 } else { random.between(10, 70) };
+    Load {
+        clients: random.pick(&[1, 2, 4, 8, 16, 24]),
+        requests: if heavy { requests / 2 } else { requests },
+        mix: random.pick(&[[25, 60, 5, 5], [10, 85, 5, 0], [45, 45, 5, 2], [20, 50, 5, 20], [15, 40, 40, 3]]),
+        fua_percent: random.pick(&[0, 5, 30, 100]),
+        hot,
+        hot_percent: random.pick(&[0, 70, 95]),
+        pause: random.pick(&[1, 10, 50, 200]),
+        bytes_max: random.pick(&[4096, 64 << 10, 1 << 20]),
+    }
+}
+
+fn draw_faults(random: &Random) -> FaultPlan {
+    let kind = random.below(10);
+    let support = [Support::All, Support::All, Support::Some, Support::None];
+    FaultPlan {
+        transient_one_in: random.pick(&[0, 0, 20, 100]),
+        pause: if kind < 2 { 0 } else { random.pick(&[30, 100, 300, 1000]) },
+        deaths: kind >= 3,
+        beyond: kind == 9,
+        full: random.one_in(8),
+        metadata_lost: random.one_in(40),
+        write_zeroes: random.pick(&support),
+        discard: random.pick(&support),
+    }
+}

@@ -1,0 +1,226 @@
+//! What clients do: requests of every kind and size, mostly at a few hot places, so that they meet and overlap.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use engine::buffer::{Buffer, Gather};
+use engine::volume::{Volume, VolumeError};
+
+use crate::array::Array;
+use crate::check;
+use crate::oracle::Write;
+use crate::pages;
+use crate::trace::Note;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+    Zeroes,
+    Discard,
+}
+
+struct Request {
+    kind: Kind,
+    offset: u64,
+    bytes: u64,
+    fua: bool,
+}
+
+/// Starts the clients. They end when `requests` requests are done.
+pub(crate) fn start(array: &Rc<Array>, requests: u64) {
+    let load = &array.machine.scenario.load;
+    array.requests_left.set(requests);
+    array.bytes_left.set(6 << 20);
+    array.clients.set(load.clients);
+    for number in 0..load.clients {
+        let shard = array.any_shard();
+        let own = Rc::clone(array);
+        array.spawn(shard, format!("client {number}"), async move {
+            while own.requests_left.get() > 0 {
+                own.requests_left.set(own.requests_left.get() - 1);
+                own.world.sleep_up_to(own.machine.scenario.load.pause).await;
+                let request = draw(&own);
+                serve(&own, shard, request).await;
+            }
+            own.clients.set(own.clients.get() - 1);
+        });
+    }
+}
+
+fn draw(array: &Array) -> Request {
+    let scenario = &array.machine.scenario;
+    let load = &scenario.load;
+    let random = array.world.random();
+    let mut roll = random.below(100);
+    let mut kind = Kind::Discard;
+    for (percent, which) in load.mix.iter().zip([Kind::Read, Kind::Write, Kind::Flush, Kind::Zeroes]) {
+        if roll < *percent {
+            kind = which;
+            break;
+        }
+        roll -= percent;
+    }
+    if kind == Kind::Flush {
+        return Request { kind, offset: 0, bytes: 0, fua: false };
+    }
+    let (unit, size) = (u64::from(scenario.unit), scenario.geometry.array_bytes());
+    let chunk = u64::from(scenario.geometry.chunk_bytes()).max(4096);
+    let spot_bytes = scenario.spot_bytes();
+    let hot = random.percent(load.hot_percent);
+    let spot =
+        if hot { random.pick(&load.hot) } else { random.below(size.div_ceil(spot_bytes)) } * spot_bytes;
+    let in_spot = |step: u64, random: &crate::random::Random| spot + random.below(spot_bytes / step) * step;
+    let (offset, bytes) = match random.below(7) {
+        0 => (in_spot(unit, random), unit * random.between(1, 8)),
+        1 | 2 => (in_spot(4096, random), 4096),
+        3 => (in_spot(unit, random), unit * random.between(1, (chunk / unit).max(1))),
+        4 => (in_spot(chunk.min(spot_bytes), random), chunk),
+        5 => (spot, spot_bytes * random.between(1, 3)),
+        _ => (in_spot(unit, random), unit * random.between(1, spot_bytes * 5 / 2 / unit)),
+    };
+    let budget =
+        if kind == Kind::Read { load.bytes_max * 4 } else { load.bytes_max.min(array.bytes_left.get()) };
+    let offset = offset.min(size - unit);
+    let bytes = bytes.min(size - offset).min(budget.max(4096));
+    array.bytes_left.set(array.bytes_left.get().saturating_sub(bytes));
+    let fua = matches!(kind, Kind::Write | Kind::Zeroes) && random.percent(load.fua_percent);
+    Request { kind, offset, bytes, fua }
+}
+
+async fn serve(array: &Rc<Array>, shard: usize, request: Request) {
+    let Request { kind, offset, bytes, fua } = request;
+    let name = match kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::Flush => "flush",
+        Kind::Zeroes => "write zeroes",
+        Kind::Discard => "discard",
+    };
+    let unit = array.machine.unit();
+    let blocks = offset / unit..(offset + bytes) / unit;
+    let open = array.open(format!("{name} {bytes} at {offset} (blocks {blocks:?}) on shard {shard}"));
+    match kind {
+        Kind::Read => read(array, shard, blocks).await,
+        Kind::Flush => flush(array, shard).await,
+        Kind::Write | Kind::Zeroes | Kind::Discard => write(array, shard, kind, name, blocks, fua).await,
+    }
+    array.close(open);
+}
+
+/// Reads blocks and compares them with the oracle.
+pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) {
+    let unit = array.machine.unit();
+    let (offset, bytes) = (blocks.start * unit, (blocks.end - blocks.start) * unit);
+    array.world.counts.borrow_mut().reads += 1;
+    array.world.note(Note::Begin { request: 0, kind: "read", shard, offset, bytes, fua: false });
+    let read = array.machine.oracle.borrow_mut().begin_read();
+    let result = array.shards[shard].volume.read(offset, bytes).await;
+    array.world.note(Note::End { request: 0, ok: result.is_ok() });
+    match result {
+        Ok(data) => check::read(array, &read, blocks, &data),
+        Err(error) => refused(array, "read", &blocks, &error),
+    }
+    array.machine.oracle.borrow_mut().end_read(&read);
+}
+
+async fn flush(array: &Rc<Array>, shard: usize) {
+    array.world.counts.borrow_mut().flushes += 1;
+    array.world.note(Note::Begin { request: 0, kind: "flush", shard, offset: 0, bytes: 0, fua: false });
+    let flush = array.machine.oracle.borrow_mut().begin_flush();
+    let result = array.shards[shard].volume.flush().await;
+    array.world.note(Note::End { request: 0, ok: result.is_ok() });
+    match result {
+        Ok(()) => {
+            let decided = array.machine.oracle.borrow_mut().flushed(&flush);
+            check::durable(array, decided.into_iter(), "after a flush");
+        }
+        Err(error) => refused(array, "flush", &(0..0), &error),
+    }
+}
+
+async fn write(
+    array: &Rc<Array>,
+    shard: usize,
+    kind: Kind,
+    name: &'static str,
+    blocks: Range<u64>,
+    fua: bool,
+) {
+    let unit = array.machine.unit();
+    let (offset, bytes) = (blocks.start * unit, (blocks.end - blocks.start) * unit);
+    let write = array.machine.oracle.borrow_mut().begin_write(blocks.clone(), kind != Kind::Write);
+    let request = write.number;
+    array.world.note(Note::Begin { request, kind: name, shard, offset, bytes, fua });
+    let volume = &array.shards[shard].volume;
+    let result = match kind {
+        Kind::Write => {
+            array.world.counts.borrow_mut().writes += 1;
+            array.world.counts.borrow_mut().fua_writes += u64::from(fua);
+            volume.write(offset, contents(array, &write), fua).await
+        }
+        Kind::Zeroes => {
+            array.world.counts.borrow_mut().zeroes += 1;
+            let may_unmap = array.world.random().one_in(2);
+            volume.write_zeroes(offset, bytes, may_unmap, fua).await
+        }
+        _ => {
+            array.world.counts.borrow_mut().discards += 1;
+            volume.discard(offset, bytes).await
+        }
+    };
+    array.world.note(Note::End { request, ok: result.is_ok() });
+    match result {
+        Ok(()) if kind == Kind::Discard => array.machine.oracle.borrow_mut().in_doubt(&write, false),
+        Ok(()) => {
+            array.machine.oracle.borrow_mut().acknowledged(&write, fua);
+            check::acknowledged(array, &write, fua);
+        }
+        Err(error) => {
+            array.machine.oracle.borrow_mut().in_doubt(&write, true);
+            refused(array, name, &blocks, &error);
+        }
+    }
+}
+
+/// The bytes of a write, in one to three pieces of memory.
+fn contents(array: &Array, write: &Write) -> Gather {
+    let unit = array.machine.unit() as usize;
+    let count = (write.blocks.end - write.blocks.start) as usize;
+    let mut buffer = Buffer::new(count * unit);
+    for (number, block) in write.blocks.clone().zip(buffer.bytes_mut().chunks_exact_mut(unit)) {
+        pages::fill(block, number, write.content);
+    }
+    let whole = buffer.freeze();
+    let random = array.world.random();
+    let mut cuts = vec![0, count];
+    for _ in 0..random.pick(&[0, 0, 1, 2]) {
+        cuts.push(random.below(count as u64) as usize);
+    }
+    cuts.sort_unstable();
+    let copy = random.one_in(2); // pieces that lie apart in memory
+    let piece = |pair: &[usize]| {
+        let part = whole.part(pair[0] * unit, (pair[1] - pair[0]) * unit);
+        if copy { engine::buffer::Slice::from_bytes(part.bytes()) } else { part }
+    };
+    cuts.windows(2).map(piece).collect()
+}
+
+/// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).
+fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) {
+    array.world.counts.borrow_mut().request_errors += 1;
+    let (machine, excuses) = (&array.machine, &array.machine.excuses);
+    if name != "read" && !blocks.is_empty() {
+        let unit = machine.unit();
+        let stripes = machine.stripe_of(blocks.start * unit)..=machine.stripe_of((blocks.end - 1) * unit);
+        excuses.hurt.borrow_mut().extend(stripes);
+    }
+    array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
+    if !excuses.beyond.get() && !excuses.full.get() {
+        let states = array.shared.members.states();
+        array.world.fail(format!(
+            "invariant 6: {name} of blocks {blocks:?} failed within the level: {error}; members {states:?}"
+        ));
+    }
+}

@@ -1,0 +1,245 @@
+//! Time, chance and order of one history. Everything that could happen next is either a ready task of an executor or
+//! the next entry of the agenda (an operation of a member that ends, a timer), and the seed chooses.
+//!
+//! Nothing here knows what RAID is; there is no other clock, thread or source of chance in a history, so the same
+//! seed gives the same trace. A network, when there is one, is more entries of the agenda.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use engine::events::Event;
+use engine::executor::Executor;
+
+use crate::counts::Counts;
+use crate::random::Random;
+use crate::trace::{Note, Trace};
+
+/// More steps than any history needs: a world that gets here runs in circles.
+const STEPS_MAX: u64 = 1_000_000;
+
+pub(crate) struct World {
+    random: Random,
+    now: Cell<u64>,
+    steps: Cell<u64>,
+    agenda: RefCell<BinaryHeap<Reverse<Due>>>,
+    entries: Cell<u64>,
+    order: Order,
+    trace: RefCell<Trace>,
+    failure: RefCell<Option<String>>,
+    pub(crate) counts: RefCell<Counts>,
+    /// What the engine reported and the trace does not have yet.
+    pub(crate) events: Arc<Mutex<Vec<Event>>>,
+}
+
+/// How the world chooses what comes next; drawn once a history, so that some are hasty and some are slow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// A ready task runs before the next entry of the agenda with this chance.
+    pub(crate) task_percent: u64,
+    /// The task that has waited longest runs first with this chance.
+    pub(crate) fifo_percent: u64,
+}
+
+struct Due {
+    at: u64,
+    entry: u64,
+    action: Box<dyn FnOnce()>,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry == other.entry
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.entry).cmp(&(other.at, other.entry))
+    }
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// No task is ready and the agenda is empty.
+    Idle,
+    /// The given number of steps was made.
+    Steps,
+    /// It goes on and on.
+    Circles,
+    /// A check failed.
+    Failed,
+}
+
+impl World {
+    pub(crate) fn new(random: Random, tail: usize) -> Rc<Self> {
+        let order = Order {
+            task_percent: random.pick(&[30, 60, 90, 99]),
+            fifo_percent: random.pick(&[0, 0, 50, 95]),
+        };
+        Rc::new(World {
+            random,
+            now: Cell::new(0),
+            steps: Cell::new(0),
+            agenda: RefCell::new(BinaryHeap::new()),
+            entries: Cell::new(0),
+            order,
+            trace: RefCell::new(Trace::new(tail)),
+            failure: RefCell::new(None),
+            counts: RefCell::new(Counts::default()),
+            events: Arc::default(),
+        })
+    }
+
+    /// Runs until nothing is left to do, `steps` steps were made, or a check failed.
+    pub(crate) fn run(&self, executors: &[Executor], steps: u64) -> Ended {
+        for _ in 0..steps {
+            if self.failure.borrow().is_some() {
+                return Ended::Failed;
+            }
+            if !self.step(executors) {
+                return Ended::Idle;
+            }
+            self.hear();
+            self.steps.set(self.steps.get() + 1);
+            if self.steps.get() > STEPS_MAX {
+                return Ended::Circles;
+            }
+        }
+        if self.failure.borrow().is_some() { Ended::Failed } else { Ended::Steps }
+    }
+
+    fn step(&self, executors: &[Executor]) -> bool {
+        let ready: Vec<&Executor> = executors.iter().filter(|executor| executor.tasks_ready() > 0).collect();
+        let agenda_empty = self.agenda.borrow().is_empty();
+        if !ready.is_empty() && (agenda_empty || self.random().percent(self.order.task_percent)) {
+            let executor = ready[self.random().below(ready.len() as u64) as usize];
+            let fifo = self.random().percent(self.order.fifo_percent);
+            executor.run_one_of(|n| if fifo { 0 } else { self.random().below(n as u64) as usize });
+            return true;
+        }
+        let due = self.agenda.borrow_mut().pop();
+        let Some(Reverse(due)) = due else { return false };
+        self.now.set(self.now.get().max(due.at));
+        // The host reaps its own completions inside its executor; wakes of other shards take the inbox.
+        let inside = self.random().below(executors.len() as u64 + 1) as usize;
+        match executors.get(inside) {
+            Some(executor) => executor.enter(due.action),
+            None => (due.action)(),
+        }
+        true
+    }
+
+    /// Puts the engine's events into the trace.
+    fn hear(&self) {
+        let events = std::mem::take(&mut *self.events.lock().expect("one thread"));
+        for event in events {
+            self.note(Note::Words(format!("  event: {event:?}")));
+        }
+    }
+
+    /// Drops what is on the agenda: the power is gone.
+    pub(crate) fn cut(&self) {
+        let dropped = std::mem::take(&mut *self.agenda.borrow_mut());
+        drop(dropped); // may drop wakers and buffers: no borrow is held
+    }
+
+    pub(crate) fn random(&self) -> &Random {
+        &self.random
+    }
+
+    /// Puts an action on the agenda, `ticks` from now.
+    pub(crate) fn after(&self, ticks: u64, action: impl FnOnce() + 'static) {
+        let entry = self.entries.get();
+        self.entries.set(entry + 1);
+        let due = Due { at: self.now.get() + ticks, entry, action: Box::new(action) };
+        self.agenda.borrow_mut().push(Reverse(due));
+    }
+
+    pub(crate) fn sleep(&self, ticks: u64) -> Pending<()> {
+        let (pending, filler) = pending();
+        self.after(ticks, move || filler.fill(()));
+        pending
+    }
+
+    /// Sleeps 1 to `ticks_max` ticks.
+    pub(crate) fn sleep_up_to(&self, ticks_max: u64) -> Pending<()> {
+        let ticks = self.random().between(1, ticks_max);
+        self.sleep(ticks)
+    }
+
+    pub(crate) fn note(&self, note: Note) {
+        self.trace.borrow_mut().note(self.now.get(), note);
+    }
+
+    /// A check failed; the first one counts.
+    pub(crate) fn fail(&self, what: String) {
+        self.failure.borrow_mut().get_or_insert(what);
+    }
+
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.trace.borrow().hash()
+    }
+
+    pub(crate) fn trace_tail(&self) -> Vec<String> {
+        self.trace.borrow().tail()
+    }
+}
+
+struct Slot<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// A value to come, as a future.
+pub(crate) struct Pending<T>(Rc<RefCell<Slot<T>>>);
+
+/// The other end of a [`Pending`].
+pub(crate) struct Filler<T>(Rc<RefCell<Slot<T>>>);
+
+pub(crate) fn pending<T>() -> (Pending<T>, Filler<T>) {
+    let slot = Rc::new(RefCell::new(Slot { value: None, waker: None }));
+    (Pending(Rc::clone(&slot)), Filler(slot))
+}
+
+impl<T> Filler<T> {
+    pub(crate) fn fill(self, value: T) {
+        let waker = {
+            let mut slot = self.0.borrow_mut();
+            slot.value = Some(value);
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = T;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.borrow_mut();
+        match slot.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
