@@ -24,6 +24,7 @@ mod watch;
 pub use connection::{Connection, ConnectionStatus, Totals};
 pub use exports::{AddError, Export, ExportOptions, Exports};
 pub use listen::{Address, ExportStatus, Removal, Server, ServerOptions, ServerStatus};
+pub use reply::Limits;
 
 use crate::shard::ShardContext;
 use check::{Command, Refusal, Rules, check};

@@ -225,7 +225,13 @@ fn fio_verifies_what_four_jobs_write() {
             "--iodepth=32",
             "--numjobs=4",
         ];
-        let verified = ["--verify=crc32c", "--verify_fatal=1", "--size=16m", "--offset_increment=16m"];
+        let verified = [
+            "--verify=crc32c",
+            "--verify_fatal=1",
+            "--verify_state_save=0",
+            "--size=16m",
+            "--offset_increment=16m",
+        ];
         run("fio", &[fixed.as_slice(), &verified, &["--loops=3"]].concat());
     }
     serving.wait_until_idle();

@@ -3,7 +3,7 @@
 use crate::memory::Memory;
 use crate::serving::{MIB, Serving};
 use host::export::nbd::protocol::{command, command_flag};
-use host::export::nbd::{Address, ExportOptions, Removal, ServerOptions};
+use host::export::nbd::{Address, ExportOptions, Limits, Removal, ServerOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -350,6 +350,25 @@ fn a_stop_finishes_what_is_in_flight() {
     client.receive(512);
     client.expect_end();
     assert!(UnixStream::connect(&serving.socket).is_err(), "nobody listens");
+}
+
+#[test]
+fn requests_after_a_stop_are_told_so() {
+    let limits = Limits { requests_max: 1, bytes_max: MIB };
+    let options = ServerOptions { limits, ..ServerOptions::default() };
+    let serving = Serving::of(Memory::new(64 * MIB, 512).slow(0..512), options);
+    let mut client = Client::simple(&serving);
+    // The first takes its time, the second has been read and waits for room, the third is read after the stop.
+    let reads: Vec<u8> = (1..=3).flat_map(|cookie| request(command::READ, 0, cookie, 0, 512)).collect();
+    client.send(&reads);
+    serving.wait_until("in flight", |serving| serving.server.status().connections[0].in_flight == 1);
+    assert_eq!(serving.server.stop(Duration::from_secs(5)), Removal::Done);
+    for cookie in 1..=2 {
+        assert_eq!(client.reply(), (0, cookie));
+        client.receive(512);
+    }
+    assert_eq!(client.reply(), (108, 3));
+    client.expect_end();
 }
 
 #[test]

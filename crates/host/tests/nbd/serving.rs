@@ -28,7 +28,8 @@ impl Serving {
     }
 
     pub fn of(memory: Memory, options: ServerOptions) -> Self {
-        let shards = Shards::start(2, &ShardOptions { pin: false, ..ShardOptions::default() }, |_| {}).expect("two shards");
+        let shards = Shards::start(2, &ShardOptions { pin: false, ..ShardOptions::default() }, |_| {})
+            .expect("two shards");
         let server = Server::new(shards.handle(), options);
         let memory = Arc::new(memory);
         let about = ExportOptions { description: "for tests".to_owned(), ..ExportOptions::default() };
