@@ -184,6 +184,9 @@ pub struct ReportArgs {
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Seeds that the claims are averaged over.
+    #[arg(long, default_value_t = 3)]
+    pub seeds: u64,
 }
 
 /// Runs what the figures need and writes them.
@@ -197,6 +200,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Error> {
         variants: !args.no_variants,
         blocks: args.blocks,
         seed: args.seed,
+        seeds: args.seeds,
     };
     report::make(&plan, &args.out, &mut |step| eprintln!("{step}"))?;
     print(&format!("wrote {}", args.out.join("index.html").display()))

@@ -1,5 +1,7 @@
 //! `ssdsim` by itself; the commands are those of [`ssdsim::cli`].
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use clap::Parser;

@@ -1,8 +1,8 @@
 //! The RAID-enabled SSD at work: requests come in, split into pages, parity follows, all in simulated time.
 //!
-//! The walk of a write: [`Simulator::arrive`] admits it to the DRAM buffer and cuts it at stripes; `start_update` queues
-//! the data pages on their channels; when they are on flash, `update_parity` lets the policy choose and queues the
-//! pre-reads; when those are back, the XOR runs; `write_parity` queues the new parity; with it the request is done.
+//! The walk of a write: `arrive` admits it to the DRAM buffer; `write` cuts it at stripes; `start_update` queues the data
+//! pages on their channels; when they are on flash, `update_parity` lets the policy choose and queues the pre-reads;
+//! when those are back, the XOR runs; `write_parity` queues the new parity; with it the request is done.
 //! The order data, then parity is the paper's (its Fig. 1 and 5); [`ParityStart::WithData`] overlaps them.
 //!
 //! What a profile taught: a request costs some 600 ns of processor time, a tenth of it the one cache miss in the

@@ -51,7 +51,7 @@ pub fn bars(path: &Path, title: &str, unit: &str, groups: &[String], series: &[S
             .margin(12)
             .x_label_area_size(34)
             .y_label_area_size(64)
-            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..(most * 1.25).max(1e-9))?;
+            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..(most * 1.45).max(1e-9))?;
         group_axis(area, &mut chart, groups, unit)?;
         for (place, (name, bars)) in series.iter().enumerate() {
             let colour = COLOURS[place % COLOURS.len()];
@@ -85,7 +85,7 @@ pub fn stacked(
             .margin(12)
             .x_label_area_size(34)
             .y_label_area_size(64)
-            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..1.25)?;
+            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..1.45)?;
         group_axis(area, &mut chart, groups, "share of parity updates")?;
         let mut base = vec![0.0; groups.len()];
         for (place, (name, shares)) in parts.iter().enumerate() {

@@ -70,24 +70,33 @@ pub fn compare(data: &Data) -> Vec<Claim> {
 type Metric = fn(&Outcome) -> f64;
 
 /// Change of Adaptive against policy `other`, for each group that has a value.
-fn changes(data: &Data, metric: Metric, other: usize) -> Vec<(&Group, f64)> {
+fn changes(groups: &[Group], metric: Metric, other: usize) -> Vec<(&Group, f64)> {
     let change = |outcomes: &[Outcome]| metric(&outcomes[ADAPTIVE]) / metric(&outcomes[other]) - 1.0;
-    let changes = data.main.iter().map(|group| (group, change(&group.outcomes)));
+    let changes = groups.iter().map(|group| (group, change(&group.outcomes)));
     changes.filter(|(_, change)| change.is_finite()).collect()
 }
 
+/// Mean change over the traces and both stripes, its range over the seeds, and the mean for each stripe.
 fn average(data: &Data, metric: Metric, other: usize) -> String {
-    let changes = changes(data, metric, other);
-    let mean = |chunks: usize| {
+    let mean = |groups: &[Group], chunks: usize| {
+        let changes = changes(groups, metric, other);
         let of: Vec<f64> =
             changes.iter().filter(|(group, _)| group.data == chunks).map(|(_, c)| *c).collect();
         of.iter().sum::<f64>() / of.len().max(1) as f64 * 100.0
     };
-    format!("{:+.1} % (5+1 {:+.1} %, 7+1 {:+.1} %)", f64::midpoint(mean(5), mean(7)), mean(5), mean(7))
+    let by_seed: Vec<[f64; 2]> = data.seeds().map(|groups| [mean(groups, 5), mean(groups, 7)]).collect();
+    let over_seeds =
+        |value: fn(&[f64; 2]) -> f64| by_seed.iter().map(value).sum::<f64>() / by_seed.len() as f64;
+    let both: Vec<f64> = by_seed.iter().map(|[five, seven]| f64::midpoint(*five, *seven)).collect();
+    let least = both.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = both.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let range = if both.len() > 1 { format!(", seeds {least:+.1} to {most:+.1}") } else { String::new() };
+    let (five, seven) = (over_seeds(|means| means[0]), over_seeds(|means| means[1]));
+    format!("{:+.1} % (5+1 {five:+.1}, 7+1 {seven:+.1}{range})", f64::midpoint(five, seven))
 }
 
 fn best(data: &Data, metric: Metric, other: usize) -> String {
-    let changes = changes(data, metric, other);
+    let changes = changes(&data.main, metric, other);
     match changes.iter().min_by(|a, b| a.1.total_cmp(&b.1)) {
         Some((group, change)) => format!("{:+.1} % ({} at {}+1)", change * 100.0, group.trace, group.data),
         None => "none".to_string(),
@@ -96,16 +105,18 @@ fn best(data: &Data, metric: Metric, other: usize) -> String {
 
 fn ordered(data: &Data) -> String {
     let mean = |group: &Group, policy: usize| group.outcomes[policy].all.mean_ns;
-    let count = |holds: &dyn Fn(&Group) -> bool| data.main.iter().filter(|group| holds(group)).count();
+    let groups: Vec<&Group> = data.seeds().flatten().collect();
+    let count = |holds: &dyn Fn(&Group) -> bool| groups.iter().filter(|group| holds(group)).count();
     let all = count(&|g| mean(g, ADAPTIVE) < mean(g, BPU) && mean(g, BPU) < mean(g, BASELINE));
     let first = count(&|g| mean(g, ADAPTIVE) < mean(g, BPU).min(mean(g, BASELINE)));
-    format!("{all} of {}; Adaptive first in {first}", data.main.len())
+    format!("{all} of {}; Adaptive first in {first}", groups.len())
 }
 
 fn limit(data: &Data) -> String {
     let change =
         |group: &Group| group.outcomes[ORACLE].all.mean_ns / group.outcomes[BASELINE].all.mean_ns - 1.0;
-    let mean = data.main.iter().map(change).sum::<f64>() / data.main.len() as f64;
+    let groups: Vec<&Group> = data.seeds().flatten().collect();
+    let mean = groups.iter().map(|group| change(group)).sum::<f64>() / groups.len() as f64;
     format!("{:+.1} %", mean * 100.0)
 }
 

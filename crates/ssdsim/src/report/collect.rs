@@ -29,6 +29,8 @@ pub struct Plan {
     pub blocks: usize,
     /// Seed of everything random.
     pub seed: u64,
+    /// Seeds to run the stand-ins with, from `seed` on: the figures show the first, the claims all.
+    pub seeds: u64,
 }
 
 /// The outcomes of all policies on one trace with one stripe.
@@ -58,6 +60,8 @@ pub struct VariantRow {
 pub struct Data {
     /// The six stand-ins at 5+1, then at 7+1.
     pub main: Vec<Group>,
+    /// The same for each further seed.
+    pub repeats: Vec<Vec<Group>>,
     /// Baseline at 5+1 on genuine traces (name starts with "genuine") and on LUN stand-ins: Fig. 2 and Table A2.
     pub balance: Vec<Outcome>,
     /// Table III and IV against the stand-ins.
@@ -78,25 +82,46 @@ const VARIANT_POLICIES: [Policy; 3] = [Policy::Baseline, Policy::Bpu, Policy::Ad
 /// Seeds of each LUN stand-in for Fig. 2, whose folder holds many traces.
 const BALANCE_SEEDS: u64 = 4;
 
+impl Data {
+    /// The main runs of each seed.
+    pub fn seeds(&self) -> impl Iterator<Item = &Vec<Group>> {
+        std::iter::once(&self.main).chain(&self.repeats)
+    }
+}
+
 /// Runs all of `plan`.
 pub fn collect(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Data, Error> {
-    let stand_in = |profile: &Profile| generate(profile, plan.requests, plan.seed);
-    let mut data = Data {
-        main: Vec::new(),
-        balance: Vec::new(),
-        match_rows: Vec::new(),
-        variants: Vec::new(),
-        decision_ns: Vec::new(),
-        requests_per_second: 0.0,
-    };
-    let (mut requests, mut seconds) = (0, 0.0);
+    let mut clock = Clock::default();
+    let mut seeds = Vec::new();
+    for seed in plan.seed..plan.seed + plan.seeds.max(1) {
+        seeds.push(main_runs(&Plan { seed, ..plan.clone() }, &mut clock, progress)?);
+    }
+    let stand_in = |profile| statistics(&generate(profile, plan.requests, plan.seed));
+    Ok(Data {
+        main: seeds.remove(0),
+        repeats: seeds,
+        balance: balance(plan, progress)?,
+        match_rows: PROFILES.iter().map(|profile| (profile, stand_in(profile))).collect(),
+        variants: if plan.variants { variants(plan, progress)? } else { Vec::new() },
+        decision_ns: Policy::ALL.map(|policy| (policy, super::claims::decision_ns(policy))).to_vec(),
+        requests_per_second: clock.requests as f64 / clock.seconds,
+    })
+}
+
+/// Wall time that simulating took.
+#[derive(Default)]
+struct Clock {
+    requests: usize,
+    seconds: f64,
+}
+
+/// All policies on the six stand-ins, at 5+1 and at 7+1.
+fn main_runs(plan: &Plan, clock: &mut Clock, progress: &mut dyn FnMut(&str)) -> Result<Vec<Group>, Error> {
+    let mut groups = Vec::new();
     for chunks in [5, 7] {
         for profile in &PROFILES {
-            progress(&format!("{} at {chunks}+1", profile.name));
-            let trace = stand_in(profile);
-            if chunks == 5 {
-                data.match_rows.push((profile, statistics(&trace)));
-            }
+            progress(&format!("{} at {chunks}+1, seed {}", profile.name, plan.seed));
+            let trace = generate(profile, plan.requests, plan.seed);
             let setup = setup(plan, chunks);
             let warm = setup.warmed(&trace)?;
             let mut outcomes = Vec::new();
@@ -104,19 +129,13 @@ pub fn collect(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Data, Erro
                 let simulator = warm.clone();
                 let started = Instant::now();
                 outcomes.push(simulator.run(&trace, &setup.chooser(policy)));
-                seconds += started.elapsed().as_secs_f64();
-                requests += trace.requests.len();
+                clock.seconds += started.elapsed().as_secs_f64();
+                clock.requests += trace.requests.len();
             }
-            data.main.push(Group { trace: profile.name.to_string(), data: chunks, outcomes });
+            groups.push(Group { trace: profile.name.to_string(), data: chunks, outcomes });
         }
     }
-    data.requests_per_second = requests as f64 / seconds;
-    data.balance = balance(plan, progress)?;
-    if plan.variants {
-        data.variants = variants(plan, progress)?;
-    }
-    data.decision_ns = Policy::ALL.map(|policy| (policy, super::claims::decision_ns(policy))).to_vec();
-    Ok(data)
+    Ok(groups)
 }
 
 fn setup(plan: &Plan, chunks: usize) -> Setup {

@@ -18,10 +18,10 @@ pub fn index(plan: &Plan, data: &Data, figures: &[Figure], claims: &[Claim]) -> 
         if plan.requests == u64::MAX { "all".to_string() } else { format!("the first {}", plan.requests) };
     let mut body = format!(
         "<h1>Adaptive parity update: the paper's evaluation, simulated again</h1>\
-         <p>Stand-ins of the paper's six traces, {requests} requests of each, {} blocks a plane, seed {}. Everything \
+         <p>Stand-ins of the paper's six traces, {requests} requests of each, {} blocks a plane, seed {}, claims over {} seeds. Everything \
          on this page comes from the runs just made; run the same command again and it is the same byte for byte. \
          What is modelled, and what is not, is in <code>docs/ssdsim.md</code>.</p>",
-        plan.blocks, plan.seed
+        plan.blocks, plan.seed, plan.seeds
     );
     body += &claims_table(claims);
     body += &main_table(data);

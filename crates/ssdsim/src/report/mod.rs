@@ -49,6 +49,7 @@ mod tests {
             variants: true,
             blocks: 48,
             seed: 1,
+            seeds: 2,
         };
         let dir = tempfile::tempdir().expect("a temporary directory");
         let folders = [dir.path().join("a"), dir.path().join("b")];
