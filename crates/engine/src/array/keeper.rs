@@ -37,6 +37,8 @@ pub struct Keeper<D> {
     /// Parity or copies may not agree from here on, whether or not writes are on their way.
     resync_from_bytes: Cell<Option<u64>>,
     close_wanted: Cell<bool>,
+    /// [`Keeper::run`] ends after the next round.
+    stopping: Cell<bool>,
     /// Seconds since 1970.
     now_s: Box<dyn Fn() -> u64>,
 }
@@ -78,15 +80,17 @@ impl<D: Device> Keeper<D> {
             told: RefCell::new(told),
             resync_from_bytes: Cell::new(resync_from_bytes),
             close_wanted: Cell::new(false),
+            stopping: Cell::new(false),
             now_s,
         })
     }
 
-    /// Writes superblocks whenever something wants them. Ends when they cannot be written any more.
+    /// Writes superblocks whenever something wants them. Ends after [`Keeper::stop`], or when they cannot be written
+    /// any more.
     pub async fn run(&self) {
         loop {
             self.set.shared.members.metadata_wanted().await;
-            if !self.write_round().await {
+            if !self.write_round().await || (self.stopping.get() && self.set.shared.members.is_settled()) {
                 return;
             }
         }
@@ -259,6 +263,7 @@ impl<D: Device> Keeper<D> {
     /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more.
     pub async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
         self.set.flush_volume().await?;
+        self.stopping.set(true);
         self.want_close();
         let settled = self.set.shared.members.settled().await;
         settled.map_err(|_| crate::volume::VolumeError::Io {

@@ -1,9 +1,10 @@
 //! I/O at members: many at once, one retry, then the member fails.
 
 use smallvec::SmallVec;
+use std::rc::Rc;
 
-use super::StripeSet;
 use super::plan::Fragment;
+use super::{Attached, StripeSet};
 use crate::buffer::{Buffer, Gather};
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::executor::join_all;
@@ -37,97 +38,127 @@ pub(super) enum Undone {
     Request(VolumeError),
 }
 
+/// The device of each operation, None where the slot is empty, and the operations that were started.
+type Started<D, F> = (SmallVec<[Option<Rc<Attached<D>>>; 4]>, SmallVec<[F; 4]>);
+
+fn split<D, F>(started: impl Iterator<Item = Option<(Rc<Attached<D>>, F)>>) -> Started<D, F> {
+    let mut split = Started::default();
+    for started in started {
+        let (device, future) = started.unzip();
+        split.0.push(device);
+        split.1.extend(future);
+    }
+    split
+}
+
 impl<D: Device> StripeSet<D> {
     /// Reads all, at once. The results are in the order of `reads`.
     pub(super) async fn read_members(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, Undone>; 4]> {
         let mut results = SmallVec::new();
-        let started: SmallVec<[Option<D::Read>; 4]> =
-            reads.iter().map(|read| self.start_read(read)).collect();
-        if let ([read], [Some(_)]) = (reads, &started[..]) {
-            let only = started.into_iter().flatten().next().expect("one read");
-            results.push(self.finish_read(read, only.await).await);
+        let started = reads.iter().map(|read| self.start_read(read));
+        let (from, started) = split::<D, D::Read>(started);
+        if let ([read], [Some(from)]) = (reads, &from[..]) {
+            let only = started.into_iter().next().expect("one read");
+            results.push(self.finish_read(read, from, only.await).await);
             return results;
         }
-        let gone: SmallVec<[bool; 8]> = started.iter().map(Option::is_none).collect();
-        let mut done = join_all(started.into_iter().flatten()).await.into_iter();
-        for (read, gone) in reads.iter().zip(gone) {
-            results.push(if gone {
-                Err(self.absent(read.slot))
-            } else {
-                self.finish_read(read, done.next().expect("a result for every read")).await
+        let mut done = join_all(started).await.into_iter();
+        for (read, from) in reads.iter().zip(from) {
+            results.push(match from {
+                None => Err(self.absent(read.slot)),
+                Some(from) => {
+                    self.finish_read(read, &from, done.next().expect("a result for every read")).await
+                }
             });
         }
         results
     }
 
-    fn start_read(&self, read: &MemberRead) -> Option<D::Read> {
-        let members = self.members.borrow();
-        let member = members[read.slot as usize].as_ref()?;
+    fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, D::Read)> {
+        let member = self.attached(read.slot)?;
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
-        Some(member.device.read(member.data_offset_bytes + read.offset, self.pool.take(read.bytes)))
+        let buffer = self.pool.take(read.bytes);
+        let started = member.device.read(member.data_offset_bytes + read.offset, buffer);
+        Some((member, started))
     }
 
     async fn finish_read(
         &self,
         read: &MemberRead,
+        from: &Rc<Attached<D>>,
         (buffer, result): (Buffer, Result<(), DeviceError>),
     ) -> Result<Buffer, Undone> {
         let Err(error) = result else { return Ok(buffer) };
         drop(buffer);
+        self.still_there(read.slot, from)?;
         self.shared.members.note_error(read.slot, &error);
-        if Members::worth_a_retry(&error) {
-            let Some(again) = self.start_read(read) else { return Err(self.absent(read.slot)) };
-            match again.await {
-                (buffer, Ok(())) => return Ok(buffer),
-                (_, Err(error)) => return Err(self.give_up(read.slot, &error)),
-            }
+        if !Members::worth_a_retry(&error) {
+            return Err(self.give_up(read.slot, &error));
         }
+        let (_, again) = self.start_read(read).expect("still there");
+        let error = match again.await {
+            (buffer, Ok(())) => return Ok(buffer),
+            (_, Err(error)) => error,
+        };
+        self.still_there(read.slot, from)?;
         Err(self.give_up(read.slot, &error))
     }
 
-    /// Writes all, at once. The results are in the order of `writes`.
+    /// Writes all, at once.
     pub(super) async fn write_members(
         &self,
         writes: &[MemberWrite],
         fua: bool,
     ) -> SmallVec<[Result<(), Undone>; 4]> {
-        let started: SmallVec<[Option<D::Done>; 4]> =
-            writes.iter().map(|write| self.start_write(write, fua)).collect();
-        let gone: SmallVec<[bool; 8]> = started.iter().map(Option::is_none).collect();
-        let mut done = join_all(started.into_iter().flatten()).await.into_iter();
+        let started = writes.iter().map(|write| self.start_write(write, fua));
+        let (to, started) = split::<D, D::Done>(started);
+        let mut done = join_all(started).await.into_iter();
         let mut results = SmallVec::new();
-        for (write, gone) in writes.iter().zip(gone) {
-            results.push(if gone {
-                Err(self.absent(write.slot))
-            } else {
-                self.finish_write(write, fua, done.next().expect("a result for every write")).await
+        for (write, to) in writes.iter().zip(to) {
+            results.push(match to {
+                None => Err(self.absent(write.slot)),
+                Some(to) => {
+                    let done = done.next().expect("a result for every write");
+                    self.finish_write(write, fua, &to, done).await
+                }
             });
         }
         results
     }
 
-    fn start_write(&self, write: &MemberWrite, fua: bool) -> Option<D::Done> {
-        let members = self.members.borrow();
-        let member = members[write.slot as usize].as_ref()?;
+    fn start_write(&self, write: &MemberWrite, fua: bool) -> Option<(Rc<Attached<D>>, D::Done)> {
+        let member = self.attached(write.slot)?;
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
-        Some(member.device.write(member.data_offset_bytes + write.offset, write.data.clone(), fua))
+        let started = member.device.write(member.data_offset_bytes + write.offset, write.data.clone(), fua);
+        Some((member, started))
     }
 
     async fn finish_write(
         &self,
         write: &MemberWrite,
         fua: bool,
+        to: &Rc<Attached<D>>,
         result: Result<(), DeviceError>,
     ) -> Result<(), Undone> {
         let Err(error) = result else { return Ok(()) };
+        self.still_there(write.slot, to)?;
         self.shared.members.note_error(write.slot, &error);
-        if Members::worth_a_retry(&error) {
-            let Some(again) = self.start_write(write, fua) else { return Err(self.absent(write.slot)) };
-            return again.await.map_err(|error| self.give_up(write.slot, &error));
+        if !Members::worth_a_retry(&error) {
+            return Err(self.give_up(write.slot, &error));
         }
+        let (_, again) = self.start_write(write, fua).expect("still there");
+        let Err(error) = again.await else { return Ok(()) };
+        self.still_there(write.slot, to)?;
         Err(self.give_up(write.slot, &error))
+    }
+
+    /// An error counts, and a second try makes sense, only while the device is in its slot. Another one there has
+    /// nothing to do with the error, and nothing to read either before it is rebuilt (invariant 8).
+    pub(super) fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), Undone> {
+        let now = self.attached(slot);
+        if now.is_some_and(|now| Rc::ptr_eq(&now, device)) { Ok(()) } else { Err(Undone::MemberGone) }
     }
 
     /// Makes everything durable on every working member, and what is known of the others.
@@ -139,11 +170,13 @@ impl<D: Device> StripeSet<D> {
     /// Makes everything durable on every working member.
     pub(super) async fn flush_members(&self) -> Result<(), VolumeError> {
         let slots: SmallVec<[u32; 8]> = (0..self.shared.geometry.members()).collect();
-        let all = slots.iter().filter_map(|&slot| Some((slot, self.start_flush(slot)?)));
-        let (slots, flushes): (SmallVec<[u32; 8]>, SmallVec<[D::Done; 8]>) = all.unzip();
-        let results = join_all(flushes).await;
-        for (slot, result) in slots.into_iter().zip(results) {
+        let (at, flushes) = split::<D, D::Done>(slots.iter().map(|&slot| self.start_flush(slot)));
+        let at = slots.into_iter().zip(at).filter_map(|(slot, at)| Some((slot, at?)));
+        for ((slot, at), result) in at.zip(join_all(flushes).await) {
             let Err(error) = result else { continue };
+            if self.still_there(slot, &at).is_err() {
+                continue;
+            }
             self.shared.members.note_error(slot, &error);
             // After a failed flush the kernel may have dropped the dirty pages: a second one that succeeds proves
             // nothing. The member fails at once.
@@ -154,12 +187,14 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    fn start_flush(&self, slot: u32) -> Option<D::Done> {
+    fn start_flush(&self, slot: u32) -> Option<(Rc<Attached<D>>, D::Done)> {
         use crate::members::MemberState::{InSync, Recovering};
         if !matches!(self.shared.members.state(slot), InSync | Recovering) {
             return None;
         }
-        self.members.borrow()[slot as usize].as_ref().map(|member| member.device.flush())
+        let member = self.attached(slot)?;
+        let started = member.device.flush();
+        Some((member, started))
     }
 
     /// A slot without a device: its member was removed while the request was on its way.

@@ -38,7 +38,13 @@ impl<D: Device> StripeSet<D> {
     pub(super) async fn make_parity_agree(&self, stripe: u64) -> Result<(), VolumeError> {
         let geometry = &self.shared.geometry;
         self.shared.cache.forget(stripe);
+        let all_data = ChunkSet::first(geometry.data_chunks());
         for rows in windows(geometry.chunk_bytes()) {
+            // Not from what a failed or half rebuilt member holds: parity is all there is of its data.
+            let missing = self.shared.missing(stripe);
+            if !missing.and(all_data).is_empty() {
+                return Err(too_many_missing(stripe, missing));
+            }
             let mut image = Image::default();
             let data = (0..geometry.data_chunks()).map(|index| Fragment { chunk: data_chunk(index), rows });
             let data: SmallVec<[Fragment; 16]> = data.collect();

@@ -1,16 +1,17 @@
-//! Zeroes and discards. Whole stripes go down to the members, parity included: the parity of zeroes is zero. What is
-//! left at the ends is written as zeroes, or for a discard ignored.
+//! Zeroes and discards. Whole stripes go down to the members, parity included: the parity of zeroes is zero. A member
+//! that does not know how, or will not, is written zeroes: a stripe is zero on every member or its write has failed.
+//! What is left at the ends is written as zeroes, or for a discard ignored.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-use super::StripeSet;
-use super::member_io::Undone;
+use super::member_io::{MemberWrite, Undone};
 use super::stripe_table::Claim;
+use super::{Attached, StripeSet};
 use crate::buffer::Gather;
 use crate::device::{Device, DeviceErrorKind};
 use crate::executor::join_all;
-use crate::members::{MemberState, Members};
+use crate::members::MemberState;
 use crate::volume::VolumeError;
 
 /// Stripes zeroed in one go: they are owned together, and each member gets one operation.
@@ -34,7 +35,7 @@ impl<D: Device> StripeSet<D> {
             return Ok(());
         }
         let (first, end) = self.whole_stripes(offset_bytes, bytes);
-        self.zero_stripes(first, end, Zeroing::Discard).await.map(|_| ())
+        self.zero_stripes(first, end, Zeroing::Discard).await
     }
 
     /// Makes a range read as zeroes.
@@ -56,9 +57,7 @@ impl<D: Device> StripeSet<D> {
         let stripe_bytes = self.shared.geometry.stripe_bytes();
         let (start_whole, end_whole) = (first * stripe_bytes, end * stripe_bytes);
         self.write_zero_data(offset_bytes, start_whole - offset_bytes, fua).await?;
-        if !self.zero_stripes(first, end, Zeroing::WriteZeroes { may_unmap }).await? {
-            self.write_zero_data(start_whole, end_whole - start_whole, fua).await?;
-        }
+        self.zero_stripes(first, end, Zeroing::WriteZeroes { may_unmap }).await?;
         self.write_zero_data(end_whole, end_bytes - end_whole, fua).await?;
         if fua { self.flush_members().await } else { Ok(()) }
     }
@@ -85,9 +84,8 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    /// Zeroes whole stripes at the members. False if a member does not know how; nothing is half done then that a
-    /// write of zeroes would not mend.
-    async fn zero_stripes(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<bool, VolumeError> {
+    /// Zeroes whole stripes at the members, as many at once as it may own.
+    async fn zero_stripes(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
         let shared = &*self.shared;
         let marked = shared.intent.mark(self.shard, &shared.members).await;
         let _marked =
@@ -102,38 +100,24 @@ impl<D: Device> StripeSet<D> {
             }
             let mut result = self.zero_members(at, next, zeroing).await;
             match &result {
-                Ok(true) => {
-                    if let Err(error) = self.settle().await {
-                        result = Err(error);
-                    }
+                Ok(()) => {
+                    (at..next).for_each(|stripe| shared.trust(stripe)); // all that was in doubt is gone
+                    result = self.settle().await;
                 }
-                Ok(false) => self.mend(at, next).await?,
                 Err(error) => (at..next).for_each(|stripe| shared.suspect(stripe, &error.to_string())),
             }
             claims.into_iter().for_each(|claim| claim.release(&Ok(())));
-            if !result? {
-                return Ok(false);
-            }
+            result?;
             at = next;
-        }
-        Ok(true)
-    }
-
-    /// Some members zeroed their chunks and others did not: the contents are the caller's to write, but parity has to
-    /// agree at once. The caller owns the stripes.
-    async fn mend(&self, first: u64, end: u64) -> Result<(), VolumeError> {
-        for stripe in first..end {
-            self.shared.suspect(stripe, "a member cannot zero a range");
-            self.make_parity_agree(stripe).await?;
         }
         Ok(())
     }
 
-    async fn zero_members(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<bool, VolumeError> {
+    async fn zero_members(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
         let geometry = &self.shared.geometry;
         let (offset, bytes) =
             (geometry.member_offset(first), (end - first) * u64::from(geometry.chunk_bytes()));
-        let start = |slot| -> Option<(u32, D::Done)> {
+        let start = |slot| {
             if !matches!(self.shared.members.state(slot), MemberState::InSync | MemberState::Recovering) {
                 return None;
             }
@@ -143,26 +127,46 @@ impl<D: Device> StripeSet<D> {
                 Zeroing::Discard => member.device.discard(at, bytes),
                 Zeroing::WriteZeroes { may_unmap } => member.device.write_zeroes(at, bytes, may_unmap),
             };
-            Some((slot, done))
+            Some((slot, member, done))
         };
-        let started = (0..geometry.members()).filter_map(start);
-        let (slots, started): (SmallVec<[u32; 8]>, SmallVec<[D::Done; 8]>) = started.unzip();
-        let mut supported = true;
-        for (slot, result) in slots.into_iter().zip(join_all(started).await) {
-            let Err(error) = result else { continue };
-            if error.kind == DeviceErrorKind::Unsupported {
-                supported = false;
+        let mut members = SmallVec::<[(u32, Rc<Attached<D>>); 8]>::new();
+        let mut started = SmallVec::<[D::Done; 8]>::new();
+        for (slot, member, done) in (0..geometry.members()).filter_map(start) {
+            members.push((slot, member));
+            started.push(done);
+        }
+        let mut result = Ok(());
+        for ((slot, member), done) in members.into_iter().zip(join_all(started).await) {
+            let Err(error) = done else { continue };
+            if self.still_there(slot, &member).is_err() {
                 continue;
             }
-            self.shared.members.note_error(slot, &error);
-            if Members::worth_a_retry(&error) && zeroing == Zeroing::Discard {
-                supported = false; // an optional operation is no reason to lose a member
-                continue;
+            if error.kind != DeviceErrorKind::Unsupported {
+                self.shared.members.note_error(slot, &error);
             }
-            if let Undone::Request(error) = self.give_up(slot, &error) {
-                return Err(error);
+            // An optional operation is no reason to lose a member; if it cannot be written, that is.
+            let outcome = match error.kind {
+                DeviceErrorKind::Unsupported | DeviceErrorKind::Io => {
+                    self.write_zeroes_to(slot, offset, bytes).await
+                }
+                _ => Err(self.give_up(slot, &error)),
+            };
+            if let Err(Undone::Request(error)) = outcome {
+                result = Err(error);
             }
         }
-        Ok(supported)
+        result
+    }
+
+    /// Writes zeroes to one member, a buffer at a time.
+    async fn write_zeroes_to(&self, slot: u32, offset: u64, bytes: u64) -> Result<(), Undone> {
+        let mut at = offset;
+        while at < offset + bytes {
+            let step = (offset + bytes - at).min(self.zeroes.len() as u64);
+            let data = Gather::from(self.zeroes.part(0, usize::try_from(step).expect("at most the buffer")));
+            self.write_members(&[MemberWrite { slot, offset: at, data }], false).await.remove(0)?;
+            at += step;
+        }
+        Ok(())
     }
 }
