@@ -14,7 +14,7 @@ use crate::arguments::{AssembleArguments, Choice};
 use crate::bytes;
 use crate::candidates::{self, Candidates};
 use crate::exit::ExitKind;
-use crate::failure::Failure;
+use crate::failure::{Failure, Problem};
 
 /// What `assemble` answers.
 #[derive(Debug, Serialize)]
@@ -119,14 +119,21 @@ pub fn filter(choice: &Choice) -> Result<Filter, Failure> {
 ///
 /// # Errors
 /// None or several, and why it may not start.
-pub fn only_array<'a>(found: &'a Found, choice: &Choice) -> Result<&'a Assembly, Failure> {
+pub fn only_array<'a>(
+    candidates: &Candidates,
+    found: &'a Found,
+    choice: &Choice,
+) -> Result<&'a Assembly, Failure> {
     match found.arrays.as_slice() {
         [] => {
-            let reasons: Vec<String> =
-                found.others.iter().filter_map(|(_, verdict)| reason(verdict)).collect();
-            let failure = nothing_found(choice);
-            let failure = if reasons.is_empty() { failure } else { failure.help(reasons.join("\n  ")) };
-            Err(failure)
+            let problem = |(index, verdict): &(usize, Verdict)| match verdict {
+                Verdict::Refused { reason } => {
+                    Some(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason))
+                }
+                Verdict::Member { .. } | Verdict::Spare => None,
+            };
+            let problems = found.others.iter().filter_map(problem).collect();
+            Err(Failure { problems, ..nothing_found(choice) })
         }
         [array] => match &array.start {
             Ok(()) => Ok(array),
@@ -140,13 +147,6 @@ pub fn only_array<'a>(found: &'a Found, choice: &Choice) -> Result<&'a Assembly,
             let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
             Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"))
         }
-    }
-}
-
-fn reason(verdict: &Verdict) -> Option<String> {
-    match verdict {
-        Verdict::Refused { reason } => Some(reason.clone()),
-        Verdict::Member { .. } | Verdict::Spare => None,
     }
 }
 

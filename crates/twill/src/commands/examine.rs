@@ -142,7 +142,12 @@ fn describe(superblock: &Superblock, device_bytes: u64) -> Description {
         layout: superblock.layout().to_string(),
         chunk_bytes: superblock.chunk_bytes(),
         raid_devices: superblock.raid_disks(),
-        array_bytes: superblock.geometry().ok().map(|geometry| geometry.array_bytes()),
+        // Members of a RAID-0 may differ in size, and each knows its own only.
+        array_bytes: superblock
+            .geometry()
+            .ok()
+            .filter(|geometry| geometry.level() != Level::Raid0)
+            .map(|geometry| geometry.array_bytes()),
         used_member_bytes: superblock.size().bytes(),
         available_member_bytes: superblock.data_size().bytes(),
         data_offset_bytes: superblock.data_offset().bytes(),
@@ -183,20 +188,23 @@ fn array_state(superblock: &Superblock) -> String {
     (0..superblock.raid_disks()).map(letter).collect()
 }
 
-/// Sectors between superblock and data, and behind the data, that nothing uses.
+/// What mdadm leaves free behind a superblock, in sectors: the superblock and 32 KiB.
+const SUPERBLOCK_ROOM: u64 = 72;
+
+/// Sectors between superblock and data, and behind the data, that nothing uses, as mdadm counts them.
 fn unused(superblock: &Superblock, device_bytes: u64) -> (u64, i64) {
-    let end = |area: Option<(Sectors, Sectors)>| area.map_or(0, |(start, length)| start.0 + length.0);
-    let log = end(superblock.bad_block_log());
-    let bitmap = superblock.bitmap_start().map(|start| start.0 + 8).unwrap_or_default();
     let used = if superblock.level() == Level::Raid0 { superblock.data_size() } else { superblock.size() };
     let data_end = superblock.data_offset().0 + used.0;
-    let super_end = superblock.super_offset().0 + 8;
+    let log = superblock.bad_block_log();
     if superblock.data_offset() < superblock.super_offset() {
-        let next = [superblock.bad_block_log().map(|(start, _)| start), superblock.bitmap_start()];
-        let next = next.into_iter().flatten().min().unwrap_or(superblock.super_offset());
+        let starts = [log.map(|(start, _)| start), superblock.bitmap_start()];
+        let next = starts.into_iter().flatten().min().unwrap_or(superblock.super_offset());
         return (0, next.0 as i64 - data_end as i64);
     }
-    let before = superblock.data_offset().0.saturating_sub(super_end.max(log).max(bitmap));
+    let log_end = log.map_or(0, |(start, length)| start.0 + length.0);
+    let bitmap_end = superblock.bitmap_start().map_or(0, |start| start.0 + 8);
+    let first_free = (superblock.super_offset().0 + SUPERBLOCK_ROOM).max(log_end).max(bitmap_end);
+    let before = superblock.data_offset().0.saturating_sub(first_free);
     (before, (device_bytes / 512) as i64 - data_end as i64)
 }
 
@@ -248,7 +256,9 @@ fn description_words(of: &Description) -> String {
     if of.used_member_bytes != 0 {
         add("Used Dev Size", sized(of.used_member_bytes));
     }
-    add("Data Offset", sectors(of.data_offset_bytes));
+    if of.data_offset_bytes != 0 {
+        add("Data Offset", sectors(of.data_offset_bytes));
+    }
     add("Super Offset", sectors(of.super_offset_bytes));
     let (before, after) = (of.unused_before_sectors, of.unused_after_sectors);
     add("Unused Space", format!("before={before} sectors, after={after} sectors"));

@@ -61,7 +61,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     let candidates = choose::read(&arguments.choice)?;
     let found = assemble(&candidates.read, &choose::filter(&arguments.choice)?);
-    let array = choose::only_array(&found, &arguments.choice)?;
+    let array = choose::only_array(&candidates, &found, &arguments.choice)?;
     let warnings = warnings(&candidates, &found, array);
     for warning in &warnings {
         tracing::warn!("{warning}");

@@ -23,7 +23,10 @@ fn every_level_is_made_and_examined() {
     for (arguments, count, level, data) in cases {
         let world = World::new();
         let members = world.members(count);
-        let made = world.twill(&[&["create", "--json", "--name", "a"], arguments].concat(), &members).succeeds().json();
+        let made = world
+            .twill(&[&["create", "--json", "--name", "a"], arguments].concat(), &members)
+            .succeeds()
+            .json();
         assert_eq!(made["level"], level);
         let size = made["size_bytes"].as_u64().unwrap();
         assert!(size > (data * MEMBER_BYTES) * 3 / 4 && size <= (data + 1) * MEMBER_BYTES, "{made:#}");
@@ -41,7 +44,7 @@ fn blank_members_need_no_resync_and_others_do() {
     let world = World::new();
     let members = world.members(3);
     let made = world.twill(&RAID5, &members).succeeds();
-    assert!(made.stdout.contains("never written"), "{made:?}");
+    assert!(made.stdout.contains("nothing was ever written"), "{made:?}");
     assert!(made.stdout.contains("chunk 64K"), "{made:?}");
 
     let world = World::new();

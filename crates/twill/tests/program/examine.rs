@@ -8,14 +8,15 @@ use crate::world::{World, output_of, tool};
 
 /// `Key : value` lines.
 fn rows(text: &str) -> BTreeMap<String, String> {
-    let row = |line: &str| line.split_once(" : ").map(|(key, value)| (key.trim().into(), value.trim().into()));
+    let row =
+        |line: &str| line.split_once(" : ").map(|(key, value)| (key.trim().into(), value.trim().into()));
     text.lines().filter_map(row).collect()
 }
 
 #[test]
 fn mdadm_reads_the_same() {
     let Some(mdadm) = tool("mdadm") else { return };
-    const KEYS: [&str; 18] = [
+    const KEYS: [&str; 19] = [
         "Magic",
         "Version",
         "Array UUID",
@@ -25,6 +26,7 @@ fn mdadm_reads_the_same() {
         "Array Size",
         "Data Offset",
         "Super Offset",
+        "Unused Space",
         "State",
         "Device UUID",
         "Bad Block Log",
@@ -68,7 +70,8 @@ fn the_json_answer_keeps_its_names() {
         creation_unix_s data_offset_bytes device_number device_role device_uuid events feature_map features layout \
         level name raid_devices recovery_offset_bytes resync_offset_bytes slot super_offset_bytes \
         unused_after_sectors unused_before_sectors update_unix_s used_member_bytes version";
-    let mut wanted = vec!["members[].device_bytes".to_owned(), "members[].path".into(), "members[].problem".into()];
+    let mut wanted =
+        vec!["members[].device_bytes".to_owned(), "members[].path".into(), "members[].problem".into()];
     wanted.extend(superblock.split_whitespace().map(|name| format!("members[].superblock.{name}")));
     assert_eq!(names, wanted);
 }
@@ -89,7 +92,6 @@ fn every_flipped_byte_of_a_superblock_is_found() {
     world.twill(&["examine"], &members).succeeds();
 }
 
-
 #[test]
 fn what_has_no_superblock_is_told_apart() {
     let world = World::new();
@@ -99,7 +101,7 @@ fn what_has_no_superblock_is_told_apart() {
     world.refused(4, &["blank: has no md superblock"], &["examine"], &["blank"]);
     world.refused(4, &["folder: is a folder"], &["examine"], &["folder"]);
     world.refused(8, &["gone: cannot open"], &["examine"], &["gone"]);
-    for bytes in [0, 1, 4096, 4100, 8192, 12288, 65536, 2 << 20] {
+    for bytes in [2 << 20, 65536, 12288, 8192, 4100, 4096, 1, 0] {
         fs::File::options().write(true).open(world.path("m1")).unwrap().set_len(bytes).unwrap();
         let run = world.twill(&["examine", "--json"], &members);
         assert_eq!(run.code, 11, "{bytes}: {run:?}");

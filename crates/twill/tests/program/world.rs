@@ -58,14 +58,18 @@ impl World {
 
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twill"));
-        command.current_dir(self.folder.path()).env("TWILL_RUNTIME_DIR", self.path("run")).env_remove("RUST_LOG");
+        command
+            .current_dir(self.folder.path())
+            .env("TWILL_RUNTIME_DIR", self.path("run"))
+            .env_remove("RUST_LOG");
         command
     }
 
     /// Runs the program in the folder.
     pub fn twill<S: AsRef<str>>(&self, arguments: &[&str], members: &[S]) -> Run {
         let members = members.iter().map(AsRef::as_ref);
-        let output = self.command().args(arguments).args(members).stdin(Stdio::null()).output().expect("the program");
+        let output =
+            self.command().args(arguments).args(members).stdin(Stdio::null()).output().expect("the program");
         Run {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).expect("UTF-8"),
@@ -150,7 +154,8 @@ impl Server<'_> {
     /// A command to the server.
     pub fn twill(&self, arguments: &[&str]) -> Run {
         let (command, rest) = arguments.split_first().expect("a command");
-        let all: Vec<&str> = [*command, "--control", "control.sock"].into_iter().chain(rest.iter().copied()).collect();
+        let all: Vec<&str> =
+            [*command, "--control", "control.sock"].into_iter().chain(rest.iter().copied()).collect();
         self.world.twill::<&str>(&all, &[])
     }
 
@@ -231,7 +236,9 @@ impl Run {
 
 fn collect(value: &Value, at: &str, names: &mut Vec<String>) {
     match value {
-        Value::Object(map) => map.iter().for_each(|(name, value)| collect(value, &format!("{at}.{name}"), names)),
+        Value::Object(map) => {
+            map.iter().for_each(|(name, value)| collect(value, &format!("{at}.{name}"), names))
+        }
         Value::Array(list) => list.iter().for_each(|value| collect(value, &format!("{at}[]"), names)),
         _ => names.push(at.trim_start_matches('.').to_owned()),
     }
@@ -249,8 +256,12 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 
 /// All that a tool prints.
 pub fn output_of(program: &Path, arguments: &[&Path]) -> String {
-    let mut process =
-        Command::new(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a tool");
+    let mut process = Command::new(program)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a tool");
     let mut text = String::new();
     process.stdout.take().expect("a pipe").read_to_string(&mut text).expect("UTF-8");
     process.wait().expect("a child");

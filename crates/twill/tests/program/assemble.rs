@@ -1,0 +1,131 @@
+//! `assemble`: which members are taken, and never a wrong array.
+
+use std::fs;
+
+use crate::world::{MEMBER_BYTES, World};
+
+#[test]
+fn an_array_is_found_in_any_order_and_by_a_search() {
+    let world = World::new();
+    let mut members = world.array(4);
+    members.reverse();
+    let run = world.twill(&["assemble", "--explain"], &members).succeeds();
+    assert!(run.stdout.contains("m0: slot 0") && run.stdout.contains("would start"), "{run:?}");
+    assert!(run.stdout.contains("says Active device 0"), "{run:?}");
+    world.member("other", MEMBER_BYTES);
+    let run = world.twill::<&str>(&["assemble", "--json", "--scan", "."], &[]).succeeds();
+    assert_eq!(run.json()["arrays"][0]["candidates"].as_array().unwrap().len(), 4);
+    let uuid = run.json()["arrays"][0]["uuid"].as_str().unwrap().to_owned();
+    world.twill(&["assemble", "--uuid", &uuid], &members).succeeds();
+    world.twill(&["assemble", "--name", "test"], &members).succeeds();
+    world.refused(4, &["named \"other\""], &["assemble", "--name", "other"], &members);
+    world.refused(2, &["no UUID"], &["assemble", "--uuid", "1234"], &members);
+    world.refused::<&str>(2, &["--scan"], &["assemble"], &[]);
+    world.refused::<&str>(8, &["nowhere"], &["assemble", "nowhere"], &[]);
+}
+
+#[test]
+fn the_json_answer_keeps_its_names() {
+    let world = World::new();
+    let members = world.array(3);
+    let names = world.twill(&["assemble", "--json"], &members[..2]).succeeds().names();
+    let wanted = "arrays[].candidates[].basis.clean arrays[].candidates[].basis.device_role \
+        arrays[].candidates[].basis.device_uuid arrays[].candidates[].basis.events \
+        arrays[].candidates[].basis.update_unix_s arrays[].candidates[].path arrays[].candidates[].slot \
+        arrays[].candidates[].state arrays[].candidates[].verdict arrays[].chunk_bytes arrays[].events \
+        arrays[].layout arrays[].level arrays[].missing_slots[] arrays[].name arrays[].raid_devices \
+        arrays[].refusal arrays[].refusal_kind arrays[].resync_from_bytes arrays[].size_bytes arrays[].uuid \
+        arrays[].would_start";
+    assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
+}
+
+#[test]
+fn too_few_members_are_refused() {
+    let world = World::new();
+    let members = world.array(4);
+    world.twill(&["assemble"], &members[..3]).succeeds();
+    let run = world.refused(5, &["2 of 4", "[2, 3]"], &["assemble", "--explain"], &members[..2]);
+    assert!(run.stdout.contains("m0: slot 0") && run.stdout.contains("slot 3: nobody"), "{run:?}");
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
+    world.refused(5, &["2 of 4"], &serve, &members[..2]);
+    world.refused(5, &["2 of 4"], &[&serve[..], &["--daemon"]].concat(), &members[..2]);
+    world.refused(5, &["2 of 4"], &[&serve[..], &["--force"]].concat(), &members[..2]);
+}
+
+#[test]
+fn a_copy_and_a_second_name_are_refused() {
+    let world = World::new();
+    let members = world.array(4);
+    fs::copy(world.path("m0"), world.path("copy")).unwrap();
+    fs::hard_link(world.path("m1"), world.path("hard")).unwrap();
+    for (other, says) in
+        [("copy", "copy: is a copy of m0"), ("hard", "hard: is the same file"), ("m2", "m2: is the same")]
+    {
+        let given = [&members[..], &[other.to_owned()]].concat();
+        for command in [&["assemble"][..], &["serve", "--control", "c.sock", "--unix", "n.sock"]] {
+            world.refused(13, &[says], command, &given);
+        }
+    }
+    // A search finds the copy too, and cannot know which is right; a second name does no harm.
+    world.refused::<&str>(13, &["copies"], &["assemble", "--scan", "."], &[]);
+    fs::remove_file(world.path("copy")).unwrap();
+    world.twill::<&str>(&["assemble", "--scan", "."], &[]).succeeds();
+}
+
+#[test]
+fn members_of_another_array_are_told_apart() {
+    let world = World::new();
+    let members = world.array(4);
+    let others: Vec<String> = (0..3).map(|i| world.member(&format!("o{i}"), MEMBER_BYTES)).collect();
+    world.twill(&["create", "--level", "5", "--name", "other"], &others).succeeds();
+    let mixed = [&members[..3], &others[..1]].concat();
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
+    world.refused(13, &["2 arrays", "--uuid"], &serve, &mixed);
+    let run = world.twill(&["assemble", "--name", "test"], &mixed).succeeds();
+    assert!(run.stdout.contains("o0: not taken: it belongs to the array"), "{run:?}");
+    // Without a choice the other array is too few, and the code says so.
+    world.refused(5, &["1 of 3"], &["assemble"], &mixed);
+}
+
+#[test]
+fn damaged_members_are_left_out_with_a_reason() {
+    let world = World::new();
+    let members = world.array(4);
+    world.damage("m1", 4096 + 200);
+    let run = world.twill(&["assemble", "--explain"], &members).succeeds();
+    assert!(run.stdout.contains("m1: not taken") && run.stdout.contains("checksum"), "{run:?}");
+    assert!(run.stdout.contains("would start degraded"), "{run:?}");
+    fs::File::options().write(true).open(world.path("m2")).unwrap().set_len(4 << 20).unwrap();
+    let run = world.refused(5, &["2 of 4"], &["assemble"], &members);
+    assert!(run.stdout.contains("m2: not taken"), "{run:?}");
+    world.damage("m0", 4096);
+    world.damage("m3", 4096 + 100);
+    world.refused(4, &["no array"], &["assemble"], &members);
+}
+
+#[test]
+fn a_stale_member_is_left_out() {
+    let world = World::new();
+    let members = world.array(4);
+    // The events of all but one go up by ten, and the checksum with them.
+    for member in &members[1..] {
+        let word = |at: u64| u32::from_le_bytes(world.bytes(member, at, 4).try_into().unwrap());
+        let (events, checksum) = (word(4096 + 200), word(4096 + 216));
+        world.write(member, 4096 + 200, &(events + 10).to_le_bytes());
+        world.write(member, 4096 + 216, &checksum.wrapping_add(10).to_le_bytes());
+    }
+    let run = world.twill(&["assemble"], &members).succeeds();
+    assert!(run.stdout.contains("m0: not taken: its event count 0 is behind the array's 10"), "{run:?}");
+    world.refused(5, &["2 of 4"], &["assemble"], &[&members[0], &members[1], &members[2]]);
+}
+
+#[test]
+fn a_degraded_array_that_was_not_stopped_wants_force() {
+    let world = World::new();
+    let members = world.members(4);
+    world.write("m0", 8 << 20, b"something");
+    world.twill(&["create", "--level", "5"], &members).succeeds();
+    world.twill(&["assemble"], &members).succeeds();
+    world.refused(3, &["not stopped cleanly", "--force"], &["assemble"], &members[..3]);
+    world.twill(&["assemble", "--force"], &members[..3]).succeeds();
+}

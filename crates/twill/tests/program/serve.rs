@@ -1,0 +1,244 @@
+//! `serve` and the commands on a served array.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::world::{MEMBER_BYTES, World, output_of, tool};
+
+#[test]
+fn from_create_to_stop() {
+    let world = World::new();
+    let members = world.array(4);
+    let server = world.serve(&[], &members);
+    assert!(server.announcement["exports"][0].as_str().unwrap().contains("nbd.sock"));
+    let status = server.status();
+    assert_eq!((&status["name"], &status["level"]), (&"test".into(), &"raid5".into()));
+    assert_eq!(status["members"].as_array().unwrap().len(), 4);
+
+    // Nobody else gets the members meanwhile.
+    let create = world.twill(&["create", "--level", "5", "--force"], &members);
+    assert_eq!(create.code, 6, "{create:?}");
+    let again = world.twill(&["serve", "--control", "other.sock", "--unix", "other.nbd"], &members);
+    assert_eq!(again.code, 6, "{again:?}");
+    let same_socket = world.twill(&["serve", "--control", "control.sock", "--unix", "other.nbd"], &members);
+    assert_eq!(same_socket.code, 9, "{same_socket:?}");
+
+    server.twill(&["fail", "m1"]).succeeds();
+    let status = server.status();
+    assert_eq!(status["members"][1]["state"], "failed");
+    assert_eq!(server.twill(&["fail", "0"]).code, 14, "the array would be lost");
+    assert_eq!(server.twill(&["fail", "m9"]).code, 8);
+    assert_eq!(server.twill(&["fail", "7"]).code, 8);
+    assert_eq!(server.twill(&["remove", "m0"]).code, 6, "it is in use");
+    server.twill(&["remove", "failed"]).succeeds();
+    assert_eq!(server.status()["members"][1]["state"], "missing");
+
+    let holds_something = world.member("fs", MEMBER_BYTES);
+    world.write(&holds_something, 0, b"XFSB");
+    assert_eq!(server.twill(&["add", "fs"]).code, 3);
+    let small = world.member("small", 4 << 20);
+    assert_ne!(server.twill(&["add", &small]).code, 0);
+    let new = world.member("new", MEMBER_BYTES);
+    server.twill(&["add", &new]).succeeds();
+    server.wait_for("a rebuild", |status| {
+        status["rebuild"].is_null() && status["members"][1]["state"] == "in-sync"
+    });
+    assert!(server.status()["members"][1]["path"].as_str().unwrap().ends_with("new"));
+
+    let events = server.twill(&["events", "--json"]).succeeds().stdout;
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    for kind in ["member-failed", "member-removed", "recovery-started", "recovery-finished"] {
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
+    }
+    assert!(
+        events
+            .windows(2)
+            .all(|pair| pair[1]["sequence"].as_u64() == pair[0]["sequence"].as_u64().map(|n| n + 1))
+    );
+    assert!(events.iter().all(|event| event["unix_ms"].as_u64() > Some(1_600_000_000_000)));
+    assert!(server.twill(&["events"]).succeeds().stdout.contains("rebuilt and in sync"));
+    server.stop();
+
+    let now: Vec<String> = ["m0", "new", "m2", "m3"].map(str::to_owned).to_vec();
+    let assembled = world.twill(&["assemble", "--json"], &now).succeeds().json();
+    assert_eq!(assembled["arrays"][0]["resync_from_bytes"], Value::Null, "stopped cleanly");
+    assert!(!world.path("control.sock").exists());
+    let stale = world.twill(&["assemble"], &["m0", "m1", "m2", "m3"]).succeeds();
+    assert!(stale.stdout.contains("m1: not taken"), "{stale:?}");
+}
+
+#[test]
+fn detail_says_what_mdadm_says() {
+    let world = World::new();
+    let members = world.array(4);
+    let server = world.serve(&[], &members);
+    let detail = server.twill(&["detail"]).succeeds().stdout;
+    for row in [
+        "Raid Level : raid5",
+        "Raid Devices : 4",
+        "State : clean",
+        "Chunk Size : 64K",
+        "Layout : left-symmetric",
+    ] {
+        assert!(detail.contains(row), "{row}: {detail}");
+    }
+    assert_eq!(detail.matches("active sync").count(), 4, "{detail}");
+    let short = server.twill(&["status"]).succeeds().stdout;
+    assert!(short.starts_with("test: raid5 [4/4] [UUUU] clean"), "{short}");
+    server.stop();
+}
+
+#[test]
+fn the_json_answer_keeps_its_names() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&[], &members);
+    let names = server.twill(&["detail", "--json"]).succeeds().names();
+    let wanted = "chunk_bytes clean created_unix_s events exports[].connections exports[].uri failed layout level \
+        member_bytes members[].device_bytes members[].device_uuid members[].errors members[].path \
+        members[].recovered_bytes members[].slot members[].state metadata name pid raid_devices read_only rebuild \
+        shards size_bytes started_unix_s updated_unix_s uuid";
+    let names: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| !name.starts_with("counters.")).collect();
+    assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
+    server.stop();
+}
+
+#[test]
+fn the_control_socket_speaks_json_rpc() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&[], &members);
+    let pong = server.call("ping", &Value::Null);
+    assert_eq!((&pong["jsonrpc"], &pong["id"]), (&"2.0".into(), &1.into()));
+    assert_eq!(pong["result"]["pid"], server.process.id());
+    let codes = [
+        ("nonsense", -32700),
+        ("[]", -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"explode"}"#, -32601),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"fail"}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"fail","params":{"member":1}}"#, -32602),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"fail","params":{"member":"m0","now":true}}"#, -32602),
+    ];
+    for (line, code) in codes {
+        assert_eq!(server.call_raw(line)["error"]["code"], code, "{line}");
+    }
+    let gone = server.call("fail", &json!({ "member": "nobody" }));
+    assert_eq!(
+        (&gone["error"]["code"], &gone["error"]["data"]["kind"]),
+        (&(-32008).into(), &"not-found".into())
+    );
+    server.stop();
+}
+
+#[test]
+fn signals_stop_in_order() {
+    let Some(kill) = tool("kill") else { return };
+    for signal in ["-INT", "-TERM"] {
+        let world = World::new();
+        let members = world.array(3);
+        let mut server = world.serve(&[], &members);
+        let sent = Command::new(&kill).args([signal, &server.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(server.end(), Some(0), "{}", server.log());
+        let assembled = world.twill(&["assemble", "--json"], &members).succeeds().json();
+        assert_eq!(assembled["arrays"][0]["resync_from_bytes"], Value::Null);
+        assert!(!world.path("control.sock").exists());
+    }
+}
+
+#[test]
+fn a_daemon_returns_when_it_serves_and_is_found_by_name() {
+    let world = World::new();
+    let members = world.array(3);
+    let serve = ["serve", "--daemon", "--shards", "1", "--pid-file", "pid", "--log", "log"];
+    let started = world.twill(&serve, &members).succeeds();
+    assert!(started.stdout.contains("test is served"), "{started:?}");
+    let control = world.path("run/test.sock");
+    assert!(control.exists() && world.path("run/test.nbd").exists(), "the default places");
+
+    let status = world.twill::<&str>(&["status", "--json"], &[]).succeeds().json();
+    let pid = status["arrays"][0]["pid"].to_string();
+    assert_eq!(fs::read_to_string(world.path("pid")).unwrap().trim(), pid);
+    world.twill::<&str>(&["status", "test"], &[]).succeeds();
+    let other = world.twill::<&str>(&["status", "other"], &[]);
+    assert!(other.code == 8 && other.stderr.contains("served: test"), "{other:?}");
+
+    let others: Vec<String> = (0..3).map(|i| world.member(&format!("o{i}"), MEMBER_BYTES)).collect();
+    world.twill(&["create", "--level", "5", "--name", "other"], &others).succeeds();
+    world.twill(&["serve", "--daemon", "--shards", "1"], &others).succeeds();
+    let two = world.twill::<&str>(&["detail"], &[]);
+    assert!(two.code == 13 && two.stderr.contains("other, test"), "{two:?}");
+    world.twill::<&str>(&["stop", "other"], &[]).succeeds();
+    world.twill::<&str>(&["stop"], &[]).succeeds();
+    assert!(!control.exists() && !world.path("pid").exists());
+    world.twill(&["create", "--level", "5", "--force"], &members).succeeds();
+    assert_eq!(world.twill::<&str>(&["stop"], &[]).code, 8);
+    assert!(fs::read_to_string(world.path("log")).unwrap().contains("serving"));
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_so_with_its_code() {
+    let world = World::new();
+    let members = world.members(3);
+    let serve = ["serve", "--daemon", "--control", "c.sock", "--unix", "n.sock"];
+    let run = world.refused(4, &["m0", "no md superblock"], &serve, &members);
+    assert_eq!(run.stderr.matches("twill: ").count(), 1, "said once: {run:?}");
+    let run = world.refused(4, &[], &[&serve[..], &["--json"]].concat(), &members);
+    assert_eq!(run.json()["error"]["kind"], "not-a-member");
+}
+
+#[test]
+fn a_read_only_server_writes_nothing() {
+    let world = World::new();
+    let members = world.array(3);
+    let before: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
+    let server = world.serve(&["--read-only"], &members);
+    assert_eq!(server.status()["read_only"], true);
+    server.stop();
+    let after: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
+    assert!(before == after);
+}
+
+#[test]
+fn a_new_array_is_made_to_agree_before_create_returns() {
+    let world = World::new();
+    let members = world.members(3);
+    world.write("m1", 8 << 20, b"something");
+    world.twill(&["create", "--level", "5", "--wait"], &members).succeeds();
+    let assembled = world.twill(&["assemble", "--json"], &members).succeeds().json();
+    assert_eq!(assembled["arrays"][0]["resync_from_bytes"], Value::Null);
+    // What m1 holds is the parity of the other two at the same place, whichever of the three holds it.
+    let parts: Vec<_> = members.iter().map(|member| world.bytes(member, 8 << 20, 9)).collect();
+    let sum: Vec<u8> = (0..9).map(|i| parts.iter().fold(0, |sum, part| sum ^ part[i])).collect();
+    assert_eq!(sum, [0; 9]);
+}
+
+#[test]
+fn data_survives_a_lost_member_through_a_real_client() {
+    let (Some(nbdcopy), Some(_)) = (tool("nbdcopy"), tool("nbdinfo")) else { return };
+    let world = World::new();
+    let members = world.array(4);
+    let data: Vec<u8> = (0..2u32 << 20).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    fs::write(world.path("data"), &data).unwrap();
+    let server = world.serve(&[], &members);
+    let uri = format!("nbd+unix:///?socket={}", world.path("nbd.sock").display());
+    let copy = |from: &str, to: &str| {
+        let mut copied = Command::new(&nbdcopy);
+        copied.current_dir(world.folder.path()).args(["--flush", from, to]);
+        assert!(copied.stdout(Stdio::null()).status().unwrap().success(), "{from} to {to}: {}", server.log());
+    };
+    copy("data", &uri);
+    server.twill(&["fail", "m2"]).succeeds();
+    copy(&uri, "back");
+    let back = fs::read(world.path("back")).unwrap();
+    assert!(back[..data.len()] == data[..]);
+    server.stop();
+    if let Some(mdadm) = tool("mdadm") {
+        let examined = output_of(&mdadm, &["--examine".as_ref(), &world.path("m0")]);
+        assert!(examined.contains("- correct") && examined.contains("AA.A"), "{examined}");
+    }
+}
