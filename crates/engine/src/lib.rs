@@ -11,5 +11,6 @@ pub mod events;
 pub mod executor;
 pub mod limits;
 pub mod members;
+pub mod stages;
 pub mod stripe;
 pub mod volume;

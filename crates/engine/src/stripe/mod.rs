@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use crate::buffer::{Gather, Pool, Slice};
 use crate::counters::Counters;
@@ -33,6 +33,7 @@ use crate::device::Device;
 use crate::events::Event;
 use crate::executor::Executor;
 use crate::members::Members;
+use crate::stages::{Observer, Watch};
 use crate::volume::VolumeError;
 use intent::Intent;
 use layout::geometry::{Geometry, Level, Role};
@@ -56,6 +57,8 @@ pub struct Shared {
     pub counters: Box<[Counters]>,
     /// Wait for writes that have already arrived, and let more join while old data is read (StRAID 4.3).
     pub two_phase: AtomicBool,
+    /// Who wants to know where the time goes; set before the first write, or never.
+    pub observer: OnceLock<Arc<dyn Observer>>,
     /// Stripes whose parity may not agree with their data, because a write failed half way.
     suspects: Mutex<HashSet<u64>>,
     suspect_count: AtomicUsize,
@@ -78,6 +81,7 @@ impl Shared {
             intent,
             counters: (0..shards).map(|_| Counters::default()).collect(),
             two_phase: AtomicBool::new(true),
+            observer: OnceLock::new(),
             suspects: Mutex::new(HashSet::new()),
             suspect_count: AtomicUsize::new(0),
         })
@@ -197,6 +201,10 @@ impl<D: Device> StripeSet<D> {
 
     fn counters(&self) -> &Counters {
         &self.shared.counters[self.shard]
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        Watch::begin(self.shared.observer.get().map(AsRef::as_ref), self.shard)
     }
 
     fn two_phase(&self) -> bool {

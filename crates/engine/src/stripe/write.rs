@@ -14,6 +14,7 @@ use super::union::{NewData, StripeWrite, Union};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::executor::{join_all, others_ready, yield_now};
+use crate::stages::{Stage, Watch};
 use crate::volume::VolumeError;
 
 impl<D: Device> StripeSet<D> {
@@ -61,6 +62,7 @@ impl<D: Device> StripeSet<D> {
     /// Writes one request's part in one stripe and returns when it is on the members.
     pub(super) async fn write_stripe(&self, stripe: u64, write: StripeWrite) -> Result<(), VolumeError> {
         let shared = &*self.shared;
+        let mut watch = self.watch();
         let marked = shared.intent.mark(self.shard, &shared.members).await.map_err(|_| metadata_lost())?;
 
         // Invariant 4: one owner of a stripe; a write that finds one joins its batch, or waits its turn.
@@ -69,6 +71,7 @@ impl<D: Device> StripeSet<D> {
             true => shared.table.claim_or_join(stripe, self.shard, write).await,
             false => Entry::Owned(shared.table.claim(stripe, self.shard).await, write),
         };
+        watch.enter(Stage::Wait);
         let (mut claim, own) = match entry {
             Entry::Owned(claim, own) => (claim, own),
             Entry::Joined(done) => {
@@ -81,6 +84,7 @@ impl<D: Device> StripeSet<D> {
         if two_phase && others_ready() {
             yield_now().await; // what has already arrived joins before the first read
         }
+        watch.enter(Stage::PreRead);
         claim.gather();
         let mut union = Union::of([&own].into_iter().chain(claim.joined()));
         let mut image = Image::default();
@@ -99,8 +103,9 @@ impl<D: Device> StripeSet<D> {
         }
         let fua = own.fua || claim.joined().any(|write| write.fua);
         if result.is_ok() {
-            result = self.update(stripe, &union, image, fua).await;
+            result = self.update(stripe, &union, image, fua, &mut watch).await;
         }
+        watch.enter(Stage::Complete);
         if result.is_ok() {
             // Invariants 1 and 8: what a missing member did not get is known on disk before anyone is told.
             result = self.settle().await;
@@ -135,6 +140,7 @@ impl<D: Device> StripeSet<D> {
         union: &Union,
         mut image: Image,
         fua: bool,
+        watch: &mut Watch<'_>,
     ) -> Result<(), VolumeError> {
         let (plan, missing) = loop {
             let missing = self.shared.missing(stripe);
@@ -144,6 +150,7 @@ impl<D: Device> StripeSet<D> {
             }
             self.fetch(stripe, &plan.reads, &mut image).await?;
         };
+        watch.enter(Stage::Parity);
         self.count(&plan);
         let parity = parity_step::compute(
             &self.shared.geometry,
@@ -154,6 +161,7 @@ impl<D: Device> StripeSet<D> {
             &self.pool,
             missing,
         );
+        watch.enter(Stage::Write);
         self.store(stripe, union, &parity, missing, fua).await
     }
 

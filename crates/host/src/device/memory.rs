@@ -110,6 +110,35 @@ impl Memory {
         sum
     }
 
+    /// Copies from the device at once, past ring and counters: the floor that benchmarks compare with.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    #[inline]
+    pub fn copy_out(&self, offset: u64, target: &mut [u8]) {
+        let from = self.at(offset, target.len() as u64);
+        // SAFETY: `at` checked the range; the target is another allocation than the mapping.
+        unsafe { copy(from, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// Copies to the device at once, as [`Memory::copy_out`].
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    #[inline]
+    pub fn copy_in(&self, offset: u64, data: &[u8]) {
+        let to = self.at(offset, data.len() as u64);
+        // SAFETY: `at` checked the range; the data is another allocation than the mapping.
+        unsafe { copy(data.as_ptr(), to, data.len()) };
+    }
+
+    fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes as u64), "a range inside the device");
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.base.add(offset as usize) }
+    }
+
     /// This shard's way to the device.
     pub fn attach(self: &Arc<Self>, ring: &Ring) -> MemoryDevice {
         let counters = Arc::<Counters>::default();
