@@ -174,8 +174,7 @@ fn lose_some(array: &Rc<Array>) {
     let geometry = array.machine.geometry();
     for _ in 0..geometry.losses_survived() {
         let slot = array.world.random().below(u64::from(geometry.members())) as u32;
-        let lost = |other| other == slot || array.shared.members.state(other) != MemberState::InSync;
-        if geometry.survives(lost) {
+        if operator::expendable(array, slot) {
             array.shared.members.fail(slot, "lost at the end");
         }
     }

@@ -9,6 +9,8 @@ mod array;
 mod check;
 mod counts;
 mod disk;
+#[cfg(test)]
+mod found;
 mod history;
 mod operator;
 mod oracle;

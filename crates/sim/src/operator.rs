@@ -132,7 +132,7 @@ fn break_member(array: &Rc<Array>) {
 }
 
 /// Whether the array survives without this member, given all that is broken already.
-fn expendable(array: &Array, slot: u32) -> bool {
+pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
     let disks = array.machine.disks.borrow();
     let broken = |other: u32| {
         let disk = &disks[other as usize];
@@ -171,7 +171,7 @@ fn slow_down(array: &Rc<Array>) {
 }
 
 /// After a quiet moment the superblocks say clean: no write on its way, everything durable, then the word.
-async fn close_gate(array: &Rc<Array>) {
+pub(crate) async fn close_gate(array: &Rc<Array>) {
     let (shared, guard) = (&array.shared, &array.machine.guard);
     if shared.suspects() > 0 || array.repairs.get() > 0 || !shared.intent.try_close() {
         return;

@@ -13,12 +13,24 @@ use crate::pages;
 use crate::trace::Note;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     Read,
     Write,
     Flush,
     Zeroes,
     Discard,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Flush => "flush",
+            Kind::Zeroes => "write zeroes",
+            Kind::Discard => "discard",
+        }
+    }
 }
 
 struct Request {
@@ -91,20 +103,14 @@ fn draw(array: &Array) -> Request {
 
 async fn serve(array: &Rc<Array>, shard: usize, request: Request) {
     let Request { kind, offset, bytes, fua } = request;
-    let name = match kind {
-        Kind::Read => "read",
-        Kind::Write => "write",
-        Kind::Flush => "flush",
-        Kind::Zeroes => "write zeroes",
-        Kind::Discard => "discard",
-    };
+    let name = kind.name();
     let unit = array.machine.unit();
     let blocks = offset / unit..(offset + bytes) / unit;
     let open = array.open(format!("{name} {bytes} at {offset} (blocks {blocks:?}) on shard {shard}"));
     match kind {
         Kind::Read => read(array, shard, blocks).await,
         Kind::Flush => flush(array, shard).await,
-        Kind::Write | Kind::Zeroes | Kind::Discard => write(array, shard, kind, name, blocks, fua).await,
+        Kind::Write | Kind::Zeroes | Kind::Discard => write(array, shard, kind, blocks, fua).await,
     }
     array.close(open);
 }
@@ -125,7 +131,7 @@ pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) {
     array.machine.oracle.borrow_mut().end_read(&read);
 }
 
-async fn flush(array: &Rc<Array>, shard: usize) {
+pub(crate) async fn flush(array: &Rc<Array>, shard: usize) {
     array.world.counts.borrow_mut().flushes += 1;
     array.world.note(Note::Begin { request: 0, kind: "flush", shard, offset: 0, bytes: 0, fua: false });
     let flush = array.machine.oracle.borrow_mut().begin_flush();
@@ -140,14 +146,8 @@ async fn flush(array: &Rc<Array>, shard: usize) {
     }
 }
 
-async fn write(
-    array: &Rc<Array>,
-    shard: usize,
-    kind: Kind,
-    name: &'static str,
-    blocks: Range<u64>,
-    fua: bool,
-) {
+pub(crate) async fn write(array: &Rc<Array>, shard: usize, kind: Kind, blocks: Range<u64>, fua: bool) {
+    let name = kind.name();
     let unit = array.machine.unit();
     let (offset, bytes) = (blocks.start * unit, (blocks.end - blocks.start) * unit);
     let write = array.machine.oracle.borrow_mut().begin_write(blocks.clone(), kind != Kind::Write);

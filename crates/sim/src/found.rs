@@ -1,0 +1,150 @@
+//! The smallest histories of what the simulator found, each the test of a fix.
+
+use std::future::Future;
+use std::rc::Rc;
+
+use engine::device::DeviceErrorKind;
+use engine::members::Failing;
+use layout::geometry::{Geometry, Layout, Level};
+
+use crate::array::{Array, Machine};
+use crate::check;
+use crate::disk::Disk;
+use crate::operator;
+use crate::random::Random;
+use crate::scenario::{FaultPlan, Load, Scenario, Support};
+use crate::workload::{self, Kind};
+use crate::world::World;
+
+const CHUNK: u32 = 4096;
+/// Blocks of 512 bytes in a chunk.
+const BLOCKS: u64 = 8;
+
+/// A quiet array on members that do everything as they are told.
+fn array(level: Level, members: u32, write_zeroes: Support) -> Rc<Array> {
+    let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+    let layout = Layout::default_for(level);
+    let geometry = Geometry::new(level, layout, members, chunk, 8 * u64::from(CHUNK)).expect("an array");
+    let load = Load {
+        clients: 0,
+        requests: 0,
+        mix: [0; 4],
+        fua_percent: 0,
+        hot: vec![0],
+        hot_percent: 0,
+        pause: 1,
+        bytes_max: 4096,
+    };
+    let faults = FaultPlan {
+        transient_one_in: 0,
+        pause: 0,
+        deaths: false,
+        beyond: false,
+        full: false,
+        metadata_lost: false,
+        write_zeroes,
+        discard: Support::None,
+    };
+    let scenario = Scenario {
+        geometry,
+        unit: 512,
+        shards: 1,
+        cache_bytes: 1 << 20,
+        table_entries: 4096,
+        two_phase: true,
+        load,
+        faults,
+        rounds: 1,
+    };
+    let machine = Machine::new(World::new(Random::new(1), 100), scenario);
+    let array = Array::assemble(&machine);
+    operator::start_keeper(&array);
+    array
+}
+
+/// Runs some work to its end, and everything else too.
+fn run(array: &Rc<Array>, work: impl Future<Output = ()> + 'static) {
+    array.spawn(0, "the test", work);
+    finish(array);
+}
+
+fn finish(array: &Array) {
+    array.run(u64::MAX);
+    assert_eq!(array.world.failure(), None, "{}", array.world.trace_tail().join("\n"));
+}
+
+fn write(array: &Rc<Array>, blocks: std::ops::Range<u64>) {
+    let own = Rc::clone(array);
+    run(array, async move { workload::write(&own, 0, Kind::Write, blocks, false).await });
+}
+
+fn read(array: &Rc<Array>, blocks: std::ops::Range<u64>) {
+    let own = Rc::clone(array);
+    run(array, async move { workload::read(&own, 0, blocks).await });
+}
+
+fn disk(array: &Array, slot: u32) -> Rc<Disk> {
+    array.machine.disks.borrow()[slot as usize].clone().expect("a device")
+}
+
+fn fail(array: &Array, slot: u32) {
+    assert_eq!(array.shared.members.fail(slot, "by hand"), Failing::Failed);
+    finish(array);
+}
+
+/// Writes until one fails because the member in `slot` has no space.
+fn write_in_vain(array: &Rc<Array>, slot: u32, blocks: std::ops::Range<u64>) {
+    array.machine.excuses.full.set(true);
+    disk(array, slot).faults.borrow_mut().full = true;
+    while array.machine.excuses.hurt.borrow().is_empty() {
+        write(array, blocks.clone());
+    }
+    disk(array, slot).faults.borrow_mut().full = false;
+}
+
+/// A read waits at a member that fails; another device takes the slot meanwhile. The second try must not go there,
+/// and the error must not be blamed on it.
+#[test]
+fn an_error_of_a_removed_device_is_not_its_successors() {
+    let array = array(Level::Raid5, 3, Support::None);
+    let slot = array.machine.geometry().data_member(0, 0);
+    write(&array, 0..2 * BLOCKS);
+    let old = disk(&array, slot);
+    old.faults.borrow_mut().slow = 1000;
+    let own = Rc::clone(&array);
+    array.spawn(0, "a slow read", async move { workload::read(&own, 0, 0..BLOCKS).await });
+    array.run(1);
+    old.faults.borrow_mut().dead = Some(DeviceErrorKind::Io);
+    let own = Rc::clone(&array);
+    run(&array, async move {
+        own.shared.members.fail(slot, "by hand");
+        operator::replace(&own, slot).await;
+    });
+    assert!(array.shared.members.all_in_sync(), "the new device was blamed");
+    read(&array, 0..2 * BLOCKS);
+}
+
+/// A write failed half way while a member was out. Parity is all there is of that member's data: it must not be made
+/// again from what the member holds, which is old.
+#[test]
+fn parity_is_not_made_from_a_failed_member() {
+    let array = array(Level::Raid5, 4, Support::None);
+    write(&array, 0..3 * BLOCKS);
+    fail(&array, array.machine.geometry().data_member(0, 1));
+    write(&array, BLOCKS..2 * BLOCKS);
+    write_in_vain(&array, array.machine.geometry().data_member(0, 0), 0..BLOCKS);
+    write(&array, 0..BLOCKS);
+    read(&array, 0..3 * BLOCKS);
+}
+
+/// Zeroes of a whole stripe while a member is out and another one cannot zero by itself.
+#[test]
+fn a_degraded_stripe_is_zeroed_by_members_that_cannot() {
+    let array = array(Level::Raid5, 4, Support::None);
+    write(&array, 0..6 * BLOCKS);
+    fail(&array, array.machine.geometry().data_member(0, 1));
+    let own = Rc::clone(&array);
+    run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..3 * BLOCKS, true).await });
+    read(&array, 0..6 * BLOCKS);
+    check::quiet(&array);
+}
