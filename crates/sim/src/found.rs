@@ -148,3 +148,13 @@ fn a_degraded_stripe_is_zeroed_by_members_that_cannot() {
     read(&array, 0..6 * BLOCKS);
     check::quiet(&array);
 }
+
+/// The flush of zeroes with FUA fails a member: that has to be on disk before the answer.
+#[test]
+fn zeroes_with_fua_wait_for_the_superblocks() {
+    let array = array(Level::Raid5, 3, Support::All);
+    write(&array, 0..2 * BLOCKS);
+    disk(&array, array.machine.geometry().data_member(0, 0)).faults.borrow_mut().flush_fails = true;
+    let own = Rc::clone(&array);
+    run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..2 * BLOCKS, true).await });
+}

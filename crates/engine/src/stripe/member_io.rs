@@ -168,7 +168,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Makes everything durable on every working member.
-    pub(super) async fn flush_members(&self) -> Result<(), VolumeError> {
+    async fn flush_members(&self) -> Result<(), VolumeError> {
         let slots: SmallVec<[u32; 8]> = (0..self.shared.geometry.members()).collect();
         let (at, flushes) = split::<D, D::Done>(slots.iter().map(|&slot| self.start_flush(slot)));
         let at = slots.into_iter().zip(at).filter_map(|(slot, at)| Some((slot, at?)));

@@ -59,7 +59,8 @@ impl<D: Device> StripeSet<D> {
         self.write_zero_data(offset_bytes, start_whole - offset_bytes, fua).await?;
         self.zero_stripes(first, end, Zeroing::WriteZeroes { may_unmap }).await?;
         self.write_zero_data(end_whole, end_bytes - end_whole, fua).await?;
-        if fua { self.flush_members().await } else { Ok(()) }
+        // Not the members' flush alone: it may fail a member, and that has to be on disk first (invariant 8).
+        if fua { self.flush_volume().await } else { Ok(()) }
     }
 
     fn whole_stripes(&self, offset_bytes: u64, bytes: u64) -> (u64, u64) {
