@@ -158,3 +158,18 @@ fn zeroes_with_fua_wait_for_the_superblocks() {
     let own = Rc::clone(&array);
     run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..2 * BLOCKS, true).await });
 }
+
+/// A write that failed on some copies only: the superblocks must not say clean before the copies agree again.
+#[test]
+fn copies_that_differ_are_not_called_clean() {
+    let array = array(Level::Raid1, 3, Support::None);
+    write(&array, 0..BLOCKS);
+    write_in_vain(&array, 1, 0..BLOCKS);
+    let own = Rc::clone(&array);
+    run(&array, async move { operator::close_gate(&own).await });
+    assert!(array.machine.guard.dirty.get(), "clean, and the copies differ");
+    write(&array, BLOCKS..2 * BLOCKS);
+    array.machine.excuses.hurt.borrow_mut().clear();
+    check::quiet(&array);
+    finish(&array);
+}

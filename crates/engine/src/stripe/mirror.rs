@@ -3,10 +3,14 @@
 //! Two overlapping writes in flight must reach every copy in the same order, or the copies differ for ever. So a
 //! write owns the regions it touches in the stripe table, in ascending order, while it is on its way.
 //!
+//! A write that fails may be on some copies only. Its regions are suspect until one copy was written over the others,
+//! at the next write or by a resync; the array is not called clean before.
+//!
 //! A member that is rebuilt gets every write and serves no read before it is done: regions are copied as their
 //! owner, so a copy never overwrites a newer write.
 
 use smallvec::SmallVec;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use super::StripeSet;
@@ -86,9 +90,15 @@ impl<D: Device> StripeSet<D> {
         let _marked =
             marked.map_err(|_| VolumeError::Io { reason: "the superblocks cannot be written".into() })?;
         let claims = self.claim_regions(offset_bytes, data.len() as u64).await;
+        let regions = regions(offset_bytes, data.len() as u64);
+        for region in regions.clone().filter(|&region| shared.is_suspect(region)) {
+            // A new write builds on nothing, so it goes ahead where this fails; the region stays suspect then.
+            let _ = self.make_copies_agree(region).await;
+        }
         let mut result = self.write_as_owner(offset_bytes, &data, fua).await;
-        if result.is_ok() {
-            result = self.settle().await; // invariants 1 and 8
+        match &result {
+            Ok(()) => result = self.settle().await, // invariants 1 and 8
+            Err(error) => regions.for_each(|region| shared.suspect(region, &error.to_string())),
         }
         claims.into_iter().for_each(|claim| claim.release(&Ok(())));
         result
@@ -96,7 +106,7 @@ impl<D: Device> StripeSet<D> {
 
     async fn claim_regions(&self, offset_bytes: u64, bytes: u64) -> SmallVec<[Claim; 2]> {
         let mut claims = SmallVec::new();
-        for region in offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES {
+        for region in regions(offset_bytes, bytes) {
             claims.push(self.shared.table.claim(region, self.shard).await);
         }
         claims
@@ -143,9 +153,19 @@ impl<D: Device> StripeSet<D> {
     /// `slot` for a recovery.
     pub async fn copy_region(self: &Rc<Self>, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
         let claim = self.shared.table.claim(region, self.shard).await;
-        let result = self.copy_as_owner(region, slot).await;
+        let result = match slot {
+            Some(_) => self.copy_as_owner(region, slot).await,
+            None => self.make_copies_agree(region).await,
+        };
         claim.release(&Ok(()));
         result
+    }
+
+    /// One copy becomes what all hold. The caller owns the region.
+    async fn make_copies_agree(&self, region: u64) -> Result<(), VolumeError> {
+        self.copy_as_owner(region, None).await?;
+        self.shared.trust(region);
+        Ok(())
     }
 
     async fn copy_as_owner(&self, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
@@ -159,7 +179,8 @@ impl<D: Device> StripeSet<D> {
             let state = |place: &CopyPlace| self.shared.members.state(place.member);
             let wanted = |place: &&CopyPlace| match slot {
                 Some(slot) => place.member == slot && state(place) == MemberState::Recovering,
-                None => state(place) == MemberState::InSync,
+                // One that is being rebuilt too: it may have passed here already.
+                None => matches!(state(place), MemberState::InSync | MemberState::Recovering),
             };
             if copies.places.iter().filter(wanted).count() == 0 {
                 continue; // the member in `slot` has no part in this run
@@ -183,6 +204,11 @@ impl<D: Device> StripeSet<D> {
         }
         Ok(())
     }
+}
+
+/// The regions that a range touches.
+fn regions(offset_bytes: u64, bytes: u64) -> RangeInclusive<u64> {
+    offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES
 }
 
 fn no_copy(places: &[CopyPlace]) -> VolumeError {
