@@ -108,8 +108,14 @@ fn ordered(data: &Data) -> String {
     let groups: Vec<&Group> = data.seeds().flatten().collect();
     let count = |holds: &dyn Fn(&Group) -> bool| groups.iter().filter(|group| holds(group)).count();
     let all = count(&|g| mean(g, ADAPTIVE) < mean(g, BPU) && mean(g, BPU) < mean(g, BASELINE));
-    let first = count(&|g| mean(g, ADAPTIVE) < mean(g, BPU).min(mean(g, BASELINE)));
-    format!("{all} of {}; Adaptive first in {first}", groups.len())
+    let first = |g: &Group| mean(g, ADAPTIVE) < mean(g, BPU).min(mean(g, BASELINE));
+    let mut others = std::collections::BTreeMap::new();
+    for group in groups.iter().filter(|group| !first(group)) {
+        *others.entry(format!("{} at {}+1", group.trace, group.data)).or_insert(0) += 1;
+    }
+    let others: Vec<String> = others.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    let others = if others.is_empty() { String::new() } else { format!(", not in {}", others.join(", ")) };
+    format!("{all} of {}; Adaptive first in {}{others}", groups.len(), count(&first))
 }
 
 fn limit(data: &Data) -> String {

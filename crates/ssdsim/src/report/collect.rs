@@ -64,6 +64,8 @@ pub struct Data {
     pub repeats: Vec<Vec<Group>>,
     /// Baseline at 5+1 on genuine traces (name starts with "genuine") and on LUN stand-ins: Fig. 2 and Table A2.
     pub balance: Vec<Outcome>,
+    /// All policies at 5+1 on the genuine traces.
+    pub genuine: Vec<Group>,
     /// Table III and IV against the stand-ins.
     pub match_rows: Vec<(&'static Profile, TraceStatistics)>,
     /// Variations of the device.
@@ -80,7 +82,7 @@ pub const VARIANT_TRACES: [usize; 3] = [0, 2, 5];
 const VARIANT_POLICIES: [Policy; 3] = [Policy::Baseline, Policy::Bpu, Policy::Adaptive];
 
 /// Seeds of each LUN stand-in for Fig. 2, whose folder holds many traces.
-const BALANCE_SEEDS: u64 = 4;
+const BALANCE_SEEDS: usize = 4;
 
 impl Data {
     /// The main runs of each seed.
@@ -96,11 +98,13 @@ pub fn collect(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Data, Erro
     for seed in plan.seed..plan.seed + plan.seeds.max(1) {
         seeds.push(main_runs(&Plan { seed, ..plan.clone() }, &mut clock, progress)?);
     }
+    let (balance, genuine) = balance(plan, progress)?;
     let stand_in = |profile| statistics(&generate(profile, plan.requests, plan.seed));
     Ok(Data {
         main: seeds.remove(0),
         repeats: seeds,
-        balance: balance(plan, progress)?,
+        balance,
+        genuine,
         match_rows: PROFILES.iter().map(|profile| (profile, stand_in(profile))).collect(),
         variants: if plan.variants { variants(plan, progress)? } else { Vec::new() },
         decision_ns: Policy::ALL.map(|policy| (policy, super::claims::decision_ns(policy))).to_vec(),
@@ -143,22 +147,25 @@ fn setup(plan: &Plan, chunks: usize) -> Setup {
     Setup { device: Device { blocks: plan.blocks, ..paper.device.clone() }, ..paper }
 }
 
-/// Baseline at 5+1 on every genuine trace there is and on LUN stand-ins of several seeds.
-fn balance(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Outcome>, Error> {
-    let mut traces = genuine_traces(plan)?;
+/// Baseline at 5+1 on every genuine trace there is and on LUN stand-ins of several seeds; and all policies on the
+/// genuine ones.
+fn balance(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<(Vec<Outcome>, Vec<Group>), Error> {
+    let (mut balance, mut genuine) = (Vec::new(), Vec::new());
+    for trace in genuine_traces(plan)? {
+        progress(&trace.name);
+        let outcomes = setup(plan, 5).simulate(&trace, &Policy::ALL)?;
+        balance.push(outcomes[0].clone());
+        genuine.push(Group { trace: trace.name, data: 5, outcomes });
+    }
     for profile in PROFILES.iter().filter(|profile| profile.name.starts_with("lun")) {
-        for seed in 0..BALANCE_SEEDS {
-            let mut trace = generate(profile, plan.requests.min(100_000), plan.seed + 100 + seed);
-            trace.name = format!("{} stand-in, seed {}", profile.name, plan.seed + 100 + seed);
-            traces.push(trace);
+        for seed in (plan.seed + 100..).take(BALANCE_SEEDS) {
+            let mut trace = generate(profile, plan.requests.min(100_000), seed);
+            trace.name = format!("{} stand-in, seed {seed}", profile.name);
+            progress(&trace.name);
+            balance.extend(setup(plan, 5).simulate(&trace, &[Policy::Baseline])?);
         }
     }
-    let mut outcomes = Vec::new();
-    for trace in &traces {
-        progress(&format!("balance of {}", trace.name));
-        outcomes.extend(setup(plan, 5).simulate(trace, &[Policy::Baseline])?);
-    }
-    Ok(outcomes)
+    Ok((balance, genuine))
 }
 
 fn genuine_traces(plan: &Plan) -> Result<Vec<Trace>, Error> {

@@ -34,6 +34,9 @@ pub fn index(plan: &Plan, data: &Data, figures: &[Figure], claims: &[Claim]) -> 
         );
     }
     body += &table_a2(data);
+    if !data.genuine.is_empty() {
+        body += &genuine_table(data);
+    }
     body += &match_table(data);
     if !data.variants.is_empty() {
         body += &variants_table(&data.variants);
@@ -111,6 +114,40 @@ fn table_a2(data: &Data) -> String {
          5+1)</caption>{}{rows}</table>",
         head(["trace", "requests", "χ²", "P", "cv"])
     )
+}
+
+fn genuine_table(data: &Data) -> String {
+    let mut rows = String::new();
+    for group in &data.genuine {
+        let o = &group.outcomes;
+        let change = |metric: fn(&Outcome) -> f64, of: usize, against: usize| {
+            let change = metric(&o[of]) / metric(&o[against]) - 1.0;
+            if change.is_finite() { format!("{:+.1}", change * 100.0) } else { "-".to_string() }
+        };
+        let mean = |o: &Outcome| o.all.mean_ns;
+        let p999 = |o: &Outcome| o.all.p999_ns as f64;
+        rows += &row([
+            escape(&group.trace),
+            o[0].requests.to_string(),
+            format!("{:.2}", o[0].all.mean_ns / 1e6),
+            change(mean, 2, 0),
+            change(mean, 2, 1),
+            change(mean, 3, 0),
+            change(p999, 2, 0),
+            change(|o| o.cv, 2, 0),
+        ]);
+    }
+    let names = [
+        "trace",
+        "requests",
+        "Baseline mean ms",
+        "Adaptive / Baseline mean %",
+        "Adaptive / BPU mean %",
+        "Oracle / Baseline mean %",
+        "Adaptive / Baseline p99.9 %",
+        "Adaptive / Baseline cv %",
+    ];
+    format!("<table><caption>Genuine traces, 5+1: change in %</caption>{}{rows}</table>", head(names))
 }
 
 fn match_table(data: &Data) -> String {
