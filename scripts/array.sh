@@ -68,10 +68,11 @@ serve() { # MEMBER…
     die "the server did not answer within 30 s"
 }
 
-fail_member() { "$TWILL" fail --control "$control" "$1"; }
+# A server that hangs is a failure with a name, not a script without an end.
+fail_member() { timeout 60 "$TWILL" fail --control "$control" "$1" || die "twill fail $1: status $?"; }
 
 stop_array() {
-    "$TWILL" stop --control "$control"
+    timeout 60 "$TWILL" stop --control "$control" || die "twill stop: status $?"
     local i
     for ((i = 0; i < 300; i++)); do
         kill -0 "$server" 2>/dev/null || break
@@ -88,7 +89,7 @@ array_size() { nbdinfo --size "$uri"; }
 
 fio_verify() { # NAME OPTIONS…: fio's own check of what it wrote; the result as JSON in $scratch/NAME.json
     local name=$1; shift
-    (cd "$scratch" && fio --name="$name" --ioengine=nbd --uri="$uri" --verify=crc32c --verify_fatal=1 --iodepth=32 --numjobs=4 \
+    (cd "$scratch" && fio --name="$name" --ioengine=nbd --uri="$uri" --verify=crc32c --verify_fatal=1 --verify_state_save=0 --iodepth=32 --numjobs=4 \
         --group_reporting --thread --randrepeat=0 --output-format=json --output="$scratch/$name.json" "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
         { tail -n 5 "$scratch/$name.log"; grep -v '^[ {}]' "$scratch/$name.json" | head -n 5; return 1; }
     [[ $(jq '[.jobs[].error] | add' <(sed -n '/^{/,$p' "$scratch/$name.json")) == 0 ]]

@@ -107,7 +107,7 @@ use_cargo_package() { # the oldest distribution package of cargo that is new eno
         [[ -n $version ]] && at_least "$version" "$(rust_version)" || continue
         local suffix=${package#cargo}
         apt_install "$package" "rustc$suffix" || continue
-        apt_install "rust${suffix:+$suffix}-clippy" "rustfmt$suffix" 2>/dev/null || apt_install rust-clippy rustfmt 2>/dev/null || true
+        apt_install "rust$suffix-clippy" "rustfmt$suffix" 2>/dev/null || apt_install rust-clippy rustfmt 2>/dev/null || true
         hash -r
         if use_cargo_of_this_machine; then return 0; fi
     done < <(apt-cache search --names-only '^cargo(-[0-9.]+|-web)?$' 2>/dev/null | awk '{ print $1 }' | sort -V)

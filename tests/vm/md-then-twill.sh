@@ -7,9 +7,11 @@ set -euo pipefail
 
 made_by_md() { # MEMBERS ABSENT OPTIONS OF mdadm --create…
     local count=$1 absent=$2 size i; shift 2
-    local -a present
+    local -a present offset=(--data-offset=1M)
+    [[ "$*" != *metadata=1.0* ]] || offset=() # its data is at the start
     ram_members "$count"
-    mdadm --quiet --create /dev/md0 --run --assume-clean --raid-devices="$count" --data-offset=1M "$@" "${members[@]}" 2>/dev/null
+    mdadm --quiet --create /dev/md0 --run --assume-clean --raid-devices="$count" "${offset[@]}" "$@" "${members[@]}" \
+        2>"$scratch/mdadm" || { cat "$scratch/mdadm"; die "mdadm --create"; }
     size=$(blockdev --getsize64 /dev/md0)
     head -c "$size" "$RANDOM_DATA" >"$scratch/wanted"
     dd if="$scratch/wanted" of=/dev/md0 bs=1M oflag=direct status=none
