@@ -84,7 +84,7 @@ pub struct CreateArguments {
     /// mdadm's name of the layout, like left-symmetric, n2 or f2 [default: left-symmetric; n2 at level 10].
     #[arg(short = 'p', long)]
     pub layout: Option<String>,
-    /// Chunk, a member's share of a stripe [default: 64K; mdadm's is 512K, which small writes pay for].
+    /// Chunk, a member's share of a stripe [default: 64K, where mdadm takes 512K].
     #[arg(short, long, value_parser = bytes::parse, value_name = "SIZE")]
     pub chunk: Option<u64>,
     /// Name of the array [default: the start of its UUID].

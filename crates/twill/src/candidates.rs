@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engine::array::assemble::Candidate;
+use engine::array::assemble::{Assembly, Candidate};
 use layout::md_superblock::{Superblock, display_uuid};
 
 use crate::exit::ExitKind;
@@ -40,7 +40,7 @@ pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
             }
         }
     }
-    problems.extend(candidates.copies());
+    problems.extend(candidates.copies(0..candidates.read.len()));
     if problems.is_empty() {
         return Ok(candidates);
     }
@@ -48,10 +48,8 @@ pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
 }
 
 /// Reads what a search found: what cannot be opened or holds no superblock is passed over, a second name is too.
-///
-/// # Errors
-/// [`ExitKind::Ambiguous`] for a member that has a copy.
-pub fn read_found(paths: &[PathBuf]) -> Result<Candidates, Failure> {
+/// Copies are judged later, and only those of the array that is wanted: see [`Candidates::check_copies`].
+pub fn read_found(paths: &[PathBuf]) -> Candidates {
     let mut seen = HashMap::new();
     let mut candidates = Candidates { paths: Vec::new(), read: Vec::new() };
     for path in paths {
@@ -67,11 +65,7 @@ pub fn read_found(paths: &[PathBuf]) -> Result<Candidates, Failure> {
             candidates.push(member);
         }
     }
-    let copies = candidates.copies();
-    if copies.is_empty() {
-        return Ok(candidates);
-    }
-    Err(Failure::from_problems("of these members there are copies", copies))
+    candidates
 }
 
 impl Candidates {
@@ -85,12 +79,24 @@ impl Candidates {
         self.paths.push(member.path);
     }
 
+    /// Refuses an array of which a member is there twice.
+    ///
+    /// # Errors
+    /// [`ExitKind::Ambiguous`] with the copies.
+    pub fn check_copies(&self, array: &Assembly) -> Result<(), Failure> {
+        let copies = self.copies(array.verdicts.iter().map(|(index, _)| *index));
+        if copies.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::from_problems("of these members there are copies", copies))
+    }
+
     /// Members that are there twice under one identity: nobody can say which of them is right.
-    fn copies(&self) -> Vec<Problem> {
+    fn copies(&self, among: impl Iterator<Item = usize>) -> Vec<Problem> {
         let mut seen: HashMap<([u8; 16], [u8; 16]), usize> = HashMap::new();
         let mut problems = Vec::new();
-        for (index, candidate) in self.read.iter().enumerate() {
-            let Ok(superblock) = &candidate.superblock else { continue };
+        for index in among {
+            let Ok(superblock) = &self.read[index].superblock else { continue };
             let identity = (superblock.set_uuid(), superblock.device_uuid());
             let Some(&first) = seen.get(&identity) else {
                 seen.insert(identity, index);

@@ -68,6 +68,7 @@ struct Basis {
 pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure> {
     let candidates = read(&arguments.choice)?;
     let found = assemble(&candidates.read, &filter(&arguments.choice)?);
+    found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let answer = answer(&candidates, &found);
     output.print(&answer, |answer| words(answer, arguments.explain));
     if found.arrays.is_empty() {
@@ -101,7 +102,7 @@ pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
                     paths.insert(place.clone());
                 }
             }
-            candidates::read_found(&paths.into_iter().collect::<Vec<_>>())
+            Ok(candidates::read_found(&paths.into_iter().collect::<Vec<_>>()))
         }
     }
 }
@@ -135,10 +136,11 @@ pub fn only_array<'a>(
             let problems = found.others.iter().filter_map(problem).collect();
             Err(Failure { problems, ..nothing_found(choice) })
         }
-        [array] => match &array.start {
-            Ok(()) => Ok(array),
-            Err(refusal) => Err(would_not_start(refusal)),
-        },
+        [array] => {
+            candidates.check_copies(array)?;
+            array.start.as_ref().map_err(would_not_start)?;
+            Ok(array)
+        }
         several => {
             let names: Vec<String> = several
                 .iter()

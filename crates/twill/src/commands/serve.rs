@@ -68,7 +68,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     let name = array.name.rsplit(':').next().unwrap_or_default().to_owned();
     let server = Server::bind(&match &arguments.control {
-        Some(path) => path.clone(),
+        Some(path) => absolute(path),
         None => own_folder()?.join(format!("{}.sock", file_name(&name))),
     })?;
     let pid_file = arguments.pid_file.as_deref().map(PidFile::write).transpose()?;
@@ -88,7 +88,10 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     } else {
         output.print(&announcement, words);
     }
-    let outcome = wait(&controlled, &endings);
+    let outcome = wait(&controlled, &endings, arguments.in_background);
+    if let (Err(failure), true) = (&outcome, arguments.in_background) {
+        tracing::error!("{failure}");
+    }
     drop(server);
     drop(pid_file);
     outcome
@@ -137,7 +140,7 @@ fn quiet_options() -> ServeOptions {
 }
 
 fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOptions {
-    let mut unix = arguments.unix.clone();
+    let mut unix: Vec<PathBuf> = arguments.unix.iter().map(|path| absolute(path)).collect();
     if unix.is_empty() && arguments.tcp.is_empty() {
         unix.push(server.path().with_file_name(format!("{}.nbd", file_name(name))));
     }
@@ -161,11 +164,16 @@ fn shards_default() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(SHARDS_DEFAULT_MAX))
 }
 
+/// A path that means the same to somebody in another folder.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
 /// Paths of the members that the decision takes.
 fn taken(candidates: &Candidates, array: &Assembly) -> Vec<PathBuf> {
     let is_taken = |verdict: &Verdict| !matches!(verdict, Verdict::Refused { .. });
     let indices = array.verdicts.iter().filter(|(_, verdict)| is_taken(verdict)).map(|(index, _)| *index);
-    indices.map(|index| candidates.paths[index].clone()).collect()
+    indices.map(|index| absolute(&candidates.paths[index])).collect()
 }
 
 fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<String> {
@@ -225,14 +233,17 @@ fn words(announcement: &Announcement) -> String {
 }
 
 /// Until `twill stop` or a signal. A second signal does not wait for the first to be obeyed.
-fn wait(controlled: &Arc<Controlled>, endings: &Receiver<Ending>) -> Result<(), Failure> {
+fn wait(
+    controlled: &Arc<Controlled>,
+    endings: &Receiver<Ending>,
+    in_background: bool,
+) -> Result<(), Failure> {
     let mut stopping = false;
     loop {
         match endings.recv() {
             Ok(Ending::Stopped(outcome)) => return outcome,
-            Ok(Ending::Signal(SIGHUP)) => {
-                tracing::info!("SIGHUP: nothing to read again");
-            }
+            // In the foreground the terminal has gone; a daemon has none, and nothing to read again.
+            Ok(Ending::Signal(SIGHUP)) if in_background => tracing::info!("SIGHUP: nothing to read again"),
             Ok(Ending::Signal(signal)) if stopping => {
                 let message =
                     format!("signal {signal} while stopping: the array is not clean on its members");

@@ -242,3 +242,51 @@ fn data_survives_a_lost_member_through_a_real_client() {
         assert!(examined.contains("- correct") && examined.contains("AA.A"), "{examined}");
     }
 }
+
+#[test]
+fn a_killed_server_is_followed_by_a_resync_and_its_sockets_do_no_harm() {
+    let Some(nbdcopy) = tool("nbdcopy") else { return };
+    let world = World::new();
+    let members = world.array(3);
+    let data: Vec<u8> = (0..1u32 << 20).flat_map(|i| i.wrapping_mul(2_246_822_519).to_le_bytes()).collect();
+    fs::write(world.path("data"), &data).unwrap();
+    let uri = format!("nbd+unix:///?socket={}", world.path("nbd.sock").display());
+    let copy = |from: &str, to: &str| {
+        let mut copied = Command::new(&nbdcopy);
+        copied.current_dir(world.folder.path()).args(["--flush", from, to]);
+        assert!(copied.stdout(Stdio::null()).status().unwrap().success(), "{from} to {to}");
+    };
+    let mut server = world.serve(&[], &members);
+    copy("data", &uri);
+    server.process.kill().unwrap();
+    server.end();
+    assert!(world.path("control.sock").exists() && world.path("nbd.sock").exists());
+
+    let server = world.serve(&[], &members);
+    server.wait_for("a resync", |status| status["rebuild"].is_null());
+    copy(&uri, "back");
+    assert!(fs::read(world.path("back")).unwrap()[..data.len()] == data[..]);
+    server.stop();
+}
+
+#[test]
+fn watching_and_waiting_end() {
+    let world = World::new();
+    let members = world.members(3);
+    world.write("m1", 8 << 20, b"something");
+    world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+    let server = world.serve(&[], &members);
+    server.twill(&["status", "--wait"]).succeeds();
+    assert!(server.status()["rebuild"].is_null());
+    let watcher = ["status", "--watch", "--json", "--control", "control.sock"];
+    let watcher = world.command().args(watcher).stdout(Stdio::piped()).spawn().unwrap();
+    let follower = ["events", "--follow", "--control", "control.sock"];
+    let follower = world.command().args(follower).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    server.stop();
+    for (process, says) in [(watcher, "\"level\":\"raid5\""), (follower, "resync finished")] {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success());
+        assert!(String::from_utf8_lossy(&output.stdout).contains(says), "{output:?}");
+    }
+}

@@ -237,7 +237,7 @@ impl Run {
 fn collect(value: &Value, at: &str, names: &mut Vec<String>) {
     match value {
         Value::Object(map) => {
-            map.iter().for_each(|(name, value)| collect(value, &format!("{at}.{name}"), names))
+            map.iter().for_each(|(name, value)| collect(value, &format!("{at}.{name}"), names));
         }
         Value::Array(list) => list.iter().for_each(|value| collect(value, &format!("{at}[]"), names)),
         _ => names.push(at.trim_start_matches('.').to_owned()),

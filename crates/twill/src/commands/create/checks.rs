@@ -53,7 +53,7 @@ pub fn look_at(arguments: &CreateArguments, wanted: &Wanted) -> Result<Vec<Place
         return Ok(places);
     }
     let message =
-        format!("no array was made: {} of {} members are in the way", problems.len(), wanted.roles.len());
+        format!("no array was made: {} of {} members cannot be taken", problems.len(), wanted.roles.len());
     Err(Failure::from_problems(message, problems))
 }
 

@@ -16,8 +16,7 @@ use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 
-/// Chunk by default. mdadm takes 512 KiB; small writes, which Twill is for, pay for large chunks when the array is
-/// degraded or a chunk is read to be rebuilt.
+/// Chunk by default. mdadm takes 512 KiB; with less, full stripes, which need no read, come together from less data.
 const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
 
 /// How much the largest member may exceed the smallest before somebody is asked: mdadm's one percent.
