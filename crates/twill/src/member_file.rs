@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -47,7 +49,7 @@ impl MemberFile {
             let problem = Problem::new(ExitKind::MemberInUse, path, format!("is the file of {user}"));
             return Err(problem.help(format!("detach it: losetup -d {user}")));
         }
-        match rustix::fs::flock(&member.file, FlockOperation::NonBlockingLockExclusive) {
+        match lock(&member.file) {
             Ok(()) => Ok(member),
             Err(Errno::WOULDBLOCK) => {
                 let problem = Problem::new(ExitKind::MemberInUse, path, "is locked by another program");
@@ -135,6 +137,26 @@ impl MemberFile {
             Ok(data) => data >= offset.saturating_add(bytes),
             Err(errno) => errno == Errno::NXIO && offset <= self.device_bytes,
         }
+    }
+}
+
+/// How long a lock may outlive the server that held it: the kernel takes a ring apart, and lets go of its files, after
+/// the process has ended.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often to look whether a lock is gone.
+pub const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+fn lock(file: &File) -> Result<(), Errno> {
+    // One wait for all members: whoever has one of them has the others too.
+    static DEADLINE: OnceLock<Instant> = OnceLock::new();
+    loop {
+        let outcome = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+        let is_late = || Instant::now() >= *DEADLINE.get_or_init(|| Instant::now() + LOCK_PATIENCE);
+        if outcome != Err(Errno::WOULDBLOCK) || is_late() {
+            return outcome;
+        }
+        std::thread::sleep(LOCK_INTERVAL);
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::candidates::Candidates;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::member_file::{LOCK_INTERVAL, LOCK_PATIENCE};
 use crate::serving::{ServeOptions, Serving};
 use control::Controlled;
 
@@ -75,7 +77,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let (sender, endings) = mpsc::channel();
     watch_signals(&sender)?;
     let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
-    let serving = Serving::start(&taken(&candidates, array), &filter, &options(arguments, &name, &server))?;
+    let options = options(arguments, &name, &server);
+    let serving = start_when_free(&taken(&candidates, array), &filter, &options)?;
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = announcement(&controlled, &server, warnings)?;
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
@@ -97,6 +100,19 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     outcome
 }
 
+/// Members that are in use may be those of a server that was killed a moment ago.
+fn start_when_free(members: &[PathBuf], filter: &Filter, options: &ServeOptions) -> Result<Serving, Failure> {
+    let start = Instant::now();
+    loop {
+        match Serving::start(members, filter, options) {
+            Err(failure) if failure.kind == ExitKind::MemberInUse && start.elapsed() < LOCK_PATIENCE => {
+                thread::sleep(LOCK_INTERVAL);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Serves an array to nobody until its resync is done: for `create --wait`.
 ///
 /// # Errors
@@ -105,7 +121,7 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let (sender, endings) = mpsc::channel();
     watch_signals(&sender)?;
     let filter = Filter { set_uuid: Some(set_uuid), ..Filter::default() };
-    let serving = Serving::start(members, &filter, &quiet_options())?;
+    let serving = start_when_free(members, &filter, &quiet_options())?;
     let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal(_)));
     let mut bars = status::Bars::new(output);
     let outcome = loop {

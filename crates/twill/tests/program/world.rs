@@ -138,7 +138,8 @@ impl World {
                 panic!("it does not serve: {:?}, {said}{log}", process.wait());
             }
         }
-        let announcement = serde_json::from_str(&said).expect("JSON");
+        let announcement: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(announcement.get("error").is_none(), "it does not serve: {said}");
         Server { world: self, process, announcement }
     }
 }
