@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they print.
 
 pub mod assemble;
+pub mod bench;
 pub mod create;
 pub mod events;
 pub mod examine;

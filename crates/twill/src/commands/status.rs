@@ -126,7 +126,7 @@ impl Bars {
             bar
         });
         let template = if status.rebuild.is_some() {
-            "{msg} [{wide_bar}] {bytes}/{total_bytes}, {binary_bytes_per_sec}, {eta} left"
+            "{msg}\n[{wide_bar}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
         } else {
             "{msg}"
         };
@@ -169,16 +169,17 @@ fn words(status: &ArrayStatus) -> String {
     let mut text = format!("{}, {}\n", headline(status), bytes::human(status.size_bytes));
     if let Some(rebuild) = &status.rebuild {
         text += &format!(
-            "  {} {:.1} % ({} of {}), {}/s{}\n",
+            "  {} {:.1} % ({} of {})",
             rebuild.kind.word(),
             rebuild.fraction() * 100.0,
             bytes::human(rebuild.done_bytes),
-            bytes::human(rebuild.total_bytes),
-            bytes::human(rebuild.bytes_per_s),
-            rebuild.seconds_left().map_or(String::new(), |seconds| {
-                format!(", {} left", humantime::format_duration(Duration::from_secs(seconds)))
-            })
+            bytes::human(rebuild.total_bytes)
         );
+        if let Some(seconds) = rebuild.seconds_left() {
+            let left = humantime::format_duration(Duration::from_secs(seconds));
+            text += &format!(", {}/s, {left} left", bytes::human(rebuild.bytes_per_s));
+        }
+        text += "\n";
     }
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
