@@ -12,6 +12,7 @@
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +27,20 @@ const LOGICAL_BLOCK_BYTES: u32 = 512;
 
 /// Discards of whole pieces of this size give memory back; smaller ones would break huge pages up.
 const UNMAP_BYTES: u64 = 2 << 20;
+
+/// Cache lines fetched ahead of a read: from 8 to 16 is best where it was measured (AVX-512 Xeon, cold memory).
+#[cfg(target_arch = "x86_64")]
+const PREFETCH_LINES: usize = 8;
+
+/// Writes from this size on, to places not read lately, go past the caches: cold 64 KiB writes took half the time,
+/// but twice the time where the place was in a cache. A read-modify-write has just read its place.
+const STREAM_BYTES: usize = 16 << 10;
+
+/// Smaller devices may stay in the last cache: there the caches are never passed by.
+const STREAM_DEVICE_BYTES: usize = 256 << 20;
+
+/// Places remembered as read lately: 64 MiB of them at most, which is below the last cache of servers.
+const RECENT_PLACES: usize = 1024;
 
 /// What was done to a memory device since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,7 +158,14 @@ impl Memory {
     pub fn attach(self: &Arc<Self>, ring: &Ring) -> MemoryDevice {
         let counters = Arc::<Counters>::default();
         self.counters.lock().push(Arc::clone(&counters));
-        let region = Region { base: self.base, bytes: self.bytes as u64, counters, memory: Arc::clone(self) };
+        let region = Region {
+            base: self.base,
+            bytes: self.bytes as u64,
+            recent: Recent::new(),
+            is_large: self.bytes >= STREAM_DEVICE_BYTES,
+            counters,
+            memory: Arc::clone(self),
+        };
         MemoryDevice { ring: ring.clone(), region: Rc::new(region) }
     }
 }
@@ -222,6 +244,9 @@ impl MemoryDevice {
 pub(crate) struct Region {
     base: *mut u8,
     bytes: u64,
+    recent: Recent,
+    /// Larger than a share of the last cache: what is written leaves the caches before it is read again.
+    is_large: bool,
     counters: Arc<Counters>,
     memory: Arc<Memory>,
 }
@@ -233,8 +258,26 @@ impl Region {
         let from = self.at(offset, bytes as u64);
         // SAFETY: `at` checked the range; the target is another allocation than the mapping.
         unsafe { copy(from, target.as_mut_ptr(), bytes) };
+        if self.is_large {
+            self.recent.mark(offset);
+        }
         count(&self.counters.reads, 1);
         count(&self.counters.read_bytes, bytes as u64);
+    }
+
+    /// Has the processor fetch the beginning of what will be read, while other work goes on: the rest of it comes in
+    /// time once the copy runs. A tenth less for cold 4 KiB reads; for writes it made things slower.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        for line in 0..PREFETCH_LINES {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.base.wrapping_add(offset as usize + line * 64);
+            // SAFETY: a prefetch has no effect but on caches, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
     }
 
     #[inline]
@@ -243,8 +286,14 @@ impl Region {
         for slice in data {
             let bytes = slice.bytes();
             let to = self.at(at, bytes.len() as u64);
+            let is_cold = self.is_large && bytes.len() >= STREAM_BYTES && !self.recent.has(at);
             // SAFETY: `at` checked the range; the data is another allocation than the mapping.
-            unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+            unsafe {
+                match is_cold {
+                    true => copy_past_caches(bytes.as_ptr(), to, bytes.len()),
+                    false => copy(bytes.as_ptr(), to, bytes.len()),
+                }
+            }
             at += bytes.len() as u64;
         }
         count(&self.counters.writes, 1);
@@ -308,6 +357,64 @@ fn count(counter: &AtomicU64, add: u64) {
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: handed on to the caller.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+}
+
+/// As [`copy`], but what is written goes to memory without being fetched first.
+///
+/// # Safety
+/// As for [`copy`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    if !(to as usize).is_multiple_of(64) || !bytes.is_multiple_of(64) {
+        // SAFETY: handed on to the caller.
+        return unsafe { copy(from, to, bytes) };
+    }
+    for line in 0..bytes / 64 {
+        let (from, to) =
+            (from.wrapping_add(line * 64).cast::<__m128i>(), to.wrapping_add(line * 64).cast::<__m128i>());
+        // SAFETY: inside the ranges of the caller, and the target is aligned as just checked.
+        unsafe {
+            let quarters: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.wrapping_add(i)));
+            for (i, quarter) in quarters.into_iter().enumerate() {
+                _mm_stream_si128(to.wrapping_add(i), quarter);
+            }
+        }
+    }
+    // SAFETY: no preconditions. Orders these stores before the completion that others see.
+    unsafe { _mm_sfence() };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: handed on to the caller.
+    unsafe { copy(from, to, bytes) };
+}
+
+/// Where this shard has read lately: places that are still in a cache.
+struct Recent([Cell<u32>; RECENT_PLACES]);
+
+impl Recent {
+    fn new() -> Self {
+        Recent(std::array::from_fn(|_| Cell::new(u32::MAX)))
+    }
+
+    #[inline]
+    fn mark(&self, offset: u64) {
+        let place = place_of(offset);
+        self.0[place as usize % RECENT_PLACES].set(place);
+    }
+
+    #[inline]
+    fn has(&self, offset: u64) -> bool {
+        let place = place_of(offset);
+        self.0[place as usize % RECENT_PLACES].get() == place
+    }
+}
+
+/// Number of a piece of 64 KiB, wrapped at 256 TiB: the address space ends before.
+fn place_of(offset: u64) -> u32 {
+    (offset >> 16) as u32
 }
 
 /// Maps `bytes` bytes of zeroed memory, not reserved; on huge pages if they fit in half of the machine's memory, so

@@ -24,6 +24,9 @@ use super::timers::Timers;
 const SCAN_MIN: Duration = Duration::from_millis(2);
 const SCAN_MAX: Duration = Duration::from_secs(1);
 
+/// How many copies ahead memory is fetched.
+const COPIES_AHEAD: usize = 3;
+
 /// What waits for room in the submission queue.
 #[derive(Clone, Copy)]
 enum Queued {
@@ -164,6 +167,11 @@ impl Core {
         let mut count = self.copies.len();
         for _ in 0..count {
             let slot = self.copies.pop_front().expect("counted");
+            if let Some(&later) = self.copies.get(COPIES_AHEAD - 1)
+                && let Op::MemoryRead { region, offset, .. } = &self.slots.get(later).op
+            {
+                region.prefetch(*offset);
+            }
             self.copy(slot);
         }
         count += self.reap_backend();
