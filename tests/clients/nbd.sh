@@ -5,7 +5,9 @@ set -euo pipefail
 
 array() { # LEVEL: a served array of six members
     make_members 6 24M
-    "$TWILL" create --level "$1" --chunk 64K --name clients --assume-clean "${members[@]}"
+    local chunk=(--chunk 64K)
+    [[ $1 != 1 ]] || chunk=() # RAID-1 has none
+    "$TWILL" create --level "$1" "${chunk[@]}" --name clients --assume-clean "${members[@]}"
     serve "${members[@]}"
 }
 

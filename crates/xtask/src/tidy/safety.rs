@@ -77,7 +77,8 @@ impl Walk<'_> {
 
     /// Whether the comments and attributes right above a line, or the line itself, give the reason.
     fn explained_above(&self, line: usize) -> bool {
-        let reason = |text: &str| text.contains("SAFETY:") || text.contains("# Safety");
+        let reasons = ["SAFETY:", "# Safety", "unsafe because"];
+        let reason = |text: &str| reasons.iter().any(|words| text.contains(words));
         let above = self.lines[..line.saturating_sub(1)].iter().rev().map(|text| text.trim_start());
         self.lines.get(line - 1).is_some_and(|text| reason(text))
             || above.take_while(|text| text.starts_with("//") || text.starts_with("#[")).any(reason)
@@ -218,6 +219,7 @@ mod tests {
             "/// Does.\n///\n/// # Safety\n/// x is aligned.\n#[inline]\npub unsafe fn f() {}\n",
             "// SAFETY: no shared state.\nunsafe impl Send for A {}\n",
             "/// Does.\n///\n/// # Safety\n/// x is aligned.\ntrait T {\n    unsafe fn f();\n}\n",
+            "/// Methods are unsafe because x is aligned.\ntrait T {\n    unsafe fn f();\n}\n",
             "impl T for A {\n    unsafe fn f() {}\n}\n",
             "fn f() { match x {\n    // SAFETY: x is aligned.\n    1 => unsafe { g() },\n    _ => {} } }\n",
         ] {
