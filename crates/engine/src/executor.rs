@@ -294,6 +294,26 @@ pub fn others_ready() -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(|(_, ready)| !ready.borrow().is_empty()))
 }
 
+/// Waits for all futures that are there and returns their results in their places.
+pub async fn join_array<F: Future + Unpin, const N: usize>(
+    mut futures: [Option<F>; N],
+) -> [Option<F::Output>; N] {
+    let mut outputs = [const { None }; N];
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (slot, output) in futures.iter_mut().zip(&mut outputs) {
+            let Some(future) = slot else { continue };
+            match Pin::new(future).poll(context) {
+                Poll::Ready(ready) => (*slot, *output) = (None, Some(ready)),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    outputs
+}
+
 /// Waits for all of `futures` and returns their results in order. Up to eight need no allocation.
 pub async fn join_all<F: Future + Unpin>(
     futures: impl IntoIterator<Item = F>,

@@ -40,6 +40,10 @@ impl Image {
         self.pieces.push(Piece { fragment, held });
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// What is held, for the plan.
     pub(crate) fn fragments(&self) -> SmallVec<[Fragment; 4]> {
         self.pieces.iter().map(|piece| piece.fragment).collect()

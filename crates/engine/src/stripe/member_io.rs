@@ -74,7 +74,7 @@ impl<D: Device> StripeSet<D> {
         results
     }
 
-    fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, D::Read)> {
+    pub(super) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, D::Read)> {
         let member = self.attached(read.slot)?;
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
@@ -127,7 +127,7 @@ impl<D: Device> StripeSet<D> {
         results
     }
 
-    fn start_write(&self, write: &MemberWrite, fua: bool) -> Option<(Rc<Attached<D>>, D::Done)> {
+    pub(super) fn start_write(&self, write: &MemberWrite, fua: bool) -> Option<(Rc<Attached<D>>, D::Done)> {
         let member = self.attached(write.slot)?;
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
@@ -135,7 +135,7 @@ impl<D: Device> StripeSet<D> {
         Some((member, started))
     }
 
-    async fn finish_write(
+    pub(super) async fn finish_write(
         &self,
         write: &MemberWrite,
         fua: bool,
@@ -198,7 +198,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// A slot without a device: its member was removed while the request was on its way.
-    fn absent(&self, slot: u32) -> Undone {
+    pub(super) fn absent(&self, slot: u32) -> Undone {
         match self.shared.members.fail(slot, "it has no device") {
             Failing::Failed => Undone::MemberGone,
             Failing::Needed => {

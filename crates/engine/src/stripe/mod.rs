@@ -12,6 +12,7 @@ pub mod plan;
 mod read;
 mod recover;
 pub mod resync;
+mod small;
 pub mod stripe_table;
 mod striped;
 mod union;

@@ -3,8 +3,8 @@
 //! The rows that are written are cut into segments in which the set of written chunks is the same. For each segment
 //! the routine with the fewest chunks still to be read is taken (StRAID 3.1, Eq. 1): read-modify-write needs the old
 //! data and the old parity, reconstruct-write all data that is not written. What is already in memory (a parity
-//! cache hit, the pre-read of the batching phase) is `held` and costs nothing. On a tie reconstruct-write wins: it
-//! does not build on parity that a member may have spoiled (invariant 9).
+//! cache hit, the pre-read of the batching phase) is `held` and costs nothing. On a tie read-modify-write wins, as Eq. 1
+//! has it below half a stripe: what it reads is what it writes again, so device and processor caches have it.
 
 use smallvec::SmallVec;
 
@@ -152,7 +152,7 @@ fn choose(shape: Shape, missing: ChunkSet, rows: Rows, written: ChunkSet, held: 
     let rmw_works = written.and(lost).is_empty();
     let to_read = |segment: &Segment| segment.needed.without(held).len();
     match (rcw_works, rmw_works) {
-        (true, true) if to_read(&rmw) < to_read(&rcw) => rmw,
+        (true, true) if to_read(&rcw) > 0 && to_read(&rmw) <= to_read(&rcw) => rmw,
         (true, _) => rcw,
         (false, true) => rmw,
         // A missing chunk is written and another one, unwritten, is missing too: two lost data chunks in RAID-6.
@@ -237,7 +237,8 @@ mod tests {
         let cases: &[Case] = &[
             // healthy RAID-5: Eq. 1, RMW while fewer than half of the chunks are written
             (RAID5, &[1], &[], &[], Rmw, &[1, P]),
-            (RAID5, &[1, 2], &[], &[], Rcw, &[0, 3, 4]),
+            (RAID5, &[1, 2], &[], &[], Rmw, &[1, 2, P]),
+            (RAID5, &[1, 2, 3], &[], &[], Rcw, &[0, 4]),
             (RAID5, &[0, 1, 2, 3], &[], &[], Rcw, &[4]),
             (RAID5, &[0, 1, 2, 3, 4], &[], &[], Rcw, &[]),
             // the parity cache makes RMW cheaper
@@ -249,7 +250,8 @@ mod tests {
             (RAID5, &[1, 2, 3], &[4], &[], Rmw, &[1, 2, 3, P]),
             (RAID5, &[1], &[P], &[], DataOnly, &[]),
             // RAID-6
-            (RAID6, &[0], &[], &[], Rcw, &[1, 2, 3]),
+            (RAID6, &[0], &[], &[], Rmw, &[0, P, Q]),
+            (RAID6, &[0, 1], &[], &[], Rcw, &[2, 3]),
             (RAID6, &[0], &[], &[P, Q], Rmw, &[0]),
             (RAID6, &[0], &[1], &[], Rmw, &[0, P, Q]),
             (RAID6, &[0], &[0], &[], Rcw, &[1, 2, 3]),

@@ -178,27 +178,28 @@ impl StripeTable {
     fn try_claim(&self, stripe: u64, shard: usize) -> Found {
         assert!(stripe < STRIPE_MASK, "a stripe number has 48 bits");
         let buckets = self.places(stripe);
-        let places = || buckets.into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS);
         let word = (stripe + 1) | (shard as u64 & 0xfff) << 48;
         'again: loop {
             let mut free = None;
-            for place in places() {
-                let seen = self.word(place).load(SeqCst);
-                if seen == 0 {
-                    free = free.or(Some(place));
-                } else if seen & STRIPE_MASK == stripe + 1 {
-                    if seen & TENTATIVE == 0 {
-                        return Found::Held(place);
+            for first in buckets {
+                for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
+                    let seen = word.load(SeqCst);
+                    if seen == 0 {
+                        free = free.or(Some(first + way));
+                    } else if seen & STRIPE_MASK == stripe + 1 {
+                        if seen & TENTATIVE == 0 {
+                            return Found::Held(first + way);
+                        }
+                        std::hint::spin_loop();
+                        continue 'again;
                     }
-                    std::hint::spin_loop();
-                    continue 'again;
                 }
             }
             let Some(mine) = free else { return Found::Full };
             if self.word(mine).compare_exchange(0, word | TENTATIVE, SeqCst, SeqCst).is_err() {
                 continue;
             }
-            match self.settle(mine, stripe, places()) {
+            match self.settle(mine, stripe, buckets) {
                 Settled::Won => {
                     self.word(mine).store(word | LOCKED, SeqCst);
                     return Found::Claimed(mine);
@@ -218,20 +219,22 @@ impl StripeTable {
     }
 
     /// Looks for a twin of the tentative claim at `mine`.
-    fn settle(&self, mine: usize, stripe: u64, places: impl Iterator<Item = usize>) -> Settled {
-        for place in places.filter(|&place| place != mine) {
-            loop {
-                let seen = self.word(place).load(SeqCst);
-                if seen & STRIPE_MASK != stripe + 1 {
-                    break;
+    fn settle(&self, mine: usize, stripe: u64, buckets: [usize; 2]) -> Settled {
+        for first in buckets {
+            for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
+                let place = first + way;
+                let twin = |seen: u64| seen & STRIPE_MASK == stripe + 1 && place != mine;
+                let mut seen = word.load(SeqCst);
+                while twin(seen) {
+                    if seen & TENTATIVE == 0 {
+                        return Settled::Held(place);
+                    }
+                    if place < mine {
+                        return Settled::Lost;
+                    }
+                    std::hint::spin_loop();
+                    seen = word.load(SeqCst);
                 }
-                if seen & TENTATIVE == 0 {
-                    return Settled::Held(place);
-                }
-                if place < mine {
-                    return Settled::Lost;
-                }
-                std::hint::spin_loop();
             }
         }
         Settled::Won
@@ -341,6 +344,16 @@ impl Claim {
         self.joined.append(&mut batch.joined);
         self.table.word(self.place).fetch_or(FROZEN, SeqCst);
         self.joined.len() - before
+    }
+
+    /// Whether no write has joined so far.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.joined.is_empty()
+    }
+
+    /// Whether writes may join still.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
     }
 
     /// The writes that joined, in order.

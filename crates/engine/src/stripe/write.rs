@@ -86,25 +86,16 @@ impl<D: Device> StripeSet<D> {
         }
         watch.enter(Stage::PreRead);
         claim.gather();
-        let mut union = Union::of([&own].into_iter().chain(claim.joined()));
         let mut image = Image::default();
-        let mut result = self.trusted(stripe).await;
-        if result.is_ok() {
-            self.take_cached_parity(stripe, &union, &mut image);
-            if two_phase {
-                result = self.pre_read(stripe, &union, &mut image).await;
-            }
-        }
-
-        // Second phase: the batch is closed, the union of its writes is what is written.
-        if claim.freeze() > 0 {
-            union = Union::of([&own].into_iter().chain(claim.joined()));
-            self.take_cached_parity(stripe, &union, &mut image);
-        }
-        let fua = own.fua || claim.joined().any(|write| write.fua);
-        if result.is_ok() {
-            result = self.update(stripe, &union, image, fua, &mut watch).await;
-        }
+        let result = match two_phase {
+            true => self.write_small(stripe, &own, &mut claim, &mut image, &mut watch).await,
+            false => None,
+        };
+        // Second phase, from the freeze on: the batch is closed, the union of its writes is what is written.
+        let mut result = match result {
+            Some(result) => result,
+            None => self.write_union(stripe, &own, &mut claim, image, &mut watch).await,
+        };
         watch.enter(Stage::Complete);
         if result.is_ok() {
             // Invariants 1 and 8: what a missing member did not get is known on disk before anyone is told.
@@ -113,6 +104,32 @@ impl<D: Device> StripeSet<D> {
         self.finish(claim, &result);
         drop(marked);
         result
+    }
+
+    /// The general way: reads for what has joined so far, closes the batch, plans again and updates the stripe.
+    async fn write_union(
+        &self,
+        stripe: u64,
+        own: &StripeWrite,
+        claim: &mut Claim,
+        mut image: Image,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), VolumeError> {
+        let mut union = Union::of([own].into_iter().chain(claim.joined()));
+        let mut result = self.trusted(stripe).await;
+        if result.is_ok() {
+            self.take_cached_parity(stripe, &union, &mut image);
+            if claim.is_open() {
+                result = self.pre_read(stripe, &union, &mut image).await;
+            }
+        }
+        if claim.freeze() > 0 {
+            union = Union::of([own].into_iter().chain(claim.joined()));
+            self.take_cached_parity(stripe, &union, &mut image);
+        }
+        let fua = own.fua || claim.joined().any(|write| write.fua);
+        result?;
+        self.update(stripe, &union, image, fua, watch).await
     }
 
     /// Before anything builds on the parity of a stripe whose last write failed, it is made to agree (invariant 9).
@@ -226,16 +243,23 @@ impl<D: Device> StripeSet<D> {
                 }
             }
         }
-        if self.shared.missing(stripe).len() > self.shared.shape().parity {
-            let error = too_many_missing(stripe, self.shared.missing(stripe));
-            self.shared.suspect(stripe, &error.to_string());
-            return Err(error);
-        }
+        self.survived(stripe)?;
         if all_written {
             // Invariant 5: the members have it, and this task owns the stripe until after this.
             parity.iter().for_each(|new| self.shared.cache.put(stripe, new.chunk, new.start, &new.slice));
         }
         Ok(())
+    }
+
+    /// After a write that not all members took: an error if too many are missing now.
+    pub(super) fn survived(&self, stripe: u64) -> Result<(), VolumeError> {
+        let missing = self.shared.missing(stripe);
+        if missing.len() <= self.shared.shape().parity {
+            return Ok(());
+        }
+        let error = too_many_missing(stripe, missing);
+        self.shared.suspect(stripe, &error.to_string());
+        Err(error)
     }
 
     fn finish(&self, claim: Claim, result: &Result<(), VolumeError>) {
