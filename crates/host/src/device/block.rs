@@ -4,6 +4,9 @@
 //! - One open file serves all shards. It is held exclusively (O_EXCL for block devices, a lock for files), so that no
 //!   mount, no other array and no second process has the same member; reading for `examine` holds nothing.
 //! - I/O goes past the page cache (O_DIRECT) wherever the file system can.
+//!
+//! A file that somebody cuts short is noticed by reads past its end. A write there makes it long again with a hole
+//! before it: who changes members from outside while they are served gets no better answer than from a real device.
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo};

@@ -385,6 +385,10 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { _mm_sfence() };
 }
 
+/// As [`copy`]: there is no stable way past the caches here.
+///
+/// # Safety
+/// As for [`copy`].
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: handed on to the caller.

@@ -141,7 +141,10 @@ impl Core {
     pub fn orphan(&mut self, slot: u32) {
         let entry = self.slots.get(slot);
         match entry.state {
-            State::Finished => drop(self.slots.remove(slot)),
+            State::Finished => {
+                super::socket::discard_result(&entry.op, entry.result);
+                drop(self.slots.remove(slot));
+            }
             State::Running if matches!(entry.op, Op::Sleep) => drop(self.slots.remove(slot)),
             State::Running | State::Expired => {
                 entry.state = State::Orphaned;

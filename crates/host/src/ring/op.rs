@@ -1,6 +1,7 @@
 //! What an operation owns, the request it makes of the system, and how it goes on after a partial result.
 
 use engine::buffer::{Buffer, Gather, Pool, Slice};
+use rustix::fs::OFlags;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -249,7 +250,10 @@ impl Op {
 
     /// Takes the result of a call: a count or a negated error number.
     pub(super) fn advance(&mut self, result: i32) -> Step {
-        if result == -libc::EINTR || result == -libc::EAGAIN {
+        if result == -libc::EAGAIN {
+            return self.make_blocking();
+        }
+        if result == -libc::EINTR {
             return Step::Again;
         }
         match self {
@@ -283,6 +287,19 @@ impl Op {
             Op::Receive { range, done, whole: true, .. } => go_on(done, result, range.len(), PAST_END),
             Op::Send { data, done, .. } => go_on(done, result, data.len(), -libc::EPIPE),
             _ => Step::Done(result),
+        }
+    }
+
+    /// The kernel does not wait for sockets that are set to O_NONBLOCK: they are set back, and tried again.
+    fn make_blocking(&self) -> Step {
+        let (Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. }) = self
+        else {
+            return Step::Again;
+        };
+        let flags = rustix::fs::fcntl_getfl(socket);
+        match flags.and_then(|flags| rustix::fs::fcntl_setfl(socket, flags - OFlags::NONBLOCK)) {
+            Ok(()) => Step::Again,
+            Err(error) => Step::Done(-error.raw_os_error()),
         }
     }
 
