@@ -43,7 +43,7 @@ fn array(level: Level, members: u32, write_zeroes: Support) -> Rc<Array> {
         full: false,
         metadata_lost: false,
         write_zeroes,
-        discard: Support::None,
+        discard: Support::All.into(),
     };
     let scenario = Scenario {
         geometry,
@@ -170,6 +170,35 @@ fn copies_that_differ_are_not_called_clean() {
     assert!(array.machine.guard.dirty.get(), "clean, and the copies differ");
     write(&array, BLOCKS..2 * BLOCKS);
     array.machine.excuses.hurt.borrow_mut().clear();
+    check::quiet(&array);
+    finish(&array);
+}
+
+/// While a discard waits for its stripe, a member is replaced by a device that promises no zeroes.
+#[test]
+fn a_discard_asks_the_device_it_goes_to() {
+    let array = array(Level::Raid5, 3, Support::None);
+    let slot = array.machine.geometry().data_member(0, 1);
+    array.machine.disks.borrow().iter().flatten().for_each(|disk| disk.faults.borrow_mut().slow = 1000);
+    let own = Rc::clone(&array);
+    array.spawn(
+        0,
+        "a slow write",
+        async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await },
+    );
+    array.run(10);
+    let own = Rc::clone(&array);
+    array.spawn(0, "a discard that waits", async move {
+        workload::write(&own, 0, Kind::Discard, 0..2 * BLOCKS, false).await;
+    });
+    array.run(1);
+    array.machine.scenario.faults.discard.set(Support::None);
+    let own = Rc::clone(&array);
+    run(&array, async move {
+        own.shared.members.fail(slot, "by hand");
+        operator::replace(&own, slot).await;
+    });
+    read(&array, 0..2 * BLOCKS);
     check::quiet(&array);
     finish(&array);
 }

@@ -1,5 +1,7 @@
 //! What a history is about: the array, the load and the faults, drawn from the seed.
 
+use std::cell::Cell;
+
 use layout::geometry::{Geometry, Layout, Level};
 
 use crate::disk::Abilities;
@@ -53,7 +55,8 @@ pub(crate) struct FaultPlan {
     /// Superblocks become impossible to write.
     pub(crate) metadata_lost: bool,
     pub(crate) write_zeroes: Support,
-    pub(crate) discard: Support,
+    /// Changes in a test only.
+    pub(crate) discard: Cell<Support>,
 }
 
 /// How many members know an operation.
@@ -90,7 +93,7 @@ impl Scenario {
             Support::None => false,
             Support::Some => random.one_in(2),
         };
-        let discard = has(self.faults.discard);
+        let discard = has(self.faults.discard.get());
         Abilities {
             write_zeroes: has(self.faults.write_zeroes),
             discard: discard && !random.one_in(20),
@@ -205,6 +208,6 @@ fn draw_faults(random: &Random) -> FaultPlan {
         full: random.one_in(8),
         metadata_lost: random.one_in(40),
         write_zeroes: random.pick(&support),
-        discard: random.pick(&support),
+        discard: random.pick(&support).into(),
     }
 }

@@ -125,6 +125,10 @@ impl<D: Device> StripeSet<D> {
             let member = self.attached(slot)?;
             let at = member.data_offset_bytes + offset;
             let done = match zeroing {
+                // Looked at here once more: since the request came, another device may have taken the slot.
+                Zeroing::Discard if !member.device.info().discard_zeroes => {
+                    member.device.write_zeroes(at, bytes, true)
+                }
                 Zeroing::Discard => member.device.discard(at, bytes),
                 Zeroing::WriteZeroes { may_unmap } => member.device.write_zeroes(at, bytes, may_unmap),
             };
