@@ -155,8 +155,8 @@ fn describe(superblock: &Superblock, device_bytes: u64) -> Description {
         unused_before_sectors,
         unused_after_sectors,
         clean: superblock.resync_offset().is_none(),
-        resync_offset_bytes: superblock.resync_offset().map(Sectors::bytes),
-        recovery_offset_bytes: superblock.recovery_offset().map(Sectors::bytes),
+        resync_offset_bytes: superblock.resync_offset().map(believable_bytes),
+        recovery_offset_bytes: superblock.recovery_offset().map(believable_bytes),
         device_uuid: display_uuid(&superblock.device_uuid()),
         device_number: superblock.dev_number(),
         device_role: role_words(superblock.role()),
@@ -172,6 +172,11 @@ fn describe(superblock: &Superblock, device_bytes: u64) -> Description {
         checksum: format!("{:x}", superblock.stored_checksum()),
         events: superblock.events(),
     }
+}
+
+/// Progress of a resync or recovery in bytes. What was written there may be more than a device can have.
+fn believable_bytes(offset: Sectors) -> u64 {
+    offset.checked_bytes().unwrap_or(u64::MAX)
 }
 
 /// One letter a slot: `A` active, `.` missing, `R` being replaced, `?` claimed twice.

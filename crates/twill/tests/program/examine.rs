@@ -126,3 +126,16 @@ fn unknown_features_are_named() {
     world.refused(12, &["JOURNAL"], &["assemble"], &members);
     world.refused(12, &["JOURNAL"], &["serve", "--control", "c.sock", "--unix", "n.sock"], &members);
 }
+
+#[test]
+fn a_resync_offset_that_no_device_has_is_no_crash() {
+    let world = World::new();
+    let members = world.array(3);
+    // From all ones to a little less, with the checksum that goes with it.
+    let word = |at: u64| u32::from_le_bytes(world.bytes("m0", at, 4).try_into().unwrap());
+    let (offset, checksum) = (word(4096 + 208), word(4096 + 216));
+    world.write("m0", 4096 + 208, &(offset - 256).to_le_bytes());
+    world.write("m0", 4096 + 216, &(checksum - 256).to_le_bytes());
+    let run = world.twill(&["examine"], &members);
+    assert!(run.code == 0 || run.code == 11, "{run:?}");
+}
