@@ -58,8 +58,8 @@ pub(crate) struct Faults {
     pub(crate) bad: BTreeSet<u64>,
     /// Writes fail for want of space, one in two.
     pub(crate) full: bool,
-    /// Every flush fails.
-    pub(crate) flush_fails: bool,
+    /// Every flush fails in this way.
+    pub(crate) flush_fails: Option<DeviceErrorKind>,
     /// Times that an operation takes.
     pub(crate) slow: u64,
     /// One in so many operations fails once; 0 is never. What failed once never does again: the retry succeeds.
@@ -70,7 +70,7 @@ pub(crate) struct Faults {
 impl Faults {
     /// Whether the device is bound to be failed by the engine.
     pub(crate) fn hard(&self) -> bool {
-        self.dead.is_some() || !self.bad.is_empty() || self.flush_fails
+        self.dead.is_some() || !self.bad.is_empty() || self.flush_fails.is_some()
     }
 }
 
@@ -254,16 +254,13 @@ impl Disk {
         let faults = &mut *self.faults.borrow_mut();
         let unit = u64::from(self.info.logical_block_bytes);
         let blocks = offset / unit..(offset + bytes) / unit;
-        let broken = match operation {
-            "read" => faults.bad.range(blocks).next().is_some(),
-            "flush" => faults.flush_fails,
-            _ => false,
-        };
+        let broken = operation == "read" && faults.bad.range(blocks).next().is_some();
         let full =
             matches!(operation, "write" | "write zeroes") && faults.full && self.world.random().one_in(2);
         let dead = faults.dead;
         let kind = match dead {
             Some(kind) => Some(kind),
+            None if operation == "flush" => faults.flush_fails,
             None if full => Some(DeviceErrorKind::NoSpace),
             None if broken || self.transient(faults, (operation, offset, bytes)) => Some(DeviceErrorKind::Io),
             None => None,

@@ -154,7 +154,8 @@ fn a_degraded_stripe_is_zeroed_by_members_that_cannot() {
 fn zeroes_with_fua_wait_for_the_superblocks() {
     let array = array(Level::Raid5, 3, Support::All);
     write(&array, 0..2 * BLOCKS);
-    disk(&array, array.machine.geometry().data_member(0, 0)).faults.borrow_mut().flush_fails = true;
+    disk(&array, array.machine.geometry().data_member(0, 0)).faults.borrow_mut().flush_fails =
+        Some(DeviceErrorKind::Io);
     let own = Rc::clone(&array);
     run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..2 * BLOCKS, true).await });
 }
@@ -201,4 +202,20 @@ fn a_discard_asks_the_device_it_goes_to() {
     read(&array, 0..2 * BLOCKS);
     check::quiet(&array);
     finish(&array);
+}
+
+/// Two members fail to flush, one for want of space. Neither may be trusted again: a second flush proves nothing.
+#[test]
+fn a_flush_that_fails_fails_the_member() {
+    let array = array(Level::Raid6, 5, Support::None);
+    write(&array, 0..3 * BLOCKS);
+    disk(&array, 0).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::NoSpace);
+    disk(&array, 1).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::Io);
+    for _ in 0..2 {
+        let own = Rc::clone(&array);
+        run(&array, async move { workload::flush(&own, 0).await });
+        disk(&array, 0).faults.borrow_mut().flush_fails = None;
+        disk(&array, 1).faults.borrow_mut().flush_fails = None;
+    }
+    read(&array, 0..3 * BLOCKS);
 }

@@ -116,7 +116,7 @@ fn break_member(array: &Rc<Array>) {
             counts.members_silent += 1;
         }
         4 => {
-            faults.flush_fails = true;
+            faults.flush_fails = Some(random.pick(&[DeviceErrorKind::Io, DeviceErrorKind::NoSpace]));
             counts.failed_flushes += 1;
         }
         _ => {

@@ -172,19 +172,20 @@ impl<D: Device> StripeSet<D> {
         let slots: SmallVec<[u32; 8]> = (0..self.shared.geometry.members()).collect();
         let (at, flushes) = split::<D, D::Done>(slots.iter().map(|&slot| self.start_flush(slot)));
         let at = slots.into_iter().zip(at).filter_map(|(slot, at)| Some((slot, at?)));
+        let mut outcome = Ok(());
         for ((slot, at), result) in at.zip(join_all(flushes).await) {
             let Err(error) = result else { continue };
             if self.still_there(slot, &at).is_err() {
                 continue;
             }
             self.shared.members.note_error(slot, &error);
-            // After a failed flush the kernel may have dropped the dirty pages: a second one that succeeds proves
-            // nothing. The member fails at once.
-            if let Undone::Request(error) = self.give_up(slot, &error) {
-                return Err(error);
+            // After a failed flush, for want of space too, the kernel may have dropped the dirty pages: a second one
+            // that succeeds proves nothing. Every member that failed to flush fails at once.
+            if let Undone::Request(error) = self.fail_member(slot, &error) {
+                outcome = Err(error);
             }
         }
-        Ok(())
+        outcome
     }
 
     fn start_flush(&self, slot: u32) -> Option<(Rc<Attached<D>>, D::Done)> {
@@ -213,6 +214,10 @@ impl<D: Device> StripeSet<D> {
             // The file system below is full: other members will meet the same. Nothing is wrong with this one.
             return Undone::Request(VolumeError::NoSpace { member: slot });
         }
+        self.fail_member(slot, error)
+    }
+
+    fn fail_member(&self, slot: u32, error: &DeviceError) -> Undone {
         match self.shared.members.fail(slot, &error.to_string()) {
             Failing::Failed => {
                 self.shared.cache.clear();
