@@ -242,10 +242,14 @@ impl Members {
         true
     }
 
+    /// Called with `changing` locked. The change counts as not on disk before anyone can act on it, and no version is
+    /// handed out in between (see [`Members::metadata_version`]): a write that another shard plans without the member
+    /// cannot be acknowledged too early.
     fn set(&self, slot: u32, state: MemberState) {
+        self.metadata.wanted.fetch_add(1, SeqCst);
         self.slots[slot as usize].state.store(state as u8, SeqCst);
         self.update_whole();
-        self.want_metadata();
+        self.wake_keeper();
     }
 
     fn update_whole(&self) {
@@ -256,6 +260,10 @@ impl Members {
     /// Asks the keeper to write the superblocks.
     pub fn want_metadata(&self) {
         self.metadata.wanted.fetch_add(1, SeqCst);
+        self.wake_keeper();
+    }
+
+    fn wake_keeper(&self) {
         let keeper = self.metadata.keeper.lock().take();
         if let Some(keeper) = keeper {
             keeper.wake();
@@ -292,6 +300,7 @@ impl Members {
     /// [`Members::want_metadata`]. Returns the version to write.
     pub async fn metadata_wanted(&self) -> u64 {
         std::future::poll_fn(|context| {
+            let _changing = self.changing.lock();
             let mut keeper = self.metadata.keeper.lock();
             let wanted = self.metadata.wanted.load(SeqCst);
             if wanted != self.metadata.written.load(SeqCst) {
@@ -303,8 +312,9 @@ impl Members {
         .await
     }
 
-    /// The version asked for now.
+    /// The version asked for now. States read after this call are at least as new.
     pub fn metadata_version(&self) -> u64 {
+        let _changing = self.changing.lock();
         self.metadata.wanted.load(SeqCst)
     }
 
