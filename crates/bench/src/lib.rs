@@ -1,1 +1,26 @@
-//! bench
+//! What Twill's arrays do, measured: workloads in process on the real shards, the floor below which no RAID of the
+//! same plan can go, and reports with plots.
+//!
+//! Read [`setting`] for what can be asked, [`run`] for how it is measured, [`roofline`] for what it is compared with,
+//! [`figures`] for what comes out.
+#![forbid(unsafe_code)]
+
+mod array;
+mod clock;
+mod error;
+pub mod figures;
+pub mod histogram;
+pub mod machine;
+mod random;
+pub mod report;
+pub mod roofline;
+pub mod run;
+pub mod setting;
+mod stages;
+pub mod table;
+pub mod trace;
+mod verify;
+mod workload;
+
+pub use error::Error;
+pub use random::Zipf;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bytes;
+use crate::commands::bench::BenchArguments;
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
 #[derive(Debug, Parser)]
@@ -68,6 +69,8 @@ pub enum Command {
     Add(AddArguments),
     /// Say what happened to a served array, one event a line.
     Events(EventsArguments),
+    /// Measure what an array does on this machine.
+    Bench(BenchArguments),
 }
 
 /// Arguments of `create`.

@@ -1,0 +1,208 @@
+//! The array under test: members without superblocks, on real shards.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use engine::device::Device;
+use engine::members::{MemberState, Members};
+use engine::stripe::Shared;
+use engine::stripe::intent::Intent;
+use engine::volume::VolumeMode;
+use host::array::{HostArray, MemberDevice};
+use host::device::memory::Memory;
+use host::device::{DeviceSpec, OpenOptions, SharedDevice};
+use host::shard::{ShardContext, ShardOptions, Shards};
+use layout::geometry::Geometry;
+
+use crate::Error;
+use crate::setting::{Consistency, Setting};
+use crate::stages::StageTimes;
+
+/// How long an idle shard polls with `--poll`.
+const POLL: Duration = Duration::from_micros(100);
+
+/// Looked at on a block device to see whether it holds something; files are looked at as a whole.
+const LOOKED_AT_BYTES: u64 = 64 << 20;
+
+/// Zeroed in one operation.
+const ZEROED_BYTES: u64 = 64 << 20;
+
+/// An array on shards.
+pub(crate) struct Array {
+    pub(crate) geometry: Geometry,
+    pub(crate) host: HostArray,
+    pub(crate) devices: Vec<SharedDevice>,
+    pub(crate) stages: Arc<StageTimes>,
+    /// Unit of addressing in bytes.
+    pub(crate) unit: u64,
+    /// Last: the others' handles to the shards are of no use without them.
+    pub(crate) shards: Shards,
+}
+
+impl Array {
+    /// Opens the members and starts the array. Its contents are zeroes.
+    pub(crate) fn start(setting: &Setting) -> Result<Self, Error> {
+        let specs = setting.specs()?;
+        let occupied = occupied(&specs)?;
+        if let (Some(DeviceSpec::Path(path)), false) = (occupied.first().map(|at| &specs[*at]), setting.force)
+        {
+            return Err(Error::Occupied { path: path.clone() });
+        }
+        let open = |spec: &DeviceSpec| spec.open(&OpenOptions::default());
+        let devices = specs.iter().map(open).collect::<Result<Vec<SharedDevice>, _>>()?;
+        let size = devices.iter().map(|device| device.info().size_bytes).min();
+        let geometry = setting.geometry(devices.len(), size.unwrap_or(0))?;
+        setting.check(&geometry)?;
+        devices.iter().for_each(populate);
+        let busy_poll = if setting.poll { POLL } else { Duration::ZERO };
+        let options = ShardOptions { busy_poll, stop_grace: Duration::ZERO, ..ShardOptions::default() };
+        let shards = Shards::start(setting.shards, &options, |_| {}).map_err(shards_failed)?;
+        for at in occupied {
+            zero(&shards, &devices[at])?;
+        }
+        let stages = Arc::new(StageTimes::new(setting.shards));
+        let shared = shared(setting, geometry, &stages);
+        let fitted = |(slot, device): (u32, &SharedDevice)| {
+            let member = MemberDevice { device: device.clone(), data_offset_bytes: 0 };
+            (!setting.fail.contains(&slot)).then_some(member)
+        };
+        let members: Vec<Option<MemberDevice>> = (0..).zip(&devices).map(fitted).collect();
+        let host =
+            HostArray::start(shards.handle(), Arc::clone(&shared), Arc::new(VolumeMode::default()), &members);
+        shards.handle().spawn_on(0, move |context| keep(context, shared));
+        let unit =
+            devices.iter().map(|device| u64::from(device.info().logical_block_bytes)).max().unwrap_or(512);
+        Ok(Array { geometry, host: host.map_err(shards_failed)?, devices, stages, unit, shards })
+    }
+
+    /// The members' memory by slot, if all that work are memory.
+    pub(crate) fn memories(&self) -> Option<Vec<Arc<Memory>>> {
+        let memory = |device: &SharedDevice| match device {
+            SharedDevice::Memory(memory) => Some(Arc::clone(memory)),
+            SharedDevice::Block(_) => None,
+        };
+        self.devices.iter().map(memory).collect()
+    }
+
+    /// Slots that are not in use.
+    pub(crate) fn missing(&self) -> Vec<u32> {
+        let members = &self.host.shared.members;
+        (0..self.geometry.members()).filter(|slot| members.state(*slot) != MemberState::InSync).collect()
+    }
+}
+
+fn shared(setting: &Setting, geometry: Geometry, stages: &Arc<StageTimes>) -> Arc<Shared> {
+    let state = |slot| if setting.fail.contains(&slot) { MemberState::Failed } else { MemberState::InSync };
+    let states: Vec<MemberState> = (0..geometry.members()).map(state).collect();
+    let members = Members::new(geometry, &states, Box::new(|_| {}));
+    let marks = setting.consistency == Consistency::Resync && geometry.losses_survived() > 0;
+    let cache = usize::try_from(setting.parity_cache).unwrap_or(usize::MAX);
+    let shared =
+        Shared::new(geometry, members, Intent::new(setting.shards, marks, true), setting.shards, cache);
+    shared.two_phase.store(setting.two_phase, Relaxed);
+    let observer: Arc<StageTimes> = Arc::clone(stages);
+    assert!(shared.observer.set(observer).is_ok(), "nobody else observes");
+    shared
+}
+
+/// There are no superblocks: every change of the members counts as written at once.
+async fn keep(context: ShardContext, shared: Arc<Shared>) {
+    let mut stopping = context.stopping();
+    loop {
+        let mut wanted = std::pin::pin!(shared.members.metadata_wanted());
+        let next = std::future::poll_fn(|task| match Pin::new(&mut stopping).poll(task) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => wanted.as_mut().poll(task).map(Some),
+        });
+        let Some(version) = next.await else { return };
+        shared.members.metadata_written(version);
+    }
+}
+
+pub(crate) fn shards_failed(error: impl std::fmt::Display) -> Error {
+    Error::Shards(error.to_string())
+}
+
+/// Memory is taken from the system before anything is timed. A device that does not fit is used as it is.
+fn populate(device: &SharedDevice) {
+    let free = available_bytes();
+    if let SharedDevice::Memory(memory) = device
+        && memory.info().size_bytes < free / 2 + free / 4
+    {
+        let _slower = memory.populate();
+    }
+}
+
+fn available_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Which members are files or devices with something in them.
+fn occupied(specs: &[DeviceSpec]) -> Result<Vec<usize>, Error> {
+    let mut occupied = Vec::new();
+    for (at, spec) in specs.iter().enumerate() {
+        if let DeviceSpec::Path(path) = spec
+            && holds_something(path).map_err(|source| Error::Io { path: path.clone(), source })?
+        {
+            occupied.push(at);
+        }
+    }
+    Ok(occupied)
+}
+
+fn holds_something(path: &Path) -> std::io::Result<bool> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.is_file() && metadata.blocks() == 0 {
+        return Ok(false);
+    }
+    let mut file = File::open(path)?;
+    let end = file.seek(SeekFrom::End(0))?;
+    let head = if metadata.file_type().is_block_device() { LOOKED_AT_BYTES } else { end };
+    Ok(has_nonzero(&mut file, 0, head)?
+        || has_nonzero(&mut file, end.saturating_sub(LOOKED_AT_BYTES).max(head), end)?)
+}
+
+fn has_nonzero(file: &mut File, from: u64, to: u64) -> std::io::Result<bool> {
+    file.seek(SeekFrom::Start(from))?;
+    let (mut part, mut left) = (vec![0; 1 << 20], to.saturating_sub(from));
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(part.len());
+        let got = file.read(&mut part[..most])?;
+        if got == 0 {
+            return Ok(false);
+        }
+        if part[..got].iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+        left -= got as u64;
+    }
+    Ok(false)
+}
+
+/// Parity has to agree with the data from the start: all zeroes do.
+fn zero(shards: &Shards, device: &SharedDevice) -> Result<(), Error> {
+    let device = device.clone();
+    let job = async move |context: ShardContext| {
+        let (size, on_shard) = (device.info().size_bytes, device.attach(&context.ring));
+        for at in (0..size).step_by(ZEROED_BYTES as usize) {
+            let bytes = ZEROED_BYTES.min(size - at);
+            on_shard
+                .write_zeroes(at, bytes, true)
+                .await
+                .map_err(|error| Error::Request(error.to_string()))?;
+        }
+        Ok(())
+    };
+    shards.run_on(0, job).map_err(shards_failed)?
+}

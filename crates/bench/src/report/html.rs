@@ -1,0 +1,77 @@
+//! The report's page.
+
+use std::fmt::Write as _;
+
+use super::Measured;
+use super::experiments::Experiment;
+use crate::machine::Machine;
+
+const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1040px;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border:1px solid #ccc;padding:2px 8px;text-align:right}\
+td:first-child,th:first-child,td:nth-child(2){text-align:left}img{max-width:100%;border:1px solid #ddd}";
+
+const HEAD: &str = "<tr><th>series</th><th>at</th><th>kIOPS</th><th>GB/s</th><th>by floor</th><th>by floor, CPU time</th>\
+<th>CPU ns/op</th><th>mean us</th><th>p99 us</th><th>read amp.</th><th>write amp.</th><th>hits</th></tr>";
+
+/// One experiment.
+pub(super) fn section(experiment: &Experiment, plots: &[String], measured: &[Measured]) -> String {
+    let mut text = format!(
+        "<h2 id=\"{0}\">{0}: {1}</h2><p>{2}</p>",
+        experiment.name,
+        escape(experiment.title),
+        escape(experiment.note)
+    );
+    if measured.is_empty() {
+        return text + "<p>Nothing was run: no traces were given.</p>";
+    }
+    for plot in plots {
+        let _infallible = write!(text, "<p><img src=\"{plot}\" alt=\"{}\"></p>", escape(experiment.title));
+    }
+    let rows: String = measured.iter().map(row).collect();
+    text + "<details><summary>figures</summary><table>" + HEAD + &rows + "</table></details>"
+}
+
+fn row(measured: &Measured) -> String {
+    let figures = &measured.figures;
+    let floor = |of: fn(&crate::figures::Roofline) -> f64| {
+        figures.roofline.as_ref().map_or_else(|| "n/a".to_string(), |roofline| format!("{:.2}", of(roofline)))
+    };
+    format!(
+        "<tr><td>{}</td><td>{}</td><td>{:.1}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1}</td>\
+         <td>{:.1}</td><td>{:.3}</td><td>{:.3}</td><td>{:.1} %</td></tr>",
+        escape(&measured.series),
+        escape(&measured.x),
+        figures.iops / 1e3,
+        figures.bytes_per_s / 1e9,
+        floor(|roofline| roofline.ratio),
+        floor(|roofline| roofline.cpu_ratio),
+        figures.cpu_ns_per_op,
+        figures.lat_ns.mean / 1e3,
+        figures.lat_ns.p99 as f64 / 1e3,
+        figures.amplification.read,
+        figures.amplification.write,
+        100.0 * figures.parity_cache.hit_rate
+    )
+}
+
+/// The whole page.
+pub(super) fn page(machine: &Machine, lab: &str, sections: &[String]) -> String {
+    let Machine { cpu, cores, kernel, parity_kernel, load_before } = machine;
+    let intro = format!(
+        "<p>The experiments of the StRAID paper's section 5, on {}: {}, {cores} cores, Linux {}, parity by \
+         {parity_kernel}; load average at the end {load_before}. The floor (roofline) is what plain copies and parity \
+         passes of the same requests reach on the same cores. All figures are in <a href=\"figures.json\">figures.json</a>.</p>",
+        escape(lab),
+        escape(cpu),
+        escape(kernel)
+    );
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Twill: benchmarks</title>\
+         <style>{STYLE}</style></head><body><h1>Twill: benchmarks</h1>{intro}{}</body></html>\n",
+        sections.concat()
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,113 @@
+//! The StRAID paper's experiments at this machine's size, as a page with plots and the raw figures beside it.
+
+mod charts;
+mod experiments;
+mod html;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::Error;
+use crate::figures::Figures;
+use crate::machine::Machine;
+use crate::run::run;
+use experiments::{Experiment, Lab};
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A few minutes.
+    Quick,
+    /// An hour.
+    Full,
+}
+
+impl FromStr for Extent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "quick" => Ok(Extent::Quick),
+            "full" => Ok(Extent::Full),
+            _ => Err(format!("{text:?}: write quick or full")),
+        }
+    }
+}
+
+/// What to run, and where the page goes.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How much.
+    pub extent: Extent,
+    /// Only these experiments; all if there are none.
+    pub only: Vec<String>,
+    /// Folder of traces.
+    pub traces: Option<PathBuf>,
+    /// Folder for the page and the raw figures.
+    pub output: PathBuf,
+    /// Seconds of each run, if not those of the extent.
+    pub runtime: Option<f64>,
+    /// Bytes of each member, if not those of the extent.
+    pub member_bytes: Option<u64>,
+}
+
+/// One run of an experiment.
+#[derive(Debug, Serialize)]
+struct Measured {
+    experiment: &'static str,
+    series: String,
+    x: String,
+    figures: Figures,
+}
+
+/// Names of the experiments, and what each shows.
+pub fn names() -> Vec<(&'static str, &'static str)> {
+    experiments::ALL.iter().map(|experiment| (experiment.name, experiment.title)).collect()
+}
+
+/// Runs the experiments and writes `index.html`, a plot for each chart and `figures.json`. Returns the page; `say`
+/// hears how it goes.
+///
+/// # Errors
+/// An unknown name, a run that failed, a file that cannot be written.
+pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
+    if let Some(unknown) = plan.only.iter().find(|only| !names().iter().any(|(name, _)| name == only)) {
+        let known: Vec<&str> = names().iter().map(|(name, _)| *name).collect();
+        return Err(Error::Setting(format!("no experiment {unknown:?}; there are {}", known.join(", "))));
+    }
+    std::fs::create_dir_all(&plan.output)
+        .map_err(|source| Error::Io { path: plan.output.clone(), source })?;
+    let lab = Lab::new(plan)?;
+    let (mut all, mut sections) = (Vec::new(), Vec::new());
+    for experiment in experiments::ALL {
+        if !plan.only.is_empty() && !plan.only.iter().any(|only| only == experiment.name) {
+            continue;
+        }
+        let measured = measure(experiment, &lab, say)?;
+        let plots = experiment.draw(&plan.output, &measured)?;
+        sections.push(html::section(experiment, &plots, &measured));
+        all.extend(measured);
+    }
+    let json = serde_json::to_vec_pretty(&all).expect("figures are plain data");
+    write_file(&plan.output.join("figures.json"), &json)?;
+    let page = plan.output.join("index.html");
+    write_file(&page, html::page(&Machine::now(), &lab.words(), &sections).as_bytes())?;
+    Ok(page)
+}
+
+fn measure(experiment: &Experiment, lab: &Lab, say: &dyn Fn(&str)) -> Result<Vec<Measured>, Error> {
+    let cases = (experiment.cases)(lab);
+    let mut measured = Vec::new();
+    for (number, case) in cases.into_iter().enumerate() {
+        say(&format!("{} {}: {}, {}", experiment.name, number + 1, case.series, case.x));
+        let figures = run(&case.setting)?;
+        measured.push(Measured { experiment: experiment.name, series: case.series, x: case.x, figures });
+    }
+    Ok(measured)
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, bytes).map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}

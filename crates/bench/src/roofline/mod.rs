@@ -1,0 +1,185 @@
+//! The floor below which no RAID of the same plan can go: the copies and parity passes that the engine's own plan needs
+//! for the same requests, in a plain loop without engine, ring or locks.
+//!
+//! It is honest in this sense: the same requests at the same places of the same members' memory, on the same cores, all
+//! at once; as many sets of buffers as requests are in flight, used in turn; each request's recipe comes from
+//! [`engine::stripe::plan`], and a test compares its copies with what the engine's counters say. Sequential writes that
+//! gather are taken as whole stripes, which is the best that gathering can do. The parity cache is left out: where it
+//! hits, a run may do better than its floor.
+
+mod perform;
+mod recipe;
+
+use std::collections::HashMap;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use layout::geometry::Geometry;
+use serde::Serialize;
+
+use crate::Error;
+use crate::array::{Array, shards_failed};
+use crate::clock::{now_ns, thread_cpu_ns};
+use crate::setting::{Setting, Work};
+use crate::workload::{Replay, Workload};
+use perform::Kitchen;
+use recipe::{Cook, Recipe};
+
+/// Requests that are prepared; the loop goes through them again and again.
+const REQUESTS_MAX: usize = 1 << 18;
+
+/// Bytes of requests that are prepared at the most: enough to find no cache warm.
+const BYTES_MAX: u64 = 8 << 30;
+
+/// Requests between two looks at the clock.
+const BATCH: usize = 64;
+
+/// The floor of a run.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Floor {
+    /// Bytes of requests, each second.
+    pub bytes_per_s: f64,
+    /// Bytes of requests for each second of processor time of one core.
+    pub bytes_per_cpu_s: f64,
+}
+
+/// What the recipes of some requests copy, for comparison with the engine's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Copies from members.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Copies to members.
+    pub writes: u64,
+    /// Bytes of them.
+    pub write_bytes: u64,
+}
+
+/// What a request needs of the members of an array with `missing` slots.
+pub fn copied(geometry: &Geometry, missing: &[u32], write: bool, offset: u64, bytes: u64) -> Copied {
+    let recipe = Cook { geometry, missing }.recipe(write, offset, bytes);
+    let sum = |moves: &[recipe::Move]| moves.iter().map(|copy| copy.bytes as u64).sum();
+    Copied {
+        reads: recipe.reads.len() as u64,
+        read_bytes: sum(&recipe.reads),
+        writes: recipe.writes.len() as u64,
+        write_bytes: sum(&recipe.writes),
+    }
+}
+
+/// Measures the floor on the array's shards. None for members that are not memory: their floor is the devices'.
+pub(crate) fn measure(
+    array: &Array,
+    setting: &Setting,
+    replay: Option<&Arc<Replay>>,
+) -> Result<Option<Floor>, Error> {
+    let Some(memories) = array.memories() else { return Ok(None) };
+    let setting = gathered(setting, &array.geometry, replay.is_some());
+    let time = Duration::from_secs_f64((setting.runtime / 5.0).clamp(0.01, 1.0));
+    let (sender, results) = mpsc::channel();
+    for shard in 0..setting.shards {
+        let (sender, setting, memories) = (sender.clone(), setting.clone(), memories.clone());
+        let (geometry, missing, replay) = (array.geometry, array.missing(), replay.cloned());
+        array.shards.handle().spawn_on(shard, async move |_| {
+            let list = List::new(&geometry, &missing, &setting, shard, replay.as_deref());
+            let mut kitchen = Kitchen::new(memories, &list.recipes, setting.iodepth, list.bytes_max);
+            list.run(&mut kitchen, time / 4); // so that every shard is at work and buffers are warm
+            let _ = sender.send(list.run(&mut kitchen, time)); // nobody waits any more: nothing to tell
+        });
+    }
+    drop(sender);
+    let done: Vec<Done> = results.iter().collect();
+    if done.len() < setting.shards {
+        return Err(shards_failed("a shard has ended"));
+    }
+    if let Some(replay) = replay {
+        replay.restart();
+    }
+    let cpu_s = done.iter().map(|done| done.cpu_ns as f64 / 1e9).sum::<f64>();
+    let bytes = done.iter().map(|done| done.bytes as f64).sum::<f64>();
+    let each = done.iter().map(|done| done.bytes as f64 / (done.wall_ns as f64 / 1e9));
+    Ok(Some(Floor { bytes_per_s: each.sum(), bytes_per_cpu_s: bytes / cpu_s.max(1e-9) }))
+}
+
+/// Sequential writes that gather into whole stripes are measured as such.
+fn gathered(setting: &Setting, geometry: &Geometry, is_trace: bool) -> Setting {
+    let mut setting = setting.clone();
+    let parity = geometry.parity_chunks() > 0;
+    if parity && setting.two_phase && setting.rw == Work::Write && !is_trace {
+        let stripe = geometry.stripe_bytes();
+        let in_flight = (setting.iodepth / setting.numjobs) as u64 * setting.bs;
+        if in_flight >= stripe && !setting.bs.is_multiple_of(stripe) {
+            setting.bs = stripe;
+        }
+    }
+    setting
+}
+
+struct Done {
+    bytes: u64,
+    wall_ns: u64,
+    cpu_ns: u64,
+}
+
+/// Requests of one shard, each as a recipe and the period of the layout that it is in.
+struct List {
+    recipes: Vec<Recipe>,
+    requests: Vec<(u32, u32)>,
+    /// Bytes of each recipe's request.
+    bytes: Vec<u64>,
+    period_bytes: u64,
+    bytes_max: usize,
+}
+
+impl List {
+    fn new(
+        geometry: &Geometry,
+        missing: &[u32],
+        setting: &Setting,
+        shard: usize,
+        replay: Option<&Replay>,
+    ) -> Self {
+        let cook = Cook { geometry, missing };
+        let (period, period_bytes) = cook.period();
+        let own = Workload::new(setting, shard, geometry.array_bytes(), None);
+        let (mut known, mut planned) = (HashMap::new(), 0);
+        let mut list =
+            List { recipes: Vec::new(), requests: Vec::new(), bytes: Vec::new(), period_bytes, bytes_max: 0 };
+        while list.requests.len() < REQUESTS_MAX && planned < BYTES_MAX {
+            let at = list.requests.len();
+            let request = match replay {
+                Some(replay) => replay.requests.get(at * setting.shards + shard).map(|(_, request)| *request),
+                None => own.next(at),
+            };
+            let Some(request) = request else { break };
+            let key = (request.write, request.offset % period, request.bytes);
+            let recipe = *known.entry(key).or_insert_with(|| {
+                list.recipes.push(cook.recipe(key.0, key.1, key.2));
+                list.bytes.push(request.bytes);
+                list.recipes.len() - 1
+            });
+            let number = u32::try_from(request.offset / period).expect("an array of this machine's memory");
+            list.requests.push((recipe as u32, number));
+            list.bytes_max = list.bytes_max.max(request.bytes as usize);
+            planned += request.bytes;
+        }
+        list
+    }
+
+    fn run(&self, kitchen: &mut Kitchen, time: Duration) -> Done {
+        let (wall_ns, cpu_ns) = (now_ns(), thread_cpu_ns());
+        let end_ns = wall_ns + time.as_nanos() as u64;
+        let mut bytes = 0;
+        for batch in self.requests.chunks(BATCH).cycle() {
+            for &(recipe, period) in batch {
+                kitchen.perform(&self.recipes[recipe as usize], u64::from(period) * self.period_bytes);
+                bytes += self.bytes[recipe as usize];
+            }
+            if now_ns() >= end_ns {
+                break;
+            }
+        }
+        Done { bytes, wall_ns: now_ns() - wall_ns, cpu_ns: thread_cpu_ns() - cpu_ns }
+    }
+}

@@ -1,0 +1,420 @@
+//! A run: on each shard as many tasks as requests are in flight, each with one request after the other.
+//!
+//! What a run adds to a request is small: one load of the phase, one number of the workload, and for one request in
+//! [`SAMPLED`] two looks at the clock. Each shard takes its own figures when it sees that the phase has changed, from
+//! its own counters and its thread's own clock.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use engine::buffer::{Buffer, Gather, Slice};
+use engine::counters::CounterTotals;
+use engine::executor::{join_all, yield_now};
+use engine::volume::{Volume, VolumeError};
+use host::array::HostVolume;
+use host::shard::ShardContext;
+
+use crate::array::{Array, shards_failed};
+use crate::clock::{now_ns, thread_cpu_ns};
+use crate::figures::{Figures, Verified};
+use crate::histogram::Histogram;
+use crate::machine::Machine;
+use crate::random::Random;
+use crate::setting::Setting;
+use crate::verify::{BLOCK, Expected};
+use crate::workload::{Replay, Request, Workload};
+use crate::{Error, roofline, trace};
+
+/// One request of memory members in so many is timed; of files every one.
+const SAMPLED: u32 = 8;
+
+/// Busy blocks that a verified request meets before it waits for others.
+const TRIES: usize = 64;
+
+const RAMP: u8 = 0;
+const MEASURE: u8 = 1;
+const STOP: u8 = 2;
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// What is wrong with the setting or a member, a request that failed, or contents that are not what was written.
+pub fn run(setting: &Setting) -> Result<Figures, Error> {
+    let machine = Machine::now();
+    let array = Array::start(setting)?;
+    let replay = match &setting.trace {
+        Some(path) => Some(Arc::new(replay(setting, &array, &trace::read(path)?))),
+        None => None,
+    };
+    let verify = setting.verify.then(|| Arc::new(Expected::new(array.geometry.array_bytes())));
+    // The floor writes as well, past the engine: not between writes that are checked.
+    let floor = match setting.roofline && verify.is_none() {
+        true => roofline::measure(&array, setting, replay.as_ref())?,
+        false => None,
+    };
+    let job = Job { array: &array, setting, replay, verify };
+    let alone = job.stages_alone()?;
+    let (stages, cache) = (array.stages.total_ns(), array.host.shared.cache.counters());
+    let shards = job.drive(setting)?;
+    let stages = std::array::from_fn(|stage| array.stages.total_ns()[stage] - stages[stage]);
+    let cache = (cache, array.host.shared.cache.counters());
+    let verified = job.check_contents()?;
+    Ok(Figures::new(setting, machine, &shards, cache, (stages, alone), floor, verified))
+}
+
+fn replay(setting: &Setting, array: &Array, trace: &[trace::TraceRequest]) -> Replay {
+    let unit = if setting.verify { BLOCK } else { array.unit };
+    Replay::new(trace, array.geometry.array_bytes(), unit, !setting.trace_time)
+}
+
+/// What one shard did while it was measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShardFigures {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) latency: Histogram,
+    pub(crate) start: Moment,
+    pub(crate) end: Moment,
+}
+
+/// A shard's clocks and counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) wall_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) counts: CounterTotals,
+}
+
+struct Job<'a> {
+    array: &'a Array,
+    setting: &'a Setting,
+    replay: Option<Arc<Replay>>,
+    verify: Option<Arc<Expected>>,
+}
+
+/// What tells all shards what to do.
+#[derive(Default)]
+struct Control {
+    phase: AtomicU8,
+    failure: Mutex<Option<Error>>,
+}
+
+impl Control {
+    fn fail(&self, error: Error) {
+        self.failure.lock().expect("no panic while it is held").get_or_insert(error);
+        self.phase.store(STOP, Relaxed);
+    }
+}
+
+impl Job<'_> {
+    /// Writes one at a time, every one timed by stage: then a stage's time is work, not others' turns.
+    fn stages_alone(&self) -> Result<[u64; 6], Error> {
+        let is_parity = self.array.geometry.parity_chunks() > 0;
+        if !is_parity
+            || self.setting.trace_time
+            || self.setting.rw.read_percent(self.setting.rwmixread) == 100
+        {
+            return Ok([0; 6]);
+        }
+        let runtime = (self.setting.runtime / 20.0).min(0.2);
+        let setting = Setting { iodepth: 1, numjobs: 1, runtime, ramp: 0.0, ..self.setting.clone() };
+        self.array.stages.time_every(true);
+        let driven = self.drive(&setting);
+        self.array.stages.time_every(false);
+        if let Some(replay) = &self.replay {
+            replay.restart();
+        }
+        driven.map(|_| self.array.stages.total_ns())
+    }
+
+    fn drive(&self, setting: &Setting) -> Result<Vec<ShardFigures>, Error> {
+        let control = Arc::new(Control::default());
+        let (sender, results) = mpsc::channel();
+        for shard in 0..setting.shards {
+            let (host, control, sender) = (self.array.host.clone(), Arc::clone(&control), sender.clone());
+            let (setting, replay, verify) = (setting.clone(), self.replay.clone(), self.verify.clone());
+            self.array.shards.handle().spawn_on(shard, async move |context| {
+                let worker = Worker::new(&setting, &context, host.volume(), replay.clone(), verify, control);
+                let worker = Rc::new(worker);
+                match replay.filter(|_| setting.trace_time) {
+                    Some(replay) => replay_in_time(&worker, &context, &replay).await,
+                    None => {
+                        let task =
+                            |slot| context.executor.spawn_with_result(Rc::clone(&worker).run_slot(slot));
+                        join_all((0..setting.iodepth).map(task)).await;
+                    }
+                }
+                worker.turn(STOP);
+                let _ = sender.send(worker.figures.take()); // nobody waits any more: nothing to tell
+            });
+        }
+        drop(sender);
+        if !setting.trace_time {
+            std::thread::sleep(setting.ramp());
+        }
+        let _ = control.phase.compare_exchange(RAMP, MEASURE, Relaxed, Relaxed); // a failure stays
+        self.collect(&control, setting, &results)
+    }
+
+    fn collect(
+        &self,
+        control: &Control,
+        setting: &Setting,
+        results: &mpsc::Receiver<ShardFigures>,
+    ) -> Result<Vec<ShardFigures>, Error> {
+        let end = Instant::now() + setting.runtime();
+        let mut shards = Vec::new();
+        while shards.len() < setting.shards {
+            match results.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(figures) => shards.push(figures),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    control.phase.store(STOP, Relaxed);
+                    shards.extend(results.recv());
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if let Some(panic) = self.array.shards.failure() {
+            return Err(shards_failed(panic));
+        }
+        match control.failure.lock().expect("no panic while it is held").take() {
+            Some(error) => Err(error),
+            None if shards.len() < setting.shards => Err(shards_failed("a shard has ended")),
+            None => Ok(shards),
+        }
+    }
+
+    /// Reads every block that was written, then again with as many members lost as the level survives.
+    fn check_contents(&self) -> Result<Option<Verified>, Error> {
+        let Some(expected) = &self.verify else { return Ok(None) };
+        let mut lost = self.array.missing();
+        let before = lost.len();
+        self.check_all(expected)?;
+        while let Some(slot) = self.next_to_lose(&lost) {
+            self.array.host.shared.members.fail(slot, "to read without it");
+            self.array.host.shared.cache.clear();
+            lost.push(slot);
+            self.check_all(expected)?;
+        }
+        Ok(Some(Verified { blocks: expected.written(), also_without: lost.split_off(before) }))
+    }
+
+    fn next_to_lose(&self, lost: &[u32]) -> Option<u32> {
+        let survives =
+            |slot: &u32| self.array.geometry.survives(|other| other == *slot || lost.contains(&other));
+        (0..self.array.geometry.members()).rev().filter(|slot| !lost.contains(slot)).find(survives)
+    }
+
+    fn check_all(&self, expected: &Arc<Expected>) -> Result<(), Error> {
+        const STEP: u64 = 64 * BLOCK;
+        let size = self.array.geometry.array_bytes() / BLOCK * BLOCK;
+        let (host, expected) = (self.array.host.clone(), Arc::clone(expected));
+        let job = async move |_: ShardContext| {
+            let volume = host.volume();
+            for at in (0..size).step_by(STEP as usize) {
+                let bytes = STEP.min(size - at);
+                let read = volume.read(at, bytes).await.map_err(|error| Error::Request(error.to_string()))?;
+                expected.check(at, &flat(&read)).map_err(Error::Contents)?;
+            }
+            Ok(())
+        };
+        self.array.shards.run_on(0, job).map_err(shards_failed)?
+    }
+}
+
+fn flat(gather: &Gather) -> Vec<u8> {
+    let mut bytes = vec![0; gather.len()];
+    gather.copy_to(&mut bytes);
+    bytes
+}
+
+/// The work of one shard.
+struct Worker {
+    volume: Rc<HostVolume>,
+    shard: usize,
+    workload: Workload,
+    control: Arc<Control>,
+    seen: Cell<u8>,
+    ticks: Cell<u32>,
+    sampled: u32,
+    figures: RefCell<ShardFigures>,
+    verify: Option<Arc<Expected>>,
+    bytes_max: usize,
+}
+
+impl Worker {
+    fn new(
+        setting: &Setting,
+        context: &ShardContext,
+        volume: Rc<HostVolume>,
+        replay: Option<Arc<Replay>>,
+        verify: Option<Arc<Expected>>,
+        control: Arc<Control>,
+    ) -> Self {
+        let size = volume.info().size_bytes;
+        let bytes_max = replay.as_ref().map_or(setting.bs, |replay| replay.bytes_max());
+        Worker {
+            workload: Workload::new(setting, context.index, size, replay),
+            volume,
+            shard: context.index,
+            control,
+            seen: Cell::new(RAMP),
+            ticks: Cell::new(0),
+            sampled: if setting.is_memory() && !setting.trace_time { SAMPLED } else { 1 },
+            figures: RefCell::default(),
+            verify,
+            bytes_max: usize::try_from(bytes_max).expect("a request fits in memory"),
+        }
+    }
+
+    /// One request after the other until the end.
+    async fn run_slot(self: Rc<Self>, slot: usize) {
+        let data = self.new_data(slot);
+        loop {
+            let phase = self.control.phase.load(Relaxed);
+            if phase != self.seen.get() {
+                self.turn(phase);
+            }
+            if phase == STOP {
+                return;
+            }
+            let Some(request) = self.next(slot).await else { return };
+            let start_ns = self.is_sampled().then(now_ns);
+            let result = self.serve(&request, &data).await;
+            self.count(&request, start_ns, result);
+        }
+    }
+
+    /// Contents without any pattern that a member could make use of. Written again and again.
+    fn new_data(&self, slot: usize) -> Slice {
+        let mut random = Random::new(((self.shard as u64) << 32) + slot as u64);
+        let mut data = Buffer::new(self.bytes_max);
+        data.bytes_mut()
+            .chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+        data.freeze()
+    }
+
+    async fn next(&self, slot: usize) -> Option<Request> {
+        let Some(expected) = &self.verify else { return self.workload.next(slot) };
+        loop {
+            for _ in 0..TRIES {
+                let request = self.workload.next(slot)?;
+                if expected.take(&request) {
+                    return Some(request);
+                }
+            }
+            yield_now().await;
+        }
+    }
+
+    fn is_sampled(&self) -> bool {
+        let tick = self.ticks.get() + 1;
+        self.ticks.set(if tick == self.sampled { 0 } else { tick });
+        tick == self.sampled
+    }
+
+    async fn serve(&self, request: &Request, data: &Slice) -> Result<(), Error> {
+        let failed = |error: VolumeError| Error::Request(error.to_string());
+        if let Some(expected) = &self.verify {
+            let result = self.serve_verified(request, expected).await;
+            expected.give_back(request);
+            return result;
+        }
+        if request.write {
+            let data = Gather::from(data.part(0, request.bytes as usize));
+            return self.volume.write(request.offset, data, false).await.map_err(failed);
+        }
+        self.volume.read(request.offset, request.bytes).await.map(drop).map_err(failed)
+    }
+
+    async fn serve_verified(&self, request: &Request, expected: &Expected) -> Result<(), Error> {
+        let failed = |error: VolumeError| Error::Request(error.to_string());
+        if !request.write {
+            let read = self.volume.read(request.offset, request.bytes).await.map_err(failed)?;
+            return expected.check(request.offset, &flat(&read)).map_err(Error::Contents);
+        }
+        let mut data = Buffer::new(request.bytes as usize);
+        expected.fill(request, data.bytes_mut());
+        self.volume.write(request.offset, Gather::from(data.freeze()), false).await.map_err(failed)
+    }
+
+    fn count(&self, request: &Request, start_ns: Option<u64>, result: Result<(), Error>) {
+        if let Err(error) = result {
+            self.control.fail(error);
+        }
+        if self.seen.get() != MEASURE {
+            return;
+        }
+        let mut figures = self.figures.borrow_mut();
+        if let Some(start_ns) = start_ns {
+            figures.latency.add(now_ns().saturating_sub(start_ns));
+        }
+        if request.write {
+            figures.writes += 1;
+            figures.write_bytes += request.bytes;
+        } else {
+            figures.reads += 1;
+            figures.read_bytes += request.bytes;
+        }
+    }
+
+    /// This shard has seen that another phase has begun.
+    fn turn(&self, phase: u8) {
+        let before = self.seen.replace(phase);
+        let mut figures = self.figures.borrow_mut();
+        match (before, phase) {
+            (RAMP, MEASURE) => figures.start = self.moment(),
+            (MEASURE, STOP) => figures.end = self.moment(),
+            (RAMP, STOP) => (figures.start, figures.end) = (self.moment(), self.moment()),
+            _ => {}
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        let counters = &self.volume.stripes().shared.counters[self.shard..=self.shard];
+        Moment { wall_ns: now_ns(), cpu_ns: thread_cpu_ns(), counts: CounterTotals::of(counters) }
+    }
+}
+
+/// Sends the requests of a trace when they are due; late or not, each is timed from then on.
+async fn replay_in_time(worker: &Rc<Worker>, context: &ShardContext, replay: &Replay) {
+    let data = worker.new_data(0);
+    let mut tasks = Vec::new();
+    worker.turn(MEASURE);
+    let start_ns = now_ns();
+    while let Some((time_us, request)) = replay.next() {
+        let due_ns = start_ns + time_us * 1000;
+        if !wait_until(worker, context, due_ns).await {
+            break;
+        }
+        while worker.verify.as_ref().is_some_and(|expected| !expected.take(&request)) {
+            yield_now().await;
+        }
+        let (worker, data) = (Rc::clone(worker), data.clone());
+        tasks.push(context.executor.spawn_with_result(async move {
+            let result = worker.serve(&request, &data).await;
+            worker.count(&request, Some(due_ns), result);
+        }));
+    }
+    join_all(tasks).await;
+}
+
+/// False when the run is over before.
+async fn wait_until(worker: &Worker, context: &ShardContext, due_ns: u64) -> bool {
+    const LOOK_EVERY: Duration = Duration::from_millis(50);
+    loop {
+        if worker.control.phase.load(Relaxed) == STOP {
+            return false;
+        }
+        match due_ns.saturating_sub(now_ns()) {
+            0 => return true,
+            left => context.ring.sleep(Duration::from_nanos(left).min(LOOK_EVERY)).await,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What a benchmark is asked to do.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use host::device::{DeviceSpec, parse_size};
+use layout::geometry::{Geometry, Layout, Level};
+use serde::Serialize;
+
+use crate::Error;
+
+/// What requests do, in fio's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Sequential reads.
+    Read,
+    /// Sequential writes.
+    Write,
+    /// Random reads.
+    RandRead,
+    /// Random writes.
+    RandWrite,
+    /// Sequential, reads and writes.
+    Rw,
+    /// Random, reads and writes.
+    RandRw,
+}
+
+impl Work {
+    /// Whether places are drawn rather than counted up.
+    pub fn is_random(self) -> bool {
+        matches!(self, Work::RandRead | Work::RandWrite | Work::RandRw)
+    }
+
+    /// Reads among 100 requests.
+    pub(crate) fn read_percent(self, mixed: u32) -> u32 {
+        match self {
+            Work::Read | Work::RandRead => 100,
+            Work::Write | Work::RandWrite => 0,
+            Work::Rw | Work::RandRw => mixed,
+        }
+    }
+}
+
+impl FromStr for Work {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "read" => Work::Read,
+            "write" => Work::Write,
+            "randread" => Work::RandRead,
+            "randwrite" => Work::RandWrite,
+            "rw" | "readwrite" => Work::Rw,
+            "randrw" => Work::RandRw,
+            _ => return Err(format!("{text:?}: write read, write, randread, randwrite, rw or randrw")),
+        })
+    }
+}
+
+/// What is durable before a stripe changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Consistency {
+    /// Nothing: as peers that have no crash consistency.
+    None,
+    /// md's flag for the whole array, set once; each write counts itself.
+    Resync,
+}
+
+impl FromStr for Consistency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Consistency::None),
+            "resync" => Ok(Consistency::Resync),
+            _ => Err(format!("{text:?}: write none or resync; others are not there yet")),
+        }
+    }
+}
+
+/// Which places random requests choose.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Skew {
+    /// All alike.
+    Uniform,
+    /// By Zipf's law with this exponent; the frequent places are spread over the array.
+    Zipf(f64),
+}
+
+impl FromStr for Skew {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let theta = text.strip_prefix("zipf:").and_then(|theta| theta.parse().ok());
+        match (text, theta) {
+            ("uniform", _) => Ok(Skew::Uniform),
+            (_, Some(theta)) if theta > 0.0 && theta < 10.0 => Ok(Skew::Zipf(theta)),
+            _ => Err(format!("{text:?}: write uniform or zipf:EXPONENT, like zipf:0.99")),
+        }
+    }
+}
+
+/// The whole setting of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Members: files, block devices, `memory:COUNTxSIZE`.
+    pub members: Vec<String>,
+    /// RAID level, as `create` takes it.
+    pub level: String,
+    /// Chunk in bytes.
+    pub chunk: u64,
+    /// What requests do.
+    pub rw: Work,
+    /// Bytes of a request.
+    pub bs: u64,
+    /// Requests in flight on each shard.
+    pub iodepth: usize,
+    /// Threads that serve.
+    pub shards: usize,
+    /// Sequential streams on each shard, which share its requests in flight.
+    pub numjobs: usize,
+    /// Seconds that are measured.
+    pub runtime: f64,
+    /// Seconds before that.
+    pub ramp: f64,
+    /// Bytes of the parity cache.
+    pub parity_cache: u64,
+    /// Whether writes gather.
+    pub two_phase: bool,
+    /// What is durable before a stripe changes.
+    pub consistency: Consistency,
+    /// Slots that fail before the run.
+    pub fail: Vec<u32>,
+    /// Which places random requests choose.
+    pub skew: Skew,
+    /// Reads among 100 requests of mixed work.
+    pub rwmixread: u32,
+    /// Replay this instead.
+    pub trace: Option<PathBuf>,
+    /// Replay in the trace's own time rather than as fast as possible.
+    pub trace_time: bool,
+    /// Check every block that is read, and all contents at the end, also degraded.
+    pub verify: bool,
+    /// Measure the floor too.
+    pub roofline: bool,
+    /// Idle shards poll rather than sleep.
+    pub poll: bool,
+    /// Use members that hold something.
+    pub force: bool,
+    /// Seed of all random numbers.
+    pub seed: u64,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Setting {
+            members: vec!["memory:6x2G".to_string()],
+            level: "5".to_string(),
+            chunk: 64 << 10,
+            rw: Work::RandWrite,
+            bs: 4 << 10,
+            iodepth: 32,
+            shards: 1,
+            numjobs: 1,
+            runtime: 10.0,
+            ramp: 1.0,
+            parity_cache: engine::limits::PARITY_CACHE_BYTES_DEFAULT as u64,
+            two_phase: true,
+            consistency: Consistency::None,
+            fail: Vec::new(),
+            skew: Skew::Uniform,
+            rwmixread: 50,
+            trace: None,
+            trace_time: false,
+            verify: false,
+            roofline: true,
+            poll: false,
+            force: false,
+            seed: 1,
+        }
+    }
+}
+
+impl Setting {
+    /// What members are made from.
+    ///
+    /// # Errors
+    /// A word that is no member.
+    pub fn specs(&self) -> Result<Vec<DeviceSpec>, Error> {
+        let mut specs = Vec::new();
+        for member in &self.members {
+            specs.extend(DeviceSpec::parse(member).map_err(|error| Error::Setting(error.to_string()))?);
+        }
+        Ok(specs)
+    }
+
+    /// Whether every member is memory.
+    pub fn is_memory(&self) -> bool {
+        self.members.iter().all(|member| member.starts_with("memory:"))
+    }
+
+    /// The array of `members` members that have `member_bytes` each.
+    ///
+    /// # Errors
+    /// What makes no array.
+    pub fn geometry(&self, members: usize, member_bytes: u64) -> Result<Geometry, Error> {
+        let wrong = |error: &dyn std::fmt::Display| Error::Setting(error.to_string());
+        let number = self.level.strip_prefix("raid").unwrap_or(&self.level).parse::<i32>();
+        let number = number.map_err(|_| Error::Setting(format!("level {:?} is no number", self.level)))?;
+        let level = Level::from_md_number(number).map_err(|error| wrong(&error))?;
+        let count = u32::try_from(members).map_err(|error| wrong(&error))?;
+        let chunk = u32::try_from(self.chunk).map_err(|error| wrong(&error))?;
+        let geometry = Geometry::new(level, Layout::default_for(level), count, chunk, member_bytes);
+        geometry.map_err(|error| wrong(&error))
+    }
+
+    /// Refuses what makes no sense on this array.
+    pub(crate) fn check(&self, geometry: &Geometry) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Setting(reason));
+        if let Some(slot) = self.fail.iter().find(|slot| **slot >= geometry.members()) {
+            return refuse(format!("--fail {slot}, but slots are 0 to {}", geometry.members() - 1));
+        }
+        if !geometry.survives(|slot| self.fail.contains(&slot)) {
+            return refuse(format!(
+                "{} does not survive the loss of slots {:?}",
+                geometry.level(),
+                self.fail
+            ));
+        }
+        if self.bs == 0
+            || !self.bs.is_multiple_of(512)
+            || self.bs > u64::from(engine::limits::REQUEST_BYTES_MAX)
+        {
+            return refuse(format!("--bs {}: a multiple of 512 up to 32M", self.bs));
+        }
+        let streams = (self.shards * self.numjobs) as u64;
+        if self.iodepth == 0 || self.shards == 0 || self.numjobs == 0 || self.numjobs > self.iodepth {
+            return refuse(
+                "--shards, --iodepth and --numjobs are at least 1, and there is a request for each job"
+                    .into(),
+            );
+        }
+        if geometry.array_bytes() / self.bs < streams {
+            return refuse(format!("an array of {} bytes is too small", geometry.array_bytes()));
+        }
+        if self.verify && !self.bs.is_multiple_of(4096) {
+            return refuse("--verify needs --bs to be a multiple of 4K".into());
+        }
+        if self.rwmixread > 100 {
+            return refuse(format!("--rwmixread {}: a percentage", self.rwmixread));
+        }
+        if !(self.runtime > 0.0 && self.ramp >= 0.0 && self.runtime + self.ramp < 1e6) {
+            return refuse("--runtime and --ramp are seconds".into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn runtime(&self) -> Duration {
+        Duration::from_secs_f64(self.runtime)
+    }
+
+    pub(crate) fn ramp(&self) -> Duration {
+        Duration::from_secs_f64(self.ramp)
+    }
+}
+
+/// Reads a size as the command line has it.
+///
+/// # Errors
+/// Not a size.
+pub fn size(text: &str) -> Result<u64, Error> {
+    parse_size(text).map_err(|error| Error::Setting(error.to_string()))
+}
