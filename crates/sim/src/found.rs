@@ -22,9 +22,19 @@ const BLOCKS: u64 = 8;
 
 /// A quiet array on members that do everything as they are told.
 fn array(level: Level, members: u32, write_zeroes: Support) -> Rc<Array> {
+    array_with_table(level, members, write_zeroes, 8, 4096)
+}
+
+fn array_with_table(
+    level: Level,
+    members: u32,
+    write_zeroes: Support,
+    chunks: u64,
+    table_entries: usize,
+) -> Rc<Array> {
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level);
-    let geometry = Geometry::new(level, layout, members, chunk, 8 * u64::from(CHUNK)).expect("an array");
+    let geometry = Geometry::new(level, layout, members, chunk, chunks * u64::from(CHUNK)).expect("an array");
     let load = Load {
         clients: 0,
         requests: 0,
@@ -50,7 +60,7 @@ fn array(level: Level, members: u32, write_zeroes: Support) -> Rc<Array> {
         unit: 512,
         shards: 1,
         cache_bytes: 1 << 20,
-        table_entries: 4096,
+        table_entries,
         two_phase: true,
         load,
         faults,
@@ -218,4 +228,27 @@ fn a_flush_that_fails_fails_the_member() {
         disk(&array, 1).faults.borrow_mut().flush_fails = None;
     }
     read(&array, 0..3 * BLOCKS);
+}
+
+/// Requests for many stripes at once fill the stripe table. None may hold what it has and wait for room.
+#[test]
+fn large_requests_do_not_wait_for_each_others_room() {
+    let array = array_with_table(Level::Raid5, 3, Support::All, 40, 16);
+    for start in [0, 10, 20] {
+        let own = Rc::clone(&array);
+        let blocks = start * 2 * BLOCKS..(start + 14) * 2 * BLOCKS;
+        array.spawn(0, "zeroes of many stripes", async move {
+            workload::write(&own, 0, Kind::Zeroes, blocks, false).await;
+        });
+    }
+    finish(&array);
+    let array = array_with_table(Level::Raid1, 2, Support::All, 64 * 40, 16);
+    for start in [0, 10, 20] {
+        let own = Rc::clone(&array);
+        let blocks = start * 512..(start + 14) * 512;
+        array.spawn(0, "a write of many regions", async move {
+            workload::write(&own, 0, Kind::Write, blocks, false).await;
+        });
+    }
+    finish(&array);
 }

@@ -73,7 +73,7 @@ impl Scenario {
         let geometry = draw_geometry(random, level);
         let members = u64::from(geometry.members());
         let heavy = members > 12;
-        let tables = [4096, 4096, 4096, 1024, 256];
+        let tables = [4096, 4096, 4096, 64, 16]; // the last ones are full now and then
         Scenario {
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),

@@ -10,12 +10,11 @@
 //! owner, so a copy never overwrites a newer write.
 
 use smallvec::SmallVec;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
 use super::StripeSet;
 use super::member_io::{MemberRead, MemberWrite, Undone};
-use super::stripe_table::Claim;
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::members::MemberState;
@@ -89,27 +88,42 @@ impl<D: Device> StripeSet<D> {
         let marked = shared.intent.mark(self.shard, &shared.members).await;
         let _marked =
             marked.map_err(|_| VolumeError::Io { reason: "the superblocks cannot be written".into() })?;
-        let claims = self.claim_regions(offset_bytes, data.len() as u64).await;
-        let regions = regions(offset_bytes, data.len() as u64);
+        let (mut done, bytes) = (0, data.len() as u64);
+        while done < bytes {
+            let at = offset_bytes + done;
+            let regions = regions(at, bytes - done);
+            let claims = shared.table.claim_run(*regions.start(), regions.end() + 1, self.shard).await;
+            let owned = *regions.start()..regions.start() + claims.len() as u64;
+            let part = (bytes - done).min(owned.end * REGION_BYTES - at);
+            let data = data.part(to_usize(done), to_usize(part));
+            let result = self.write_regions(owned, at, &data, fua).await;
+            claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+            result?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Writes what lies in `regions`. The caller owns them.
+    async fn write_regions(
+        &self,
+        regions: Range<u64>,
+        offset_bytes: u64,
+        data: &Gather,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let shared = &*self.shared;
         for region in regions.clone().filter(|&region| shared.is_suspect(region)) {
             // A new write builds on nothing, so it goes ahead where this fails; the region stays suspect then.
             let _ = self.make_copies_agree(region).await;
         }
-        let mut result = self.write_as_owner(offset_bytes, &data, fua).await;
-        match &result {
-            Ok(()) => result = self.settle().await, // invariants 1 and 8
-            Err(error) => regions.for_each(|region| shared.suspect(region, &error.to_string())),
+        match self.write_as_owner(offset_bytes, data, fua).await {
+            Ok(()) => self.settle().await, // invariants 1 and 8
+            Err(error) => {
+                regions.for_each(|region| shared.suspect(region, &error.to_string()));
+                Err(error)
+            }
         }
-        claims.into_iter().for_each(|claim| claim.release(&Ok(())));
-        result
-    }
-
-    async fn claim_regions(&self, offset_bytes: u64, bytes: u64) -> SmallVec<[Claim; 2]> {
-        let mut claims = SmallVec::new();
-        for region in regions(offset_bytes, bytes) {
-            claims.push(self.shared.table.claim(region, self.shard).await);
-        }
-        claims
     }
 
     async fn write_as_owner(&self, offset_bytes: u64, data: &Gather, fua: bool) -> Result<(), VolumeError> {
@@ -209,6 +223,10 @@ impl<D: Device> StripeSet<D> {
 /// The regions that a range touches.
 fn regions(offset_bytes: u64, bytes: u64) -> RangeInclusive<u64> {
     offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a request fits in memory")
 }
 
 fn no_copy(places: &[CopyPlace]) -> VolumeError {

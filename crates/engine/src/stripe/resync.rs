@@ -94,8 +94,8 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    /// Writes what the member in `slot` should hold of the stripes `first` to `end` - 1. All of them are owned until
-    /// the cursor has moved over the last one: a write that comes later finds the member in sync there, and none can
+    /// Writes what the member in `slot` should hold of the stripes `first` to `end` - 1. As many as are written at once
+    /// are owned until the cursor has moved over the last one: a write that comes later finds the member in sync there, and none can
     /// come between (it would go past the member and leave it stale).
     pub async fn recover_stripes(
         self: &Rc<Self>,
@@ -103,23 +103,25 @@ impl<D: Device> StripeSet<D> {
         end: u64,
         slot: u32,
     ) -> Result<(), VolumeError> {
-        let mut claims = Vec::new();
-        for stripe in first..end {
-            claims.push(self.shared.table.claim(stripe, self.shard).await); // ascending: no two wait for each other
+        let mut at = first;
+        while at < end {
+            let claims = self.shared.table.claim_run(at, end, self.shard).await;
+            let next = at + claims.len() as u64;
+            let start = |stripe| {
+                let set = Rc::clone(self);
+                self.executor.spawn_with_result(async move { set.recover_as_owner(stripe, slot).await })
+            };
+            let results = join_all((at..next).map(start)).await;
+            let result = results.into_iter().collect::<Result<(), VolumeError>>();
+            if result.is_ok() {
+                let last = self.shared.geometry.member_offset(next - 1);
+                self.shared.members.recovered_to(slot, last + u64::from(self.shared.geometry.chunk_bytes()));
+            }
+            claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+            result?;
+            at = next;
         }
-        let start = |stripe| {
-            let set = Rc::clone(self);
-            self.executor.spawn_with_result(async move { set.recover_as_owner(stripe, slot).await })
-        };
-        let results = join_all((first..end).map(start)).await;
-        let result = results.into_iter().collect::<Result<(), VolumeError>>();
-        if result.is_ok() {
-            let end_bytes =
-                self.shared.geometry.member_offset(end - 1) + u64::from(self.shared.geometry.chunk_bytes());
-            self.shared.members.recovered_to(slot, end_bytes);
-        }
-        claims.into_iter().for_each(|claim| claim.release(&Ok(())));
-        result
+        Ok(())
     }
 
     async fn recover_as_owner(&self, stripe: u64, slot: u32) -> Result<(), VolumeError> {

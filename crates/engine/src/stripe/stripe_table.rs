@@ -25,6 +25,7 @@
 use crossbeam::queue::SegQueue;
 use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -149,10 +150,38 @@ impl StripeTable {
     /// Becomes the owner of `stripe` alone: no write joins.
     pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
         loop {
+            match self.claim_unless_full(stripe, shard).await {
+                Some(claim) => return claim,
+                None => self.room(stripe).await,
+            }
+        }
+    }
+
+    /// Becomes the owner of the stripes from `first` on, in ascending order, up to `end` - 1 or as many as there is
+    /// room for, at least one. Who owns a stripe never waits for room: those who would make room may wait for it.
+    pub(crate) async fn claim_run(
+        self: &Arc<Self>,
+        first: u64,
+        end: u64,
+        shard: usize,
+    ) -> SmallVec<[Claim; 2]> {
+        let mut claims = SmallVec::new();
+        claims.push(self.claim(first, shard).await);
+        for stripe in first + 1..end {
+            match self.claim_unless_full(stripe, shard).await {
+                Some(claim) => claims.push(claim),
+                None => break,
+            }
+        }
+        claims
+    }
+
+    async fn claim_unless_full(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
+        loop {
             match self.try_claim(stripe, shard) {
-                Found::Claimed(place) => return self.begin(place, stripe, false),
+                Found::Claimed(place) => return Some(self.begin(place, stripe, false)),
                 Found::Held(place) => self.released(place, stripe).await,
-                Found::Full => self.room(stripe).await,
+                Found::Full => return None,
             }
         }
     }
@@ -401,7 +430,6 @@ impl Drop for Claim {
 mod tests {
     use super::*;
     use crate::executor::{Executor, yield_now};
-    use smallvec::SmallVec;
     use std::sync::atomic::AtomicBool;
 
     fn write() -> StripeWrite {

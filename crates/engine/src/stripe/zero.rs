@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 
 use super::member_io::{MemberWrite, Undone};
-use super::stripe_table::Claim;
 use super::{Attached, StripeSet};
 use crate::buffer::Gather;
 use crate::device::{Device, DeviceErrorKind};
@@ -93,12 +92,9 @@ impl<D: Device> StripeSet<D> {
             marked.map_err(|_| VolumeError::Io { reason: "the superblocks cannot be written".into() })?;
         let mut at = first;
         while at < end {
-            let next = (at + STRIPES_AT_ONCE).min(end);
-            let mut claims = SmallVec::<[Claim; 64]>::new();
-            for stripe in at..next {
-                claims.push(shared.table.claim(stripe, self.shard).await);
-                shared.cache.forget(stripe);
-            }
+            let claims = shared.table.claim_run(at, end.min(at + STRIPES_AT_ONCE), self.shard).await;
+            let next = at + claims.len() as u64;
+            (at..next).for_each(|stripe| shared.cache.forget(stripe));
             let mut result = self.zero_members(at, next, zeroing).await;
             match &result {
                 Ok(()) => {
