@@ -25,7 +25,7 @@ fn main() {
     let is_bench = std::env::args().any(|word| word == "--bench");
     let seconds = arguments.first().and_then(|word| word.parse().ok()).unwrap_or(2.0);
     let time = Duration::from_secs_f64(if is_bench { seconds } else { 0.01 });
-    let size = if is_bench { "memory:1G" } else { "memory:1M" };
+    let size = if is_bench { "memory:1G" } else { "memory:8M" };
     let shards = Shards::start(1, &ShardOptions::default(), |_| {}).expect("a shard");
     let memory = DeviceSpec::parse(size).expect("a size")[0].open(&OpenOptions::default()).expect("mapped");
     if let SharedDevice::Memory(memory) = &memory
@@ -42,7 +42,7 @@ fn main() {
             }
         }
     }
-    for path in arguments.iter().skip(1) {
+    for path in arguments.iter().skip(1).filter(|_| is_bench) {
         let file = DeviceSpec::parse(path).expect("a path")[0].open(&OpenOptions::default()).expect("opened");
         println!("{path}: 4 KiB at depth {DEPTH}:");
         for (name, work) in [("reads", Work::Read), ("writes", Work::Write)] {
