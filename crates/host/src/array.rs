@@ -54,7 +54,8 @@ impl HostArray {
         members: &[Option<MemberDevice>],
     ) -> Result<Self, ShardGone> {
         let array = HostArray { number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), shards, shared, mode };
-        let block = |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
+        let block =
+            |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
         let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
         for shard in 0..array.shards.count() {
             let (on_shard, members) = (array.clone(), members.to_vec());

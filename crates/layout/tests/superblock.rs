@@ -403,6 +403,21 @@ fn every_flipped_bit_with_its_checksum_is_handled() {
     }
 }
 
+/// Found by flipping bits under a running `assemble`: a place beyond what bytes can count.
+#[test]
+fn places_that_no_device_has_are_refused() {
+    for golden in version_1() {
+        for (at, field) in [(208, "resync_offset"), (152, "recovery_offset")] {
+            let mut bytes = golden.superblock.clone();
+            bytes[at..at + 8].copy_from_slice(&(u64::MAX - 1).to_le_bytes());
+            bytes[8] |= 2; // RECOVERY_OFFSET
+            fix_checksum(&mut bytes);
+            let error = Superblock::parse(&bytes, golden.minor(), golden.device_bytes).unwrap_err();
+            assert!(matches!(error, SuperblockError::Field { field: found, .. } if found == field), "{error}");
+        }
+    }
+}
+
 /// md's sum, written once more from its description, as a check on the one in the crate.
 fn fix_checksum(bytes: &mut [u8]) {
     let max_dev = u32::from_le_bytes(bytes[220..224].try_into().unwrap()) as usize;

@@ -78,11 +78,12 @@ impl Serving {
         let stopped = self.manager.stop(&self.shards, self.read_only);
         self.array.close();
         drop(self.server);
-        match Arc::try_unwrap(self.shards).map(Shards::stop) {
-            Ok(Err(panic)) => return Err(Failure::new(ExitKind::Internal, panic.to_string())),
-            Ok(Ok(())) | Err(_) => {} // whoever holds the shards last stops them
+        // Whoever holds the shards last stops them.
+        let panicked = Arc::try_unwrap(self.shards).ok().and_then(|shards| shards.stop().err());
+        match panicked {
+            Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),
+            None => stopped,
         }
-        stopped
     }
 }
 

@@ -40,6 +40,12 @@ impl Superblock {
         if raw.bblog_shift >= 32 {
             return wrong("bblog_shift", raw.bblog_shift.into(), "below 32");
         }
+        if self.resync_offset().is_some_and(|offset| offset.0 > SECTORS_MAX) {
+            return wrong("resync_offset", raw.resync_offset.get(), "a place on a device, or all ones");
+        }
+        if self.recovery_offset().is_some_and(|offset| offset.0 > SECTORS_MAX) {
+            return wrong("recovery_offset", raw.recovery_offset.get(), "a place on a device");
+        }
         self.check_roles()
     }
 

@@ -169,7 +169,9 @@ impl Serving {
         let created_unix_s = self.known.lock().created_unix_s; // released at once: the members are asked below
         let text = |of: &dyn Fn(&Superblock) -> String| superblock.map(of).unwrap_or_default();
         ArrayStatus {
-            name: text(&|superblock| superblock.set_name().rsplit(':').next().unwrap_or_default().to_string()),
+            name: text(&|superblock| {
+                superblock.set_name().rsplit(':').next().unwrap_or_default().to_string()
+            }),
             uuid: text(&|superblock| display_uuid(&superblock.set_uuid())),
             metadata: text(&|superblock| superblock.minor_version().to_string()),
             level: geometry.level().to_string(),
@@ -245,7 +247,8 @@ impl Serving {
         let mut seen = self.rebuild_seen.lock();
         let (since, from_bytes) = *seen.get_or_insert((Instant::now(), done_bytes));
         let seconds = since.elapsed().as_secs_f64();
-        let bytes_per_s = if seconds < 0.5 { 0.0 } else { done_bytes.saturating_sub(from_bytes) as f64 / seconds };
+        let bytes_per_s =
+            if seconds < 0.5 { 0.0 } else { done_bytes.saturating_sub(from_bytes) as f64 / seconds };
         Some(RebuildStatus {
             kind,
             slot,
@@ -285,7 +288,8 @@ impl Serving {
             Failing::Failed => {
                 self.array.shared.cache.clear();
                 let array = self.array.clone();
-                let settled = self.shards.run_on(0, move |_| async move { array.shared.members.settled().await });
+                let settled =
+                    self.shards.run_on(0, move |_| async move { array.shared.members.settled().await });
                 let lost = |_| Failure::new(ExitKind::IoError, "the superblocks cannot be written");
                 settled.map_err(gone)?.map_err(lost)
             }
@@ -306,7 +310,8 @@ impl Serving {
             _ => vec![self.slot(member)?],
         };
         for slot in slots {
-            let removed = self.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
+            let removed =
+                self.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
             if !removed {
                 let message = format!("member {member} is in use");
                 return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first"));
@@ -339,7 +344,9 @@ impl Serving {
             Some(template.for_new_device(number, uuid, bytes))
         })?;
         let superblock = match made {
-            None => return Err(problem(ExitKind::BadGeometry, "the superblock has no room for one more".into())),
+            None => {
+                return Err(problem(ExitKind::BadGeometry, "the superblock has no room for one more".into()));
+            }
             Some(Err(error)) => return Err(problem(ExitKind::BadGeometry, error.to_string())),
             Some(Ok(superblock)) => superblock,
         };

@@ -28,8 +28,12 @@ impl EventLog {
     pub(super) fn add(&self, event: Event) {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         match &event {
-            Event::RecoveryStarted { .. } | Event::RecoveryFinished { .. } => tracing::info!("{}", event_words(&event)),
-            Event::ResyncStarted { .. } | Event::ResyncFinished {} => tracing::info!("{}", event_words(&event)),
+            Event::RecoveryStarted { .. } | Event::RecoveryFinished { .. } => {
+                tracing::info!("{}", event_words(&event))
+            }
+            Event::ResyncStarted { .. } | Event::ResyncFinished {} => {
+                tracing::info!("{}", event_words(&event))
+            }
             Event::MemberRemoved { .. } => tracing::info!("{}", event_words(&event)),
             other => tracing::warn!("{}", event_words(other)),
         }

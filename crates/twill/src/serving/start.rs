@@ -49,8 +49,16 @@ impl Serving {
         let superblocks = opened.superblocks.clone();
         let resync = assembly.resync_from_bytes.filter(|_| geometry.losses_survived() > 0);
         let spares = opened.spares.clone();
-        let manager =
-            ArrayManager::start(&shards, &array, superblocks, spares, resync, &progress, &known, options.read_only);
+        let manager = ArrayManager::start(
+            &shards,
+            &array,
+            superblocks,
+            spares,
+            resync,
+            &progress,
+            &known,
+            options.read_only,
+        );
         let manager = manager.map_err(gone)?;
         let server = export(&shards, &array, options)?;
         Ok(Serving {
@@ -128,9 +136,12 @@ impl Opened {
                 None
             });
             let (device, superblock) = opened.unzip();
-            members.push(device.zip(superblock.clone()).map(|(device, superblock): (SharedDevice, Superblock)| {
-                MemberDevice { device, data_offset_bytes: superblock.data_offset().bytes() }
-            }));
+            members.push(device.zip(superblock.clone()).map(
+                |(device, superblock): (SharedDevice, Superblock)| MemberDevice {
+                    device,
+                    data_offset_bytes: superblock.data_offset().bytes(),
+                },
+            ));
             superblocks.push(superblock);
         }
         let mut spares = Vec::new();
@@ -156,7 +167,11 @@ impl Opened {
             devices.insert(spare.info().name.clone(), spare.clone());
         }
         let path = |slot: &Option<usize>| slot.map(|index| candidates.paths[index].clone());
-        Known { devices, paths: assembly.slots.iter().map(path).collect(), created_unix_s: created(&self.superblocks) }
+        Known {
+            devices,
+            paths: assembly.slots.iter().map(path).collect(),
+            created_unix_s: created(&self.superblocks),
+        }
     }
 }
 
@@ -224,7 +239,8 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     let busy_poll = if options.poll { POLL } else { Duration::ZERO };
     let shard_options = ShardOptions { busy_poll, ..ShardOptions::default() };
     let started = Shards::start(options.shards, &shard_options, |_| {});
-    let failed = |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
+    let failed =
+        |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
     started.map(Arc::new).map_err(failed)
 }
 
