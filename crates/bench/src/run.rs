@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,8 @@ struct Job<'a> {
 #[derive(Default)]
 struct Control {
     phase: AtomicU8,
+    /// Shards that have begun to measure.
+    measuring: AtomicUsize,
     failure: Mutex<Option<Error>>,
 }
 
@@ -158,7 +160,16 @@ impl Job<'_> {
             std::thread::sleep(setting.ramp());
         }
         let _ = control.phase.compare_exchange(RAMP, MEASURE, Relaxed, Relaxed); // a failure stays
+        self.wait_for_all(&control, setting.shards);
         self.collect(&control, setting, &results)
+    }
+
+    /// The time of a run begins when every shard measures, however late the system runs them.
+    fn wait_for_all(&self, control: &Control, shards: usize) {
+        let is_over = || control.phase.load(Relaxed) == STOP || self.array.shards.failure().is_some();
+        while control.measuring.load(Relaxed) < shards && !is_over() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     fn collect(
@@ -369,7 +380,10 @@ impl Worker {
         let before = self.seen.replace(phase);
         let mut figures = self.figures.borrow_mut();
         match (before, phase) {
-            (RAMP, MEASURE) => figures.start = self.moment(),
+            (RAMP, MEASURE) => {
+                figures.start = self.moment();
+                self.control.measuring.fetch_add(1, Relaxed);
+            }
             (MEASURE, STOP) => figures.end = self.moment(),
             (RAMP, STOP) => (figures.start, figures.end) = (self.moment(), self.moment()),
             _ => {}

@@ -28,8 +28,9 @@ impl StageTimes {
         StageTimes { shards, every: AtomicBool::new(false) }
     }
 
-    /// Whether every write is timed from here on.
+    /// Whether every write is timed from here on. The first one is in any case. Nothing is being written now.
     pub(crate) fn time_every(&self, every: bool) {
+        self.shards.iter().for_each(|times| times.writes.store(0, Relaxed));
         self.every.store(every, Relaxed);
     }
 
@@ -45,7 +46,7 @@ impl Observer for StageTimes {
         let writes = &self.shards[shard].writes;
         let number = writes.load(Relaxed) + 1; // only its own shard counts
         writes.store(number, Relaxed);
-        number.is_multiple_of(SAMPLED) || self.every.load(Relaxed)
+        number % SAMPLED == 1 || self.every.load(Relaxed)
     }
 
     fn now_ns(&self) -> u64 {

@@ -76,7 +76,7 @@ pub(crate) fn measure(
 ) -> Result<Option<Floor>, Error> {
     let Some(memories) = array.memories() else { return Ok(None) };
     let setting = gathered(setting, &array.geometry, replay.is_some());
-    let time = Duration::from_secs_f64((setting.runtime / 5.0).clamp(0.01, 1.0));
+    let time = Duration::from_secs_f64((setting.runtime / 5.0).clamp(0.002, 1.0));
     let (sender, results) = mpsc::channel();
     for shard in 0..setting.shards {
         let (sender, setting, memories) = (sender.clone(), setting.clone(), memories.clone());
@@ -144,9 +144,10 @@ impl List {
         let (period, period_bytes) = cook.period();
         let own = Workload::new(setting, shard, geometry.array_bytes(), None);
         let (mut known, mut planned) = (HashMap::new(), 0);
+        let bytes_max = BYTES_MAX.min(4 * geometry.array_bytes());
         let mut list =
             List { recipes: Vec::new(), requests: Vec::new(), bytes: Vec::new(), period_bytes, bytes_max: 0 };
-        while list.requests.len() < REQUESTS_MAX && planned < BYTES_MAX {
+        while list.requests.len() < REQUESTS_MAX && planned < bytes_max {
             let at = list.requests.len();
             let request = match replay {
                 Some(replay) => replay.requests.get(at * setting.shards + shard).map(|(_, request)| *request),

@@ -100,7 +100,7 @@ impl Set {
                 let old = old.map(|old| old.map(at));
                 match (p, q, old) {
                     (Some(p), Some(q), [Some(old_p), Some(old_q)]) => {
-                        parity::delta_pq(&changes, old_p, old_q, p, q)
+                        parity::delta_pq(&changes, old_p, old_q, p, q);
                     }
                     (Some(p), None, [Some(old), _]) => parity::delta_p(&changes, old, p),
                     (None, Some(q), [_, Some(old)]) => parity::delta_q(&changes, old, q),

@@ -236,8 +236,9 @@ impl Cook<'_> {
         in_place: bool,
         old: &dyn Fn(Chunk, Rows) -> At,
     ) -> Kind {
-        let change =
-            |chunk: Chunk| (self.index(part, chunk), old(chunk, segment.rows), part.new(chunk, segment.rows));
+        let change = |chunk: Chunk| {
+            (self.index(part, chunk), old(chunk, segment.rows), part.new_data(chunk, segment.rows))
+        };
         let changes: Vec<(usize, At, At)> = segment.written.iter().map(change).collect();
         match changes[..] {
             [(index, old, new)] if in_place => Kind::Update { index, old, new },
@@ -260,7 +261,7 @@ impl Cook<'_> {
         }
         let contents = |chunk: Chunk| {
             if segment.written.contains(chunk) {
-                return part.new(chunk, segment.rows);
+                return part.new_data(chunk, segment.rows);
             }
             let lost = recovered.iter().find(|(lost, _)| *lost == chunk);
             lost.map(|(_, buffer)| At::Buffer(*buffer, 0))
@@ -341,7 +342,7 @@ impl At {
 
 impl Part {
     /// Where the request has new contents of these rows.
-    fn new(&self, chunk: Chunk, rows: Rows) -> At {
+    fn new_data(&self, chunk: Chunk, rows: Rows) -> At {
         let holds = |piece: &&(Fragment, usize)| piece.0.chunk == chunk && piece.0.rows.contains(rows);
         let (fragment, at) = self.pieces.iter().find(holds).expect("a written chunk");
         At::Request(at + (rows.start - fragment.rows.start) as usize)
