@@ -92,7 +92,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             let now = now.writes + now.zeroings;
             quiet = if now == writes { quiet + 1 } else { 0 };
             writes = now;
-            if quiet == QUIET_LOOKS {
+            let shared = &self.set.shared;
+            if quiet >= QUIET_LOOKS && shared.intent.is_open() && shared.suspects() == 0 {
                 self.keeper.want_close();
             }
             self.platform.pause().await;

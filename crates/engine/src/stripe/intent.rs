@@ -96,6 +96,11 @@ impl Intent {
         matches!(self.state.load(SeqCst), WANTED | DIRTY)
     }
 
+    /// Whether the superblocks say dirty, so that a quiet array may be closed.
+    pub fn is_open(&self) -> bool {
+        self.state.load(SeqCst) == DIRTY
+    }
+
     /// The superblocks say dirty: writes go ahead.
     pub fn dirty_written(&self) {
         let _ = self.state.compare_exchange(WANTED, DIRTY, SeqCst, SeqCst);
