@@ -413,7 +413,10 @@ fn places_that_no_device_has_are_refused() {
             bytes[8] |= 2; // RECOVERY_OFFSET
             fix_checksum(&mut bytes);
             let error = Superblock::parse(&bytes, golden.minor(), golden.device_bytes).unwrap_err();
-            assert!(matches!(error, SuperblockError::Field { field: found, .. } if found == field), "{error}");
+            assert!(
+                matches!(error, SuperblockError::Field { field: found, .. } if found == field),
+                "{error}"
+            );
         }
     }
 }
