@@ -111,14 +111,15 @@ pub(super) fn distributions(
 ) -> Result<(), Error> {
     let points = || curves.iter().flat_map(|(_, points)| points).map(|point| point.0.max(0.1));
     let (least, greatest) = (points().fold(f64::MAX, f64::min), points().fold(0.1, f64::max));
+    let least = least.min(greatest);
+    let room = greatest * (greatest / least).powf(0.45).max(2.0); // for the legend
     draw(path, |area| {
         let mut chart = ChartBuilder::on(area)
             .caption(title, ("sans-serif", 17))
             .margin(12)
             .x_label_area_size(40)
             .y_label_area_size(60)
-            .right_y_label_area_size(230)
-            .build_cartesian_2d((least.min(greatest)..greatest * 1.01).log_scale(), 0.0..1.0)?;
+            .build_cartesian_2d((least..room).log_scale(), 0.0..1.0)?;
         let mut mesh = chart.configure_mesh();
         mesh.x_desc("latency, us").y_desc("share of requests").light_line_style(WHITE).draw()?;
         for (place, (name, points)) in curves.iter().enumerate() {

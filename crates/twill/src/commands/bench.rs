@@ -171,7 +171,7 @@ pub struct TableArguments {
 pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
     match &arguments.command {
         None => {
-            let figures = bench::run::run(&arguments.run.setting()).map_err(failure)?;
+            let figures = bench::run::run(&arguments.run.setting()).map_err(|error| failure(&error))?;
             output.print(&figures, bench::figures::Figures::words);
         }
         Some(BenchCommand::Report(report)) => {
@@ -183,7 +183,8 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
                 runtime: report.runtime,
                 member_bytes: report.member_size,
             };
-            let page = bench::report::write(&plan, &|line| eprintln!("{line}")).map_err(failure)?;
+            let page =
+                bench::report::write(&plan, &|line| eprintln!("{line}")).map_err(|error| failure(&error))?;
             let answer = serde_json::json!({ "page": page });
             output.print(&answer, |_| page.display().to_string());
         }
@@ -195,7 +196,8 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
                 shards: table.shards.clone(),
                 only: table.only.clone(),
             };
-            let table = bench::table::measure(&plan, &|line| eprintln!("{line}")).map_err(failure)?;
+            let table =
+                bench::table::measure(&plan, &|line| eprintln!("{line}")).map_err(|error| failure(&error))?;
             output.print(&table, bench::table::Table::words);
         }
     }
@@ -232,10 +234,10 @@ impl RunArguments {
     }
 }
 
-fn failure(error: bench::Error) -> Failure {
+fn failure(error: &bench::Error) -> Failure {
     use bench::Error;
     use host::device::OpenErrorKind;
-    let kind = match &error {
+    let kind = match error {
         Error::Setting(_) | Error::Trace { .. } => ExitKind::Usage,
         Error::Occupied { .. } => ExitKind::NeedsForce,
         Error::Member(open) => match open.kind {
