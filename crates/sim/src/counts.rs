@@ -6,7 +6,7 @@ macro_rules! counts {
     ($($group:literal: $($name:ident),+;)+) => {
         /// Counts of one history or of many.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counts { $($(#[doc = concat!("Count of ", stringify!($name), ", see README.")] pub $name: u64,)+)+ }
+        pub struct Counts { $($(#[doc = concat!("Count of `", stringify!($name), "`.")] pub $name: u64,)+)+ }
 
         impl Counts {
             /// Adds the counts of another history.

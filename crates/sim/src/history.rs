@@ -115,8 +115,19 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     }
 }
 
-/// After a crash: a dirty array is resynced before it is used; then every block is known.
+/// After a crash a dirty array is resynced, and every block is known. Where no member can fail meanwhile, it is used
+/// while the resync is on its way.
 fn restart(array: &Rc<Array>) -> bool {
+    let faults = &array.machine.scenario.faults;
+    if array.machine.guard.dirty.get()
+        && array.machine.geometry().parity_chunks() > 0
+        && !faults.deaths
+        && !faults.full
+    {
+        check::settle(array);
+        operator::resync_all(array);
+        return array.world.failure().is_none();
+    }
     if array.machine.guard.dirty.get() && array.machine.geometry().losses_survived() > 0 {
         operator::resync_all(array);
         if array.run(NO_LIMIT) == Ended::Failed {

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -10,6 +12,9 @@ use sim::{Counts, Failure, Options};
 
 /// Lines of the trace that a failure prints.
 const TAIL: usize = 60;
+
+/// Longer than any history takes, on the slowest machine.
+const HISTORY_SECONDS_MAX: u64 = 60;
 
 /// Tries to break the engine: seeded histories of arrays on simulated members.
 #[derive(Parser)]
@@ -51,7 +56,9 @@ fn main() -> ExitCode {
     let limit = arguments.minutes.map_or(Duration::MAX, |minutes| Duration::from_secs(minutes * 60));
     let tail = if arguments.verbose && arguments.seed.is_some() { usize::MAX } else { TAIL };
     let options = Options { level: arguments.level, tail };
+    let watched = watch();
     for _ in 0..count {
+        watched.store(next, Relaxed);
         if started.elapsed() > limit {
             break;
         }
@@ -71,6 +78,25 @@ fn main() -> ExitCode {
     }
     print_counts(&total, started.elapsed(), arguments.json);
     ExitCode::SUCCESS
+}
+
+/// A loop without an end inside one step is nothing the world can see: this ends the program, with the seed.
+fn watch() -> Arc<AtomicU64> {
+    let watched = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&watched);
+    std::thread::spawn(move || {
+        let mut last = u64::MAX;
+        loop {
+            let now = seen.load(Relaxed);
+            if now == last {
+                println!("seed {now} FAILED: no end after {HISTORY_SECONDS_MAX} s");
+                std::process::exit(1);
+            }
+            last = now;
+            std::thread::sleep(Duration::from_secs(HISTORY_SECONDS_MAX));
+        }
+    });
+    watched
 }
 
 fn print_failure(failure: &Failure, arguments: &Arguments) {

@@ -270,18 +270,13 @@ async fn recover(array: &Rc<Array>, shard: usize, slot: u32) {
             true => set.recover_stripes(at, end, slot).await,
             false => set.copy_region(at, Some(slot)).await,
         };
-        if let Err(error) = result {
-            array.world.note(Note::Words(format!("  recovery of slot {slot} stopped: {error}")));
-            let excuses = &array.machine.excuses;
-            if members.state(slot) == MemberState::Recovering {
-                if !excuses.beyond.get() && !excuses.full.get() {
-                    array.world.fail(format!("recovery of slot {slot} failed within the level: {error}"));
-                }
-                members.fail(slot, "it cannot be rebuilt");
+        match result {
+            Ok(()) => at = end,
+            Err(error) if recovery_goes_on(array, slot, &error.to_string()) => {
+                array.world.sleep_up_to(300).await;
             }
-            return;
+            Err(_) => return,
         }
-        at = end;
         array.world.sleep_up_to(20).await;
     }
     // What the member was sent is durable before any superblock calls it in sync.
@@ -290,6 +285,23 @@ async fn recover(array: &Rc<Array>, shard: usize, slot: u32) {
     } else if members.state(slot) == MemberState::Recovering {
         members.fail(slot, "it cannot be rebuilt");
     }
+}
+
+/// A recovery that has stopped is tried again now and then; else the member is failed.
+fn recovery_goes_on(array: &Array, slot: u32, error: &str) -> bool {
+    array.world.note(Note::Words(format!("  recovery of slot {slot} stopped: {error}")));
+    let (members, excuses) = (&array.shared.members, &array.machine.excuses);
+    if members.state(slot) != MemberState::Recovering {
+        return false;
+    }
+    if !excuses.beyond.get() && !excuses.full.get() {
+        array.world.fail(format!("recovery of slot {slot} failed within the level: {error}"));
+    }
+    let again = !array.world.random().one_in(3);
+    if !again {
+        members.fail(slot, "it cannot be rebuilt");
+    }
+    again
 }
 
 /// Makes a few stripes agree while clients write to them; that changes nothing a client sees.

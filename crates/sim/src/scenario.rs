@@ -73,7 +73,7 @@ impl Scenario {
         let geometry = draw_geometry(random, level);
         let members = u64::from(geometry.members());
         let heavy = members > 12;
-        let tables = [4096, 4096, 4096, 64, 16]; // the last ones are full now and then
+        let tables = [4096, 4096, 64, 16]; // the last ones are full now and then
         Scenario {
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),
@@ -91,7 +91,7 @@ impl Scenario {
         let has = |support| match support {
             Support::All => true,
             Support::None => false,
-            Support::Some => random.one_in(2),
+            Support::Some => !random.one_in(6),
         };
         let discard = has(self.faults.discard.get());
         Abilities {

@@ -84,7 +84,9 @@ fn draw(array: &Array) -> Request {
     let spot =
         if hot { random.pick(&load.hot) } else { random.below(size.div_ceil(spot_bytes)) } * spot_bytes;
     let in_spot = |step: u64, random: &crate::random::Random| spot + random.below(spot_bytes / step) * step;
+    let many = matches!(kind, Kind::Zeroes | Kind::Discard) && random.one_in(3);
     let (offset, bytes) = match random.below(7) {
+        _ if many => (spot, spot_bytes * random.between(4, 20)),
         0 => (in_spot(unit, random), unit * random.between(1, 8)),
         1 | 2 => (in_spot(4096, random), 4096),
         3 => (in_spot(unit, random), unit * random.between(1, (chunk / unit).max(1))),
@@ -92,8 +94,11 @@ fn draw(array: &Array) -> Request {
         5 => (spot, spot_bytes * random.between(1, 3)),
         _ => (in_spot(unit, random), unit * random.between(1, spot_bytes * 5 / 2 / unit)),
     };
-    let budget =
-        if kind == Kind::Read { load.bytes_max * 4 } else { load.bytes_max.min(array.bytes_left.get()) };
+    let budget = match kind {
+        Kind::Read => load.bytes_max * 4,
+        _ if many => array.bytes_left.get(),
+        _ => load.bytes_max.min(array.bytes_left.get()),
+    };
     let offset = offset.min(size - unit);
     let bytes = bytes.min(size - offset).min(budget.max(4096));
     array.bytes_left.set(array.bytes_left.get().saturating_sub(bytes));
