@@ -27,15 +27,14 @@ impl EventLog {
     /// Adds an event, with the time.
     pub(super) fn add(&self, event: Event) {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let words = event_words(&event);
         match &event {
-            Event::RecoveryStarted { .. } | Event::RecoveryFinished { .. } => {
-                tracing::info!("{}", event_words(&event))
-            }
-            Event::ResyncStarted { .. } | Event::ResyncFinished {} => {
-                tracing::info!("{}", event_words(&event))
-            }
-            Event::MemberRemoved { .. } => tracing::info!("{}", event_words(&event)),
-            other => tracing::warn!("{}", event_words(other)),
+            Event::RecoveryStarted { .. }
+            | Event::RecoveryFinished { .. }
+            | Event::ResyncStarted { .. }
+            | Event::ResyncFinished {}
+            | Event::MemberRemoved { .. } => tracing::info!("{words}"),
+            _ => tracing::warn!("{words}"),
         }
         let mut kept = self.kept.lock();
         kept.last += 1;
