@@ -4,17 +4,18 @@ use std::future::Future;
 use std::rc::Rc;
 
 use engine::device::DeviceErrorKind;
-use engine::members::Failing;
+use engine::members::{Failing, MemberState};
 use layout::geometry::{Geometry, Layout, Level};
 
-use crate::array::{Array, Machine};
+use crate::array::{Array, Machine, attach};
 use crate::check;
+use crate::counts::Counts;
 use crate::disk::Disk;
 use crate::operator;
 use crate::random::Random;
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
 use crate::workload::{self, Kind};
-use crate::world::World;
+use crate::world::{Ended, World};
 
 const CHUNK: u32 = 4096;
 /// Blocks of 512 bytes in a chunk.
@@ -78,6 +79,13 @@ fn run(array: &Rc<Array>, work: impl Future<Output = ()> + 'static) {
     finish(array);
 }
 
+/// Runs step by step until something has been done.
+fn run_until(array: &Array, done: impl Fn(&Counts) -> bool) {
+    while !done(&array.world.counts.borrow()) {
+        assert_eq!(array.run(1), Ended::Steps);
+    }
+}
+
 fn finish(array: &Array) {
     array.run(u64::MAX);
     assert_eq!(array.world.failure(), None, "{}", array.world.trace_tail().join("\n"));
@@ -122,15 +130,18 @@ fn an_error_of_a_removed_device_is_not_its_successors() {
     let old = disk(&array, slot);
     old.faults.borrow_mut().slow = 1000;
     let own = Rc::clone(&array);
+    let before = array.world.counts.borrow().member_reads;
     array.spawn(0, "a slow read", async move { workload::read(&own, 0, 0..BLOCKS).await });
-    array.run(1);
+    run_until(&array, |counts| counts.member_reads > before);
     old.faults.borrow_mut().dead = Some(DeviceErrorKind::Io);
-    let own = Rc::clone(&array);
-    run(&array, async move {
-        own.shared.members.fail(slot, "by hand");
-        operator::replace(&own, slot).await;
-    });
-    assert!(array.shared.members.all_in_sync(), "the new device was blamed");
+    let (members, new) = (&array.shared.members, array.machine.new_disk(true));
+    assert_eq!(members.fail(slot, "by hand"), Failing::Failed);
+    assert!(members.remove(slot));
+    array.shards[0].set.attach(slot, Some(attach(&new)));
+    array.machine.disks.borrow_mut()[slot as usize] = Some(new);
+    assert!(members.begin_recovery(slot, 0));
+    finish(&array);
+    assert_eq!(members.state(slot), MemberState::Recovering, "the new device was blamed");
     read(&array, 0..2 * BLOCKS);
 }
 
@@ -197,18 +208,19 @@ fn a_discard_asks_the_device_it_goes_to() {
         "a slow write",
         async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await },
     );
-    array.run(10);
+    run_until(&array, |counts| counts.member_reads > 0);
     let own = Rc::clone(&array);
     array.spawn(0, "a discard that waits", async move {
         workload::write(&own, 0, Kind::Discard, 0..2 * BLOCKS, false).await;
     });
-    array.run(1);
+    run_until(&array, |counts| counts.discards > 0);
     array.machine.scenario.faults.discard.set(Support::None);
     let own = Rc::clone(&array);
     run(&array, async move {
         own.shared.members.fail(slot, "by hand");
         operator::replace(&own, slot).await;
     });
+    assert_eq!(array.world.counts.borrow().stale_returns, 0, "the test wants a new device");
     read(&array, 0..2 * BLOCKS);
     check::quiet(&array);
     finish(&array);
