@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
-pub mod cost;
+pub use engine::stripe::cost;
 pub mod device;
 pub mod events;
 pub mod experiment;

@@ -2,6 +2,7 @@
 //! arrived (S1). [`write`](mod@write) tells the story; the other files are its parts in the order of use.
 
 mod chunk_set;
+pub mod cost;
 mod image;
 pub mod intent;
 mod member_io;
