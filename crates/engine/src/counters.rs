@@ -51,8 +51,12 @@ counters! {
     rcw,
     /// Segments that needed recovered data first.
     recovered_writes,
+    /// Segments for which the adaptive policy chose another routine than the one with fewest reads.
+    adjusted_updates,
     /// Reads that were reconstructed from other members.
     reconstructed_reads,
+    /// Reads that were reconstructed because their member was slow.
+    avoided_reads,
     /// Reads at members.
     member_reads,
     /// Bytes read at members.

@@ -22,6 +22,32 @@ pub const MEMBERS_MAX: usize = 256;
 /// Parity cache by default: 64 MiB (StRAID 4.4).
 pub const PARITY_CACHE_BYTES_DEFAULT: usize = 64 << 20;
 
+/// A recent latency counts for one part in so many of a member's average: some ten operations are remembered.
+pub const LATENCY_WEIGHT: u64 = 8;
+
+/// A member's latency halves for every so many nanoseconds in which no read there ended. Long against the distance of
+/// reads under any load that matters, short against what a person notices.
+pub const LATENCY_FADE_NS: u64 = 100_000_000;
+
+/// Silent for so many times the usual latency is stalled; a stall counts for so many averages at most.
+pub const STALL_FACTOR: u64 = 4;
+
+/// Shorter silence is no stall: the host itself may take that long to look at its completions.
+pub const STALL_NS_MIN: u64 = 500_000;
+
+/// A member is slow if it takes so many times what any other takes: reconstructing waits for the slowest of those.
+pub const SLOW_FACTOR: u64 = 3;
+
+/// Reads that take less are not worth reconstructing.
+pub const SLOW_NS_MIN: u64 = 200_000;
+
+/// Extra reads at members that avoiding a slow one may cost, in percent of all reads.
+pub const AVOID_EXTRA_PERCENT: u64 = 25;
+
+/// What may be saved up of that, in hundredths of a read: a pause of some milliseconds is avoided whole.
+pub const AVOID_ALLOWANCE_MAX: u64 = 100 * 512;
+
+const _: () = assert!(SLOW_NS_MIN <= STALL_NS_MIN, "a stalled member is slow");
 const _: () = assert!(STRIPE_TABLE_ENTRIES.is_multiple_of(STRIPE_TABLE_WAYS));
 const _: () = assert!((STRIPE_TABLE_ENTRIES / STRIPE_TABLE_WAYS).is_power_of_two());
 const _: () = assert!(POOL_CLASS_BLOCKS_MAX.is_power_of_two());

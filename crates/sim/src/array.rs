@@ -159,6 +159,10 @@ impl Array {
         let own = Arc::get_mut(&mut shared).expect("not shared yet");
         own.table = StripeTable::with_entries(scenario.table_entries);
         own.two_phase = scenario.two_phase.into();
+        own.loads.set_clock(Arc::clone(&world.ticks) as _);
+        own.loads.set_policy(scenario.policy);
+        own.loads.set_avoid_slow(scenario.avoid_slow);
+        own.loads.set_parity_agrees(!dirty);
         let shards = (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard)).collect();
         Rc::new(Array {
             machine: Rc::clone(machine),

@@ -30,7 +30,8 @@ counts! {
         slow_members, failed_flushes, failed_by_hand, beyond_the_level, metadata_lost;
     "repairs": replacements, stale_returns, recoveries, resyncs;
     "power": power_cuts, kills, assemblies;
-    "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, cache_hits;
+    "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
+        avoided_reads, cache_hits;
     "checks": blocks_read, blocks_on_acknowledgement, blocks_durable, blocks_after_cut, stripes_parity, copies_equal,
         cached_parity, tables_empty;
 }
@@ -43,5 +44,7 @@ impl Counts {
         self.rcw += totals.rcw;
         self.recovered_writes += totals.recovered_writes;
         self.reconstructed_reads += totals.reconstructed_reads;
+        self.adjusted_updates += totals.adjusted_updates;
+        self.avoided_reads += totals.avoided_reads;
     }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use engine::device::DeviceErrorKind;
 use engine::members::{Failing, MemberState};
+use engine::stripe::load::UpdatePolicy;
 use layout::geometry::{Geometry, Layout, Level};
 
 use crate::array::{Array, Machine, attach};
@@ -63,6 +64,8 @@ fn array_with_table(
         cache_bytes: 1 << 20,
         table_entries,
         two_phase: true,
+        policy: UpdatePolicy::FewestReads,
+        avoid_slow: false,
         load,
         faults,
         rounds: 1,

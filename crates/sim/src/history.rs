@@ -135,6 +135,7 @@ fn restart(array: &Rc<Array>) -> bool {
         }
         if array.shared.members.all_in_sync() {
             check::quiet(array);
+            array.shared.loads.set_parity_agrees(true);
         }
     }
     check::settle(array);

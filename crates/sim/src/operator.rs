@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use engine::device::DeviceErrorKind;
 use engine::members::{Failing, MemberState};
+use engine::stripe::load::UpdatePolicy;
 use layout::geometry::Level;
 
 use crate::array::{Array, attach};
@@ -168,6 +169,9 @@ fn slow_down(array: &Rc<Array>) {
         disk.faults.borrow_mut().slow = array.world.random().pick(&[1, 1, 20]);
         array.world.counts.borrow_mut().slow_members += 1;
     }
+    // Whoever looks after it tries what helps.
+    array.shared.loads.set_policy(array.world.random().pick(&UpdatePolicy::ALL));
+    array.shared.loads.set_avoid_slow(array.world.random().one_in(2));
 }
 
 /// After a quiet moment the superblocks say clean: no write on its way, everything durable, then the word.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use engine::stripe::load::UpdatePolicy;
 use layout::geometry::{Geometry, Layout, Level};
 
 use crate::disk::Abilities;
@@ -18,6 +19,8 @@ pub(crate) struct Scenario {
     pub(crate) cache_bytes: usize,
     pub(crate) table_entries: usize,
     pub(crate) two_phase: bool,
+    pub(crate) policy: UpdatePolicy,
+    pub(crate) avoid_slow: bool,
     pub(crate) load: Load,
     pub(crate) faults: FaultPlan,
     /// Crash and assembly in between.
@@ -83,6 +86,8 @@ impl Scenario {
             load: draw_load(random, &geometry, heavy),
             faults: draw_faults(random),
             rounds: random.pick(&[1, 1, 1, 2, 3]),
+            policy: random.pick(&UpdatePolicy::ALL),
+            avoid_slow: random.one_in(2),
             geometry,
         }
     }
@@ -109,7 +114,7 @@ impl Scenario {
     pub(crate) fn words(&self) -> String {
         let geometry = &self.geometry;
         format!(
-            "{} {:?}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, \
+            "{} {:?}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
              {} clients, {} requests, {:?}",
             geometry.level(),
             geometry.layout(),
@@ -121,6 +126,8 @@ impl Scenario {
             self.cache_bytes,
             self.table_entries,
             if self.two_phase { "two phases" } else { "one phase" },
+            self.policy,
+            if self.avoid_slow { " that avoids slow members" } else { "" },
             self.load.clients,
             self.load.requests,
             self.faults,

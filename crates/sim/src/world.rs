@@ -10,11 +10,13 @@ use std::collections::BinaryHeap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use engine::events::Event;
 use engine::executor::Executor;
+use engine::stripe::load::Clock;
 
 use crate::counts::Counts;
 use crate::random::Random;
@@ -26,6 +28,8 @@ const STEPS_MAX: u64 = 1_000_000;
 pub(crate) struct World {
     random: Random,
     now: Cell<u64>,
+    /// The same for the engine, one tick being so long that delays matter to it.
+    pub(crate) ticks: Arc<Ticks>,
     steps: Cell<u64>,
     agenda: RefCell<BinaryHeap<Reverse<Due>>>,
     entries: Cell<u64>,
@@ -44,6 +48,19 @@ pub(crate) struct Order {
     pub(crate) task_percent: u64,
     /// The task that has waited longest runs first with this chance.
     pub(crate) fifo_percent: u64,
+}
+
+/// An operation of a member takes some ten ticks, one of a slow member hundreds.
+const TICK_NS: u64 = 20_000;
+
+/// The world's time as the engine sees it.
+#[derive(Default)]
+pub(crate) struct Ticks(AtomicU64);
+
+impl Clock for Ticks {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 struct Due {
@@ -91,6 +108,7 @@ impl World {
         Rc::new(World {
             random,
             now: Cell::new(0),
+            ticks: Arc::default(),
             steps: Cell::new(0),
             agenda: RefCell::new(BinaryHeap::new()),
             entries: Cell::new(0),
@@ -132,6 +150,7 @@ impl World {
         let due = self.agenda.borrow_mut().pop();
         let Some(Reverse(due)) = due else { return false };
         self.now.set(self.now.get().max(due.at));
+        self.ticks.0.store(self.now.get() * TICK_NS, Relaxed);
         // The host reaps its own completions inside its executor; wakes of other shards take the inbox.
         let inside = self.random().below(executors.len() as u64 + 1) as usize;
         match executors.get(inside) {

@@ -173,7 +173,7 @@ impl Cook<'_> {
     fn write(&self, recipe: &mut Recipe, part: &Part) {
         let lost = self.lost(part.stripe);
         let written: Vec<Fragment> = part.pieces.iter().map(|piece| piece.0).collect();
-        let plan: Plan = plan(self.shape(), lost, &written, &[]).expect("losses within the level");
+        let plan: Plan = plan(self.shape(), lost, &written, &[], None).expect("losses within the level");
         let held = self.fetch(recipe, part.stripe, &plan.reads);
         let mut parity = Vec::new();
         for run in plan.segments.chunk_by(|a, b| a.rows.end == b.rows.start) {

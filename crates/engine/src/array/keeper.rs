@@ -68,6 +68,7 @@ impl<D: Device> Keeper<D> {
     ) -> Rc<Self> {
         let events = superblocks.iter().flatten().map(Superblock::events).max().unwrap_or(0);
         let told = set.shared.members.states();
+        set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         let slots = 0..set.shared.geometry.members();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
         Rc::new(Keeper {
@@ -274,6 +275,7 @@ impl<D: Device> Keeper<D> {
     /// From here on the superblocks say that parity or copies agree up to `from_bytes` only, or all of it.
     pub fn set_resync(&self, from_bytes: Option<u64>) {
         self.resync_from_bytes.set(from_bytes);
+        self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
     }
 
     /// Where parity or copies may not agree from.

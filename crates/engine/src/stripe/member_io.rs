@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use std::rc::Rc;
 
+use super::load::{Kind, Timed};
 use super::plan::Fragment;
 use super::{Attached, StripeSet};
 use crate::buffer::{Buffer, Gather};
@@ -56,7 +57,7 @@ impl<D: Device> StripeSet<D> {
     pub(super) async fn read_members(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, Undone>; 4]> {
         let mut results = SmallVec::new();
         let started = reads.iter().map(|read| self.start_read(read));
-        let (from, started) = split::<D, D::Read>(started);
+        let (from, started) = split::<D, Timed<'_, D::Read>>(started);
         if let ([read], [Some(from)]) = (reads, &from[..]) {
             let only = started.into_iter().next().expect("one read");
             results.push(self.finish_read(read, from, only.await).await);
@@ -74,12 +75,13 @@ impl<D: Device> StripeSet<D> {
         results
     }
 
-    pub(super) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, D::Read)> {
+    pub(super) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
         let member = self.attached(read.slot)?;
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
         let buffer = self.pool.take(read.bytes);
         let started = member.device.read(member.data_offset_bytes + read.offset, buffer);
+        let started = self.shared.loads.timed(self.shard, read.slot, Kind::Read, started);
         Some((member, started))
     }
 
@@ -112,7 +114,7 @@ impl<D: Device> StripeSet<D> {
         fua: bool,
     ) -> SmallVec<[Result<(), Undone>; 4]> {
         let started = writes.iter().map(|write| self.start_write(write, fua));
-        let (to, started) = split::<D, D::Done>(started);
+        let (to, started) = split::<D, Timed<'_, D::Done>>(started);
         let mut done = join_all(started).await.into_iter();
         let mut results = SmallVec::new();
         for (write, to) in writes.iter().zip(to) {
@@ -127,11 +129,16 @@ impl<D: Device> StripeSet<D> {
         results
     }
 
-    pub(super) fn start_write(&self, write: &MemberWrite, fua: bool) -> Option<(Rc<Attached<D>>, D::Done)> {
+    pub(super) fn start_write(
+        &self,
+        write: &MemberWrite,
+        fua: bool,
+    ) -> Option<(Rc<Attached<D>>, Timed<'_, D::Done>)> {
         let member = self.attached(write.slot)?;
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
         let started = member.device.write(member.data_offset_bytes + write.offset, write.data.clone(), fua);
+        let started = self.shared.loads.timed(self.shard, write.slot, Kind::Write, started);
         Some((member, started))
     }
 

@@ -1,10 +1,12 @@
 //! In-place RAID after StRAID: one task does one stripe write from the claim to the release, on the core where it
 //! arrived (S1). [`write`](mod@write) tells the story; the other files are its parts in the order of use.
 
+mod avoid;
 mod chunk_set;
 pub mod cost;
 mod image;
 pub mod intent;
+pub mod load;
 mod member_io;
 mod mirror;
 pub mod parity_cache;
@@ -39,6 +41,7 @@ use crate::stages::{Observer, Watch};
 use crate::volume::VolumeError;
 use intent::Intent;
 use layout::geometry::{Geometry, Level, Role};
+use load::Loads;
 use parity_cache::ParityCache;
 use plan::Shape;
 use stripe_table::StripeTable;
@@ -59,6 +62,8 @@ pub struct Shared {
     pub counters: Box<[Counters]>,
     /// Wait for writes that have already arrived, and let more join while old data is read (StRAID 4.3).
     pub two_phase: AtomicBool,
+    /// How busy the members are, and what is done about it.
+    pub loads: Loads,
     /// Who wants to know where the time goes; set before the first write, or never.
     pub observer: OnceLock<Arc<dyn Observer>>,
     /// Stripes whose parity may not agree with their data, because a write failed half way.
@@ -83,6 +88,7 @@ impl Shared {
             intent,
             counters: (0..shards).map(|_| Counters::default()).collect(),
             two_phase: AtomicBool::new(true),
+            loads: Loads::new(shards, geometry.members()),
             observer: OnceLock::new(),
             suspects: Mutex::new(HashSet::new()),
             suspect_count: AtomicUsize::new(0),

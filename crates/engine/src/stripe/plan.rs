@@ -5,10 +5,14 @@
 //! data and the old parity, reconstruct-write all data that is not written. What is already in memory (a parity
 //! cache hit, the pre-read of the batching phase) is `held` and costs nothing. On a tie read-modify-write wins, as Eq. 1
 //! has it below half a stripe: what it reads is what it writes again, so device and processor caches have it.
+//!
+//! Where the load of the members is given, it also counts what the reads cost there ([`cost`](super::cost), Eq. 4
+//! to 9).
 
 use smallvec::SmallVec;
 
 use super::chunk_set::{Chunk, ChunkSet, P, Q};
+use super::cost::{MemberLoad, routine_cost};
 
 /// A range of bytes inside a chunk, the same for every chunk of the stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -83,6 +87,27 @@ pub struct Segment {
     pub routine: Routine,
     /// Old chunks the routine needs in memory.
     pub needed: ChunkSet,
+    /// By the number of reads it would have been the other routine.
+    pub adjusted: bool,
+}
+
+/// How busy the members are that hold the chunks of a stripe, at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StripeLoad {
+    /// By data chunk.
+    pub data: SmallVec<[MemberLoad; 16]>,
+    /// P and Q; what the stripe has not is not looked at.
+    pub parity: [MemberLoad; 2],
+}
+
+impl StripeLoad {
+    fn of(&self, chunk: Chunk) -> MemberLoad {
+        match chunk {
+            P => self.parity[0],
+            Q => self.parity[1],
+            data => self.data[usize::from(data)],
+        }
+    }
 }
 
 /// The plan of a stripe write.
@@ -99,19 +124,21 @@ pub struct Plan {
 pub struct TooManyMissing;
 
 /// Plans a write of the `written` fragments (data chunks, disjoint) in a stripe of this `shape` whose `missing` chunks
-/// can be neither read nor written, with the `held` fragments in memory.
+/// can be neither read nor written, with the `held` fragments in memory. Without a `load` fewest reads are best.
 pub fn plan(
     shape: Shape,
     missing: ChunkSet,
     written: &[Fragment],
     held: &[Fragment],
+    load: Option<&StripeLoad>,
 ) -> Result<Plan, TooManyMissing> {
     if missing.len() > shape.parity {
         return Err(TooManyMissing);
     }
     let mut plan = Plan::default();
     if let ([only], []) = (written, held) {
-        plan.segments.push(choose(shape, missing, only.rows, ChunkSet::one(only.chunk), ChunkSet::EMPTY));
+        let now_written = ChunkSet::one(only.chunk);
+        plan.segments.push(choose(shape, missing, only.rows, now_written, ChunkSet::EMPTY, load));
     } else {
         let covering = |fragments: &[Fragment], rows: Rows| {
             fragments.iter().filter(|f| f.rows.contains(rows)).map(|f| f.chunk).collect::<ChunkSet>()
@@ -119,7 +146,7 @@ pub fn plan(
         for rows in cut(written, held) {
             let now_written = covering(written, rows);
             if !now_written.is_empty() {
-                plan.segments.push(choose(shape, missing, rows, now_written, covering(held, rows)));
+                plan.segments.push(choose(shape, missing, rows, now_written, covering(held, rows), load));
             }
         }
     }
@@ -136,11 +163,18 @@ fn cut(written: &[Fragment], held: &[Fragment]) -> impl Iterator<Item = Rows> {
     (1..cuts.len()).map(move |i| Rows { start: cuts[i - 1], end: cuts[i] })
 }
 
-/// The routine with the fewest chunks still to be read.
-fn choose(shape: Shape, missing: ChunkSet, rows: Rows, written: ChunkSet, held: ChunkSet) -> Segment {
+/// The routine with the fewest chunks still to be read, or the least cost of reading them.
+fn choose(
+    shape: Shape,
+    missing: ChunkSet,
+    rows: Rows,
+    written: ChunkSet,
+    held: ChunkSet,
+    load: Option<&StripeLoad>,
+) -> Segment {
     let data = shape.data_set();
     let parity = shape.parity_set().without(missing);
-    let segment = |routine, needed| Segment { rows, written, routine, needed };
+    let segment = |routine, needed| Segment { rows, written, routine, needed, adjusted: false };
     if parity.is_empty() {
         return segment(Routine::DataOnly, ChunkSet::EMPTY);
     }
@@ -150,14 +184,34 @@ fn choose(shape: Shape, missing: ChunkSet, rows: Rows, written: ChunkSet, held: 
     let rmw = segment(Routine::Rmw, written.or(parity));
     let rcw_works = unwritten.and(lost).is_empty();
     let rmw_works = written.and(lost).is_empty();
-    let to_read = |segment: &Segment| segment.needed.without(held).len();
+    let to_read = |segment: &Segment| segment.needed.without(held);
     match (rcw_works, rmw_works) {
-        (true, true) if to_read(&rcw) > 0 && to_read(&rmw) <= to_read(&rcw) => rmw,
-        (true, _) => rcw,
+        (true, true) => {
+            let (rmw_reads, rcw_reads) = (to_read(&rmw), to_read(&rcw));
+            let fewest_is_rmw = !rcw_reads.is_empty() && rmw_reads.len() <= rcw_reads.len();
+            let rmw_wins = match load {
+                Some(load) if !rcw_reads.is_empty() => {
+                    let weight = |reads| weight(load, reads);
+                    let (rmw_weight, rcw_weight) = (weight(rmw_reads), weight(rcw_reads));
+                    rmw_weight < rcw_weight || (rmw_weight == rcw_weight && fewest_is_rmw)
+                }
+                _ => fewest_is_rmw,
+            };
+            let chosen = if rmw_wins { rmw } else { rcw };
+            Segment { adjusted: rmw_wins != fewest_is_rmw, ..chosen }
+        }
+        (true, false) => rcw,
         (false, true) => rmw,
         // A missing chunk is written and another one, unwritten, is missing too: two lost data chunks in RAID-6.
         (false, false) => segment(Routine::Recover, data.without(missing).or(parity)),
     }
+}
+
+/// What a routine costs, for each of its reads: the model counts what a read waits and what writes wait for it, but
+/// not what it costs other reads, and that is for each read the same.
+fn weight(load: &StripeLoad, reads: ChunkSet) -> u64 {
+    let cost = routine_cost(reads.iter().map(|chunk| load.of(chunk)));
+    cost.total_ns().saturating_mul(u64::from(reads.len()))
 }
 
 /// What the segments need beyond what is held, neighbours merged.
@@ -268,7 +322,8 @@ mod tests {
                     .map(|&chunk| Fragment { chunk, rows: Rows { start: 0, end: 4 * K } })
                     .collect::<Vec<_>>()
             };
-            let plan = plan(shape, set(missing), &whole(written), &whole(held)).expect("within the level");
+            let plan =
+                plan(shape, set(missing), &whole(written), &whole(held), None).expect("within the level");
             let context = format!("{shape:?} written {written:?} missing {missing:?} held {held:?}");
             assert_eq!(plan.segments.len(), 1, "{context}");
             assert_eq!(plan.segments[0].routine, routine, "{context}");
@@ -279,8 +334,8 @@ mod tests {
     #[test]
     fn uneven_writes_are_cut_where_the_written_set_changes() {
         // the end of one chunk and the start of the next: RMW each, reads on P merged
-        let plan =
-            plan(RAID5, ChunkSet::EMPTY, &fragments(&[(0, 60 * K, 64 * K), (1, 0, 4 * K)]), &[]).unwrap();
+        let plan = plan(RAID5, ChunkSet::EMPTY, &fragments(&[(0, 60 * K, 64 * K), (1, 0, 4 * K)]), &[], None)
+            .unwrap();
         assert_eq!(plan.segments.len(), 2);
         assert_eq!(
             plan.reads.to_vec(),
@@ -288,7 +343,7 @@ mod tests {
         );
         // three chunks whole, one half: the half it shares is reconstruct-write, as is the rest
         let written = fragments(&[(0, 0, 8 * K), (1, 0, 8 * K), (2, 0, 8 * K), (3, 0, 4 * K)]);
-        let plan = super::plan(RAID5, ChunkSet::EMPTY, &written, &[]).unwrap();
+        let plan = super::plan(RAID5, ChunkSet::EMPTY, &written, &[], None).unwrap();
         assert_eq!(plan.segments.iter().map(|s| s.routine).collect::<Vec<_>>(), [Rcw, Rcw]);
         assert_eq!(plan.reads.to_vec(), fragments(&[(3, 4 * K, 8 * K), (4, 0, 8 * K)]));
     }
@@ -297,12 +352,12 @@ mod tests {
     fn the_second_plan_reads_only_what_the_first_did_not() {
         let held = fragments(&[(1, 0, 4 * K), (P, 0, 4 * K)]);
         let written = fragments(&[(1, 0, 4 * K), (2, 0, 4 * K)]);
-        let plan = plan(RAID5, ChunkSet::EMPTY, &written, &held).unwrap();
+        let plan = plan(RAID5, ChunkSet::EMPTY, &written, &held, None).unwrap();
         assert_eq!(plan.reads.to_vec(), fragments(&[(2, 0, 4 * K)]));
         assert_eq!(plan.segments[0].routine, Rmw);
         let all: Vec<_> =
             (0..5).map(|chunk| Fragment { chunk, rows: Rows { start: 0, end: 4 * K } }).collect();
-        assert!(super::plan(RAID5, ChunkSet::EMPTY, &all, &held).unwrap().reads.is_empty());
+        assert!(super::plan(RAID5, ChunkSet::EMPTY, &all, &held, None).unwrap().reads.is_empty());
     }
 
     #[test]
@@ -325,7 +380,7 @@ mod tests {
     fn what_was_read_before_its_member_failed_still_counts() {
         let written = fragments(&[(0, 0, K)]);
         let plan =
-            plan(RAID5, set(&[1]), &written, &fragments(&[(1, 0, K), (2, 0, K), (3, 0, K), (4, 0, K)]))
+            plan(RAID5, set(&[1]), &written, &fragments(&[(1, 0, K), (2, 0, K), (3, 0, K), (4, 0, K)]), None)
                 .unwrap();
         assert_eq!((plan.segments[0].routine, plan.reads.len()), (Rcw, 0));
     }
@@ -333,7 +388,68 @@ mod tests {
     #[test]
     fn too_many_missing_is_an_error() {
         let written = fragments(&[(0, 0, 4 * K)]);
-        assert_eq!(plan(RAID5, set(&[1, P]), &written, &[]), Err(TooManyMissing));
-        assert_eq!(plan(RAID6, set(&[0, 1, Q]), &written, &[]), Err(TooManyMissing));
+        assert_eq!(plan(RAID5, set(&[1, P]), &written, &[], None), Err(TooManyMissing));
+        assert_eq!(plan(RAID6, set(&[0, 1, Q]), &written, &[], None), Err(TooManyMissing));
+    }
+
+    /// Written, held chunks, and members that are busy or stalled -> routine, chunks read, adjusted.
+    #[test]
+    fn table_of_loads() {
+        type Loaded = (Chunk, MemberLoad);
+        type Case =
+            (Shape, &'static [Chunk], &'static [Chunk], &'static [Loaded], Routine, &'static [Chunk], bool);
+        const IDLE: MemberLoad = MemberLoad { reads: 0, writes: 0, read_ns: 100, gc_ns: 0 };
+        const BUSY: MemberLoad = MemberLoad { reads: 3, ..IDLE };
+        const WRITING: MemberLoad = MemberLoad { writes: 3, ..IDLE };
+        const STALLED: MemberLoad = MemberLoad { gc_ns: 5000, ..IDLE };
+        const SLOW: MemberLoad = MemberLoad { read_ns: 900, ..IDLE };
+        let cases: &[Case] = &[
+            // idle members: fewest reads
+            (RAID5, &[1], &[], &[], Rmw, &[1, P], false),
+            (RAID5, &[1, 2, 3], &[], &[], Rcw, &[0, 4], false),
+            (RAID5, &[0, 1, 2, 3, 4], &[], &[], Rcw, &[], false),
+            // a queue, writes that would wait, a stall, a slow member at what RMW reads
+            (RAID5, &[1], &[], &[(1, BUSY)], Rcw, &[0, 2, 3, 4], true),
+            (RAID5, &[1], &[], &[(P, WRITING)], Rcw, &[0, 2, 3, 4], true),
+            (RAID5, &[1], &[], &[(P, STALLED)], Rcw, &[0, 2, 3, 4], true),
+            (RAID5, &[1], &[], &[(1, SLOW)], Rcw, &[0, 2, 3, 4], true),
+            // the same at what RCW reads
+            (RAID5, &[1, 2, 3], &[], &[(0, STALLED)], Rmw, &[1, 2, 3, P], true),
+            (RAID5, &[1, 2, 3], &[], &[(1, STALLED)], Rcw, &[0, 4], false),
+            // both: the cheaper of two evils
+            (RAID5, &[1], &[], &[(P, BUSY), (0, STALLED)], Rmw, &[1, P], false),
+            // only what is still to be read counts
+            (RAID5, &[1], &[P], &[(P, STALLED)], Rmw, &[1], false),
+            (RAID5, &[1], &[1, P], &[(1, STALLED), (P, STALLED)], Rmw, &[], false),
+            (RAID5, &[1], &[0, 2, 3, 4], &[(0, STALLED)], Rcw, &[], false),
+            // RAID-6
+            (RAID6, &[0], &[], &[(Q, STALLED)], Rcw, &[1, 2, 3], true),
+            (RAID6, &[0, 1], &[], &[(2, STALLED)], Rmw, &[0, 1, P, Q], true),
+        ];
+        for &(shape, written, held, loaded, routine, read, adjusted) in cases {
+            let whole = |chunks: &[Chunk]| {
+                fragments(&chunks.iter().map(|&chunk| (chunk, 0, 4 * K)).collect::<Vec<_>>())
+            };
+            let of =
+                |chunk: Chunk| loaded.iter().find(|(at, _)| *at == chunk).map_or(IDLE, |(_, load)| *load);
+            let data = (0..shape.data).map(|index| of(Chunk::try_from(index).unwrap())).collect();
+            let load = StripeLoad { data, parity: [of(P), of(Q)] };
+            let plan = plan(shape, ChunkSet::EMPTY, &whole(written), &whole(held), Some(&load)).unwrap();
+            let context = format!("{shape:?} written {written:?} held {held:?} loaded {loaded:?}");
+            assert_eq!(plan.segments[0].routine, routine, "{context}");
+            assert_eq!(plan.reads.to_vec(), whole(read), "{context}");
+            assert_eq!(plan.segments[0].adjusted, adjusted, "{context}");
+        }
+    }
+
+    #[test]
+    fn no_load_makes_an_impossible_routine_possible() {
+        let idle =
+            StripeLoad { data: SmallVec::from_elem(MemberLoad::default(), 5), ..StripeLoad::default() };
+        let written = fragments(&[(1, 0, 4 * K)]);
+        let plan = |missing: &[Chunk]| plan(RAID5, set(missing), &written, &[], Some(&idle)).unwrap();
+        assert_eq!(plan(&[1]).segments[0].routine, Rcw);
+        assert_eq!(plan(&[2]).segments[0].routine, Rmw);
+        assert_eq!(plan(&[P]).segments[0].routine, DataOnly);
     }
 }

@@ -29,6 +29,11 @@ impl<D: Device> StripeSet<D> {
         if !self.shared.members.all_in_sync() && pieces.iter().any(lost) {
             return self.read_around(&pieces, lost).await;
         }
+        if self.shared.loads.may_avoid(self.shard, pieces.len())
+            && let Some(gather) = self.read_avoiding(&pieces).await
+        {
+            return Ok(gather);
+        }
         let reads: SmallVec<[MemberRead; 2]> =
             pieces.iter().map(|piece| self.fragment_read(piece.stripe, &piece.fragment)).collect();
         let mut gather = Gather::new();
@@ -129,7 +134,7 @@ impl<D: Device> StripeSet<D> {
         Ok(fragments.iter().map(|fragment| self.extract(stripe, missing, fragment, &mut image)).collect())
     }
 
-    fn extract(
+    pub(super) fn extract(
         &self,
         stripe: u64,
         missing: super::ChunkSet,

@@ -64,6 +64,9 @@ impl<D: Device> StripeSet<D> {
         if !shared.members.all_in_sync() || shape.parity + 2 > shape.data || shared.is_suspect(stripe) {
             return None;
         }
+        if !self.rmw_is_chosen(stripe, &part.fragment) {
+            return None;
+        }
         let offset = shared.geometry.member_offset(stripe) + u64::from(part.fragment.rows.start);
         let read = |chunk| MemberRead {
             slot: shared.member_of(stripe, chunk),

@@ -186,6 +186,14 @@ impl StripeTable {
         }
     }
 
+    /// Becomes the owner of `stripe` alone, if it has none.
+    pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
+        match self.try_claim(stripe, shard) {
+            Found::Claimed(place) => Some(self.begin(place, stripe, false)),
+            Found::Held(_) | Found::Full => None,
+        }
+    }
+
     /// Stripes that have an owner now.
     pub fn active(&self) -> usize {
         self.buckets.iter().flat_map(|bucket| bucket.iter()).filter(|word| word.load(SeqCst) != 0).count()

@@ -184,8 +184,15 @@ impl<D: Device> StripeSet<D> {
 
     fn plan(&self, stripe: u64, union: &Union, image: &Image) -> Result<Plan, VolumeError> {
         let missing = self.shared.missing(stripe);
-        let planned = plan(self.shared.shape(), missing, &union.fragments(), &image.fragments());
-        planned.map_err(|_| too_many_missing(stripe, missing))
+        let load = self.stripe_load(stripe);
+        let planned =
+            plan(self.shared.shape(), missing, &union.fragments(), &image.fragments(), load.as_ref());
+        let plan = planned.map_err(|_| too_many_missing(stripe, missing))?;
+        if load.is_some() {
+            let adjusted = plan.segments.iter().filter(|segment| segment.adjusted).count();
+            self.counters().adjusted_updates.add(adjusted as u64);
+        }
+        Ok(plan)
     }
 
     /// Reads fragments into the image. A member that fails here is planned around by the caller.
