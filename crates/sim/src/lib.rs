@@ -9,6 +9,7 @@ mod array;
 mod check;
 mod counts;
 mod disk;
+pub mod experiment;
 #[cfg(test)]
 mod found;
 mod history;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use layout::geometry::Level;
+use sim::experiment::{self, Plan};
 use sim::{Counts, Failure, Options};
 
 /// Lines of the trace that a failure prints.
@@ -18,8 +19,10 @@ const HISTORY_SECONDS_MAX: u64 = 60;
 
 /// Tries to break the engine: seeded histories of arrays on simulated members.
 #[derive(Parser)]
-#[command(name = "sim")]
+#[command(name = "sim", args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// How many histories; 1000 if neither this nor --minutes is given.
     #[arg(long)]
     seeds: Option<u64>,
@@ -43,8 +46,44 @@ struct Arguments {
     json: bool,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Measures rather than tries to break.
+    #[command(subcommand)]
+    Experiment(Experiment),
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// The update policies and --avoid-slow on members that pause, are shared with others, or neither.
+    Adaptive(AdaptiveArguments),
+}
+
+#[derive(Args)]
+struct AdaptiveArguments {
+    /// Requests of each run.
+    #[arg(long, default_value_t = 200_000)]
+    requests: u64,
+    /// Runs of each row.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Load in percent of what the members could do.
+    #[arg(long, default_value_t = 40)]
+    load: u64,
+    /// Shards of the array.
+    #[arg(long, default_value_t = 1)]
+    shards: usize,
+    /// Print all figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Command::Experiment(Experiment::Adaptive(adaptive))) = &arguments.command {
+        print_experiment(adaptive);
+        return ExitCode::SUCCESS;
+    }
     let started = Instant::now();
     let (mut total, mut next) = (Counts::default(), arguments.seed.unwrap_or(arguments.start));
     let count = match (arguments.seed, arguments.seeds, arguments.minutes) {
@@ -97,6 +136,22 @@ fn watch() -> Arc<AtomicU64> {
         }
     });
     watched
+}
+
+fn print_experiment(arguments: &AdaptiveArguments) {
+    let AdaptiveArguments { requests, seeds, load, shards, json } = *arguments;
+    if !json {
+        println!("{}", experiment::heading());
+    }
+    let plan = Plan { requests, seeds, load_percent: load, shards };
+    let rows = experiment::adaptive(&plan, &mut |row| {
+        if !json {
+            println!("{}", row.words());
+        }
+    });
+    if json {
+        println!("{}", serde_json::to_string_pretty(&rows).expect("figures are plain data"));
+    }
 }
 
 fn print_failure(failure: &Failure, arguments: &Arguments) {
