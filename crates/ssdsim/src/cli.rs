@@ -189,11 +189,19 @@ pub struct ReportArgs {
     pub seeds: u64,
 }
 
-/// Runs what the figures need and writes them.
+/// Runs what the figures need, writes them, and says where.
 ///
 /// # Errors
 /// A trace that cannot be read or a file that cannot be written.
 pub fn report(args: &ReportArgs) -> Result<(), Error> {
+    print(&format!("wrote {}", make_report(args)?.display()))
+}
+
+/// Runs what the figures need and writes them; returns the page that shows them.
+///
+/// # Errors
+/// A trace that cannot be read or a file that cannot be written.
+pub fn make_report(args: &ReportArgs) -> Result<PathBuf, Error> {
     let plan = Plan {
         requests: if args.requests == 0 { u64::MAX } else { args.requests },
         traces: args.traces.clone(),
@@ -203,7 +211,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Error> {
         seeds: args.seeds,
     };
     report::make(&plan, &args.out, &mut |step| eprintln!("{step}"))?;
-    print(&format!("wrote {}", args.out.join("index.html").display()))
+    Ok(args.out.join("index.html"))
 }
 
 /// Arguments of `generate`.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use engine::stripe::load::UpdatePolicy;
 
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
@@ -69,8 +70,12 @@ pub enum Command {
     Add(AddArguments),
     /// Say what happened to a served array, one event a line.
     Events(EventsArguments),
+    /// Change how a served array works, at once and until it is stopped.
+    Set(SetArguments),
     /// Measure what an array does on this machine.
     Bench(BenchArguments),
+    /// Simulate the RAID-enabled SSD of the adaptive-parity paper.
+    Ssdsim(SsdsimArguments),
 }
 
 /// Arguments of `create`.
@@ -185,6 +190,13 @@ pub struct ServeArguments {
     /// Do not gather writes of one stripe before reading for them.
     #[arg(long)]
     pub no_two_phase: bool,
+    /// How small writes choose what to read for new parity: fewest-reads, or adaptive to the members' load.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    pub update_policy: UpdatePolicy,
+    /// Reconstruct reads of a member that is far slower than the others, at the price of more reads. Parity must be
+    /// right: not for arrays made with --assume-clean that were never checked.
+    #[arg(long)]
+    pub avoid_slow: bool,
     /// Accept no writes and write nothing on the members.
     #[arg(short = 'o', long)]
     pub read_only: bool,
@@ -230,6 +242,51 @@ pub struct ServedArguments {
     pub served: Served,
     /// Name of the array; not needed when just one is served.
     pub array: Option<String>,
+}
+
+/// Arguments of `set`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: small writes go round busy members from now on
+  twill set --update-policy adaptive
+
+What it does and when it helps is in docs/adaptive.md. It lasts until the array is stopped; `twill serve` has the same
+options.")]
+pub struct SetArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+    /// How small writes choose what to read for new parity: fewest-reads, or adaptive to the members' load.
+    #[arg(long, value_name = "POLICY", required_unless_present = "avoid_slow")]
+    pub update_policy: Option<UpdatePolicy>,
+    /// Whether reads of a member that is far slower than the others are reconstructed.
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    pub avoid_slow: Option<bool>,
+}
+
+fn on_off(word: &str) -> Result<bool, &'static str> {
+    match word {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off"),
+    }
+}
+
+/// Arguments of `ssdsim`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: the paper's policies on a stand-in of one of its traces, then all its figures
+  twill ssdsim run --trace Ali_1 --stripe 7+1
+  twill ssdsim run --trace some.csv.zst --policy baseline,adaptive --json
+  twill ssdsim report --out report
+
+What is modelled is in docs/ssdsim.md."
+)]
+pub struct SsdsimArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ssdsim::cli::Command,
 }
 
 /// Arguments of `status`.

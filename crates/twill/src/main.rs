@@ -26,7 +26,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use arguments::{Arguments, Command, LogFormat};
-use commands::{Output, assemble, bench, create, events, examine, members, serve, status as show};
+use commands::{Output, assemble, bench, create, events, examine, members, serve, ssdsim, status as show};
 use exit::ExitKind;
 use failure::Failure;
 
@@ -53,7 +53,9 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Remove(arguments) => members::remove(arguments, output),
         Command::Add(arguments) => members::add(arguments, output),
         Command::Events(arguments) => events::run(arguments, output),
+        Command::Set(arguments) => members::set(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Ssdsim(arguments) => ssdsim::run(arguments, output),
     }
 }
 

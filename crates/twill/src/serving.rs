@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::array::rebuild::Progress;
+use engine::stripe::load::UpdatePolicy;
 use host::array::HostArray;
 use host::export::nbd::Server;
 use host::shard::Shards;
@@ -31,6 +32,10 @@ pub struct ServeOptions {
     pub parity_cache_bytes: usize,
     /// Writes that arrive together share one stripe write.
     pub two_phase: bool,
+    /// How writes choose what to read for new parity.
+    pub update_policy: UpdatePolicy,
+    /// Reads of a member that is far slower than the others are reconstructed.
+    pub avoid_slow: bool,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
     /// Idle shards poll for a while instead of sleeping at once.

@@ -49,6 +49,12 @@ pub struct ArrayStatus {
     pub exports: Vec<ExportStatus>,
     /// Sums over all shards since the start, by name.
     pub counters: BTreeMap<String, u64>,
+    /// How writes choose what to read for new parity: fewest-reads or adaptive.
+    #[serde(default)]
+    pub update_policy: String,
+    /// Reads of a member that is far slower than the others are reconstructed.
+    #[serde(default)]
+    pub avoid_slow: bool,
     /// Shards, each a thread.
     pub shards: usize,
     /// Process that serves it.
@@ -74,6 +80,12 @@ pub struct MemberStatus {
     pub device_uuid: Option<String>,
     /// Size of the file or device in bytes.
     pub device_bytes: u64,
+    /// Average of recent reads; 0 if unknown: only adaptive arrays, and those that avoid slow members, measure it.
+    #[serde(default)]
+    pub read_latency_ns: u64,
+    /// Average of recent writes, likewise.
+    #[serde(default)]
+    pub write_latency_ns: u64,
 }
 
 /// What a member is to its array.
@@ -207,6 +219,16 @@ impl ArrayStatus {
             words.push("read-only");
         }
         words
+    }
+}
+
+impl ArrayStatus {
+    /// What is not the default of how reads and writes choose members.
+    pub fn choice_words(&self) -> Option<String> {
+        let policy = (self.update_policy == "adaptive").then_some("adaptive");
+        let words: Vec<&str> =
+            policy.into_iter().chain(self.avoid_slow.then_some("avoids slow members")).collect();
+        (!words.is_empty()).then(|| words.join(", "))
     }
 }
 

@@ -1,11 +1,12 @@
-//! `fail`, `remove`, `add` and `stop`: changes of an array while it is served.
+//! `fail`, `remove`, `add`, `set` and `stop`: changes of an array while it is served.
 
+use engine::stripe::load::UpdatePolicy;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Output;
 use super::status::call;
-use crate::arguments::{AddArguments, MemberArguments, RemoveArguments, ServedArguments};
+use crate::arguments::{AddArguments, MemberArguments, RemoveArguments, ServedArguments, SetArguments};
 use crate::failure::Failure;
 use crate::member_file::MemberFile;
 
@@ -57,6 +58,23 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
     call(control, array, "add", json!({ "path": named(&path), "force": arguments.force }))?;
     let answer = Answer { done: "added", member: Some(&path) };
     output.print(&answer, |_| format!("{path} is added"));
+    Ok(())
+}
+
+/// Changes how an array works.
+///
+/// # Errors
+/// No such array.
+pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
+    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
+    let policy = arguments.update_policy.map(UpdatePolicy::name);
+    call(control, array, "set", json!({ "update_policy": policy, "avoid_slow": arguments.avoid_slow }))?;
+    let slow = arguments
+        .avoid_slow
+        .map(|avoid| if avoid { "avoids slow members" } else { "waits for slow members" });
+    let policy = policy.map(|policy| format!("update policy {policy}"));
+    let words: Vec<String> = policy.into_iter().chain(slow.map(str::to_owned)).collect();
+    output.print(&Answer { done: "set", member: None }, |_| format!("set: {}", words.join(", ")));
     Ok(())
 }
 

@@ -7,6 +7,7 @@ pub mod events;
 pub mod examine;
 pub mod members;
 pub mod serve;
+pub mod ssdsim;
 pub mod status;
 
 use std::io::{self, Write};

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
+use engine::stripe::load::UpdatePolicy;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -146,6 +147,8 @@ fn quiet_options() -> ServeOptions {
         shards: shards_default(),
         parity_cache_bytes: 0,
         two_phase: true,
+        update_policy: UpdatePolicy::default(),
+        avoid_slow: false,
         read_only: false,
         poll: false,
         unix: Vec::new(),
@@ -167,6 +170,8 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         shards: arguments.shards.unwrap_or_else(shards_default).max(1),
         parity_cache_bytes: usize::try_from(arguments.parity_cache).unwrap_or(usize::MAX),
         two_phase: !arguments.no_two_phase,
+        update_policy: arguments.update_policy,
+        avoid_slow: arguments.avoid_slow,
         read_only: arguments.read_only,
         poll: arguments.poll,
         unix,

@@ -181,6 +181,9 @@ fn words(status: &ArrayStatus) -> String {
         }
         text += "\n";
     }
+    if let Some(choice) = status.choice_words() {
+        text += &format!("  update policy: {choice}\n");
+    }
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
@@ -231,6 +234,9 @@ fn detail_words(status: &ArrayStatus) -> String {
             RebuildKind::Recovery => "Rebuild Status",
         };
         add(key, format!("{:.0}% complete", (rebuild.fraction() * 100.0).floor()));
+    }
+    if let Some(choice) = status.choice_words() {
+        add("Update Policy", choice);
     }
     add("Name", status.name.clone());
     add("UUID", status.uuid.clone());

@@ -14,6 +14,7 @@ use engine::array::rebuild::Progress;
 use engine::array::state::{Manager, Platform, Work};
 use engine::counters::CounterTotals;
 use engine::members::{Failing, MemberState};
+use engine::stripe::load::UpdatePolicy;
 use host::array::{HostArray, MemberDevice};
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
@@ -190,6 +191,8 @@ impl Serving {
             rebuild: self.rebuild_status(&kept),
             exports: self.export_status(),
             counters: self.counters(),
+            update_policy: shared.loads.policy().to_string(),
+            avoid_slow: shared.loads.avoid_slow(),
             shards: self.shards.count(),
             pid: std::process::id(),
             started_unix_s: self.started_unix_s,
@@ -202,6 +205,7 @@ impl Serving {
             let path = known.paths[slot as usize].as_ref();
             let superblock = kept.superblocks.get(slot as usize).and_then(Option::as_ref);
             let device = path.and_then(|path| known.devices.get(&path.display().to_string()));
+            let latency = self.array.shared.loads.latency(slot);
             MemberStatus {
                 slot: Some(slot),
                 path: path.map(|path| path.display().to_string()),
@@ -210,6 +214,8 @@ impl Serving {
                 recovered_bytes: members.recovered_bytes(slot),
                 device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
                 device_bytes: device.map_or(0, |device| device.info().size_bytes),
+                read_latency_ns: latency.read_ns,
+                write_latency_ns: latency.write_ns,
             }
         };
         let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {
@@ -220,6 +226,8 @@ impl Serving {
             recovered_bytes: 0,
             device_uuid: Some(display_uuid(&superblock.device_uuid())),
             device_bytes: *bytes,
+            read_latency_ns: 0,
+            write_latency_ns: 0,
         };
         let slots = 0..self.array.shared.geometry.members();
         slots.map(slot_status).chain(kept.spares.iter().map(spare_status)).collect()
@@ -272,6 +280,18 @@ impl Serving {
         counters.insert("parity_cache_misses".into(), cache.misses);
         counters.insert("parity_cache_evictions".into(), cache.evictions);
         counters
+    }
+
+    /// Changes how writes choose and whether reads avoid slow members; what is None stays.
+    pub fn set(&self, policy: Option<UpdatePolicy>, avoid_slow: Option<bool>) {
+        let loads = &self.array.shared.loads;
+        if let Some(policy) = policy {
+            loads.set_policy(policy);
+        }
+        if let Some(avoid) = avoid_slow {
+            loads.set_avoid_slow(avoid);
+        }
+        tracing::info!(policy = %loads.policy(), avoid_slow = loads.avoid_slow(), "set");
     }
 
     /// Stops using a member.

@@ -10,6 +10,7 @@ use engine::array::rebuild::Progress;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
+use engine::stripe::load::Clock;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
@@ -232,7 +233,19 @@ fn shared(
     let intent = Intent::new(options.shards, geometry.level() != Level::Raid0, false);
     let shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
     shared.two_phase.store(options.two_phase, std::sync::atomic::Ordering::Relaxed);
+    shared.loads.set_clock(Arc::new(SinceStart(Instant::now())));
+    shared.loads.set_policy(options.update_policy);
+    shared.loads.set_avoid_slow(options.avoid_slow);
     shared
+}
+
+/// The engine's clock.
+struct SinceStart(Instant);
+
+impl Clock for SinceStart {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {

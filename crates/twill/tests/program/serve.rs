@@ -97,13 +97,34 @@ fn the_json_answer_keeps_its_names() {
     let members = world.array(3);
     let server = world.serve(&[], &members);
     let names = server.twill(&["detail", "--json"]).succeeds().names();
-    let wanted = "chunk_bytes clean created_unix_s events exports[].connections exports[].uri failed layout level \
+    let wanted = "avoid_slow chunk_bytes clean created_unix_s events exports[].connections exports[].uri failed layout level \
         member_bytes members[].device_bytes members[].device_uuid members[].errors members[].path \
-        members[].recovered_bytes members[].slot members[].state metadata name pid raid_devices read_only rebuild \
-        shards size_bytes started_unix_s updated_unix_s uuid";
+        members[].read_latency_ns members[].recovered_bytes members[].slot members[].state \
+        members[].write_latency_ns metadata name pid raid_devices read_only rebuild \
+        shards size_bytes started_unix_s update_policy updated_unix_s uuid";
     let names: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| !name.starts_with("counters.")).collect();
     assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
+    server.stop();
+}
+
+#[test]
+fn the_update_policy_is_set_while_it_is_served() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&["--update-policy", "adaptive"], &members);
+    let status = || server.call("status", &Value::Null)["result"].clone();
+    assert_eq!((&status()["update_policy"], &status()["avoid_slow"]), (&"adaptive".into(), &false.into()));
+    assert!(server.twill(&["detail"]).succeeds().stdout.contains("Update Policy : adaptive\n"));
+    server.twill(&["set", "--avoid-slow", "on"]).succeeds();
+    assert!(server.twill(&["status"]).succeeds().stdout.contains("adaptive, avoids slow members"));
+    server.twill(&["set", "--update-policy", "fewest-reads", "--avoid-slow", "off"]).succeeds();
+    assert_eq!(
+        (&status()["update_policy"], &status()["avoid_slow"]),
+        (&"fewest-reads".into(), &false.into())
+    );
+    let unknown = server.call("set", &json!({ "update_policy": "luck" }));
+    assert_eq!(unknown["error"]["code"], -32602);
     server.stop();
 }
 

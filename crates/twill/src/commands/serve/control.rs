@@ -38,6 +38,13 @@ struct AddParams {
     force: bool,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetParams {
+    update_policy: Option<String>,
+    avoid_slow: Option<bool>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventsParams {
@@ -126,6 +133,16 @@ impl Handler for Controlled {
             "add" => {
                 let AddParams { path, force } = parse(params)?;
                 self.with(|serving| serving.add(Path::new(&path), force))?;
+                Ok(Value::Null)
+            }
+            "set" => {
+                let SetParams { update_policy, avoid_slow } = parse(params)?;
+                let policy = update_policy.map(|policy| policy.parse()).transpose();
+                let policy = policy.map_err(CallError::Params)?;
+                self.with(|serving| {
+                    serving.set(policy, avoid_slow);
+                    Ok(())
+                })?;
                 Ok(Value::Null)
             }
             "stop" => {
