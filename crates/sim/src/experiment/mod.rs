@@ -263,3 +263,21 @@ impl Row {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small enough for a test: every row is there, a seed means the same, and a shared member is unloaded.
+    #[test]
+    fn two_tiny_runs_are_equal() {
+        let plan = Plan { requests: 2000, seeds: 1, load_percent: 40, shards: 2 };
+        let mut heard = 0;
+        let rows = adaptive(&plan, &mut |_| heard += 1);
+        assert_eq!((rows.len(), heard), (48, 48));
+        let words = |rows: &[Row]| rows.iter().map(Row::words).collect::<Vec<_>>();
+        assert_eq!(words(&rows), words(&adaptive(&plan, &mut |_| {})));
+        let adaptive_only = |row: &&Row| row.policy == Policy::ALL[1] && row.troubles == Troubles::Others;
+        assert!(rows.iter().filter(adaptive_only).all(|row| row.mean_change.mean < 0.0));
+    }
+}
