@@ -4,8 +4,8 @@
 //! **takes** parity out when it starts and puts the new parity in after the members have it; a write that fails puts
 //! nothing. Only the owner of a stripe (see [`super::stripe_table`]) may touch the stripe's entry.
 //!
-//! A stripe is admitted at its second write in a while. Parity of a stripe that is written once only costs: its memory
-//! comes back cold, which doubled the price of uniformly random 4 KiB writes.
+//! Parity is admitted when the same rows are written a second time in a while. Parity that is written once only costs:
+//! its memory comes back cold, which doubled the price of uniformly random 4 KiB writes.
 //!
 //! No byte is copied: an entry holds the very slices that were written. The table is cut into shards by stripe, so
 //! that cores rarely meet; each shard cleans itself when it grows past its share. Memory does not grow with the
@@ -25,8 +25,9 @@ use crate::buffer::Slice;
 
 const SHARDS: usize = 64;
 
-/// Stripes of each shard that are remembered as written before, whether cached or not: 128 KiB in all.
-const SEEN_STRIPES: usize = 256;
+/// Places of each shard that are remembered as written lately, whether cached or not: 128 KiB in all, as many places as
+/// the default size caches blocks.
+const SEEN_PLACES: usize = 256;
 
 /// Hit and miss counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -128,6 +129,11 @@ fn mix(stripe: u64) -> u64 {
     stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// A number for the rows of a parity chunk; never 0.
+fn place(stripe: u64, fragment: &Fragment) -> u64 {
+    mix(mix(stripe + 1) ^ u64::from(fragment.rows.start) << 8 ^ u64::from(fragment.chunk)) | 1
+}
+
 /// Stripe numbers are no attacker's choice: one multiplication spreads them well enough.
 #[derive(Default)]
 struct StripeHasher(u64);
@@ -162,13 +168,13 @@ struct Lru {
     newest: usize,
     oldest: usize,
     bytes: usize,
-    /// The stripe last written, for each hash; the stripe's number with one added.
+    /// The place last written, for each hash: see [`place`].
     seen: Box<[u64]>,
 }
 
 impl Default for Lru {
     fn default() -> Self {
-        let seen = vec![0; SEEN_STRIPES].into_boxed_slice();
+        let seen = vec![0; SEEN_PLACES].into_boxed_slice();
         Lru { index: HashMap::default(), entries: Slab::new(), newest: NONE, oldest: NONE, bytes: 0, seen }
     }
 }
@@ -189,13 +195,14 @@ impl Lru {
         });
         self.bytes -= freed;
         self.touch(at);
+        for (fragment, _) in &taken {
+            self.note_seen(stripe, fragment); // what was of use is kept again
+        }
         taken
     }
 
     fn put(&mut self, stripe: u64, fragment: Fragment, slice: Slice, bytes_max: usize) -> u64 {
-        let seen = &mut self.seen[(mix(stripe) >> 40) as usize % SEEN_STRIPES];
-        if *seen != stripe + 1 && !self.index.contains_key(&stripe) {
-            *seen = stripe + 1;
+        if !self.note_seen(stripe, &fragment) {
             return 0;
         }
         self.bytes += slice.len();
@@ -218,6 +225,13 @@ impl Lru {
             evicted += 1;
         }
         evicted
+    }
+
+    /// Remembers a place as written. True if it was remembered already.
+    fn note_seen(&mut self, stripe: u64, fragment: &Fragment) -> bool {
+        let place = place(stripe, fragment);
+        let seen = &mut self.seen[(place >> 40) as usize % SEEN_PLACES];
+        std::mem::replace(seen, place) == place
     }
 
     fn remove(&mut self, stripe: u64) {
@@ -295,6 +309,7 @@ mod tests {
         let cache = ParityCache::new(1 << 30);
         cache.put(9, P, 0, &Slice::from_bytes(&[1; 8192])); // not admitted yet
         cache.put(9, P, 0, &Slice::from_bytes(&[1; 8192]));
+        cache.put(9, P, 8192, &Slice::from_bytes(&[2; 4096]));
         cache.put(9, P, 8192, &Slice::from_bytes(&[2; 4096]));
         let mut image = Image::default();
         cache.take(9, Rows { start: 4096, end: 8192 }, &mut image);
