@@ -267,3 +267,32 @@ fn large_requests_do_not_wait_for_each_others_room() {
     }
     finish(&array);
 }
+
+/// A read goes round a slow member in one stripe, and to it in others. Meanwhile another device takes the slot: when
+/// the read is tried again it must not go there.
+#[test]
+fn a_read_that_avoided_a_member_looks_again_at_who_is_there() {
+    let array = array(Level::Raid5, 3, Support::None);
+    array.shared.loads.set_avoid_slow(true);
+    let slot = array.machine.geometry().data_member(0, 0);
+    let all = 0..8 * 2 * BLOCKS;
+    write(&array, all.clone());
+    let old = disk(&array, slot);
+    old.faults.borrow_mut().slow = 1000;
+    while array.shared.counters[0].avoided_reads.get() == 0 {
+        read(&array, all.clone());
+    }
+    let (own, before) = (Rc::clone(&array), array.world.counts.borrow().member_reads);
+    let blocks = all.clone();
+    array.spawn(0, "a read round the member", async move { workload::read(&own, 0, blocks).await });
+    run_until(&array, |counts| counts.member_reads > before);
+    old.faults.borrow_mut().dead = Some(DeviceErrorKind::Gone);
+    let (members, new) = (&array.shared.members, array.machine.new_disk(true));
+    assert_eq!(members.fail(slot, "by hand"), Failing::Failed);
+    assert!(members.remove(slot));
+    array.shards[0].set.attach(slot, Some(attach(&new)));
+    array.machine.disks.borrow_mut()[slot as usize] = Some(new);
+    assert!(members.begin_recovery(slot, 0));
+    finish(&array);
+    read(&array, all);
+}

@@ -25,14 +25,15 @@ impl<D: Device> StripeSet<D> {
     /// Reads a range of a parity array.
     pub(super) async fn read_stripes(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         let pieces: SmallVec<[Piece; 2]> = self.pieces(offset_bytes, bytes).collect();
-        let lost = |piece: &Piece| self.shared.missing(piece.stripe).contains(piece.fragment.chunk);
-        if !self.shared.members.all_in_sync() && pieces.iter().any(lost) {
-            return self.read_around(&pieces, lost).await;
-        }
         if self.shared.loads.may_avoid(self.shard, pieces.len())
             && let Some(gather) = self.read_avoiding(&pieces).await
         {
             return Ok(gather);
+        }
+        // After anything that waits: between this look and the reads nobody can take a member away.
+        let lost = |piece: &Piece| self.shared.missing(piece.stripe).contains(piece.fragment.chunk);
+        if !self.shared.members.all_in_sync() && pieces.iter().any(lost) {
+            return self.read_around(&pieces, lost).await;
         }
         let reads: SmallVec<[MemberRead; 2]> =
             pieces.iter().map(|piece| self.fragment_read(piece.stripe, &piece.fragment)).collect();
