@@ -100,7 +100,12 @@ impl<D: Device> Keeper<D> {
     /// One round: what is wanted now is on disk when it returns. False if no member takes superblocks.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
-        let closing = self.close_wanted.take() && shared.suspects() == 0 && shared.intent.try_close();
+        let mut closing = self.close_wanted.take() && shared.suspects() == 0 && shared.intent.try_close();
+        // Invariant 2: what was written is durable before the superblocks call it clean.
+        if closing && (self.set.flush_members().await.is_err() || shared.suspects() > 0) {
+            shared.intent.reopen();
+            closing = false;
+        }
         let round =
             Round { version: shared.members.metadata_version(), dirty: shared.intent.wants_dirty(), closing };
         let written = self.write_superblocks(&round).await;

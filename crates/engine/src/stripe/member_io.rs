@@ -9,7 +9,7 @@ use super::{Attached, StripeSet};
 use crate::buffer::{Buffer, Gather};
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::executor::join_all;
-use crate::members::{Failing, Members};
+use crate::members::{Failing, MemberState, Members};
 use crate::volume::VolumeError;
 
 /// A read at a member.
@@ -175,7 +175,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Makes everything durable on every working member.
-    async fn flush_members(&self) -> Result<(), VolumeError> {
+    pub(crate) async fn flush_members(&self) -> Result<(), VolumeError> {
         let slots: SmallVec<[u32; 8]> = (0..self.shared.geometry.members()).collect();
         let (at, flushes) = split::<D, D::Done>(slots.iter().map(|&slot| self.start_flush(slot)));
         let at = slots.into_iter().zip(at).filter_map(|(slot, at)| Some((slot, at?)));
@@ -217,6 +217,10 @@ impl<D: Device> StripeSet<D> {
 
     /// The second error, or the first that is final: the member fails, or the request if the array needs it.
     pub(super) fn give_up(&self, slot: u32, error: &DeviceError) -> Undone {
+        // A drive that was pulled out answers writes with ENOSPC: of a member that has failed, any error is the same.
+        if matches!(self.shared.members.state(slot), MemberState::Failed | MemberState::Missing) {
+            return Undone::MemberGone;
+        }
         if error.kind == DeviceErrorKind::NoSpace {
             // The file system below is full: other members will meet the same. Nothing is wrong with this one.
             return Undone::Request(VolumeError::NoSpace { member: slot });
