@@ -316,6 +316,18 @@ impl Op {
         }
     }
 
+    /// Whether the block device below has become smaller than the operation needs: one that was pulled out has no
+    /// bytes left, and its writes fail with ENOSPC.
+    pub(crate) fn is_beyond_shrunk_device(&self) -> bool {
+        let Op::Write { file, .. } = self else { return false };
+        let (_, offset, bytes) = self.describe();
+        let is_block = rustix::fs::fstat(&*file.fd)
+            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_block_device());
+        // Every transfer names its offset, so nobody misses the descriptor's position.
+        is_block
+            && rustix::fs::seek(&*file.fd, rustix::fs::SeekFrom::End(0)).is_ok_and(|end| end < offset + bytes)
+    }
+
     /// Name, offset and length for an error message.
     pub(crate) fn describe(&self) -> (&'static str, u64, u64) {
         match self {

@@ -58,6 +58,7 @@ fn error_of(op: &Op, result: i32) -> DeviceError {
     let (kind, errno) = match result {
         PAST_END => (DeviceErrorKind::Gone, 0),
         MISPLACED => (DeviceErrorKind::Invalid, 0),
+        _ if -result == libc::ENOSPC && op.is_beyond_shrunk_device() => (DeviceErrorKind::Gone, -result),
         _ => (kind_of(-result), -result),
     };
     DeviceError { kind, operation, offset_bytes, bytes, errno }
