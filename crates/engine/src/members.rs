@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::events::{Event, EventSink};
+use crate::volume::VolumeError;
 use layout::geometry::Geometry;
 
 /// State of a slot.
@@ -73,6 +74,12 @@ struct Metadata {
 /// The metadata of the array cannot be written any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetadataLost;
+
+impl From<MetadataLost> for VolumeError {
+    fn from(_: MetadataLost) -> Self {
+        VolumeError::Io { reason: "the superblocks cannot be written".to_string() }
+    }
+}
 
 /// What became of a member that should fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -85,9 +85,7 @@ impl<D: Device> StripeSet<D> {
         fua: bool,
     ) -> Result<(), VolumeError> {
         let shared = &*self.shared;
-        let marked = shared.intent.mark(self.shard, &shared.members).await;
-        let _marked =
-            marked.map_err(|_| VolumeError::Io { reason: "the superblocks cannot be written".into() })?;
+        let _marked = shared.intent.mark(self.shard, &shared.members).await?;
         let (mut done, bytes) = (0, data.len() as u64);
         while done < bytes {
             let at = offset_bytes + done;

@@ -224,8 +224,7 @@ impl<D: Device> StripeSet<D> {
         if self.shared.members.is_settled() {
             return Ok(());
         }
-        let lost = |_| VolumeError::Io { reason: "the superblocks cannot be written".to_string() };
-        self.shared.members.settled().await.map_err(lost)
+        Ok(self.shared.members.settled().await?)
     }
 }
 

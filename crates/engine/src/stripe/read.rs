@@ -35,9 +35,15 @@ impl<D: Device> StripeSet<D> {
         if !self.shared.members.all_in_sync() && pieces.iter().any(lost) {
             return self.read_around(&pieces, lost).await;
         }
+        let mut gather = Gather::new();
+        self.read_present(&pieces, &mut gather).await?;
+        Ok(gather)
+    }
+
+    /// Reads pieces whose members are there, all at once.
+    async fn read_present(&self, pieces: &[Piece], gather: &mut Gather) -> Result<(), VolumeError> {
         let reads: SmallVec<[MemberRead; 2]> =
             pieces.iter().map(|piece| self.fragment_read(piece.stripe, &piece.fragment)).collect();
-        let mut gather = Gather::new();
         for (piece, result) in pieces.iter().zip(self.read_members(&reads).await) {
             gather.push(match result {
                 Ok(buffer) => buffer.freeze(),
@@ -45,7 +51,7 @@ impl<D: Device> StripeSet<D> {
                 Err(Undone::Request(error)) => return Err(error),
             });
         }
-        Ok(gather)
+        Ok(())
     }
 
     /// The request cut at chunks, in order.
@@ -74,22 +80,12 @@ impl<D: Device> StripeSet<D> {
     ) -> Result<Gather, VolumeError> {
         let mut gather = Gather::new();
         for stripe in pieces.chunk_by(|a, b| a.stripe == b.stripe) {
-            let fragments: SmallVec<[Fragment; 8]> = stripe.iter().map(|piece| piece.fragment).collect();
             if stripe.iter().any(&lost) {
+                let fragments: SmallVec<[Fragment; 8]> = stripe.iter().map(|piece| piece.fragment).collect();
                 let slices = self.read_lost(stripe[0].stripe, &fragments).await?;
                 slices.into_iter().for_each(|slice| gather.push(slice));
-                continue;
-            }
-            let reads: SmallVec<[MemberRead; 8]> =
-                fragments.iter().map(|fragment| self.fragment_read(stripe[0].stripe, fragment)).collect();
-            for (fragment, result) in fragments.iter().zip(self.read_members(&reads).await) {
-                gather.push(match result {
-                    Ok(buffer) => buffer.freeze(),
-                    Err(Undone::MemberGone) => {
-                        self.read_lost(stripe[0].stripe, &[*fragment]).await?.remove(0)
-                    }
-                    Err(Undone::Request(error)) => return Err(error),
-                });
+            } else {
+                self.read_present(stripe, &mut gather).await?;
             }
         }
         Ok(gather)

@@ -63,7 +63,7 @@ impl<D: Device> StripeSet<D> {
     pub(super) async fn write_stripe(&self, stripe: u64, write: StripeWrite) -> Result<(), VolumeError> {
         let shared = &*self.shared;
         let mut watch = self.watch();
-        let marked = shared.intent.mark(self.shard, &shared.members).await.map_err(|_| metadata_lost())?;
+        let marked = shared.intent.mark(self.shard, &shared.members).await?;
 
         // Invariant 4: one owner of a stripe; a write that finds one joins its batch, or waits its turn.
         let two_phase = self.two_phase();
@@ -295,10 +295,6 @@ pub(super) fn too_many_missing(stripe: u64, missing: ChunkSet) -> VolumeError {
     VolumeError::Io {
         reason: format!("stripe {stripe}: chunks {missing:?} are missing, more than parity makes up for"),
     }
-}
-
-fn metadata_lost() -> VolumeError {
-    VolumeError::Io { reason: "the superblocks cannot be written".to_string() }
 }
 
 fn to_usize(bytes: u64) -> usize {

@@ -87,9 +87,7 @@ impl<D: Device> StripeSet<D> {
     /// Zeroes whole stripes at the members, as many at once as it may own.
     async fn zero_stripes(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
         let shared = &*self.shared;
-        let marked = shared.intent.mark(self.shard, &shared.members).await;
-        let _marked =
-            marked.map_err(|_| VolumeError::Io { reason: "the superblocks cannot be written".into() })?;
+        let _marked = shared.intent.mark(self.shard, &shared.members).await?;
         let mut at = first;
         while at < end {
             let claims = shared.table.claim_run(at, end.min(at + STRIPES_AT_ONCE), self.shard).await;
