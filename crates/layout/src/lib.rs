@@ -10,6 +10,7 @@ mod disk_struct;
 pub mod geometry;
 pub mod md_bitmap;
 pub mod md_superblock;
+pub mod redo_log;
 pub mod units;
 
 pub use geometry::{

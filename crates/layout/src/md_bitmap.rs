@@ -9,6 +9,8 @@
 //! The rules are those of `md_bitmap_read_sb` in the kernel's `drivers/md/md-bitmap.c`. When to set and to clear bits
 //! is the engine's matter. Bytes are drawn in `docs/formats.md`.
 
+mod area;
+
 use std::ops::Range;
 
 use zerocopy::little_endian::{U32, U64};
@@ -18,6 +20,8 @@ use crate::disk_struct::disk_struct;
 use crate::geometry::{Geometry, Level};
 use crate::md_superblock::{SuperblockError, display_uuid};
 use crate::units::{SECTOR_BYTES, Sectors};
+
+pub use area::{Bitmap, PAGE_BYTES};
 
 /// First word of the bitmap's superblock: "bitm".
 pub const MAGIC: u32 = 0x6d74_6962;

@@ -224,6 +224,14 @@ impl Superblock {
         bytes
     }
 
+    /// What tells this superblock from every other one that was ever written on this member: CRC-32C of its header and
+    /// roles.
+    #[must_use]
+    pub fn digest(&self) -> u32 {
+        let bytes = self.encode(512);
+        crate::redo_log::Checksum::of(&bytes[..HEADER_BYTES + self.roles.len() * 2])
+    }
+
     /// Where it is.
     #[must_use]
     pub fn minor_version(&self) -> MinorVersion {
@@ -490,6 +498,16 @@ impl Superblock {
         assert!((dev_number as usize) < self.roles.len(), "device {dev_number} of {}", self.roles.len());
         self.raw.dev_number.set(dev_number);
         self.raw.device_uuid = device_uuid;
+    }
+
+    /// Gives up the room for a bad-block log, as `mdadm --assemble --update=no-bbl` does.
+    ///
+    /// # Panics
+    /// If the log has entries.
+    pub fn drop_bad_block_log(&mut self) {
+        assert!(!self.features().contains(Features::BAD_BLOCKS), "the bad-block log has entries");
+        self.raw.bblog_offset.set(0);
+        self.raw.bblog_size.set(0);
     }
 
     /// Says whether the bad-block log has entries. md reads the log only if it has.

@@ -1,0 +1,156 @@
+//! The header: whether the log is in force, for which superblock, and what of it is done with.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{BLOCK_BYTES, Place, RedoError, SlotPlan, VERSION, check_place, check_seal, seal};
+use crate::disk_struct::disk_struct;
+
+const MAGIC: [u8; 8] = *b"TwRedoH\0";
+const FIXED_BYTES: usize = 256;
+const IN_FORCE: u32 = 1;
+
+/// Most ranges of stripes in doubt. Whoever has more joins neighbours.
+pub const DOUBTS_MAX: usize = (BLOCK_BYTES - FIXED_BYTES) / size_of::<RawRange>();
+
+/// Name, offset and size of each field, for the check of `docs/formats.md`.
+pub const FIELDS: &[(&str, usize, usize)] = RawHeader::FIELDS;
+
+disk_struct! {
+    struct RawHeader, 256 bytes {
+        magic: [u8; 8] = 0,
+        version: U32 = 8,
+        checksum: U32 = 12,
+        set_uuid: [u8; 16] = 16,
+        device_uuid: [u8; 16] = 32,
+        place: U64 = 48,
+        generation: U64 = 56,
+        epoch: U64 = 64,
+        retired_below: U64 = 72,
+        events: U64 = 80,
+        superblock_now: U32 = 88,
+        superblock_next: U32 = 92,
+        flags: U32 = 96,
+        slot_bytes: U32 = 100,
+        slots: U32 = 104,
+        doubts: U32 = 108,
+        reserve: [u8; 144] = 112,
+    }
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRange {
+    first: U64,
+    end: U64,
+}
+
+/// Stripes from `first` to `end` - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StripeRange {
+    /// The first.
+    pub first: u64,
+    /// The first after the range.
+    pub end: u64,
+}
+
+/// A header that may be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedoHeader {
+    /// Counts up with every write of a header; of two that are right the higher one counts.
+    pub generation: u64,
+    /// The time in force: records of another one are old. It is higher each time.
+    pub epoch: u64,
+    /// Every stripe in flight has a record. Otherwise the log says nothing of them.
+    pub in_force: bool,
+    /// What records of a lower number ask for is durable on the members.
+    pub retired_below: u64,
+    /// Events of the superblock to come, for people.
+    pub events: u64,
+    /// Digests of the member's superblock as it is and as it is about to be. If it is neither, somebody else ran the
+    /// array since, and the log is old.
+    pub superblocks: [u32; 2],
+    /// The slots.
+    pub plan: SlotPlan,
+    /// Stripes whose missing chunks may be wrong, ascending.
+    pub doubts: Vec<StripeRange>,
+}
+
+impl RedoHeader {
+    /// Checks what was read at `place`, [`BLOCK_BYTES`] bytes; `area_bytes` is the length of the log's area there.
+    ///
+    /// # Errors
+    /// [`RedoError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: Place, area_bytes: u64) -> Result<RedoHeader, RedoError> {
+        check_seal(bytes, MAGIC)?;
+        let (raw, rest) = RawHeader::read_from_prefix(bytes).expect("a block");
+        let found =
+            Place { set_uuid: raw.set_uuid, device_uuid: raw.device_uuid, offset_bytes: raw.place.get() };
+        check_place(found, place)?;
+        let wrong = |field, found: u64, expected| Err(RedoError::Field { field, found, expected });
+        let flags = raw.flags.get();
+        if flags & !IN_FORCE != 0 {
+            return wrong("flags", flags.into(), "0 or 1");
+        }
+        let Some(plan) = SlotPlan::checked(raw.slot_bytes.get(), raw.slots.get(), area_bytes) else {
+            return wrong("slots", raw.slots.get().into(), "slots that fit in the area");
+        };
+        let count = raw.doubts.get() as usize;
+        if count > DOUBTS_MAX {
+            return wrong("doubts", count as u64, "as many ranges as the header holds");
+        }
+        let range = |raw: &RawRange| StripeRange { first: raw.first.get(), end: raw.end.get() };
+        let raws = <[RawRange]>::ref_from_prefix_with_elems(rest, count).expect("ranges that fit").0;
+        let doubts: Vec<StripeRange> = raws.iter().map(range).collect();
+        let mut end = 0;
+        for doubt in &doubts {
+            if doubt.first < end || doubt.end <= doubt.first {
+                return wrong("doubts", doubt.first, "ranges in ascending order");
+            }
+            end = doubt.end;
+        }
+        Ok(RedoHeader {
+            generation: raw.generation.get(),
+            epoch: raw.epoch.get(),
+            in_force: flags & IN_FORCE != 0,
+            retired_below: raw.retired_below.get(),
+            events: raw.events.get(),
+            superblocks: [raw.superblock_now.get(), raw.superblock_next.get()],
+            plan,
+            doubts,
+        })
+    }
+
+    /// The block to write at `place`.
+    ///
+    /// # Panics
+    /// If there are more than [`DOUBTS_MAX`] ranges in doubt.
+    #[must_use]
+    pub fn encode(&self, place: Place) -> Vec<u8> {
+        assert!(self.doubts.len() <= DOUBTS_MAX, "{} ranges in doubt", self.doubts.len());
+        let mut raw = RawHeader::new_zeroed();
+        raw.magic = MAGIC;
+        raw.version.set(VERSION);
+        raw.set_uuid = place.set_uuid;
+        raw.device_uuid = place.device_uuid;
+        raw.place.set(place.offset_bytes);
+        raw.generation.set(self.generation);
+        raw.epoch.set(self.epoch);
+        raw.retired_below.set(self.retired_below);
+        raw.events.set(self.events);
+        raw.superblock_now.set(self.superblocks[0]);
+        raw.superblock_next.set(self.superblocks[1]);
+        raw.flags.set(if self.in_force { IN_FORCE } else { 0 });
+        raw.slot_bytes.set(self.plan.slot_bytes);
+        raw.slots.set(self.plan.slots);
+        raw.doubts.set(self.doubts.len() as u32);
+        let mut block = raw.as_bytes().to_vec();
+        for range in &self.doubts {
+            block.extend_from_slice(&range.first.to_le_bytes());
+            block.extend_from_slice(&range.end.to_le_bytes());
+        }
+        block.resize(BLOCK_BYTES, 0);
+        seal(&mut block);
+        block
+    }
+}

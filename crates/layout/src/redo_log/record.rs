@@ -1,0 +1,236 @@
+//! A record: writes to members that are about to be made, with their contents. One slot holds one record.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{BLOCK_BYTES, Checksum, Place, RedoError, SlotPlan, VERSION, check_place, check_seal, seal};
+use crate::disk_struct::disk_struct;
+
+const MAGIC: [u8; 8] = *b"TwRedoR\0";
+const FIXED_BYTES: usize = 128;
+
+/// Most writes in one record.
+pub const PIECES_MAX: usize = (BLOCK_BYTES - FIXED_BYTES) / size_of::<RawPiece>();
+
+/// Name, offset and size of each field of a record, for the check of `docs/formats.md`.
+pub const FIELDS: &[(&str, usize, usize)] = RawRecord::FIELDS;
+
+/// Name, offset and size of each field of a piece, for the check of `docs/formats.md`.
+pub const PIECE_FIELDS: &[(&str, usize, usize)] = RawPiece::FIELDS;
+
+disk_struct! {
+    struct RawRecord, 128 bytes {
+        magic: [u8; 8] = 0,
+        version: U32 = 8,
+        checksum: U32 = 12,
+        set_uuid: [u8; 16] = 16,
+        device_uuid: [u8; 16] = 32,
+        place: U64 = 48,
+        epoch: U64 = 56,
+        sequence: U64 = 64,
+        payload_bytes: U32 = 72,
+        payload_checksum: U32 = 76,
+        pieces: U32 = 80,
+        copies: U32 = 84,
+        reserve: [u8; 40] = 88,
+    }
+}
+
+disk_struct! {
+    struct RawPiece, 32 bytes {
+        stripe: U64 = 0,
+        offset: U64 = 8,
+        bytes: U64 = 16,
+        member: U16 = 24,
+        kind: u8 = 26,
+        reserve: [u8; 5] = 27,
+    }
+}
+
+/// What a piece writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PieceKind {
+    /// The bytes that follow in the payload.
+    Data,
+    /// Zeroes; nothing in the payload.
+    Zeroes,
+}
+
+/// One write to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RedoPiece {
+    /// The stripe it belongs to, the first of several for zeroes.
+    pub stripe: u64,
+    /// The member's slot in the array.
+    pub member: u16,
+    /// Where in the member's data area, in bytes.
+    pub offset_bytes: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// What is written.
+    pub kind: PieceKind,
+}
+
+impl RedoPiece {
+    /// Bytes of the payload that are this piece's.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        match self.kind {
+            PieceKind::Data => self.bytes,
+            PieceKind::Zeroes => 0,
+        }
+    }
+}
+
+/// A record's header that may be believed. Its payload may be torn still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedoRecord {
+    /// [`super::RedoHeader::epoch`] when it was written.
+    pub epoch: u64,
+    /// Counts up with every record of an epoch. Records are redone in this order.
+    pub sequence: u64,
+    /// On how many members the record was written.
+    pub copies: u32,
+    /// CRC-32C of the payload.
+    pub payload_checksum: u32,
+    /// The writes; their contents follow each other in the payload.
+    pub pieces: Vec<RedoPiece>,
+}
+
+/// A record all of which is right: what it asks for may be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeRecord {
+    record: RedoRecord,
+    payload: Vec<u8>,
+}
+
+impl RedoRecord {
+    /// Checks what was read at `place`, the first [`BLOCK_BYTES`] bytes of a slot.
+    ///
+    /// # Errors
+    /// [`RedoError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: Place, plan: SlotPlan) -> Result<RedoRecord, RedoError> {
+        check_seal(bytes, MAGIC)?;
+        let (raw, rest) = RawRecord::read_from_prefix(bytes).expect("a block");
+        let found =
+            Place { set_uuid: raw.set_uuid, device_uuid: raw.device_uuid, offset_bytes: raw.place.get() };
+        check_place(found, place)?;
+        let wrong = |field, found: u64, expected| Err(RedoError::Field { field, found, expected });
+        let count = raw.pieces.get() as usize;
+        if count > PIECES_MAX {
+            return wrong("pieces", count as u64, "as many as the record holds");
+        }
+        let raws = <[RawPiece]>::ref_from_prefix_with_elems(rest, count).expect("pieces that fit").0;
+        let mut pieces = Vec::with_capacity(count);
+        let mut payload_bytes = 0u64;
+        for raw in raws {
+            let kind = match raw.kind {
+                0 => PieceKind::Data,
+                1 => PieceKind::Zeroes,
+                other => return wrong("kind", other.into(), "0 or 1"),
+            };
+            let (offset_bytes, bytes) = (raw.offset.get(), raw.bytes.get());
+            if bytes == 0 || offset_bytes.checked_add(bytes).is_none() {
+                return wrong("bytes", bytes, "a place on a member");
+            }
+            let (stripe, member) = (raw.stripe.get(), raw.member.get());
+            let piece = RedoPiece { stripe, member, offset_bytes, bytes, kind };
+            payload_bytes = payload_bytes.saturating_add(piece.payload_bytes());
+            pieces.push(piece);
+        }
+        if payload_bytes > plan.payload_bytes() as u64 || payload_bytes != u64::from(raw.payload_bytes.get())
+        {
+            return wrong(
+                "payload_bytes",
+                raw.payload_bytes.get().into(),
+                "the sum of the pieces, in a slot",
+            );
+        }
+        Ok(RedoRecord {
+            epoch: raw.epoch.get(),
+            sequence: raw.sequence.get(),
+            copies: raw.copies.get(),
+            payload_checksum: raw.payload_checksum.get(),
+            pieces,
+        })
+    }
+
+    /// The block to write before the payload, at `place`.
+    ///
+    /// # Panics
+    /// If there are more than [`PIECES_MAX`] pieces, or 4 GiB of contents.
+    #[must_use]
+    pub fn encode(&self, place: Place) -> Vec<u8> {
+        assert!(self.pieces.len() <= PIECES_MAX, "{} pieces", self.pieces.len());
+        let mut raw = RawRecord::new_zeroed();
+        raw.magic = MAGIC;
+        raw.version.set(VERSION);
+        raw.set_uuid = place.set_uuid;
+        raw.device_uuid = place.device_uuid;
+        raw.place.set(place.offset_bytes);
+        raw.epoch.set(self.epoch);
+        raw.sequence.set(self.sequence);
+        raw.payload_bytes.set(u32::try_from(self.payload_bytes()).expect("a payload fits in a slot"));
+        raw.payload_checksum.set(self.payload_checksum);
+        raw.pieces.set(self.pieces.len() as u32);
+        raw.copies.set(self.copies);
+        let mut block = raw.as_bytes().to_vec();
+        for piece in &self.pieces {
+            let mut raw = RawPiece::new_zeroed();
+            raw.stripe.set(piece.stripe);
+            raw.offset.set(piece.offset_bytes);
+            raw.bytes.set(piece.bytes);
+            raw.member.set(piece.member);
+            raw.kind = match piece.kind {
+                PieceKind::Data => 0,
+                PieceKind::Zeroes => 1,
+            };
+            block.extend_from_slice(raw.as_bytes());
+        }
+        block.resize(BLOCK_BYTES, 0);
+        seal(&mut block);
+        block
+    }
+
+    /// Length of the payload.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        let bytes: u64 = self.pieces.iter().map(RedoPiece::payload_bytes).sum();
+        usize::try_from(bytes).expect("a payload fits in memory")
+    }
+
+    /// With the payload that was read after the header.
+    ///
+    /// # Errors
+    /// [`RedoError::Truncated`], or [`RedoError::Checksum`] for a record that was torn.
+    pub fn complete(self, payload: Vec<u8>) -> Result<WholeRecord, RedoError> {
+        let needed = self.payload_bytes();
+        if payload.len() != needed {
+            return Err(RedoError::Truncated { found: payload.len(), needed });
+        }
+        let expected = Checksum::of(&payload);
+        if expected != self.payload_checksum {
+            return Err(RedoError::Checksum { found: self.payload_checksum, expected });
+        }
+        Ok(WholeRecord { record: self, payload })
+    }
+}
+
+impl WholeRecord {
+    /// Its header.
+    #[must_use]
+    pub fn record(&self) -> &RedoRecord {
+        &self.record
+    }
+
+    /// The writes in order, each with its contents; zeroes have none.
+    pub fn writes(&self) -> impl Iterator<Item = (RedoPiece, &[u8])> {
+        let mut at = 0;
+        self.record.pieces.iter().map(move |piece| {
+            let end = at + piece.payload_bytes() as usize;
+            let contents = &self.payload[at..end];
+            at = end;
+            (*piece, contents)
+        })
+    }
+}
