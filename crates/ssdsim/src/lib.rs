@@ -51,13 +51,8 @@ pub enum Error {
         reason: String,
     },
     /// A figure could not be drawn.
-    #[error("figure {name}: {reason}")]
-    Figure {
-        /// Figure.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    #[error(transparent)]
+    Figure(#[from] charts::Error),
     /// An argument names something unknown.
     #[error("{0}")]
     Argument(String),

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use super::{
-    charts::{Bar, Line, Series, bars, stacked, tails},
-    collect::{Data, Group},
-};
+use charts::{Axis, Bar, Labels, Line, Series, bars, distributions, stacked};
+
+use super::collect::{Data, Group};
 use crate::{Error, metrics::Latency, outcome::Outcome, policy::Policy};
+
+/// The tail of response times.
+const TAIL: Axis<'_> = Axis { name: "response time, ms", log: false, shares_from: 0.99 };
 
 /// A figure that was drawn.
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ impl Pen<'_> {
             })
             .collect();
         let path = self.note(name, caption.to_string());
-        bars(&path, caption, unit, &names, &series)
+        Ok(bars(&path, Labels { title: caption, places: "", unit }, &names, &series)?)
     }
 }
 
@@ -111,7 +113,12 @@ fn figure_2(data: &Data, pen: &mut Pen<'_>) -> Result<(), Error> {
     let values = data.balance.iter().map(|outcome| plain(outcome.cv)).collect();
     let caption = "Fig. 2: cv of blocked requests, Baseline, 5+1 (numbers as in Table A2 below)".to_string();
     let path = pen.note("fig02", caption.clone());
-    bars(&path, &caption, "cv", &groups, &[("cv".to_string(), values)])
+    Ok(bars(
+        &path,
+        Labels { title: &caption, places: "trace", unit: "cv" },
+        &groups,
+        &[("cv".to_string(), values)],
+    )?)
 }
 
 /// Latency on the most congested channel and on each other one.
@@ -129,7 +136,7 @@ fn figure_3(data: &Data, pen: &mut Pen<'_>) -> Result<(), Error> {
         let caption =
             format!("Fig. 3({part}): tail on each channel, most congested first, {trace}, Baseline, 5+1");
         let path = pen.note(&format!("fig03{part}"), caption.clone());
-        tails(&path, &caption, &lines)?;
+        distributions(&path, &caption, TAIL, &lines)?;
     }
     Ok(())
 }
@@ -151,7 +158,12 @@ fn figure_6(data: &Data, chunks: usize, part: &str, pen: &mut Pen<'_>) -> Result
         "Fig. 6({part}): how parity was updated by Baseline (Ba), BPU (BP), Adaptive (Ad), {chunks}+1"
     );
     let path = pen.note(&format!("fig06{part}"), caption.clone());
-    stacked(&path, &caption, &names, &parts)
+    Ok(stacked(
+        &path,
+        Labels { title: &caption, places: "", unit: "share of parity updates" },
+        &names,
+        &parts,
+    )?)
 }
 
 fn figure_tails(data: &Data, figure: &str, chunks: usize, pen: &mut Pen<'_>) -> Result<(), Error> {
@@ -160,7 +172,7 @@ fn figure_tails(data: &Data, figure: &str, chunks: usize, pen: &mut Pen<'_>) -> 
             group.outcomes.iter().map(|o| (o.policy.name().to_string(), points(&o.all))).collect();
         let caption = format!("Fig. {figure}({part}): tail of response times, {}, {chunks}+1", group.trace);
         let path = pen.note(&format!("fig{figure}{part}"), caption.clone());
-        tails(&path, &caption, &lines)?;
+        distributions(&path, &caption, TAIL, &lines)?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The report's pages.
 
+use charts::escape;
+
 use super::{
     claims::Claim,
     collect::{Data, Plan, VARIANT_TRACES, VariantRow},
@@ -235,8 +237,4 @@ fn page(title: &str, body: &str) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
          <style>{STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

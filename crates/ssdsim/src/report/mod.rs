@@ -3,7 +3,6 @@
 //! [`make`] is the whole of it: `collect` runs, `figures` draws, `claims` compares, `html` writes the index. All but
 //! `timing.html` is a function of the [`Plan`], so two runs write the same bytes.
 
-mod charts;
 mod claims;
 mod collect;
 mod figures;
