@@ -15,6 +15,7 @@ use engine::device::Device;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
+use engine::stripe::load::Clock;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::memory::Memory;
@@ -22,9 +23,13 @@ use host::device::{DeviceSpec, OpenOptions, SharedDevice};
 use host::shard::{ShardContext, ShardOptions, Shards};
 use layout::geometry::Geometry;
 
-use crate::Error;
+use crate::clock::now_ns;
 use crate::setting::{Consistency, Setting};
 use crate::stages::StageTimes;
+use crate::{Error, bitmap};
+
+/// What still runs at the end (an export's clients) may take so long.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// How long an idle shard polls with `--poll`.
 const POLL: Duration = Duration::from_micros(100);
@@ -47,9 +52,16 @@ pub(crate) struct Array {
     pub(crate) shards: Shards,
 }
 
-impl Array {
-    /// Opens the members and starts the array. Its contents are zeroes.
-    pub(crate) fn start(setting: &Setting) -> Result<Self, Error> {
+/// Members that are open, for one array after the other.
+pub(crate) struct OpenMembers {
+    devices: Vec<SharedDevice>,
+    /// Those that hold something.
+    occupied: Vec<usize>,
+}
+
+impl OpenMembers {
+    /// Opens what the setting names.
+    pub(crate) fn open(setting: &Setting) -> Result<Self, Error> {
         let specs = setting.specs()?;
         let occupied = occupied(&specs)?;
         if let (Some(DeviceSpec::Path(path)), false) = (occupied.first().map(|at| &specs[*at]), setting.force)
@@ -58,15 +70,47 @@ impl Array {
         }
         let open = |spec: &DeviceSpec| spec.open(&OpenOptions::default());
         let devices = specs.iter().map(open).collect::<Result<Vec<SharedDevice>, _>>()?;
-        let size = devices.iter().map(|device| device.info().size_bytes).min();
-        let geometry = setting.geometry(devices.len(), size.unwrap_or(0))?;
+        let members = OpenMembers { devices, occupied };
+        setting.check(&members.geometry(setting)?)?;
+        members.devices.iter().for_each(populate);
+        Ok(members)
+    }
+
+    /// The same members without regard for what they hold: parity does not agree with data. For speed alone.
+    pub(crate) fn of_any_contents(self) -> Self {
+        OpenMembers { occupied: Vec::new(), ..self }
+    }
+
+    /// The members' memory by slot, if all are memory.
+    pub(crate) fn memories(&self) -> Option<Vec<Arc<Memory>>> {
+        memories(&self.devices)
+    }
+
+    fn geometry(&self, setting: &Setting) -> Result<Geometry, Error> {
+        let size = self.devices.iter().map(|device| device.info().size_bytes).min();
+        // The bitmap's room begins at a multiple of its size.
+        let behind =
+            |size: u64| (size / bitmap::ROOM_BYTES * bitmap::ROOM_BYTES).saturating_sub(bitmap::ROOM_BYTES);
+        let size = match setting.consistency {
+            Consistency::Bitmap => behind(size.unwrap_or(0)),
+            _ => size.unwrap_or(0),
+        };
+        setting.geometry(self.devices.len(), size)
+    }
+}
+
+impl Array {
+    /// Starts the array. Its contents are zeroes, unless the members are memory that another array has used.
+    pub(crate) fn start(setting: &Setting, members: &OpenMembers) -> Result<Self, Error> {
+        let OpenMembers { devices, occupied } = members;
+        let geometry = members.geometry(setting)?;
         setting.check(&geometry)?;
-        devices.iter().for_each(populate);
+        devices.iter().for_each(|device| set_read_cost(device, setting));
         let busy_poll = if setting.poll { POLL } else { Duration::ZERO };
-        let options = ShardOptions { busy_poll, stop_grace: Duration::ZERO, ..ShardOptions::default() };
+        let options = ShardOptions { busy_poll, stop_grace: STOP_GRACE, ..ShardOptions::default() };
         let shards = Shards::start(setting.shards, &options, |_| {}).map_err(shards_failed)?;
         for at in occupied {
-            zero(&shards, &devices[at])?;
+            zero(&shards, &devices[*at])?;
         }
         let stages = Arc::new(StageTimes::new(setting.shards));
         let shared = shared(setting, geometry, &stages);
@@ -74,22 +118,29 @@ impl Array {
             let member = MemberDevice { device: device.clone(), data_offset_bytes: 0 };
             (!setting.fail.contains(&slot)).then_some(member)
         };
-        let members: Vec<Option<MemberDevice>> = (0..).zip(&devices).map(fitted).collect();
+        let members: Vec<Option<MemberDevice>> = (0..).zip(devices).map(fitted).collect();
         let host =
             HostArray::start(shards.handle(), Arc::clone(&shared), Arc::new(VolumeMode::default()), &members);
+        if shared.intent.has_bitmap() {
+            let (shared, devices) = (Arc::clone(&shared), devices.clone());
+            shards.handle().spawn_on(0, move |context| bitmap::keep(context, shared, devices));
+        }
         shards.handle().spawn_on(0, move |context| keep(context, shared));
         let unit =
             devices.iter().map(|device| u64::from(device.info().logical_block_bytes)).max().unwrap_or(512);
-        Ok(Array { geometry, host: host.map_err(shards_failed)?, devices, stages, unit, shards })
+        Ok(Array {
+            geometry,
+            host: host.map_err(shards_failed)?,
+            devices: devices.clone(),
+            stages,
+            unit,
+            shards,
+        })
     }
 
-    /// The members' memory by slot, if all that work are memory.
+    /// The members' memory by slot, if all are memory.
     pub(crate) fn memories(&self) -> Option<Vec<Arc<Memory>>> {
-        let memory = |device: &SharedDevice| match device {
-            SharedDevice::Memory(memory) => Some(Arc::clone(memory)),
-            SharedDevice::Block(_) => None,
-        };
-        self.devices.iter().map(memory).collect()
+        memories(&self.devices)
     }
 
     /// Slots that are not in use.
@@ -99,18 +150,40 @@ impl Array {
     }
 }
 
+fn memories(devices: &[SharedDevice]) -> Option<Vec<Arc<Memory>>> {
+    let memory = |device: &SharedDevice| match device {
+        SharedDevice::Memory(memory) => Some(Arc::clone(memory)),
+        SharedDevice::Block(_) => None,
+    };
+    devices.iter().map(memory).collect()
+}
+
 fn shared(setting: &Setting, geometry: Geometry, stages: &Arc<StageTimes>) -> Arc<Shared> {
     let state = |slot| if setting.fail.contains(&slot) { MemberState::Failed } else { MemberState::InSync };
     let states: Vec<MemberState> = (0..geometry.members()).map(state).collect();
     let members = Members::new(geometry, &states, Box::new(|_| {}));
-    let marks = setting.consistency == Consistency::Resync && geometry.losses_survived() > 0;
+    let is_marked = geometry.losses_survived() > 0;
+    let intent = match setting.consistency {
+        Consistency::Bitmap if is_marked => Intent::with_bitmap(bitmap::CHUNK_BYTES, true),
+        policy => Intent::new(setting.shards, is_marked && policy == Consistency::Resync, true),
+    };
     let cache = usize::try_from(setting.parity_cache).unwrap_or(usize::MAX);
-    let shared =
-        Shared::new(geometry, members, Intent::new(setting.shards, marks, true), setting.shards, cache);
+    let shared = Shared::new(geometry, members, intent, setting.shards, cache);
     shared.two_phase.store(setting.two_phase, Relaxed);
+    shared.loads.set_clock(Arc::new(Monotonic));
+    shared.loads.set_policy(setting.update_policy);
     let observer: Arc<StageTimes> = Arc::clone(stages);
     assert!(shared.observer.set(observer).is_ok(), "nobody else observes");
     shared
+}
+
+/// The engine's clock.
+struct Monotonic;
+
+impl Clock for Monotonic {
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
 }
 
 /// There are no superblocks: every change of the members counts as written at once.
@@ -129,6 +202,12 @@ async fn keep(context: ShardContext, shared: Arc<Shared>) {
 
 pub(crate) fn shards_failed(error: impl std::fmt::Display) -> Error {
     Error::Shards(error.to_string())
+}
+
+fn set_read_cost(device: &SharedDevice, setting: &Setting) {
+    if let SharedDevice::Memory(memory) = device {
+        memory.set_read_cost(Duration::from_micros(setting.member_read_us));
+    }
 }
 
 /// Memory is taken from the system before anything is timed. A device that does not fit is used as it is.

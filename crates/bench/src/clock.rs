@@ -12,6 +12,16 @@ pub(crate) fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
+/// Nanoseconds for which all threads of this process ran.
+pub(crate) fn process_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ProcessCPUTime)
+}
+
+/// Nanoseconds of so many clock ticks as /proc counts them: 100 a second on Linux, whatever the kernel's own rate.
+pub(crate) fn ticks_ns(ticks: u64) -> u64 {
+    ticks * 10_000_000
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()

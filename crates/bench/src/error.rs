@@ -35,6 +35,14 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
+    /// A program that is needed is missing or failed.
+    #[error("{name}: {reason}")]
+    Program {
+        /// Which one.
+        name: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The shards could not be started, or one ended early.
     #[error("shards: {0}")]
     Shards(String),
@@ -45,11 +53,6 @@ pub enum Error {
     #[error("wrong contents: {0}")]
     Contents(String),
     /// A figure could not be drawn.
-    #[error("figure {name}: {reason}")]
-    Figure {
-        /// Which one.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    #[error(transparent)]
+    Figure(#[from] charts::Error),
 }

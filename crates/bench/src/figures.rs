@@ -7,10 +7,10 @@ use engine::stages::Stage;
 use engine::stripe::parity_cache::CacheCounters;
 use serde::Serialize;
 
+use crate::ceiling::Raw;
 use crate::histogram::Histogram;
 use crate::machine::Machine;
-use crate::roofline::Floor;
-use crate::run::ShardFigures;
+use crate::run::{Limits, ShardFigures};
 use crate::setting::Setting;
 
 /// Points of the latency curve that are kept.
@@ -41,6 +41,8 @@ pub struct Figures {
     pub stages_alone: Option<Shares>,
     /// The floor of the same requests.
     pub roofline: Option<Roofline>,
+    /// What the members allow, where they are more than memory.
+    pub ceiling: Option<Ceiling>,
     /// What the engine counted.
     pub engine: EngineFigures,
     /// Requests measured.
@@ -136,6 +138,17 @@ pub struct Roofline {
     pub cpu_ratio: f64,
 }
 
+/// The run beside what its members allow.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Ceiling {
+    /// The members' own operations.
+    pub raw: Raw,
+    /// Requests a second that these allow.
+    pub iops: f64,
+    /// The run's requests a second by that.
+    pub ratio: f64,
+}
+
 /// What the engine counted.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct EngineFigures {
@@ -171,6 +184,8 @@ pub struct Requests {
 pub struct Verified {
     /// Blocks that were written and hold what they should.
     pub blocks: u64,
+    /// Stripes, or pieces of mirrors, whose redundancy was right at the members, read past the engine.
+    pub redundant: u64,
     /// Slots that failed afterwards, one after the other, and all blocks were read again without them.
     pub also_without: Vec<u32>,
 }
@@ -184,7 +199,7 @@ impl Figures {
         shards: &[ShardFigures],
         cache: (CacheCounters, CacheCounters),
         stages: (StageNs, StageNs),
-        floor: Option<Floor>,
+        limits: Limits,
         verified: Option<Verified>,
     ) -> Self {
         let sum = |of: fn(&ShardFigures) -> u64| shards.iter().map(of).sum::<u64>();
@@ -212,8 +227,9 @@ impl Figures {
             write_bytes: counted(|counts| counts.member_write_bytes),
         };
         let bytes_per_s = rate(|shard| shard.read_bytes + shard.write_bytes);
+        let iops = rate(|shard| shard.reads + shard.writes);
         Figures {
-            iops: rate(|shard| shard.reads + shard.writes),
+            iops,
             bytes_per_s,
             lat_ns: Latency::of(&latency),
             cpu_s_per_gib: cpu_ns / 1e9 / (bytes / f64::from(1 << 30)),
@@ -223,7 +239,8 @@ impl Figures {
             parity_cache: CacheFigures::of(&cache.0, &cache.1),
             stages: Shares::of(stages.0),
             stages_alone: Shares::of(stages.1),
-            roofline: floor.map(|floor| Roofline {
+            ceiling: limits.raw.map(|raw| Ceiling::of(raw, iops)),
+            roofline: limits.floor.map(|floor| Roofline {
                 bytes_per_s: floor.bytes_per_s,
                 ratio: bytes_per_s / floor.bytes_per_s.max(1.0),
                 cpu_ratio: bytes / (cpu_ns / 1e9).max(1e-9) / floor.bytes_per_cpu_s.max(1.0),
@@ -281,8 +298,12 @@ impl Figures {
             }
         }
         line("roofline", self.roofline.map_or_else(|| "n/a".to_string(), |roofline| roofline.words()));
-        if let Some(Verified { blocks, also_without }) = &self.verified {
-            line("verified", format!("{blocks} blocks, also without slots {also_without:?}"));
+        if let Some(ceiling) = &self.ceiling {
+            line("ceiling", ceiling.words());
+        }
+        if let Some(Verified { blocks, redundant, also_without }) = &self.verified {
+            let without = format!("also without slots {also_without:?}");
+            line("verified", format!("{blocks} blocks, {without}; redundancy of {redundant} stripes"));
         }
         let Machine { cpu, cores, kernel, load_before, .. } = &self.machine;
         line("machine", format!("{cpu}, {cores} cores, Linux {kernel}, load {load_before}"));
@@ -345,6 +366,22 @@ impl Shares {
             percent(self.parity),
             percent(self.write),
             percent(self.complete)
+        )
+    }
+}
+
+impl Ceiling {
+    fn of(raw: Raw, iops: f64) -> Self {
+        let allowed = raw.iops / raw.operations_per_request;
+        Ceiling { raw, iops: allowed, ratio: iops / allowed.max(1e-9) }
+    }
+
+    fn words(&self) -> String {
+        let Ceiling { raw, iops, ratio } = self;
+        format!(
+            "{iops:.0} iops; ratio {ratio:.2}; members alone do {:.0} operations of {} bytes a second, {} % reads, and \
+             a request needs {:.2}",
+            raw.iops, raw.operation_bytes, raw.read_percent, raw.operations_per_request
         )
     }
 }

@@ -6,12 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod array;
+pub mod beside;
+mod bitmap;
+pub mod ceiling;
 mod clock;
 mod error;
 pub mod figures;
+pub mod footprint;
 pub mod histogram;
 pub mod machine;
 mod random;
+mod redundancy;
 pub mod report;
 pub mod roofline;
 pub mod run;

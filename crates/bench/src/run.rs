@@ -17,16 +17,18 @@ use engine::volume::{Volume, VolumeError};
 use host::array::HostVolume;
 use host::shard::ShardContext;
 
-use crate::array::{Array, shards_failed};
+use crate::array::{Array, OpenMembers, shards_failed};
+use crate::ceiling::Raw;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::figures::{Figures, Verified};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::random::Random;
+use crate::roofline::Floor;
 use crate::setting::Setting;
 use crate::verify::{BLOCK, Expected};
 use crate::workload::{Replay, Request, Workload};
-use crate::{Error, roofline, trace};
+use crate::{Error, ceiling, redundancy, roofline, trace};
 
 /// One request of memory members in so many is timed; of files every one.
 const SAMPLED: u32 = 8;
@@ -43,17 +45,22 @@ const STOP: u8 = 2;
 /// # Errors
 /// What is wrong with the setting or a member, a request that failed, or contents that are not what was written.
 pub fn run(setting: &Setting) -> Result<Figures, Error> {
+    run_on(&OpenMembers::open(setting)?, setting)
+}
+
+/// Runs the benchmark on members that are open.
+pub(crate) fn run_on(members: &OpenMembers, setting: &Setting) -> Result<Figures, Error> {
     let machine = Machine::now();
-    let array = Array::start(setting)?;
+    let array = Array::start(setting, members)?;
     let replay = match &setting.trace {
         Some(path) => Some(Arc::new(replay(setting, &array, &trace::read(path)?))),
         None => None,
     };
     let verify = setting.verify.then(|| Arc::new(Expected::new(array.geometry.array_bytes())));
     // The floor writes as well, past the engine: not between writes that are checked.
-    let floor = match setting.roofline && verify.is_none() {
-        true => roofline::measure(&array, setting, replay.as_ref())?,
-        false => None,
+    let limits = match setting.roofline && verify.is_none() {
+        true => Limits::measure(&array, setting, replay.as_ref())?,
+        false => Limits::default(),
     };
     let job = Job { array: &array, setting, replay, verify };
     let alone = job.stages_alone()?;
@@ -62,7 +69,23 @@ pub fn run(setting: &Setting) -> Result<Figures, Error> {
     let stages = std::array::from_fn(|stage| array.stages.total_ns()[stage] - stages[stage]);
     let cache = (cache, array.host.shared.cache.counters());
     let verified = job.check_contents()?;
-    Ok(Figures::new(setting, machine, &shards, cache, (stages, alone), floor, verified))
+    Ok(Figures::new(setting, machine, &shards, cache, (stages, alone), limits, verified))
+}
+
+/// What bounds a run: copies and parity passes where members are memory, else the members themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) floor: Option<Floor>,
+    pub(crate) raw: Option<Raw>,
+}
+
+impl Limits {
+    fn measure(array: &Array, setting: &Setting, replay: Option<&Arc<Replay>>) -> Result<Self, Error> {
+        if setting.is_memory() && setting.member_read_us == 0 {
+            return Ok(Limits { floor: roofline::measure(array, setting, replay)?, raw: None });
+        }
+        Ok(Limits { floor: None, raw: ceiling::measure(array, setting, replay)? })
+    }
 }
 
 fn replay(setting: &Setting, array: &Array, trace: &[trace::TraceRequest]) -> Replay {
@@ -200,11 +223,12 @@ impl Job<'_> {
         }
     }
 
-    /// Reads every block that was written, then again with as many members lost as the level survives.
+    /// Compares all redundancy, reads every block, then again with as many members lost as the level survives.
     fn check_contents(&self) -> Result<Option<Verified>, Error> {
         let Some(expected) = &self.verify else { return Ok(None) };
         let mut lost = self.array.missing();
         let before = lost.len();
+        let redundant = if lost.is_empty() { redundancy::check(self.array)? } else { 0 };
         self.check_all(expected)?;
         while let Some(slot) = self.next_to_lose(&lost) {
             self.array.host.shared.members.fail(slot, "to read without it");
@@ -212,7 +236,7 @@ impl Job<'_> {
             lost.push(slot);
             self.check_all(expected)?;
         }
-        Ok(Some(Verified { blocks: expected.written(), also_without: lost.split_off(before) }))
+        Ok(Some(Verified { blocks: expected.written(), redundant, also_without: lost.split_off(before) }))
     }
 
     fn next_to_lose(&self, lost: &[u32]) -> Option<u32> {

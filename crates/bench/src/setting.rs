@@ -4,11 +4,18 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use engine::stripe::load::UpdatePolicy;
 use host::device::{DeviceSpec, parse_size};
 use layout::geometry::{Geometry, Layout, Level};
 use serde::Serialize;
 
 use crate::Error;
+
+/// Most threads.
+const SHARDS_MAX: usize = 1024;
+
+/// Longest cost of a read of memory: beyond a second nothing is a device any more.
+const READ_US_MAX: u64 = 1_000_000;
 
 /// What requests do, in fio's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,6 +75,8 @@ pub enum Consistency {
     None,
     /// md's flag for the whole array, set once; each write counts itself.
     Resync,
+    /// md's bitmap: a bit for each 64 MiB of the members, durable before a write there.
+    Bitmap,
 }
 
 impl FromStr for Consistency {
@@ -77,7 +86,8 @@ impl FromStr for Consistency {
         match text {
             "none" => Ok(Consistency::None),
             "resync" => Ok(Consistency::Resync),
-            _ => Err(format!("{text:?}: write none or resync; others are not there yet")),
+            "bitmap" => Ok(Consistency::Bitmap),
+            _ => Err(format!("{text:?}: write none, resync or bitmap")),
         }
     }
 }
@@ -132,6 +142,10 @@ pub struct Setting {
     pub parity_cache: u64,
     /// Whether writes gather.
     pub two_phase: bool,
+    /// How small writes choose what to read.
+    pub update_policy: UpdatePolicy,
+    /// Microseconds that each read takes a member of memory, one read after the other; 0: only its copy.
+    pub member_read_us: u64,
     /// What is durable before a stripe changes.
     pub consistency: Consistency,
     /// Slots that fail before the run.
@@ -171,6 +185,8 @@ impl Default for Setting {
             ramp: 1.0,
             parity_cache: engine::limits::PARITY_CACHE_BYTES_DEFAULT as u64,
             two_phase: true,
+            update_policy: UpdatePolicy::default(),
+            member_read_us: 0,
             consistency: Consistency::None,
             fail: Vec::new(),
             skew: Skew::Uniform,
@@ -225,6 +241,9 @@ impl Setting {
         if let Some(slot) = self.fail.iter().find(|slot| **slot >= geometry.members()) {
             return refuse(format!("--fail {slot}, but slots are 0 to {}", geometry.members() - 1));
         }
+        if let Some((at, slot)) = (0..).zip(&self.fail).find(|(at, slot)| self.fail[..*at].contains(*slot)) {
+            return refuse(format!("--fail names slot {slot} twice, also in place {}", at + 1));
+        }
         if !geometry.survives(|slot| self.fail.contains(&slot)) {
             return refuse(format!(
                 "{} does not survive the loss of slots {:?}",
@@ -245,6 +264,13 @@ impl Setting {
                     .into(),
             );
         }
+        self.check_memory()?;
+        if self.member_read_us > READ_US_MAX || (self.member_read_us > 0 && !self.is_memory()) {
+            return refuse(format!(
+                "--member-read-us {}: up to {READ_US_MAX}, and all members are memory; files have a cost of their own",
+                self.member_read_us
+            ));
+        }
         if geometry.array_bytes() / self.bs < streams {
             return refuse(format!("an array of {} bytes is too small", geometry.array_bytes()));
         }
@@ -256,6 +282,25 @@ impl Setting {
         }
         if !(self.runtime > 0.0 && self.ramp >= 0.0 && self.runtime + self.ramp < 1e6) {
             return refuse("--runtime and --ramp are seconds".into());
+        }
+        Ok(())
+    }
+
+    /// Refuses more requests in flight than this machine has memory for.
+    fn check_memory(&self) -> Result<(), Error> {
+        let requests = (self.shards as u64).saturating_mul(self.iodepth as u64);
+        // A request has its data, what it reads, and new parity.
+        let bytes = requests.saturating_mul(3 * self.bs.max(4096));
+        let most = crate::machine::memory_bytes() / 2;
+        if self.shards > SHARDS_MAX || (most > 0 && bytes > most) {
+            return Err(Error::Setting(format!(
+                "--shards {} (up to {SHARDS_MAX}) with --iodepth {} of {} bytes need {} MiB, more than half of this \
+                 machine's memory",
+                self.shards,
+                self.iodepth,
+                self.bs,
+                bytes >> 20
+            )));
         }
         Ok(())
     }

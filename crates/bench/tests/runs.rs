@@ -24,7 +24,53 @@ fn tiny() -> Setting {
 fn ran(setting: &Setting) -> Figures {
     let figures = run(setting).unwrap_or_else(|error| panic!("{error}: {setting:?}"));
     assert!(figures.iops > 0.0, "{setting:?}");
+    assert_adds_up(&figures);
     figures
+}
+
+/// What must hold between the fields of every run.
+fn assert_adds_up(figures: &Figures) {
+    let Figures { requests, member, amplification, lat_ns, setting, .. } = figures;
+    let (count, bytes) = (requests.reads + requests.writes, requests.read_bytes + requests.write_bytes);
+    let same = |a: f64, b: f64, what: &str| {
+        assert!((a - b).abs() <= 1e-9 * a.abs().max(b.abs()), "{what}: {a} and {b}: {setting:?}");
+    };
+    if setting.trace.is_none() {
+        assert_eq!(bytes, count * setting.bs);
+        same(figures.bytes_per_s, figures.iops * setting.bs as f64, "bytes and requests a second");
+    }
+    same(amplification.read * bytes as f64, member.read_bytes as f64, "bytes read at members");
+    same(amplification.write * requests.write_bytes as f64, written(figures), "bytes written at members");
+    assert!(lat_ns.p50 <= lat_ns.p99 && lat_ns.p99 <= lat_ns.p999 && lat_ns.p999 <= lat_ns.max);
+    assert!(lat_ns.mean <= lat_ns.max as f64 && lat_ns.timed <= count);
+    same(
+        figures.cpu_s_per_gib * bytes as f64 / f64::from(1 << 30),
+        figures.cpu_ns_per_op * count as f64 / 1e9,
+        "processor time",
+    );
+    let cache = figures.parity_cache;
+    same(cache.hit_rate * (cache.hits + cache.misses).max(1) as f64, cache.hits as f64, "hits");
+    if let Some(roofline) = figures.roofline {
+        same(roofline.ratio * roofline.bytes_per_s, figures.bytes_per_s, "the floor");
+    }
+    if let Some(ceiling) = figures.ceiling {
+        same(ceiling.iops * ceiling.raw.operations_per_request, ceiling.raw.iops, "the ceiling");
+        same(ceiling.ratio * ceiling.iops, figures.iops, "the run by its ceiling");
+    }
+    assert!(figures.roofline.is_none() || figures.ceiling.is_none(), "one of the two bounds a run");
+    let curve = &figures.lat_curve;
+    assert!(curve.is_sorted_by(|a, b| a.0 <= b.0 && a.1 < b.1));
+    assert!(curve.last().is_none_or(|last| last.1 == 1.0 && last.0 == lat_ns.max));
+    for shares in [figures.stages, figures.stages_alone].into_iter().flatten() {
+        let json = serde_json::to_value(shares).expect("plain data");
+        let all = json.as_object().expect("stages").values().filter_map(serde_json::Value::as_f64);
+        same(all.sum(), 1.0, "stages");
+    }
+}
+
+/// Bytes written at members for the write requests; none count without such requests.
+fn written(figures: &Figures) -> f64 {
+    if figures.requests.writes > 0 { figures.member.write_bytes as f64 } else { 0.0 }
 }
 
 #[test]
@@ -61,12 +107,25 @@ fn contents_are_right_on_every_level_also_degraded() {
         let figures = ran(&Setting { verify: true, shards: 2, ..setting });
         let verified = figures.verified.expect("asked for");
         assert!(verified.blocks > 0, "RAID-{level}");
+        assert_eq!(verified.redundant > 0, level != "0" && fail.is_empty(), "RAID-{level} without {fail:?}");
         let spares = match level {
             "5" => 1 - fail.len(),
             "6" => 2 - fail.len(),
             _ => verified.also_without.len(),
         };
         assert_eq!(verified.also_without.len(), spares, "RAID-{level} without {fail:?}");
+    }
+}
+
+#[test]
+fn every_consistency_policy_runs_and_is_right() {
+    for level in ["5", "10"] {
+        for consistency in [Consistency::None, Consistency::Resync, Consistency::Bitmap] {
+            let setting = Setting { level: level.to_string(), consistency, rw: Work::RandRw, ..tiny() };
+            let figures = ran(&Setting { verify: true, shards: 2, ..setting.clone() });
+            assert!(figures.verified.expect("asked for").redundant > 0);
+            ran(&Setting { fail: vec![1], ..setting });
+        }
     }
 }
 
@@ -185,14 +244,73 @@ fn the_floor_copies_what_the_engine_copies() {
             sum.write_bytes += one.write_bytes;
         }
         let member = figures.member;
+        // A copy's write is cut where another write owns the next region: as many bytes, in more pieces.
+        let is_cut = level == "1" && member.writes > sum.writes;
         let engine = Copied {
             reads: member.reads,
             read_bytes: member.read_bytes,
-            writes: member.writes,
+            writes: if is_cut { sum.writes } else { member.writes },
             write_bytes: member.write_bytes,
         };
         assert_eq!(engine, sum, "RAID-{level} without {fail:?}");
     }
+}
+
+/// A trace that writes `bytes` at each of these places.
+fn trace_of_writes(folder: &Path, places: impl Iterator<Item = u64>, bytes: u64) -> PathBuf {
+    let lines = places.map(|offset| format!("0,W,{offset},{bytes}\n"));
+    let path = folder.join("writes.csv");
+    fs::write(&path, lines.collect::<String>()).expect("written");
+    path
+}
+
+/// One run of a trace from its first to its last request, all of them counted.
+fn ran_once(trace: PathBuf, setting: Setting) -> Figures {
+    ran(&Setting { trace: Some(trace), trace_time: true, runtime: 60.0, ..setting })
+}
+
+#[test]
+fn writes_read_and_write_what_the_papers_equations_say() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (chunk, stripe) = (64.0, 320.0);
+    for kib in [4u64, 64, 128, 192, 256, 320] {
+        let path = trace_of_writes(folder.path(), (0..60).map(|stripe| stripe * (320 << 10)), kib << 10);
+        let figures = ran_once(path, Setting { two_phase: false, parity_cache: 0, ..tiny() });
+        let write = kib as f64;
+        let read = match write {
+            _ if write <= chunk => 2.0,
+            _ if write < stripe / 2.0 => 1.0 + chunk / write,
+            _ => stripe / write - 1.0,
+        };
+        let written = if write <= chunk { 2.0 } else { 1.0 + chunk / write };
+        assert_eq!(figures.requests.writes, 60);
+        assert!((figures.amplification.read - read).abs() < 1e-9, "{kib}K: {:?}", figures.amplification);
+        assert!((figures.amplification.write - written).abs() < 1e-9, "{kib}K: {:?}", figures.amplification);
+        assert_eq!(figures.engine.full_stripe_writes, if kib == 320 { 60 } else { 0 });
+    }
+}
+
+#[test]
+fn every_hit_in_the_parity_cache_saves_a_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = trace_of_writes(folder.path(), (0..300).map(|i| i % 30 * (320 << 10)), 4096);
+    let setting = Setting { two_phase: false, ..tiny() };
+    let with = ran_once(path.clone(), setting.clone());
+    let without = ran_once(path, Setting { parity_cache: 0, ..setting });
+    assert_eq!((without.member.reads, without.parity_cache.hits), (600, 0));
+    assert!(with.parity_cache.hits >= 100, "{:?}", with.parity_cache);
+    assert_eq!(with.member.reads + with.parity_cache.hits, 600);
+    assert_eq!(with.member.writes, without.member.writes);
+}
+
+#[test]
+fn members_with_a_read_cost_have_a_ceiling_of_their_own() {
+    let read = Setting { member_read_us: 50, rw: Work::RandRead, runtime: 0.1, ..tiny() };
+    let ceiling = ran(&read).ceiling.expect("a read cost bounds the run");
+    assert_eq!((ceiling.raw.read_percent, ceiling.raw.operation_bytes), (100, 4096));
+    let most = 6.0 * 1e6 / 50.0; // six members, one read after the other
+    assert!(ceiling.raw.iops <= 1.1 * most, "{ceiling:?}");
+    ran(&Setting { verify: true, rw: Work::RandRw, ..read });
 }
 
 #[test]
@@ -218,9 +336,13 @@ fn files_are_members_unless_they_hold_something() {
         File::create(member).and_then(|file| file.set_len(2 << 20)).expect("a sparse file");
     }
     let setting = Setting { members, verify: true, rw: Work::RandRw, ..tiny() };
-    assert!(ran(&setting).roofline.is_none());
+    assert_eq!(ran(&setting).verified.expect("asked for").also_without.len(), 1);
     assert!(matches!(run(&setting), Err(Error::Occupied { .. })));
-    ran(&Setting { force: true, ..setting });
+    let costly = Setting { force: true, member_read_us: 10, ..setting.clone() };
+    assert!(matches!(run(&costly), Err(Error::Setting(_))), "files have a cost of their own");
+    let unverified = Setting { force: true, verify: false, rw: Work::RandWrite, ..setting };
+    let ceiling = ran(&unverified).ceiling.expect("files have one");
+    assert_eq!((ceiling.raw.operations_per_request, ceiling.raw.read_percent), (4.0, 50));
 }
 
 #[test]
@@ -233,6 +355,10 @@ fn settings_without_sense_are_refused() {
         Setting { bs: 1 << 30, ..tiny() },
         Setting { fail: vec![0, 1], ..tiny() },
         Setting { fail: vec![9], ..tiny() },
+        Setting { level: "6".to_string(), fail: vec![2, 2], ..tiny() },
+        Setting { iodepth: 1 << 40, ..tiny() },
+        Setting { shards: 1 << 20, ..tiny() },
+        Setting { member_read_us: 1 << 40, ..tiny() },
         Setting { iodepth: 0, ..tiny() },
         Setting { verify: true, bs: 512, ..tiny() },
         Setting { members: vec!["memory:0x1M".to_string()], ..tiny() },
@@ -246,7 +372,8 @@ fn settings_without_sense_are_refused() {
 fn a_report_of_tiny_runs_has_plots_of_every_kind() {
     use bench::report::{Extent, Plan, write};
     let folder = tempfile::tempdir().expect("a folder");
-    let names = ["straid-fig13", "straid-fig18", "straid-fig20", "straid-table5"];
+    let names =
+        ["straid-fig12", "straid-fig13", "straid-fig15", "straid-fig18", "straid-fig20", "straid-table5"];
     let traces = folder.path().join("traces");
     fs::create_dir(&traces).expect("a folder");
     trace_of_all_kinds(&traces);
@@ -265,6 +392,22 @@ fn a_report_of_tiny_runs_has_plots_of_every_kind() {
         let plot = fs::read_to_string(plan.output.join(format!("{name}-1.svg"))).expect("a plot");
         assert!(plot.contains("<svg") && plot.contains("</svg>"), "{name}");
     }
+    // Every finding of the paper has one of these runs beside it.
+    assert!(text.contains("<th>the paper</th><th>here</th>"));
+    assert!(!text.contains("were not made"), "{text}");
+    for axis in
+        ["latency, us", "requests in flight on each shard", "capacity", "share of time", "bytes a byte"]
+    {
+        let plots = fs::read_dir(&plan.output).expect("plots").flatten();
+        let has = |path: PathBuf| fs::read_to_string(path).is_ok_and(|plot| plot.contains(axis));
+        assert!(
+            plots
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|end| end == "svg"))
+                .any(has),
+            "{axis}"
+        );
+    }
     let json = fs::read(plan.output.join("figures.json")).expect("figures");
     let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
     assert!(json.as_array().is_some_and(|runs| runs.len() > 25));
@@ -281,8 +424,34 @@ fn a_table_has_its_rows() {
         member_bytes: 4 << 20,
         shards: vec![1],
         only: Some("RAID-5 randwrite 4K".to_string()),
+        all: false,
     };
     let table = measure(&plan, &|_| {}).expect("a table");
-    assert_eq!(table.rows.len(), 1);
+    assert_eq!(table.rows.len(), 3, "also with and without a parity cache");
     assert!(Table::words(&table).contains("| RAID-5 randwrite 4K | 1 |"));
+    let peer = &table.rows[0].peers[0];
+    let scale = table.memcpy.blocks_4k.median / 16e9;
+    assert!((peer.scaled_kiops / (696.0 * scale) - 1.0).abs() < 1e-9, "{peer:?}");
+    assert!(table.rows[1].ratio.is_none() && table.rows[0].ratio.is_some());
+    assert!(table.goals.iter().any(|goal| goal.name.contains("parity cache")));
+    let unknown = Plan { only: Some("RAID-7".to_string()), ..plan };
+    assert!(matches!(measure(&unknown, &|_| {}), Err(Error::Setting(_))));
+}
+
+/// StRAID 4.3: what arrives while a stripe waits joins it. The paper's engine read 0.137 of what was written.
+#[test]
+fn a_sequential_stream_is_written_as_whole_stripes() {
+    for (level, bs_kib) in [("5", 64), ("6", 64), ("5", 128)] {
+        let setting = Setting {
+            level: level.to_string(),
+            rw: Work::Write,
+            bs: bs_kib << 10,
+            iodepth: 32,
+            members: vec!["memory:6x16M".to_string()],
+            runtime: 0.2,
+            ..tiny()
+        };
+        let read = ran(&setting).amplification.read;
+        assert!(read <= 0.05, "RAID-{level}, {bs_kib} KiB: {read} bytes read for each written");
+    }
 }

@@ -199,6 +199,15 @@ impl Slice {
         Slice { buffer: Arc::clone(&self.buffer), start: self.start + start, bytes }
     }
 
+    /// The buffer, to be changed again, if this slice is all of it and nobody else has it; else the slice.
+    pub fn thaw(self) -> Result<Buffer, Slice> {
+        if self.bytes != self.buffer.bytes {
+            return Err(self);
+        }
+        let Slice { buffer, start, bytes } = self;
+        Arc::try_unwrap(buffer).map_err(|buffer| Slice { buffer, start, bytes })
+    }
+
     /// Index of the whole buffer among those registered with the ring that owns `pool`.
     pub fn fixed_index(&self, pool: &Arc<Pool>) -> Option<u16> {
         self.buffer.fixed_index(pool)

@@ -65,6 +65,10 @@ counters! {
     member_writes,
     /// Bytes written at members.
     member_write_bytes,
+    /// Records written to the redo log while members are missing, each copy counted.
+    redo_writes,
+    /// Bytes of those.
+    redo_write_bytes,
 }
 
 /// A counter written by one shard and read by anyone.

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
+use crate::stripe::check::Mismatch;
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +18,34 @@ pub enum Event {
         kind: DeviceErrorKind,
         /// What failed, where.
         error: String,
+    },
+    /// A block that could not be read was made from the others, written again and read back.
+    BlockRewritten {
+        /// Slot of the member.
+        member: u32,
+        /// Where on its device, in bytes.
+        offset_bytes: u64,
+        /// How long, in bytes.
+        bytes: u64,
+    },
+    /// A block that could not be read could not be made either: whoever asked for it got an error.
+    BlockUnreadable {
+        /// Slot of the member.
+        member: u32,
+        /// Where on its device, in bytes.
+        offset_bytes: u64,
+        /// How long, in bytes.
+        bytes: u64,
+    },
+    /// What belongs at a place of a member that is rebuilt could not be made. It is in the member's bad-block log until
+    /// it is written.
+    BadBlockRecorded {
+        /// Slot of the member.
+        member: u32,
+        /// Where on its device, in bytes.
+        offset_bytes: u64,
+        /// How long, in bytes.
+        bytes: u64,
     },
     /// A member is no longer used.
     MemberFailed {
@@ -67,6 +96,58 @@ pub enum Event {
     StripeSuspect {
         /// Which stripe.
         stripe: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A check or repair of the array began, or goes on where it was.
+    ScrubStarted {
+        /// It repairs what it finds.
+        repair: bool,
+        /// The first stripe, or region of a mirror.
+        from_stripe: u64,
+    },
+    /// A check or repair came to its end.
+    ScrubFinished {
+        /// It repaired what it found.
+        repair: bool,
+        /// What did not agree, in sectors of a member, as md counts.
+        mismatch_sectors: u64,
+        /// Mismatches that were repaired.
+        repaired: u64,
+        /// Mismatches that were to be repaired and are still there.
+        left: u64,
+    },
+    /// A check or repair ended before its end.
+    ScrubStopped {
+        /// Why.
+        reason: String,
+    },
+    /// Blocks that do not agree.
+    Mismatch(Mismatch),
+    /// Members are missing, and from here on every stripe write is logged before it is made.
+    RedoLogInForce {},
+    /// The array is whole again: stripe writes are no longer logged.
+    RedoLogOver {},
+    /// Members are missing and there is no log: a crash leaves stripes in doubt.
+    RedoLogAbsent {
+        /// Why.
+        reason: String,
+    },
+    /// After a crash with members missing the writes that were on their way were made again.
+    RedoLogReplayed {
+        /// Records made again.
+        records: u64,
+        /// Stripes they were about, ascending, the first hundred.
+        stripes: Vec<u64>,
+        /// Slots of the members that were written.
+        members: Vec<u32>,
+    },
+    /// Lost chunks of these stripes may be wrong: reading them is an error until they are overwritten.
+    StripesInDoubt {
+        /// First stripe.
+        first: u64,
+        /// First stripe after them.
+        end: u64,
         /// Why.
         reason: String,
     },

@@ -7,7 +7,6 @@
 //! - There is no clock and no choice of its own here: the owner says when to run and, through
 //!   [`Executor::run_one_of`], which task comes next.
 
-use crossbeam::queue::SegQueue;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,8 +14,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Wake, Waker};
+
+use crate::sync::weak::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::weak::{SegQueue, thread_local};
 
 /// Called when a task of a sleeping executor was woken from another thread.
 pub type Unpark = Box<dyn Fn() + Send + Sync>;
@@ -48,7 +50,7 @@ impl Wake for TaskWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let local = CURRENT.with_borrow(|current| match current {
+        let local = CURRENT.with(|current| match &*current.borrow() {
             Some((id, queue)) if *id == self.inbox.id => {
                 // No locked instruction: a wake from elsewhere at the same time costs one poll in vain.
                 if !self.queued.load(Ordering::Relaxed) {
@@ -64,7 +66,7 @@ impl Wake for TaskWaker {
         }
         self.inbox.woken.push(self.task);
         // SeqCst pairs with `prepare_to_sleep`: either it sees the task or we see it sleeping.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.inbox.sleeping.load(Ordering::SeqCst) {
             (self.inbox.unpark)();
         }
@@ -202,9 +204,10 @@ impl Executor {
     /// Runs the owner's own work between polls, such as reaping completions: tasks it wakes go straight to the run
     /// queue, as if another task had woken them. On any other thread's executor wakes keep their detour.
     pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
-        let outer = CURRENT.replace(Some((self.inner.inbox.id, Rc::clone(&self.inner.ready))));
+        let outer = CURRENT
+            .with(|current| current.replace(Some((self.inner.inbox.id, Rc::clone(&self.inner.ready)))));
         let result = work();
-        CURRENT.set(outer);
+        CURRENT.with(|current| current.replace(outer));
         result
     }
 
@@ -231,7 +234,7 @@ impl Executor {
     /// every wake from another thread calls `unpark` until [`Executor::awake`].
     pub fn prepare_to_sleep(&self) -> bool {
         self.inner.inbox.sleeping.store(true, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.tasks_ready() > 0 {
             self.awake();
             return false;
@@ -291,7 +294,7 @@ pub fn yield_now() -> impl Future<Output = ()> {
 
 /// Whether other tasks are ready on the executor that runs the caller.
 pub fn others_ready() -> bool {
-    CURRENT.with_borrow(|current| current.as_ref().is_some_and(|(_, ready)| !ready.borrow().is_empty()))
+    CURRENT.with(|current| current.borrow().as_ref().is_some_and(|(_, ready)| !ready.borrow().is_empty()))
 }
 
 /// Waits for all futures that are there and returns their results in their places.
@@ -342,6 +345,9 @@ pub async fn join_all<F: Future + Unpin>(
     };
     slots.iter_mut().map(take).collect()
 }
+
+#[cfg(all(test, feature = "model"))]
+mod model;
 
 #[cfg(test)]
 mod tests {

@@ -4,13 +4,17 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+pub mod bad_blocks;
 pub mod buffer;
 pub mod counters;
 pub mod device;
 pub mod events;
 pub mod executor;
+pub mod foreground;
 pub mod limits;
 pub mod members;
+pub mod read_errors;
 pub mod stages;
 pub mod stripe;
+pub mod sync;
 pub mod volume;

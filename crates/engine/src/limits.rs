@@ -12,8 +12,8 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// Entries of the stripe state table (StRAID 4.2: 4096 active stripes in under 40 KB).
 pub const STRIPE_TABLE_ENTRIES: usize = 4096;
 
-/// Entries of one bucket: one cache line of words.
-pub const STRIPE_TABLE_WAYS: usize = 8;
+/// Entries of one bucket: one cache line of words. Models take fewer, so that what they try is what matters.
+pub const STRIPE_TABLE_WAYS: usize = if cfg!(feature = "model") { 2 } else { 8 };
 
 /// Most member devices of one array: md's own limit for superblock 1.x with parity levels is 384 roles, but the
 /// health of all members is one atomic word pair here and RAID-6 allows 254 data chunks.
@@ -46,6 +46,12 @@ pub const AVOID_EXTRA_PERCENT: u64 = 25;
 
 /// What may be saved up of that, in hundredths of a read: a pause of some milliseconds is avoided whole.
 pub const AVOID_ALLOWANCE_MAX: u64 = 100 * 512;
+
+/// Read errors of a member that were corrected lately and are forgiven: md's default (`MD_DEFAULT_MAX_CORRECTED_READ_ERRORS`).
+pub const CORRECTED_READS_MAX: u64 = 20;
+
+/// The count of those halves for every so many nanoseconds without one: md's hour.
+pub const READ_ERRORS_HALVE_NS: u64 = 3_600_000_000_000;
 
 const _: () = assert!(SLOW_NS_MIN <= STALL_NS_MIN, "a stalled member is slow");
 const _: () = assert!(STRIPE_TABLE_ENTRIES.is_multiple_of(STRIPE_TABLE_WAYS));

@@ -5,12 +5,18 @@
 //! on a failed member is acknowledged only after the superblocks of the others say that it failed. Hence
 //! [`Members::settled`] before every acknowledgement.
 
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
+#[cfg(all(test, feature = "model"))]
+mod model;
+
+use std::ops::Range;
 use std::task::{Poll, Waker};
 
+use crate::bad_blocks::BadBlocks;
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::events::{Event, EventSink};
+use crate::read_errors::ReadErrors;
+use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::volume::VolumeError;
 use layout::geometry::Geometry;
 
@@ -47,14 +53,24 @@ struct Slot {
     /// Bytes of the data area that are in sync while recovering.
     recovered_bytes: AtomicU64,
     errors: AtomicU64,
+    read_errors: Mutex<ReadErrors>,
+    bad: Mutex<BadBlocks>,
+    /// Entries that its bad-block log has room for; 0 without a log.
+    bad_room: AtomicUsize,
+    /// Counts the changes of `bad`.
+    bad_version: AtomicU64,
 }
 
 /// All slots of an array.
 pub struct Members {
     geometry: Geometry,
     slots: Box<[Slot]>,
-    /// Every slot is in sync: the fast path looks at nothing else.
+    /// Every slot is in sync.
     whole: AtomicBool,
+    /// Writes are logged before they are made, whether or not every slot is in sync.
+    logged: AtomicBool,
+    /// Every slot is in sync, no write is logged, and no place of a member is known to be bad: the fast path of writes looks at nothing else.
+    plain: AtomicBool,
     /// Changes of state are made one at a time.
     changing: Mutex<()>,
     metadata: Metadata,
@@ -98,11 +114,17 @@ impl Members {
             state: AtomicU8::new(*state as u8),
             recovered_bytes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            read_errors: Mutex::new(ReadErrors::default()),
+            bad: Mutex::new(BadBlocks::default()),
+            bad_room: AtomicUsize::new(0),
+            bad_version: AtomicU64::new(0),
         };
         let members = Members {
             geometry,
             slots: states.iter().map(slot).collect(),
             whole: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
+            plain: AtomicBool::new(false),
             changing: Mutex::new(()),
             metadata: Metadata {
                 wanted: AtomicU64::new(0),
@@ -120,6 +142,27 @@ impl Members {
     /// Whether every member is in sync.
     pub fn all_in_sync(&self) -> bool {
         self.whole.load(SeqCst)
+    }
+
+    /// Whether a stripe may be written as it comes: every member is in sync, no place of any is known to be bad, and no
+    /// write is logged first.
+    pub(crate) fn plain(&self) -> bool {
+        self.plain.load(SeqCst)
+    }
+
+    /// Says whether every write is logged first (see [`crate::stripe::redo`]).
+    pub(crate) fn set_logged(&self, logged: bool) {
+        let _changing = self.changing.lock();
+        self.logged.store(logged, SeqCst);
+        self.update_whole();
+    }
+
+    /// Members that must have a record so that one has it still when as many fail as the level survives.
+    pub(crate) fn copies_wanted(&self) -> u32 {
+        let out =
+            self.slots.iter().filter(|slot| slot.state.load(SeqCst) != MemberState::InSync as u8).count();
+        let out = u32::try_from(out).expect("few members");
+        1 + self.geometry.parity_chunks().saturating_sub(out)
     }
 
     /// State of a slot.
@@ -165,6 +208,80 @@ impl Members {
     pub fn note_error(&self, slot: u32, error: &DeviceError) {
         self.slots[slot as usize].errors.fetch_add(1, SeqCst);
         self.report(Event::MemberError { member: slot, kind: error.kind, error: error.to_string() });
+    }
+
+    /// A block of a member was corrected at `now_ns`. True if the member had too many of those lately.
+    pub fn one_corrected_too_many(&self, slot: u32, now_ns: u64) -> bool {
+        self.slots[slot as usize].read_errors.lock().note(now_ns)
+    }
+
+    /// Read errors of a member that were corrected, those of earlier runs too.
+    pub fn corrected_reads(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].read_errors.lock().total()
+    }
+
+    /// What a member's superblock and bad-block log say at the start: corrected read errors, bad places, and how many
+    /// entries the log has room for.
+    pub fn begin_with(&self, slot: u32, corrected_reads: u64, bad: BadBlocks, bad_room: usize) {
+        let _changing = self.changing.lock();
+        let slot = &self.slots[slot as usize];
+        *slot.read_errors.lock() = ReadErrors::with_total(corrected_reads);
+        *slot.bad.lock() = bad;
+        slot.bad_room.store(bad_room, SeqCst);
+        self.update_whole();
+    }
+
+    /// How many entries the bad-block log of the member in a slot has room for.
+    pub fn set_bad_room(&self, slot: u32, entries: usize) {
+        self.slots[slot as usize].bad_room.store(entries, SeqCst);
+    }
+
+    /// Whether any part of a range of the member's data area is known to be bad. Such a place is never read as data.
+    pub fn is_bad(&self, slot: u32, range: &Range<u64>) -> bool {
+        !self.plain() && self.slots[slot as usize].bad.lock().meets(range)
+    }
+
+    /// The range is bad from now on. False if the log has no room for it: nothing changed then.
+    pub fn set_bad(&self, slot: u32, range: Range<u64>) -> bool {
+        self.change_bad(slot, |bad, room| {
+            let mut with = bad.clone();
+            if with.set(range) && with.entries() > room {
+                return None;
+            }
+            Some(with)
+        })
+    }
+
+    /// The range was written: it is good again.
+    pub fn clear_bad(&self, slot: u32, range: &Range<u64>) {
+        if self.is_bad(slot, range) {
+            self.change_bad(slot, |bad, _| {
+                let mut without = bad.clone();
+                without.clear(range);
+                Some(without)
+            });
+        }
+    }
+
+    /// A change of the log is one of the metadata: it is on disk before anything that relies on it is acknowledged.
+    fn change_bad(&self, slot: u32, change: impl FnOnce(&BadBlocks, usize) -> Option<BadBlocks>) -> bool {
+        let _changing = self.changing.lock();
+        let slot = &self.slots[slot as usize];
+        let new = change(&slot.bad.lock(), slot.bad_room.load(SeqCst));
+        let Some(new) = new else { return false };
+        self.metadata.wanted.fetch_add(1, SeqCst);
+        *slot.bad.lock() = new;
+        slot.bad_version.fetch_add(1, SeqCst);
+        self.update_whole();
+        self.wake_keeper();
+        true
+    }
+
+    /// The bad places of a member, and the version of that.
+    pub fn bad_blocks(&self, slot: u32) -> (BadBlocks, u64) {
+        let slot = &self.slots[slot as usize];
+        let bad = slot.bad.lock();
+        (bad.clone(), slot.bad_version.load(SeqCst))
     }
 
     /// Whether an error is worth a second try: a device that is gone or silent stays so.
@@ -222,7 +339,10 @@ impl Members {
         if self.state(slot) != MemberState::Missing {
             return false;
         }
-        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
+        let new = &self.slots[slot as usize];
+        new.recovered_bytes.store(from_bytes, SeqCst);
+        *new.read_errors.lock() = ReadErrors::default();
+        *new.bad.lock() = BadBlocks::default();
         self.set(slot, MemberState::Recovering);
         self.report(Event::RecoveryStarted { member: slot, from_bytes });
         true
@@ -262,6 +382,8 @@ impl Members {
     fn update_whole(&self) {
         let whole = self.slots.iter().all(|slot| slot.state.load(SeqCst) == MemberState::InSync as u8);
         self.whole.store(whole, SeqCst);
+        let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
+        self.plain.store(whole && !bad && !self.logged.load(SeqCst), SeqCst);
     }
 
     /// Asks the keeper to write the superblocks.

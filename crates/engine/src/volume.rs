@@ -67,6 +67,16 @@ pub enum VolumeError {
         /// What happened.
         reason: String,
     },
+    /// A member cannot read a block, and the others cannot make it: too many are missing, or parity may not agree.
+    #[error(
+        "I/O error: member {member} cannot read its block at byte {offset_bytes}, and the others cannot make it"
+    )]
+    Unreadable {
+        /// Slot of the member.
+        member: u32,
+        /// Where on its device.
+        offset_bytes: u64,
+    },
     /// The volume is being stopped.
     #[error("the volume is stopping")]
     Stopping,
@@ -176,7 +186,11 @@ impl<D: Device> Volume for ArrayVolume<D> {
         if bytes == 0 {
             return Ok(Gather::new());
         }
-        self.stripes.read_range(offset_bytes, bytes).await
+        let shared = &self.stripes.shared;
+        let began = shared.foreground.begin(&shared.loads);
+        let result = self.stripes.read_range(offset_bytes, bytes).await;
+        shared.foreground.end(began, &shared.loads);
+        result
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
@@ -187,7 +201,11 @@ impl<D: Device> Volume for ArrayVolume<D> {
         if bytes == 0 {
             return Ok(());
         }
-        self.stripes.write_range(offset_bytes, data, fua).await
+        let shared = &self.stripes.shared;
+        let began = shared.foreground.begin(&shared.loads);
+        let result = self.stripes.write_range(offset_bytes, data, fua).await;
+        shared.foreground.end(began, &shared.loads);
+        result
     }
 
     async fn flush(&self) -> Result<(), VolumeError> {

@@ -1,10 +1,14 @@
-//! An array in the world: members, the superblocks as far as they matter here, and one engine a shard.
+//! An array in the world: devices with superblocks on them, and what the program makes of them when it starts: one
+//! engine a shard, the keeper of the superblocks and the manager, all of them the program's own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::array::assemble::{Assembly, Refusal};
+use engine::array::keeper::{Keeper, Spare};
+use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
@@ -14,29 +18,29 @@ use engine::stripe::stripe_table::StripeTable;
 use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::{Geometry, Level};
+use layout::md_superblock::Superblock;
 
-use crate::disk::{Disk, Guard, SimDevice};
+use crate::disk::cache::Survivors;
+use crate::disk::{Disk, SimDevice};
 use crate::oracle::Oracle;
+use crate::platform::SimPlatform;
+use crate::random::Random;
+use crate::recorded::Guard;
 use crate::scenario::Scenario;
+use crate::trace::Note;
 use crate::world::{Ended, World};
 
-/// What outlives a crash: members, what their superblocks say, and what the oracle knows.
+/// What outlives a crash: devices with all that is on them, and what the oracle knows.
 pub(crate) struct Machine {
     pub(crate) world: Rc<World>,
     pub(crate) scenario: Scenario,
     pub(crate) guard: Rc<Guard>,
+    /// The device in each slot of the running array.
     pub(crate) disks: RefCell<Vec<Option<Rc<Disk>>>>,
-    next_disk: Cell<u32>,
-    pub(crate) recorded: RefCell<Recorded>,
+    /// Every device there is.
+    pub(crate) all_disks: RefCell<Vec<Rc<Disk>>>,
     pub(crate) oracle: RefCell<Oracle>,
     pub(crate) excuses: Excuses,
-}
-
-/// What the superblocks say.
-#[derive(Clone)]
-pub(crate) struct Recorded {
-    pub(crate) states: Vec<MemberState>,
-    pub(crate) disks: Vec<Option<Rc<Disk>>>,
 }
 
 /// What has happened that a client's error may come from.
@@ -55,26 +59,24 @@ impl Machine {
         let geometry = scenario.geometry;
         let oracle =
             Oracle::new(geometry.array_bytes() / u64::from(scenario.unit), !geometry.level().is_striped());
-        let members = geometry.members() as usize;
+        let machine = Self::empty(world, scenario, oracle);
+        machine.create();
+        machine
+    }
+
+    /// A machine without devices.
+    pub(crate) fn empty(world: Rc<World>, scenario: Scenario, oracle: Oracle) -> Rc<Self> {
+        let members = scenario.geometry.members() as usize;
         let machine = Rc::new(Machine {
             world,
             scenario,
             guard: Rc::new(Guard::default()),
             disks: RefCell::new(vec![None; members]),
-            next_disk: Cell::new(0),
-            recorded: RefCell::new(Recorded {
-                states: vec![MemberState::InSync; members],
-                disks: Vec::new(),
-            }),
+            all_disks: RefCell::default(),
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
         });
-        let disks: Vec<_> = (0..members).map(|_| Some(machine.new_disk(false))).collect();
-        machine.recorded.borrow_mut().disks.clone_from(&disks);
-        *machine.disks.borrow_mut() = disks;
-        if machine.geometry().losses_survived() == 0 {
-            machine.guard.exempt.set(1);
-        }
+        machine.guard.watch(&machine);
         machine
     }
 
@@ -86,16 +88,15 @@ impl Machine {
         u64::from(self.scenario.unit)
     }
 
-    /// A device of the right size: zeroes, or with `foreign` contents of its own.
-    pub(crate) fn new_disk(&self, foreign: bool) -> Rc<Disk> {
-        let number = self.next_disk.replace(self.next_disk.get() + 1);
-        let random = self.world.random();
-        let data_offset = random.pick(&[0, 4096, 1 << 20]);
-        let abilities = self.scenario.abilities(random);
-        let area = (data_offset, self.geometry().member_bytes(), self.scenario.unit);
-        let disk = Disk::new((number, foreign), &self.world, &self.guard, area, abilities);
-        disk.faults.borrow_mut().transient_one_in = self.scenario.faults.transient_one_in;
-        disk
+    /// Devices that are plugged in.
+    pub(crate) fn connected(&self) -> Vec<Rc<Disk>> {
+        self.all_disks.borrow().iter().filter(|disk| disk.connected.get()).cloned().collect()
+    }
+
+    /// The power goes: on all devices, and for the oracle.
+    pub(crate) fn cut_power(&self, survives: impl Fn(u64, &Random) -> Survivors) {
+        self.all_disks.borrow().iter().for_each(|disk| disk.cut(&survives));
+        self.oracle.borrow_mut().cut();
     }
 
     /// Member and offset of each copy of a byte of the array; one for levels without copies.
@@ -128,12 +129,10 @@ pub(crate) struct Array {
     /// Requests and other work that has not ended, in words.
     pub(crate) open: RefCell<BTreeMap<u64, String>>,
     next_open: Cell<u64>,
-    /// Slots with a recovery on its way.
-    pub(crate) recovering: RefCell<BTreeSet<u32>>,
-    /// Repairs on their way: the superblocks stay dirty.
-    pub(crate) repairs: Cell<u64>,
-    /// The superblocks are about to say clean.
-    pub(crate) closing: Cell<bool>,
+    /// Resyncs of some stripes that the operator asked for.
+    pub(crate) resyncs: Cell<u64>,
+    pub(crate) keeper: Rc<Keeper<SimDevice>>,
+    pub(crate) manager: Rc<Manager<SimDevice, SimPlatform>>,
 }
 
 pub(crate) struct Shard {
@@ -143,27 +142,49 @@ pub(crate) struct Shard {
 }
 
 impl Array {
-    /// Assembles what the superblocks say.
-    pub(crate) fn assemble(machine: &Rc<Machine>) -> Rc<Self> {
+    /// Starts the array that the devices make, as the program does. None: that is no array, and the world knows. An
+    /// error without a refusal: it is dirty and degraded.
+    pub(crate) fn assemble(machine: &Rc<Machine>, force: bool) -> Option<Result<Rc<Self>, Option<Refusal>>> {
+        machine.world.counts.borrow_mut().assemblies += 1;
+        let candidates = machine.candidates();
+        let assembly = machine.one_array(&candidates, force)?;
+        machine.world.note(Note::Words(format!("assembly: {:?}", assembly.verdicts)));
+        if let Err(refusal) = assembly.start {
+            return Some(Err(Some(refusal)));
+        }
+        // The redo log is not kept here (crates/engine/tests/redo has its power cuts): nothing tells which stripes agree.
+        let degraded = assembly.states().iter().any(|state| *state != MemberState::InSync);
+        let parity = machine.geometry().parity_chunks() > 0;
+        if assembly.resync_from_bytes.is_some() && degraded && parity && !force {
+            return Some(Err(None));
+        }
+        Some(Ok(Self::start(machine, &assembly)))
+    }
+
+    fn start(machine: &Rc<Machine>, assembly: &Assembly) -> Rc<Self> {
         let (scenario, world) = (&machine.scenario, Rc::clone(&machine.world));
-        world.counts.borrow_mut().assemblies += 1;
-        let heard = Arc::clone(&world.events);
-        let sink = Box::new(move |event| heard.lock().expect("one thread").push(event));
-        let states = machine.recorded.borrow().states.clone();
-        let members = Members::new(scenario.geometry, &states, sink);
-        let dirty = machine.guard.dirty.get();
-        let used = scenario.geometry.level() != Level::Raid0;
-        let intent = Intent::new(scenario.shards, used, dirty);
-        let mut shared =
-            Shared::new(scenario.geometry, members, intent, scenario.shards, scenario.cache_bytes);
-        let own = Arc::get_mut(&mut shared).expect("not shared yet");
-        own.table = StripeTable::with_entries(scenario.table_entries);
-        own.two_phase = scenario.two_phase.into();
-        own.loads.set_clock(Arc::clone(&world.ticks) as _);
-        own.loads.set_policy(scenario.policy);
-        own.loads.set_avoid_slow(scenario.avoid_slow);
-        own.loads.set_parity_agrees(!dirty);
-        let shards = (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard)).collect();
+        assert_eq!(assembly.geometry, Some(scenario.geometry), "the geometry that was created");
+        let (connected, candidates) = (machine.connected(), machine.candidates());
+        let superblock =
+            |index: usize| candidates[index].superblock.clone().expect("a member has a superblock");
+        let disk = |slot: &Option<usize>| slot.map(|index| Rc::clone(&connected[index]));
+        *machine.disks.borrow_mut() = assembly.slots.iter().map(disk).collect();
+        let superblocks: Vec<Option<Superblock>> =
+            assembly.slots.iter().map(|slot| slot.map(superblock)).collect();
+        let shared = share(machine, assembly, &superblocks);
+        let shards: Vec<Shard> =
+            (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard)).collect();
+        let set = Rc::clone(&shards[0].set);
+        let resync = assembly.resync_from_bytes.filter(|_| scenario.geometry.losses_survived() > 0);
+        let clock = Rc::clone(&world);
+        let keeper = Keeper::new(Rc::clone(&set), superblocks, resync, Box::new(move || clock.now()));
+        for &spare in &assembly.spares {
+            let device = Rc::new(SimDevice(Rc::clone(&connected[spare])));
+            keeper.spares().borrow_mut().push(Spare { superblock: superblock(spare), device });
+        }
+        let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
+        let platform = SimPlatform::new(machine, sets);
+        let manager = Manager::new(set, Rc::clone(&keeper), platform, None, false);
         Rc::new(Array {
             machine: Rc::clone(machine),
             world,
@@ -174,10 +195,23 @@ impl Array {
             clients: Cell::new(0),
             open: RefCell::default(),
             next_open: Cell::new(0),
-            recovering: RefCell::default(),
-            repairs: Cell::new(0),
-            closing: Cell::new(false),
+            resyncs: Cell::new(0),
+            keeper,
+            manager,
         })
+    }
+
+    /// Starts the keeper of the superblocks alone: nothing is repaired, and nothing called clean, unasked.
+    pub(crate) fn start_keeper(&self) {
+        let keeper = Rc::clone(&self.keeper);
+        self.shards[0].executor.spawn(async move { keeper.run().await });
+    }
+
+    /// Starts whoever looks after the array.
+    pub(crate) fn start_manager(&self) {
+        self.start_keeper();
+        let manager = Rc::clone(&self.manager);
+        self.shards[0].executor.spawn(async move { manager.run().await });
     }
 
     /// Runs the world until nothing is left to do, or `steps` steps were made. What is idle with work left is stuck.
@@ -248,15 +282,34 @@ impl Array {
     }
 }
 
+/// What all shards share, as the program makes it.
+fn share(machine: &Machine, assembly: &Assembly, superblocks: &[Option<Superblock>]) -> Arc<Shared> {
+    let (scenario, world) = (&machine.scenario, &machine.world);
+    let heard = Arc::clone(&world.events);
+    let sink = Box::new(move |event| heard.lock().expect("one thread").push(event));
+    let states = assembly.states();
+    let members = Members::new(scenario.geometry, &states, sink);
+    for (slot, superblock) in (0u32..).zip(superblocks) {
+        let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
+        if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
+            members.resume_recovery(slot, offset.bytes());
+        }
+    }
+    let intent = Intent::new(scenario.shards, scenario.geometry.level() != Level::Raid0, false);
+    let mut shared = Shared::new(scenario.geometry, members, intent, scenario.shards, scenario.cache_bytes);
+    let own = Arc::get_mut(&mut shared).expect("not shared yet");
+    own.table = StripeTable::with_entries(scenario.table_entries);
+    own.two_phase = scenario.two_phase.into();
+    own.loads.set_clock(Arc::clone(&world.ticks) as _);
+    own.loads.set_policy(scenario.policy);
+    own.loads.set_avoid_slow(scenario.avoid_slow);
+    shared
+}
+
 impl Shard {
     fn new(machine: &Machine, shared: &Arc<Shared>, shard: usize) -> Self {
         let executor = Executor::new(Box::new(|| {}));
-        let recorded = machine.recorded.borrow();
-        let attached = |(state, disk): (&MemberState, &Option<Rc<Disk>>)| {
-            let disk = disk.as_ref().filter(|_| *state == MemberState::InSync)?;
-            Some(attach(disk))
-        };
-        let members = recorded.states.iter().zip(&recorded.disks).map(attached).collect();
+        let members = machine.disks.borrow().iter().map(|disk| disk.as_ref().map(attach)).collect();
         let set = StripeSet::new(Arc::clone(shared), shard, Pool::new(1 << 20), executor.clone(), members);
         let mode = Arc::new(VolumeMode::default());
         let volume = ArrayVolume::new(Rc::clone(&set), machine.scenario.unit, mode);
@@ -265,5 +318,5 @@ impl Shard {
 }
 
 pub(crate) fn attach(disk: &Rc<Disk>) -> Attached<SimDevice> {
-    Attached { device: SimDevice(Rc::clone(disk)), data_offset_bytes: disk.data_offset }
+    Attached { device: SimDevice(Rc::clone(disk)), data_offset_bytes: disk.places.data }
 }

@@ -1,6 +1,7 @@
 //! The invariants, checked from outside: against the members' raw contents, the geometry and the oracle.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use engine::buffer::Gather;
 use engine::members::MemberState;
@@ -130,7 +131,8 @@ pub(crate) fn settle(array: &Array) {
     }
 }
 
-/// What must hold when nothing is on its way: invariants 4 and 5, and redundancy that is worth its name.
+/// What must hold when nothing is on its way: invariants 4 and 5, redundancy that is worth its name, and superblocks
+/// from which the array starts again.
 pub(crate) fn quiet(array: &Array) {
     let owned = array.shared.table.active();
     array.world.counts.borrow_mut().tables_empty += 1;
@@ -143,6 +145,51 @@ pub(crate) fn quiet(array: &Array) {
         _ => {
             cached_parity(array);
             (0..array.shared.geometry.stripes()).for_each(|stripe| parity(array, stripe));
+        }
+    }
+}
+
+/// What the program owes when it has had its time: what can be rebuilt is rebuilt, what can be called clean is.
+pub(crate) fn at_rest(array: &Array) {
+    let (members, excuses) = (&array.shared.members, &array.machine.excuses);
+    if excuses.beyond.get() || excuses.full.get() || array.shared.suspects() > 0 {
+        return;
+    }
+    let states = members.states();
+    let free = states.iter().any(|s| matches!(s, MemberState::Missing | MemberState::Failed));
+    let outcome = &array.machine.outcomes()[0];
+    let redundant = array.shared.geometry.losses_survived() > 0;
+    let problem = if states.contains(&MemberState::Recovering) {
+        "a recovery never ends"
+    } else if redundant && free && !array.keeper.spares().borrow().is_empty() {
+        "a spare waits beside a free slot"
+    } else if members.all_in_sync() && array.keeper.resync_from_bytes().is_some() {
+        "a resync never ends"
+    } else if outcome
+        .states
+        .iter()
+        .zip(&states)
+        .any(|(told, state)| (*told == MemberState::InSync) != (*state == MemberState::InSync))
+    {
+        "the superblocks tell other states"
+    } else if redundant && array.keeper.resync_from_bytes().is_none() && outcome.resync_from.is_some() {
+        "a quiet array is not called clean"
+    } else {
+        return;
+    };
+    let verdicts = array.machine.one_array(&array.machine.candidates(), false).map(|array| array.verdicts);
+    array.world.fail(format!("at rest: {problem}; members {states:?}, superblocks say {verdicts:?}"));
+}
+
+/// A crash now leaves an array that starts.
+pub(crate) fn starts(machine: &Machine) {
+    for outcome in machine.outcomes().iter() {
+        let fair = match &outcome.refusal {
+            None => true,
+            Some(_) => machine.excuses.beyond.get(),
+        };
+        if !fair {
+            machine.world.fail(format!("a crash now leaves an array that is refused: {:?}", outcome.refusal));
         }
     }
 }
@@ -260,19 +307,24 @@ fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> V
 }
 
 /// The device of a member that the engine trusts up to `end` in its data area.
-fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<std::rc::Rc<Disk>> {
+fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<Rc<Disk>> {
     let trusted = array.shared.members.in_sync_to(slot, end);
     trusted.then(|| array.machine.disks.borrow()[slot as usize].clone()).flatten()
 }
 
-/// Slot, device and offset of each copy of a block that the superblocks call in sync.
-fn recorded_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, std::rc::Rc<Disk>, u64)> {
-    let recorded = machine.recorded.borrow().clone();
-    machine.places(block * machine.unit()).into_iter().filter_map(move |(slot, offset)| {
-        let in_sync = recorded.states[slot as usize] == MemberState::InSync;
-        let disk = recorded.disks[slot as usize].clone().filter(|_| in_sync)?;
-        Some((slot, disk, offset))
-    })
+/// Slot, device and offset of each copy of a block that a crash now could leave in sync.
+fn recorded_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, Rc<Disk>, u64)> {
+    let mut found: Vec<(u32, Rc<Disk>, u64)> = Vec::new();
+    for (slot, offset) in machine.places(block * machine.unit()) {
+        for outcome in machine.outcomes().iter() {
+            let in_sync = outcome.states[slot as usize] == MemberState::InSync;
+            let Some(disk) = outcome.disks[slot as usize].clone().filter(|_| in_sync) else { continue };
+            if found.iter().all(|(_, other, _)| other.number != disk.number) {
+                found.push((slot, disk, offset));
+            }
+        }
+    }
+    found.into_iter()
 }
 
 fn where_is(machine: &Machine, block: u64) -> String {

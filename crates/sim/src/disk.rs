@@ -1,37 +1,66 @@
-//! A member device: sparse contents behind a volatile write cache, with faults.
+//! A device: contents behind a volatile write cache, with faults.
 //!
 //! Fault model:
 //! - An operation is applied at some moment between its start and its end, in two parts at two moments now and then.
-//!   Logical blocks are never torn (512 B or 4 KiB; torn blocks are to come).
+//!   Logical blocks (512 B or 4 KiB) are never torn; what is larger is torn between any two of them.
 //! - A write that returned sits in the cache. A flush makes durable what had returned when it was sent; a write with
 //!   FUA is durable when it returns. At a power cut every other write since then is durable in any part.
 //! - A failed write was applied in any part. A failed flush loses any part of what it should have made durable.
 //! - A device fails an operation once, reads badly at a place until that is written, has no space, fails its flushes,
-//!   or fails everything: as an error, as gone, or silent until the time limit.
+//!   takes no superblocks, or fails everything: as an error, as gone, or silent until the time limit.
 //!
-//! Contract checks: alignment of addresses and memory, and that the engine stays inside the data area.
+//! Contract checks: alignment of addresses and memory, that the engine stays inside the device, and that nothing
+//! reaches both the data area and what lies around it.
+
+pub(crate) mod cache;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 
 use crate::pages::Pages;
+use crate::random::Random;
+use crate::recorded::Guard;
 use crate::trace::Note;
 use crate::world::{Pending, World, pending};
+use cache::{Cache, Survivors, Written};
 
 pub(crate) struct Disk {
     pub(crate) number: u32,
-    /// Where the data area starts on the device.
-    pub(crate) data_offset: u64,
+    pub(crate) places: Places,
     info: DeviceInfo,
     abilities: Abilities,
     world: Rc<World>,
     guard: Rc<Guard>,
-    state: RefCell<State>,
+    cache: RefCell<Cache>,
     pub(crate) faults: RefCell<Faults>,
+    /// It is plugged in: whoever assembles finds it.
+    pub(crate) connected: Cell<bool>,
+}
+
+/// What lies where on a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) size: u64,
+    pub(crate) superblock: u64,
+    pub(crate) data: u64,
+    pub(crate) data_end: u64,
+    pub(crate) block: u32,
+}
+
+impl Places {
+    /// Whether a range is of the data area; None if it is of both.
+    fn is_data(&self, range: &Range<u64>) -> Option<bool> {
+        match range.start >= self.data && range.end <= self.data_end {
+            true => Some(true),
+            false if range.end <= self.data || range.start >= self.data_end => Some(false),
+            false => None,
+        }
+    }
 }
 
 /// What a device can do.
@@ -40,14 +69,6 @@ pub(crate) struct Abilities {
     pub(crate) write_zeroes: bool,
     pub(crate) discard: bool,
     pub(crate) discard_zeroes: bool,
-}
-
-/// Whether the superblocks allow a stripe to become inconsistent now (invariant 2).
-#[derive(Default)]
-pub(crate) struct Guard {
-    pub(crate) dirty: Cell<bool>,
-    /// Levels without redundancy, and repairs that change nothing a client sees, need no intent.
-    pub(crate) exempt: Cell<u32>,
 }
 
 #[derive(Default)]
@@ -60,6 +81,8 @@ pub(crate) struct Faults {
     pub(crate) full: bool,
     /// Every flush fails in this way.
     pub(crate) flush_fails: Option<DeviceErrorKind>,
+    /// Writes outside the data area fail.
+    pub(crate) no_superblocks: bool,
     /// Times that an operation takes.
     pub(crate) slow: u64,
     /// One in so many operations fails once; 0 is never. What failed once never does again: the retry succeeds.
@@ -70,144 +93,95 @@ pub(crate) struct Faults {
 impl Faults {
     /// Whether the device is bound to be failed by the engine.
     pub(crate) fn hard(&self) -> bool {
-        self.dead.is_some() || !self.bad.is_empty() || self.flush_fails.is_some()
-    }
-}
-
-struct State {
-    /// What a read finds.
-    volatile: Pages,
-    /// What survives a power cut for certain.
-    durable: Pages,
-    /// Applied since, in order.
-    log: Vec<Logged>,
-    /// Counts operations and their returns.
-    clock: u64,
-}
-
-struct Logged {
-    operation: u64,
-    offset: u64,
-    written: Written,
-    /// When its operation returned.
-    returned: Option<u64>,
-    /// It survives a power cut: its operation had FUA and returned.
-    kept: bool,
-}
-
-#[derive(Clone)]
-enum Written {
-    Data(Gather),
-    Zeroes(u64),
-}
-
-impl Written {
-    fn bytes(&self) -> u64 {
-        match self {
-            Written::Data(data) => data.len() as u64,
-            Written::Zeroes(bytes) => *bytes,
-        }
-    }
-
-    fn part(&self, start: u64, bytes: u64) -> Written {
-        match self {
-            Written::Data(data) => Written::Data(data.part(start as usize, bytes as usize)),
-            Written::Zeroes(_) => Written::Zeroes(bytes),
-        }
-    }
-
-    fn apply(&self, pages: &mut Pages, offset: u64) {
-        match self {
-            Written::Data(data) => {
-                let mut at = offset;
-                for slice in data.slices() {
-                    pages.write(at, slice.bytes());
-                    at += slice.len() as u64;
-                }
-            }
-            Written::Zeroes(bytes) => pages.zero(offset, *bytes),
-        }
+        self.dead.is_some() || !self.bad.is_empty() || self.flush_fails.is_some() || self.no_superblocks
     }
 }
 
 impl Disk {
+    /// A device with these contents.
     pub(crate) fn new(
-        (number, foreign): (u32, bool),
-        world: &Rc<World>,
-        guard: &Rc<Guard>,
-        (data_offset, area_bytes, unit): (u64, u64, u32),
+        number: u32,
+        contents: Pages,
+        (world, guard): (&Rc<World>, &Rc<Guard>),
+        places: Places,
         abilities: Abilities,
     ) -> Rc<Self> {
-        let pages = Pages::new(area_bytes, foreign.then_some(number));
         Rc::new(Disk {
             number,
-            data_offset,
+            places,
             info: DeviceInfo {
-                size_bytes: data_offset + area_bytes,
-                logical_block_bytes: unit,
+                size_bytes: places.size,
+                logical_block_bytes: places.block,
                 discard_zeroes: abilities.discard_zeroes,
                 name: format!("device {number}"),
             },
             abilities,
             world: Rc::clone(world),
             guard: Rc::clone(guard),
-            state: RefCell::new(State { volatile: pages.clone(), durable: pages, log: Vec::new(), clock: 0 }),
+            cache: RefCell::new(Cache::new(contents, places.block)),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
+            connected: Cell::new(true),
+        })
+    }
+
+    /// The same device in another world, with the same contents and nothing wrong with it.
+    pub(crate) fn twin(&self, world: &Rc<World>, guard: &Rc<Guard>) -> Rc<Self> {
+        Rc::new(Disk {
+            number: self.number,
+            places: self.places,
+            info: self.info.clone(),
+            abilities: self.abilities,
+            world: Rc::clone(world),
+            guard: Rc::clone(guard),
+            cache: self.cache.clone(),
+            faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
+            connected: self.connected.clone(),
         })
     }
 
     /// What a read of the data area finds now.
     pub(crate) fn peek(&self, offset: u64, target: &mut [u8]) {
-        self.state.borrow().volatile.read(offset, target);
+        self.cache.borrow().read(self.places.data + offset, target);
+    }
+
+    /// What a read of the device finds now.
+    pub(crate) fn peek_device(&self, offset: u64, target: &mut [u8]) {
+        self.cache.borrow().read(offset, target);
     }
 
     /// Whether this part of the data area was never written.
     pub(crate) fn untouched(&self, offset: u64, bytes: u64) -> bool {
-        self.state.borrow().volatile.untouched(offset, bytes)
+        self.cache.borrow().untouched(self.places.data + offset, bytes)
     }
 
     /// Every content that a power cut now could leave in this part of the data area (one logical block).
-    pub(crate) fn peek_durable(&self, offset: u64, block: &mut [u8], mut visit: impl FnMut(&[u8])) {
-        let state = self.state.borrow();
-        let bytes = block.len() as u64;
-        for logged in state.log.iter().rev() {
-            let start = logged.offset;
-            if offset < start || start + logged.written.bytes() < offset + bytes {
-                continue;
-            }
-            match logged.written.part(offset - start, bytes) {
-                Written::Data(data) => data.copy_to(block),
-                Written::Zeroes(_) => block.fill(0),
-            }
-            visit(block);
-            if logged.kept {
-                return;
-            }
-        }
-        state.durable.read(offset, block);
-        visit(block);
+    pub(crate) fn peek_durable(&self, offset: u64, block: &mut [u8], visit: impl FnMut(&[u8])) {
+        self.cache.borrow().may_leave(self.places.data + offset, block, visit);
     }
 
-    /// The power is gone: of what was not durable each block survives with this chance, in percent.
-    pub(crate) fn cut(&self, survive_percent: u64) {
-        let state = &mut *self.state.borrow_mut();
-        let unit = u64::from(self.info.logical_block_bytes);
-        for logged in std::mem::take(&mut state.log) {
-            let blocks = logged.written.bytes() / unit;
-            if logged.kept || survive_percent == 100 {
-                logged.written.apply(&mut state.durable, logged.offset);
-                continue;
-            }
-            let whole = self.world.random().one_in(2); // or a part of it
-            let all = self.world.random().percent(survive_percent);
-            for block in 0..blocks {
-                if if whole { all } else { self.world.random().percent(survive_percent) } {
-                    let at = logged.offset + block * unit;
-                    logged.written.part(block * unit, unit).apply(&mut state.durable, at);
-                }
-            }
-        }
-        state.volatile = state.durable.clone();
+    /// Every first block of a superblock that a power cut now could leave, newest first.
+    pub(crate) fn superblocks(&self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let mut block = vec![0; self.places.block as usize];
+        self.cache.borrow().may_leave(self.places.superblock, &mut block, |block| all.push(block.to_vec()));
+        all
+    }
+
+    /// Writes at once and for good, past all that is simulated: how a new array or a spare is made.
+    pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
+        let mut cache = self.cache.borrow_mut();
+        let operation = cache.begin();
+        let written = Written::Data(Gather::from(engine::buffer::Slice::from_bytes(bytes)));
+        let blocks = bytes.len() as u64 / u64::from(self.places.block);
+        cache.apply(operation, offset, &written, (0, blocks));
+        cache.returned(operation, true);
+        self.guard.metadata_changed();
+    }
+
+    /// The power is gone; `survives` says what is left of each write that was not durable, given its blocks.
+    pub(crate) fn cut(&self, survives: &impl Fn(u64, &Random) -> Survivors) {
+        self.cache.borrow_mut().cut(|blocks| survives(blocks, self.world.random()));
+        self.guard.metadata_changed();
     }
 
     /// The device works again; what it holds is as old as it is.
@@ -227,18 +201,12 @@ impl Disk {
     fn sent(&self, operation: &'static str, offset: u64, bytes: u64, fua: bool) {
         self.world.note(Note::Sent { disk: self.number, operation, offset, bytes, fua });
         let unit = u64::from(self.info.logical_block_bytes);
-        let inside = offset >= self.data_offset && offset + bytes <= self.info.size_bytes;
+        let range = offset..offset + bytes;
+        let inside = range.end <= self.info.size_bytes && self.places.is_data(&range).is_some();
         if !inside || !offset.is_multiple_of(unit) || !bytes.is_multiple_of(unit) {
             let number = self.number;
             self.world
                 .fail(format!("device {number}: {operation} of {bytes} at {offset}: outside or misaligned"));
-        }
-        let changes = !matches!(operation, "read" | "flush");
-        if changes && !self.guard.dirty.get() && self.guard.exempt.get() == 0 {
-            let number = self.number;
-            self.world.fail(format!(
-                "device {number}: {operation} of {bytes} at {offset} while superblocks say clean (invariant 2)"
-            ));
         }
     }
 
@@ -255,12 +223,17 @@ impl Disk {
         let unit = u64::from(self.info.logical_block_bytes);
         let blocks = offset / unit..(offset + bytes) / unit;
         let broken = operation == "read" && faults.bad.range(blocks).next().is_some();
-        let full =
-            matches!(operation, "write" | "write zeroes") && faults.full && self.world.random().one_in(2);
+        // What was written before has its space: superblocks do.
+        let wants_space =
+            matches!(operation, "write" | "write zeroes") && !self.is_metadata(operation, offset, bytes);
+        let full = wants_space && faults.full && self.world.random().one_in(2);
         let dead = faults.dead;
         let kind = match dead {
             Some(kind) => Some(kind),
             None if operation == "flush" => faults.flush_fails,
+            None if faults.no_superblocks && self.is_metadata(operation, offset, bytes) => {
+                Some(DeviceErrorKind::Io)
+            }
             None if full => Some(DeviceErrorKind::NoSpace),
             None if broken || self.transient(faults, (operation, offset, bytes)) => Some(DeviceErrorKind::Io),
             None => None,
@@ -270,6 +243,10 @@ impl Disk {
             None => Ok(()),
             Some(kind) => Err(DeviceError { kind, operation, offset_bytes: offset, bytes, errno }),
         }
+    }
+
+    fn is_metadata(&self, operation: &'static str, offset: u64, bytes: u64) -> bool {
+        operation == "write" && self.places.is_data(&(offset..offset + bytes)) == Some(false)
     }
 
     fn transient(&self, faults: &mut Faults, key: (&'static str, u64, u64)) -> bool {
@@ -301,34 +278,20 @@ impl Disk {
         self.world.note(Note::Done { disk: self.number, operation, offset, bytes, error });
     }
 
-    fn next_operation(&self) -> u64 {
-        let mut state = self.state.borrow_mut();
-        state.clock += 1;
-        state.clock
-    }
-
     /// Applies the blocks `from` to `to` of a write to what reads find, and remembers them as not durable.
     fn apply(&self, operation: u64, offset: u64, written: &Written, (from, to): (u64, u64)) {
-        if from >= to {
-            return;
+        self.cache.borrow_mut().apply(operation, offset, written, (from, to));
+        if from < to {
+            self.guard.boundary();
+            let first = offset / u64::from(self.places.block);
+            self.faults.borrow_mut().bad.retain(|block| !(first + from..first + to).contains(block));
+            self.changed(offset);
         }
-        let unit = u64::from(self.info.logical_block_bytes);
-        let part = written.part(from * unit, (to - from) * unit);
-        let offset = offset + from * unit;
-        let state = &mut *self.state.borrow_mut();
-        part.apply(&mut state.volatile, offset);
-        state.log.push(Logged { operation, offset, written: part, returned: None, kept: false });
-        let device = offset + self.data_offset;
-        let blocks = device / unit..device / unit + (to - from);
-        let faults = &mut *self.faults.borrow_mut();
-        faults.bad.retain(|block| !blocks.contains(block));
     }
 
-    fn returned(&self, operation: u64, kept: bool) {
-        let state = &mut *self.state.borrow_mut();
-        state.clock += 1;
-        for logged in state.log.iter_mut().filter(|logged| logged.operation == operation) {
-            (logged.returned, logged.kept) = (Some(state.clock), kept);
+    fn changed(&self, offset: u64) {
+        if !(self.places.data..self.places.data_end).contains(&offset) {
+            self.guard.metadata_changed();
         }
     }
 
@@ -336,13 +299,16 @@ impl Disk {
     fn change(
         self: &Rc<Self>,
         name: &'static str,
-        device_offset: u64,
+        offset: u64,
         written: Written,
         fua: bool,
     ) -> Pending<Result<(), DeviceError>> {
-        let (bytes, operation) = (written.bytes(), self.next_operation());
-        self.sent(name, device_offset, bytes, fua);
-        let offset = device_offset.saturating_sub(self.data_offset);
+        let (bytes, operation) = (written.bytes(), self.cache.borrow_mut().begin());
+        self.sent(name, offset, bytes, fua);
+        if self.places.is_data(&(offset..offset + bytes)) == Some(true) {
+            let changes = || self.cache.borrow().changes(offset, &written);
+            self.guard.check(&self.world, self.number, name, (offset - self.places.data, bytes), changes);
+        }
         let blocks = bytes / u64::from(self.info.logical_block_bytes);
         let dead = self.faults.borrow().dead.is_some();
         let early = match self.world.random().below(4) {
@@ -355,30 +321,20 @@ impl Disk {
         let (pending, filler) = pending();
         let disk = Rc::clone(self);
         self.world.after(self.delay(), move || {
-            let result = disk.fault(name, device_offset, bytes);
+            let result = disk.fault(name, offset, bytes);
             let to = match &result {
                 Ok(()) => blocks,
                 Err(_) if dead => early,
                 Err(_) => disk.world.random().between(early, blocks),
             };
             disk.apply(operation, offset, &written, (early, to));
-            disk.returned(operation, fua && result.is_ok());
-            disk.done(name, device_offset, bytes, &result);
+            disk.cache.borrow_mut().returned(operation, fua && result.is_ok());
+            disk.guard.boundary();
+            disk.changed(offset);
+            disk.done(name, offset, bytes, &result);
             filler.fill(result);
         });
         pending
-    }
-
-    /// What had returned when the flush was sent becomes durable, or any part of it where the flush fails.
-    fn flushed(&self, sent: u64, failed: bool) {
-        let state = &mut *self.state.borrow_mut();
-        for logged in std::mem::take(&mut state.log) {
-            if logged.returned.is_none_or(|returned| returned > sent) {
-                state.log.push(logged);
-            } else if !failed || logged.kept || self.world.random().one_in(2) {
-                logged.written.apply(&mut state.durable, logged.offset);
-            }
-        }
     }
 }
 
@@ -399,17 +355,16 @@ impl Device for SimDevice {
         let bytes = buffer.len() as u64;
         disk.sent("read", offset_bytes, bytes, false);
         disk.check_memory(std::iter::once(buffer.bytes().as_ptr() as usize));
-        let offset = offset_bytes.saturating_sub(disk.data_offset);
         let early = disk.world.random().one_in(2);
         if early {
-            disk.peek(offset, buffer.bytes_mut());
+            disk.peek_device(offset_bytes, buffer.bytes_mut());
         }
         let (pending, filler) = pending();
         self.0.world.after(self.0.delay(), move || {
             let result = disk.fault("read", offset_bytes, bytes);
             match &result {
                 Ok(()) if early => {}
-                Ok(()) => disk.peek(offset, buffer.bytes_mut()),
+                Ok(()) => disk.peek_device(offset_bytes, buffer.bytes_mut()),
                 Err(_) => buffer.bytes_mut().fill(0xbd), // nobody may look at it
             }
             disk.done("read", offset_bytes, bytes, &result);
@@ -427,13 +382,16 @@ impl Device for SimDevice {
     fn flush(&self) -> Self::Done {
         let disk = Rc::clone(&self.0);
         disk.world.counts.borrow_mut().member_flushes += 1;
-        disk.sent("flush", disk.data_offset, 0, false);
-        let sent = disk.next_operation();
+        disk.sent("flush", 0, 0, false);
+        let sent = disk.cache.borrow_mut().begin();
         let (pending, filler) = pending();
         self.0.world.after(self.0.delay(), move || {
-            let result = disk.fault("flush", disk.data_offset, 0);
-            disk.flushed(sent, result.is_err());
-            disk.done("flush", disk.data_offset, 0, &result);
+            let result = disk.fault("flush", 0, 0);
+            let failed = result.is_err();
+            disk.cache.borrow_mut().flushed(sent, || failed && disk.world.random().one_in(2));
+            disk.guard.metadata_changed();
+            disk.guard.boundary();
+            disk.done("flush", 0, 0, &result);
             filler.fill(result);
         });
         pending

@@ -4,12 +4,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use engine::array::assemble::Refusal;
 use engine::members::MemberState;
 use layout::geometry::Level;
 
 use crate::array::{Array, Machine};
 use crate::check;
 use crate::counts::Counts;
+use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::random::Random;
 use crate::scenario::Scenario;
@@ -18,7 +20,7 @@ use crate::workload;
 use crate::world::{Ended, World};
 
 /// Steps that are as good as no limit: the world has its own.
-const NO_LIMIT: u64 = u64::MAX;
+pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +62,20 @@ pub struct Failure {
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let random = Random::new(seed);
     let scenario = Scenario::draw(&random, options.level);
-    let words = scenario.words();
     let world = World::new(random, options.tail.max(1));
     world.counts.borrow_mut().histories = 1;
-    let machine = Machine::new(Rc::clone(&world), scenario);
+    witness(seed, &world, scenario, live)
+}
+
+/// Lives a history and says how it ended; a panic is a failure.
+pub(crate) fn witness(
+    seed: u64,
+    world: &Rc<World>,
+    scenario: Scenario,
+    live: impl Fn(&Rc<Machine>, &mut Option<Rc<Array>>),
+) -> Result<Report, Box<Failure>> {
+    let words = scenario.words();
+    let machine = Machine::new(Rc::clone(world), scenario);
     let mut running: Option<Rc<Array>> = None;
     let lived = catch_unwind(AssertUnwindSafe(|| live(&machine, &mut running)));
     if let Some(array) = &running {
@@ -87,9 +99,13 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 /// Rounds of use, each ended by a crash. What is running is left in `running`.
 fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     for round in 0..machine.scenario.rounds {
-        let array = Array::assemble(machine);
+        let array = match Array::assemble(machine, false) {
+            Some(Ok(array)) => array,
+            Some(Err(refusal)) => return refused(machine, refusal.as_ref()),
+            None => return,
+        };
         *running = Some(Rc::clone(&array));
-        operator::start_keeper(&array);
+        array.start_manager();
         if round > 0 && !restart(&array) {
             return;
         }
@@ -107,36 +123,39 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
         }
         *running = None;
         crash(&array);
-        let recorded = machine.recorded.borrow();
-        let whole = recorded.states.iter().all(|state| *state == MemberState::InSync);
-        if machine.world.failure().is_some() || (machine.guard.dirty.get() && !whole) {
-            return; // dirty and degraded: what such an array may promise is another story
+        if machine.world.failure().is_some() {
+            return;
         }
+    }
+}
+
+/// The program refused to start the array. Dirty and degraded is its right: what such an array may promise is another
+/// story.
+pub(crate) fn refused(machine: &Machine, refusal: Option<&Refusal>) {
+    machine.world.note(Note::Words(format!("refused: {refusal:?}")));
+    machine.world.counts.borrow_mut().refused_dirty_degraded += 1;
+    let outcome = &machine.outcomes()[0];
+    let dirty_degraded = outcome.resync_from.is_some() && outcome.degraded();
+    let right = refusal.is_none() && dirty_degraded;
+    if !right && !machine.excuses.beyond.get() {
+        machine.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
     }
 }
 
 /// After a crash a dirty array is resynced, and every block is known. Where no member can fail meanwhile, it is used
 /// while the resync is on its way.
 fn restart(array: &Rc<Array>) -> bool {
-    let faults = &array.machine.scenario.faults;
-    if array.machine.guard.dirty.get()
-        && array.machine.geometry().parity_chunks() > 0
-        && !faults.deaths
-        && !faults.full
-    {
-        check::settle(array);
-        operator::resync_all(array);
-        return array.world.failure().is_none();
-    }
-    if array.machine.guard.dirty.get() && array.machine.geometry().losses_survived() > 0 {
-        operator::resync_all(array);
-        if array.run(NO_LIMIT) == Ended::Failed {
+    let machine = &array.machine;
+    machine.excuses.beyond.set(false);
+    let faults = &machine.scenario.faults;
+    let dirty = array.keeper.resync_from_bytes().is_some();
+    let parity = machine.geometry().parity_chunks() > 0;
+    if dirty && !(parity && !faults.deaths && !faults.full) {
+        if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles) {
             return false;
         }
-        if array.shared.members.all_in_sync() {
-            check::quiet(array);
-            array.shared.loads.set_parity_agrees(true);
-        }
+        check::at_rest(array);
+        check::quiet(array);
     }
     check::settle(array);
     array.world.failure().is_none()
@@ -144,6 +163,7 @@ fn restart(array: &Rc<Array>) -> bool {
 
 /// All clients have ended: everything has to add up, also with as many members out as the level survives.
 fn afterwards(array: &Rc<Array>) {
+    check::at_rest(array);
     check::quiet(array);
     read_all(array);
     if array.world.failure().is_some() || array.machine.excuses.beyond.get() {
@@ -157,12 +177,37 @@ fn afterwards(array: &Rc<Array>) {
     }
     if steps > 1 && array.world.failure().is_none() {
         replace_all(array);
+        check::at_rest(array);
         check::quiet(array);
         read_all(array);
     }
+    if array.world.random().one_in(3) && array.world.failure().is_none() {
+        stop(array);
+    }
 }
 
-fn read_all(array: &Rc<Array>) {
+/// The program is told to stop: the superblocks say clean.
+fn stop(array: &Rc<Array>) {
+    array.world.counts.borrow_mut().clean_stops += 1;
+    let own = Rc::clone(array);
+    array.spawn(0, "an orderly stop", async move {
+        own.manager.stop().await;
+        if let Err(error) = own.manager.keeper().stop().await {
+            own.world.fail(format!("an orderly stop failed: {error}"));
+        }
+    });
+    array.run(NO_LIMIT);
+    let machine = &array.machine;
+    let dirty = machine.outcomes().iter().any(|outcome| outcome.resync_from.is_some());
+    let redundant = machine.geometry().losses_survived() > 0;
+    let resynced = array.keeper.resync_from_bytes().is_none() && array.shared.suspects() == 0;
+    if dirty && redundant && resynced && array.world.failure().is_none() {
+        array.world.fail("superblocks say dirty after an orderly stop".to_string());
+    }
+}
+
+/// Reads every part of the array that was ever written.
+pub(crate) fn read_all(array: &Rc<Array>) {
     if array.world.failure().is_some() {
         return;
     }
@@ -213,7 +258,6 @@ fn crash(array: &Rc<Array>) {
     let (machine, world) = (&array.machine, &array.world);
     array.kill();
     world.cut();
-    machine.guard.exempt.set(u32::from(machine.geometry().losses_survived() == 0));
     let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);
     if survive == 100 {
         world.counts.borrow_mut().kills += 1;
@@ -221,30 +265,33 @@ fn crash(array: &Rc<Array>) {
         world.counts.borrow_mut().power_cuts += 1;
     }
     world.note(Note::Words(format!("crash; {survive} % of what is not durable survives")));
-    come_back(machine, survive);
-    machine.oracle.borrow_mut().cut();
+    machine.cut_power(|blocks, random| Survivors::some(blocks, survive, random));
+    come_back(machine);
     check::after_cut(machine);
 }
 
-/// The machine starts again with the members that its superblocks call in sync.
-fn come_back(machine: &Machine, survive: u64) {
-    let recorded = &mut *machine.recorded.borrow_mut();
-    let mut disks = recorded.disks.clone();
-    disks.extend(machine.disks.borrow().iter().cloned());
-    let mut cut = std::collections::BTreeSet::new();
-    for disk in disks.iter().flatten().filter(|disk| cut.insert(disk.number)) {
-        disk.cut(survive);
+/// The machine starts again, with every device that works: those that had failed too, with what they held then. Or
+/// one is away this time, and back the next.
+fn come_back(machine: &Machine) {
+    let random = machine.world.random();
+    for disk in machine.all_disks.borrow().iter() {
         // Broken members come back as working ones: assembling with fewer is what a later check is for.
         disk.mend();
         disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;
+        disk.connected.set(true);
     }
-    for (slot, state) in recorded.states.iter_mut().enumerate() {
-        if *state != MemberState::InSync {
-            (*state, recorded.disks[slot]) = (MemberState::Missing, None);
-        }
-    }
-    machine.disks.borrow_mut().clone_from(&recorded.disks);
-    machine.excuses.beyond.set(false);
     machine.excuses.full.set(false);
     machine.excuses.hurt.borrow_mut().clear();
+    if random.one_in(4) && machine.geometry().losses_survived() > 0 && !machine.excuses.beyond.get() {
+        let away = random.below(u64::from(machine.geometry().members())) as usize;
+        let outcomes = machine.outcomes();
+        let outcome = &outcomes[0];
+        let out = |slot: u32| slot as usize == away || outcome.states[slot as usize] != MemberState::InSync;
+        if let Some(disk) = outcome.disks[away].as_ref().filter(|_| machine.geometry().survives(out)) {
+            machine.world.note(Note::Words(format!("device {} is away", disk.number)));
+            machine.world.counts.borrow_mut().members_away += 1;
+            disk.connected.set(false);
+            machine.guard.metadata_changed();
+        }
+    }
 }

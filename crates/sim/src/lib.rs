@@ -5,18 +5,24 @@
 //! end. What is checked is in `check.rs`, what a block may hold is in `oracle.rs`.
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod array;
+pub mod campaign;
 mod check;
 mod counts;
 mod disk;
+mod drawer;
 pub mod experiment;
 #[cfg(test)]
 mod found;
+pub mod grid;
 mod history;
 mod operator;
 mod oracle;
 mod pages;
+mod platform;
 mod random;
+mod recorded;
 mod scenario;
 mod trace;
 mod workload;

@@ -2,22 +2,18 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
+use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
 use sim::{Counts, Failure, Options};
 
 /// Lines of the trace that a failure prints.
 const TAIL: usize = 60;
 
-/// Longer than any history takes, on the slowest machine.
-const HISTORY_SECONDS_MAX: u64 = 60;
-
-/// Tries to break the engine: seeded histories of arrays on simulated members.
+/// Tries to break the engine: seeded histories of arrays on simulated members, and power cuts at every moment of them.
 #[derive(Parser)]
 #[command(name = "sim", args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -35,6 +31,12 @@ struct Arguments {
     /// Stop after this many minutes.
     #[arg(long)]
     minutes: Option<u64>,
+    /// Only one half of what is made of a seed.
+    #[arg(long)]
+    only: Option<Only>,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long)]
+    threads: Option<usize>,
     /// Only this level: raid0, raid1, raid4, raid5, raid6, raid10.
     #[arg(long)]
     level: Option<Level>,
@@ -44,6 +46,23 @@ struct Arguments {
     /// Print the counts as JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Only {
+    /// Load, faults and crashes of all sorts at an array of any size.
+    Histories,
+    /// A power cut at every moment of a short history of a small array.
+    Grid,
+}
+
+impl From<Only> for Kind {
+    fn from(only: Only) -> Self {
+        match only {
+            Only::Histories => Kind::Histories,
+            Only::Grid => Kind::Grid,
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -85,57 +104,36 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let started = Instant::now();
-    let (mut total, mut next) = (Counts::default(), arguments.seed.unwrap_or(arguments.start));
-    let count = match (arguments.seed, arguments.seeds, arguments.minutes) {
+    let seeds = match (arguments.seed, arguments.seeds, arguments.minutes) {
         (Some(_), ..) => 1,
         (_, Some(seeds), _) => seeds,
         (_, None, Some(_)) => u64::MAX,
         (_, None, None) => 1000,
     };
-    let limit = arguments.minutes.map_or(Duration::MAX, |minutes| Duration::from_secs(minutes * 60));
     let tail = if arguments.verbose && arguments.seed.is_some() { usize::MAX } else { TAIL };
     let options = Options { level: arguments.level, tail };
-    let watched = watch();
-    for _ in 0..count {
-        watched.store(next, Relaxed);
-        if started.elapsed() > limit {
-            break;
-        }
-        match sim::run(next, &options) {
-            Ok(report) => {
-                total.add(&report.counts);
-                if arguments.verbose || arguments.seed.is_some() {
-                    println!("seed {next} ok, trace {:016x}: {}", report.trace_hash, report.scenario);
-                }
-            }
-            Err(failure) => {
-                print_failure(&failure, &arguments);
-                return ExitCode::FAILURE;
-            }
-        }
-        next += 1;
-    }
-    print_counts(&total, started.elapsed(), arguments.json);
-    ExitCode::SUCCESS
-}
-
-/// A loop without an end inside one step is nothing the world can see: this ends the program, with the seed.
-fn watch() -> Arc<AtomicU64> {
-    let watched = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&watched);
-    std::thread::spawn(move || {
-        let mut last = u64::MAX;
-        loop {
-            let now = seen.load(Relaxed);
-            if now == last {
-                println!("seed {now} FAILED: no end after {HISTORY_SECONDS_MAX} s");
-                std::process::exit(1);
-            }
-            last = now;
-            std::thread::sleep(Duration::from_secs(HISTORY_SECONDS_MAX));
+    let only = arguments.only.map(Kind::from);
+    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
+    let campaign = Campaign {
+        kinds: only.as_ref().map_or(&Kind::ALL, std::slice::from_ref),
+        start: arguments.seed.unwrap_or(arguments.start),
+        seeds,
+        limit: arguments.minutes.map_or(Duration::MAX, |minutes| Duration::from_secs(minutes * 60)),
+        threads: arguments.threads.unwrap_or_else(cores).max(1),
+        options: &options,
+    };
+    let outcome = campaign.run(&|seed, kind: Kind, report| {
+        if arguments.verbose || arguments.seed.is_some() {
+            let (hash, scenario) = (report.trace_hash, &report.scenario);
+            println!("seed {seed} {} ok, trace {hash:016x}: {scenario}", kind.name());
         }
     });
-    watched
+    if let Some((kind, failure)) = &outcome.failure {
+        print_failure(*kind, failure, &arguments);
+        return ExitCode::FAILURE;
+    }
+    print_counts(&outcome.counts, started.elapsed(), arguments.json);
+    ExitCode::SUCCESS
 }
 
 fn print_experiment(arguments: &AdaptiveArguments) {
@@ -154,13 +152,14 @@ fn print_experiment(arguments: &AdaptiveArguments) {
     }
 }
 
-fn print_failure(failure: &Failure, arguments: &Arguments) {
+fn print_failure(kind: Kind, failure: &Failure, arguments: &Arguments) {
     let Failure { seed, what, scenario, tail } = failure;
     let level = arguments.level.map_or_else(String::new, |level| format!(" --level {level}"));
     println!("seed {seed} FAILED: {what}\n  array: {scenario}\n  the last of what happened:");
     tail.iter().for_each(|line| println!("  {line}"));
     println!(
-        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p sim -- --seed {seed}{level} --verbose"
+        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p sim -- --only {} --seed {seed}{level} --verbose",
+        kind.name()
     );
 }
 
@@ -179,6 +178,14 @@ fn print_counts(counts: &Counts, elapsed: Duration, json: bool) {
         }
         println!("  {count:>12} {}", name.replace('_', " "));
     }
-    let rate = counts.histories as f64 / seconds * 60.0;
-    println!("{} histories in {seconds:.1} s, {rate:.0} a minute: nothing found", counts.histories);
+    let per_minute = |count: u64| count as f64 / seconds * 60.0;
+    println!(
+        "{} histories and {} crash images at {} points in {seconds:.1} s; a minute: {:.0}, {:.0} and {:.0}: nothing found",
+        counts.histories,
+        counts.crash_images,
+        counts.crash_points,
+        per_minute(counts.histories),
+        per_minute(counts.crash_images),
+        per_minute(counts.crash_points)
+    );
 }

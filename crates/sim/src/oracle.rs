@@ -59,6 +59,7 @@ pub(crate) struct Flush {
     began: Moment,
 }
 
+#[derive(Clone)]
 pub(crate) struct Oracle {
     blocks: Vec<Option<Box<Block>>>,
     now: Moment,

@@ -1,7 +1,9 @@
-//! Sparse contents of a member's data area, and what a block of it says.
+//! Sparse contents of a device, cheap to copy, and what a block of it says.
 //!
 //! Every logical block that a client writes names the write it came from and its own address, and the rest of its
 //! bytes follow from both. So a block read back is a whole one of a known write, zeroes, or wrong.
+
+use std::rc::Rc;
 
 /// The write a block came from. Zeroes are write 0.
 pub(crate) type Content = u32;
@@ -68,7 +70,7 @@ fn word(block: &[u8], index: usize) -> u64 {
 /// Contents by page; a page never written is zeroes, or foreign if the device came from elsewhere.
 #[derive(Clone)]
 pub(crate) struct Pages {
-    pages: Vec<Option<Box<[u8; PAGE_BYTES]>>>,
+    pages: Vec<Option<Rc<[u8; PAGE_BYTES]>>>,
     foreign: Option<u32>,
 }
 
@@ -114,10 +116,10 @@ impl Pages {
 
     fn page(&mut self, page: usize) -> &mut [u8; PAGE_BYTES] {
         let foreign = self.foreign;
-        self.pages[page].get_or_insert_with(|| match foreign {
-            Some(device) => Box::new(foreign_page(device, page)),
-            None => Box::new([0; PAGE_BYTES]),
-        })
+        Rc::make_mut(self.pages[page].get_or_insert_with(|| match foreign {
+            Some(device) => Rc::new(foreign_page(device, page)),
+            None => Rc::new([0; PAGE_BYTES]),
+        }))
     }
 }
 

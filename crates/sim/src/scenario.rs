@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use engine::stripe::load::UpdatePolicy;
 use layout::geometry::{Geometry, Layout, Level};
+use layout::md_superblock::MinorVersion;
 
 use crate::disk::Abilities;
 use crate::random::Random;
@@ -15,6 +16,11 @@ const MEMBERS_BYTES: u64 = 6 << 20;
 pub(crate) struct Scenario {
     pub(crate) geometry: Geometry,
     pub(crate) unit: u32,
+    /// Which superblock, and where the data area begins on the devices.
+    pub(crate) metadata: MinorVersion,
+    pub(crate) data_offset: u64,
+    /// Longest time between two looks of the manager.
+    pub(crate) look: u64,
     pub(crate) shards: usize,
     pub(crate) cache_bytes: usize,
     pub(crate) table_entries: usize,
@@ -55,7 +61,7 @@ pub(crate) struct FaultPlan {
     pub(crate) beyond: bool,
     /// Members run out of space.
     pub(crate) full: bool,
-    /// Superblocks become impossible to write.
+    /// No member takes superblocks any more.
     pub(crate) metadata_lost: bool,
     pub(crate) write_zeroes: Support,
     /// Changes in a test only.
@@ -74,10 +80,19 @@ impl Scenario {
     /// Draws a scenario; `level` fixes the level.
     pub(crate) fn draw(random: &Random, level: Option<Level>) -> Self {
         let geometry = draw_geometry(random, level);
+        Self::draw_for(random, geometry)
+    }
+
+    /// Draws what goes with a geometry.
+    pub(crate) fn draw_for(random: &Random, geometry: Geometry) -> Self {
         let members = u64::from(geometry.members());
         let heavy = members > 12;
         let tables = [4096, 4096, 64, 16]; // the last ones are full now and then
+        let metadata = draw_metadata(random, geometry.level());
         Scenario {
+            metadata,
+            data_offset: if metadata == MinorVersion::V1_0 { 0 } else { random.pick(&[16 << 10, 64 << 10]) },
+            look: random.pick(&[20, 100, 400, 2000]),
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),
             cache_bytes: random.pick(&[0, 64 * 8192, 64 * 20_000, 64 << 20, 64 << 20]),
@@ -114,10 +129,11 @@ impl Scenario {
     pub(crate) fn words(&self) -> String {
         let geometry = &self.geometry;
         format!(
-            "{} {:?}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
+            "{} {:?}, superblock {}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
              {} clients, {} requests, {:?}",
             geometry.level(),
             geometry.layout(),
+            self.metadata,
             geometry.members(),
             geometry.member_bytes() >> 10,
             geometry.chunk_bytes() >> 10,
@@ -133,6 +149,11 @@ impl Scenario {
             self.faults,
         )
     }
+}
+
+fn draw_metadata(random: &Random, level: Level) -> MinorVersion {
+    use MinorVersion::{V1_0, V1_1, V1_2};
+    if level == Level::Raid0 { V1_2 } else { random.pick(&[V1_2, V1_2, V1_2, V1_1, V1_0]) }
 }
 
 fn draw_geometry(random: &Random, wanted: Option<Level>) -> Geometry {

@@ -5,8 +5,6 @@
 //! seed gives the same trace. A network, when there is one, is more entries of the agenda.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,6 +16,7 @@ use engine::events::Event;
 use engine::executor::Executor;
 use engine::stripe::load::Clock;
 
+use crate::agenda::{Agenda, Kind};
 use crate::counts::Counts;
 use crate::random::Random;
 use crate::trace::{Note, Trace};
@@ -25,14 +24,18 @@ use crate::trace::{Note, Trace};
 /// More steps than any history needs: a world that gets here runs in circles.
 const STEPS_MAX: u64 = 1_000_000;
 
+/// After so many looks in a row nothing will come of the next one: more than the manager needs to call an array quiet.
+const LOOKS_MAX: u64 = 10;
+
 pub(crate) struct World {
     random: Random,
     now: Cell<u64>,
     /// The same for the engine, one tick being so long that delays matter to it.
     pub(crate) ticks: Arc<Ticks>,
     steps: Cell<u64>,
-    agenda: RefCell<BinaryHeap<Reverse<Due>>>,
-    entries: Cell<u64>,
+    agenda: Agenda,
+    /// Looks in a row with nothing else to do.
+    looks: Cell<u64>,
     order: Order,
     trace: RefCell<Trace>,
     failure: RefCell<Option<String>>,
@@ -63,29 +66,6 @@ impl Clock for Ticks {
     }
 }
 
-struct Due {
-    at: u64,
-    entry: u64,
-    action: Box<dyn FnOnce()>,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.entry == other.entry
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.entry).cmp(&(other.at, other.entry))
-    }
-}
-
 /// Why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
@@ -110,8 +90,8 @@ impl World {
             now: Cell::new(0),
             ticks: Arc::default(),
             steps: Cell::new(0),
-            agenda: RefCell::new(BinaryHeap::new()),
-            entries: Cell::new(0),
+            agenda: Agenda::default(),
+            looks: Cell::new(0),
             order,
             trace: RefCell::new(Trace::new(tail)),
             failure: RefCell::new(None),
@@ -120,8 +100,12 @@ impl World {
         })
     }
 
-    /// Runs until nothing is left to do, `steps` steps were made, or a check failed.
+    /// Runs until nothing is left to do, `steps` steps were made, or a check failed. Who looks now and then whether
+    /// there is something to do has looked often enough in the end.
     pub(crate) fn run(&self, executors: &[Executor], steps: u64) -> Ended {
+        if steps > 1 {
+            self.looks.set(0); // who goes step by step has looked as often as that
+        }
         for _ in 0..steps {
             if self.failure.borrow().is_some() {
                 return Ended::Failed;
@@ -140,15 +124,17 @@ impl World {
 
     fn step(&self, executors: &[Executor]) -> bool {
         let ready: Vec<&Executor> = executors.iter().filter(|executor| executor.tasks_ready() > 0).collect();
-        let agenda_empty = self.agenda.borrow().is_empty();
-        if !ready.is_empty() && (agenda_empty || self.random().percent(self.order.task_percent)) {
+        let waiting = self.agenda.only_looks();
+        if !ready.is_empty() && (waiting || self.random().percent(self.order.task_percent)) {
             let executor = ready[self.random().below(ready.len() as u64) as usize];
             let fifo = self.random().percent(self.order.fifo_percent);
             executor.run_one_of(|n| if fifo { 0 } else { self.random().below(n as u64) as usize });
             return true;
         }
-        let due = self.agenda.borrow_mut().pop();
-        let Some(Reverse(due)) = due else { return false };
+        if waiting && self.looks.replace(self.looks.get() + 1) >= LOOKS_MAX {
+            return false;
+        }
+        let Some(due) = self.agenda.next() else { return false };
         self.now.set(self.now.get().max(due.at));
         self.ticks.0.store(self.now.get() * TICK_NS, Relaxed);
         // The host reaps its own completions inside its executor; wakes of other shards take the inbox.
@@ -164,14 +150,18 @@ impl World {
     fn hear(&self) {
         let events = std::mem::take(&mut *self.events.lock().expect("one thread"));
         for event in events {
+            match event {
+                Event::RecoveryFinished { .. } => self.counts.borrow_mut().recoveries += 1,
+                Event::ResyncFinished { .. } => self.counts.borrow_mut().resyncs += 1,
+                _ => {}
+            }
             self.note(Note::Words(format!("  event: {event:?}")));
         }
     }
 
     /// Drops what is on the agenda: the power is gone.
     pub(crate) fn cut(&self) {
-        let dropped = std::mem::take(&mut *self.agenda.borrow_mut());
-        drop(dropped); // may drop wakers and buffers: no borrow is held
+        self.agenda.clear();
     }
 
     pub(crate) fn random(&self) -> &Random {
@@ -180,10 +170,20 @@ impl World {
 
     /// Puts an action on the agenda, `ticks` from now.
     pub(crate) fn after(&self, ticks: u64, action: impl FnOnce() + 'static) {
-        let entry = self.entries.get();
-        self.entries.set(entry + 1);
-        let due = Due { at: self.now.get() + ticks, entry, action: Box::new(action) };
-        self.agenda.borrow_mut().push(Reverse(due));
+        self.looks.set(0);
+        self.agenda.add(self.now.get() + ticks, Kind::Work, action);
+    }
+
+    /// Waits for the next look of somebody who looks now and then: nobody waits for that.
+    pub(crate) fn look_after(&self, ticks: u64) -> Pending<()> {
+        let (pending, filler) = pending();
+        self.agenda.add(self.now.get() + ticks, Kind::Look, move || filler.fill(()));
+        pending
+    }
+
+    /// Ticks since the start.
+    pub(crate) fn now(&self) -> u64 {
+        self.now.get()
     }
 
     pub(crate) fn sleep(&self, ticks: u64) -> Pending<()> {

@@ -68,6 +68,12 @@ pub enum Command {
     Remove(RemoveArguments),
     /// Add a member, to be rebuilt or as a spare.
     Add(AddArguments),
+    /// Say whether data and parity, or copies, agree, and which block on which member does not.
+    Check(CheckArguments),
+    /// Check, and rewrite what is known to be wrong.
+    Repair(RepairArguments),
+    /// Pause, resume or cancel a check or repair, or say what it found.
+    Scrub(ScrubArguments),
     /// Say what happened to a served array, one event a line.
     Events(EventsArguments),
     /// Change how a served array works, at once and until it is stopped.
@@ -110,6 +116,15 @@ pub struct CreateArguments {
     /// So many of the members given last are spares.
     #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
     pub spare_devices: u32,
+    /// Write-intent bitmap: internal, or none [default: internal if more than 100G of each member are used].
+    #[arg(short, long, value_name = "internal|none")]
+    pub bitmap: Option<NewBitmap>,
+    /// Bytes of a member that one bit of the bitmap stands for [default: 64M, or more where the room is short].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub bitmap_chunk: Option<u64>,
+    /// How the array agrees again after a crash: by bitmap, by a resync of all of it, or not at all at level 0.
+    #[arg(short = 'k', long, value_name = "POLICY")]
+    pub consistency_policy: Option<Policy>,
     /// Parity already agrees with the data: no resync. Members without any data need none anyway.
     #[arg(long)]
     pub assume_clean: bool,
@@ -125,6 +140,26 @@ pub struct CreateArguments {
     /// Files or block devices in their order; `missing` leaves a slot empty.
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
+}
+
+/// Where a bitmap is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NewBitmap {
+    /// Beside the superblock of each member, as md keeps it.
+    Internal,
+    /// Nowhere.
+    None,
+}
+
+/// mdadm's consistency policies that Twill has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// Nothing is written down: after a crash nobody knows what does not agree.
+    None,
+    /// One flag: all is resynced after a crash.
+    Resync,
+    /// A bit for each part: only parts that were being written are resynced.
+    Bitmap,
 }
 
 /// Which members, and of which array.
@@ -167,6 +202,10 @@ pub struct AssembleArguments {
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
   twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 /dev/nvme[0-5]n1
 
+Example: a block device with a file system on it
+  twill serve --daemon --ublk=0 /dev/nvme[0-5]n1
+  mkfs.ext4 /dev/ublkb0 && mount /dev/ublkb0 /mnt
+
 Ctrl-C, SIGTERM and `twill stop` end it in order: requests are finished and the superblocks are clean.")]
 pub struct ServeArguments {
     /// Which members.
@@ -178,6 +217,10 @@ pub struct ServeArguments {
     /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub tcp: Vec<SocketAddr>,
+    /// Serve the array as block device /dev/ublkbN of this machine, and not over NBD unless --unix or --tcp say so too.
+    /// A device that a killed server of the array left behind is gone on with, asked for or not.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    pub ublk: Option<Option<u32>>,
     /// Name of the export [default: the array's name]. Clients that ask for none get it too.
     #[arg(long, value_name = "NAME")]
     pub export_name: Option<String>,
@@ -197,6 +240,10 @@ pub struct ServeArguments {
     /// right: not for arrays made with --assume-clean that were never checked.
     #[arg(long)]
     pub avoid_slow: bool,
+    /// Write down nothing of what is being written, although the array has redundancy: after a crash parity may not agree
+    /// with data, and nobody resyncs it. For contents that nobody will miss.
+    #[arg(short = 'k', long, value_name = "none", value_parser = only_none)]
+    pub consistency_policy: Option<Policy>,
     /// Accept no writes and write nothing on the members.
     #[arg(short = 'o', long)]
     pub read_only: bool,
@@ -249,8 +296,9 @@ pub struct ServedArguments {
 #[command(after_help = "Example: small writes go round busy members from now on
   twill set --update-policy adaptive
 
-What it does and when it helps is in docs/adaptive.md. It lasts until the array is stopped; `twill serve` has the same
-options.")]
+  twill set --rate 200M --p99-budget 5ms
+
+What a policy does and when it helps is in docs/adaptive.md. All lasts until the array is stopped.")]
 pub struct SetArguments {
     /// Which array.
     #[command(flatten)]
@@ -258,11 +306,34 @@ pub struct SetArguments {
     /// Name of the array; not needed when just one is served.
     pub array: Option<String>,
     /// How small writes choose what to read for new parity: fewest-reads, or adaptive to the members' load.
-    #[arg(long, value_name = "POLICY", required_unless_present = "avoid_slow")]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        required_unless_present_any = ["avoid_slow", "rate", "rate_min", "p99_budget"]
+    )]
     pub update_policy: Option<UpdatePolicy>,
     /// Whether reads of a member that is far slower than the others are reconstructed.
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub avoid_slow: Option<bool>,
+    /// Most that a resync, recovery or check does of each member in a second; 0 for no limit.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub rate: Option<u64>,
+    /// Least that it may do in a second, whatever clients have [default: 1 MB].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub rate_min: Option<u64>,
+    /// It slows down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub p99_budget: Option<std::time::Duration>,
+}
+
+fn only_none(word: &str) -> Result<Policy, &'static str> {
+    match word {
+        "none" => Ok(Policy::None),
+        "bitmap" | "resync" => {
+            Err("the array's superblocks decide between bitmap and resync: see create --bitmap")
+        }
+        _ => Err("it is none, or left out"),
+    }
 }
 
 fn on_off(word: &str) -> Result<bool, &'static str> {
@@ -365,6 +436,72 @@ pub struct AddArguments {
     pub force: bool,
     /// File or block device.
     pub member: PathBuf,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: is everything in order? The exit code says so
+  twill check && echo all blocks agree
+  twill check --json | jq '.report.found[] | {wrong, blocks}'
+
+RAID-6 and mirrors of three say which block is wrong; RAID-5 and mirrors of two say where. It goes on beside clients,
+after a resync or recovery that is due, and where it was after a restart of the server.")]
+pub struct CheckArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+    /// From the start, also where an earlier one is not over.
+    #[arg(long)]
+    pub restart: bool,
+    /// Return at once; it goes on in the server.
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// Arguments of `repair`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: repair what can be, and see what is left
+  twill repair || twill scrub report
+
+A block that is known to be wrong is rewritten from the others and read back. Where nobody can say which block is wrong,
+RAID-5 gets new parity and mirrors the first copy, as md does; RAID-6 rows with two wrong blocks are left as they are
+unless --trust-data.")]
+pub struct RepairArguments {
+    /// As for a check.
+    #[command(flatten)]
+    pub check: CheckArguments,
+    /// RAID-6: where nobody can say which block is wrong, make parity agree with the data.
+    #[arg(long)]
+    pub trust_data: bool,
+}
+
+/// Arguments of `scrub`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: not now
+  twill scrub pause && make-backup && twill scrub resume")]
+pub struct ScrubArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// What to do.
+    pub wish: ScrubWish,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+}
+
+/// What to do with a check or repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScrubWish {
+    /// Stop for now. It stays paused over a restart of the server.
+    Pause,
+    /// Go on where it was.
+    Resume,
+    /// Stop for good.
+    Cancel,
+    /// Say what the last one found, or found so far.
+    Report,
 }
 
 /// Arguments of `events`.

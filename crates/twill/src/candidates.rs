@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engine::array::assemble::{Assembly, Candidate};
-use layout::md_superblock::{Superblock, display_uuid};
+use engine::bad_blocks::BadBlocks;
+use layout::md_superblock::{Features, Superblock, decode_bad_blocks, display_uuid};
 
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -132,5 +133,26 @@ pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
             format!("has {} bytes, too few for a superblock: was it cut short?", member.device_bytes),
         )),
         None => Err(problem(ExitKind::NotAMember, "has no md superblock".into())),
+    }
+}
+
+/// What the member's bad-block log lists, none if its superblock says that there is nothing in it.
+///
+/// # Errors
+/// The log cannot be read, or makes no sense: md does not take such a member either, since nobody can say which of its
+/// blocks hold data.
+pub fn bad_blocks_of(member: &MemberFile, superblock: &Superblock) -> Result<BadBlocks, Problem> {
+    let Some((start, length)) = superblock.bad_block_log() else { return Ok(BadBlocks::default()) };
+    if !superblock.features().contains(Features::BAD_BLOCKS) {
+        return Ok(BadBlocks::default());
+    }
+    let log = member.read(start.bytes(), length.bytes() as usize);
+    let log = log.map_err(|error| Problem::from_io(&member.path, "read the bad-block log of", &error))?;
+    match decode_bad_blocks(&log, superblock.bad_block_shift()) {
+        Ok(ranges) => Ok(BadBlocks::from_log(&ranges, superblock.data_offset())),
+        Err(error) => {
+            let what = format!("its bad-block log is damaged: {error}");
+            Err(Problem::new(ExitKind::Damaged, &member.path, what))
+        }
     }
 }

@@ -123,6 +123,23 @@ pub fn own_folder() -> Result<PathBuf, Failure> {
     })
 }
 
+/// Overrides where servers keep what outlives them.
+const STATE_VARIABLE: &str = "TWILL_STATE_DIR";
+const STATE_OF_ROOT: &str = "/var/lib/twill";
+
+/// Where this user's servers keep what outlives them and is not on the members; `None` if there is no such place.
+pub fn state_folder() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os(STATE_VARIABLE) {
+        return Some(folder.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some(STATE_OF_ROOT.into());
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+    Some(state.or_else(home)?.join("twill"))
+}
+
 /// Where servers of this machine may have put their sockets.
 fn folders() -> Vec<PathBuf> {
     if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {

@@ -43,13 +43,19 @@ pub enum ExitKind {
     WouldLoseData = 14,
     /// The system does not allow it.
     Permission = 15,
+    /// A check found blocks that do not agree, or a repair left some.
+    Mismatch = 16,
+    /// The kernel lacks what is asked for.
+    NoDriver = 17,
+    /// Somebody uses the block device of the array.
+    DeviceInUse = 18,
     /// A signal ended it.
     Interrupted = 130,
 }
 
 impl ExitKind {
     /// Every kind with its name and a line for a person, in the order of the codes.
-    pub const TABLE: [(Self, &str, &str); 17] = [
+    pub const TABLE: [(Self, &str, &str); 20] = [
         (Self::Ok, "ok", "Done."),
         (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
         (Self::Usage, "usage", "The command line is wrong."),
@@ -78,6 +84,9 @@ impl ExitKind {
         (Self::Ambiguous, "ambiguous", "More than one array, or one member twice, fits what was asked for."),
         (Self::WouldLoseData, "would-lose-data", "The array would be lost; `--force` changes nothing."),
         (Self::Permission, "permission", "The system does not allow it."),
+        (Self::Mismatch, "mismatch", "A check found blocks that do not agree, or a repair left some."),
+        (Self::NoDriver, "no-driver", "The kernel lacks what is asked for, or its module is not loaded."),
+        (Self::DeviceInUse, "device-in-use", "Somebody uses the block device of the array."),
         (Self::Interrupted, "interrupted", "A signal ended it before it was done."),
     ];
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bitmap;
 mod bytes;
 mod candidates;
 mod commands;
@@ -12,6 +13,7 @@ mod exit;
 mod failure;
 mod md_places;
 mod member_file;
+mod redo;
 mod serving;
 mod signatures;
 mod status;
@@ -26,7 +28,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use arguments::{Arguments, Command, LogFormat};
-use commands::{Output, assemble, bench, create, events, examine, members, serve, ssdsim, status as show};
+use commands::{
+    Output, assemble, bench, create, events, examine, members, scrub, serve, ssdsim, status as show,
+};
 use exit::ExitKind;
 use failure::Failure;
 
@@ -52,6 +56,9 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Fail(arguments) => members::fail(arguments, output),
         Command::Remove(arguments) => members::remove(arguments, output),
         Command::Add(arguments) => members::add(arguments, output),
+        Command::Check(arguments) => scrub::check(arguments, output),
+        Command::Repair(arguments) => scrub::repair(arguments, output),
+        Command::Scrub(arguments) => scrub::control(arguments, output),
         Command::Events(arguments) => events::run(arguments, output),
         Command::Set(arguments) => members::set(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),

@@ -1,19 +1,22 @@
 //! A served array: members opened, assembled, put on shards, exported, looked after, and stopped in order.
 
+pub mod block_device;
 mod control;
 mod event_log;
+mod scrub_file;
+mod speed;
 mod start;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use engine::array::rebuild::Progress;
 use engine::stripe::load::UpdatePolicy;
 use host::array::HostArray;
 use host::export::nbd::Server;
+use host::export::ublk::UblkDevice;
 use host::shard::Shards;
 use parking_lot::Mutex;
 
@@ -22,6 +25,8 @@ use crate::failure::Failure;
 use crate::status::LoggedEvent;
 use control::{ArrayManager, Known};
 use event_log::EventLog;
+use scrub_file::ScrubFile;
+pub use speed::NewLimits;
 
 /// How an array is served.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ pub struct ServeOptions {
     pub update_policy: UpdatePolicy,
     /// Reads of a member that is far slower than the others are reconstructed.
     pub avoid_slow: bool,
+    /// Nothing is written down before a stripe changes (the policy `none`).
+    pub no_consistency: bool,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
     /// Idle shards poll for a while instead of sleeping at once.
@@ -44,6 +51,8 @@ pub struct ServeOptions {
     pub unix: Vec<PathBuf>,
     /// TCP addresses to listen on.
     pub tcp: Vec<SocketAddr>,
+    /// Serve as a block device, with this number if there is one.
+    pub ublk: Option<Option<u32>>,
     /// Name that clients ask for; the array is the default export too.
     pub export_name: String,
     /// Past the page cache wherever the file system can.
@@ -57,14 +66,14 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 pub struct Serving {
     array: HostArray,
     server: Server,
+    device: Option<UblkDevice>,
     shards: Arc<Shards>,
     manager: ArrayManager,
-    progress: Arc<Progress>,
     log: Arc<EventLog>,
     known: Arc<Mutex<Known>>,
     read_only: bool,
     started_unix_s: u64,
-    rebuild_seen: Mutex<Option<(Instant, u64)>>,
+    _scrub_file: ScrubFile,
 }
 
 impl Serving {
@@ -73,7 +82,8 @@ impl Serving {
         self.log.since(since)
     }
 
-    /// Finishes what is in flight, writes clean superblocks and ends.
+    /// Finishes what is in flight, writes clean superblocks and ends. The block device is taken away before, by
+    /// [`Serving::take_device_away`]; one that is left waits for the next server.
     ///
     /// # Errors
     /// Clients did not leave, or the superblocks could not be written: the array is dirty then.

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use engine::array::scrub::{Phase, ScrubState, word};
 use engine::counters::CounterTotals;
 use engine::events::Event;
 use engine::members::MemberState;
 use serde::{Deserialize, Serialize};
+
+use crate::commands::scrub::mismatch_words;
 
 /// A served array.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,24 +46,78 @@ pub struct ArrayStatus {
     pub failed: bool,
     /// All slots in order, then spares, then failed members that have no slot any more.
     pub members: Vec<MemberStatus>,
-    /// Resync or recovery under way, or waiting.
+    /// Resync, recovery or check under way, or waiting; the first of several.
     pub rebuild: Option<RebuildStatus>,
+    /// All that is under way.
+    #[serde(default)]
+    pub works: Vec<RebuildStatus>,
+    /// The last check or repair, or the one under way.
+    #[serde(default)]
+    pub scrub: Option<ScrubSummary>,
     /// Where clients connect.
     pub exports: Vec<ExportStatus>,
+    /// The block device, if the array is served as one.
+    #[serde(default)]
+    pub block_device: Option<BlockDeviceStatus>,
     /// Sums over all shards since the start, by name.
     pub counters: BTreeMap<String, u64>,
+    /// How the array agrees again after a crash: none, resync or bitmap.
+    #[serde(default)]
+    pub consistency_policy: String,
+    /// The write-intent bitmap, if there is one.
+    #[serde(default)]
+    pub bitmap: Option<BitmapStatus>,
     /// How writes choose what to read for new parity: fewest-reads or adaptive.
     #[serde(default)]
     pub update_policy: String,
     /// Reads of a member that is far slower than the others are reconstructed.
     #[serde(default)]
     pub avoid_slow: bool,
+    /// While members are missing: `in-force` if stripe writes are logged first, `absent` if there is no room, else
+    /// `off`.
+    #[serde(default)]
+    pub redo_log: String,
+    /// Stripes of which what missing members held may be wrong; reading it is an error.
+    #[serde(default)]
+    pub stripes_in_doubt: u64,
+    /// Most bytes of a member in a second that a resync, recovery or check may do; 0 is no limit.
+    #[serde(default)]
+    pub rate_max: u64,
+    /// Bytes a second that the clients' budget leaves it at least; 0 is md's 1 MB.
+    #[serde(default)]
+    pub rate_min: u64,
+    /// The clients' 99th percentile above which it slows down; 0 is no budget.
+    #[serde(default)]
+    pub p99_budget_ns: u64,
     /// Shards, each a thread.
     pub shards: usize,
     /// Process that serves it.
     pub pid: u32,
     /// When it started to serve, in seconds since 1970.
     pub started_unix_s: u64,
+}
+
+/// A write-intent bitmap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitmapStatus {
+    /// Bytes of a member, or at RAID-10 of the array, that a bit stands for.
+    pub chunk_bytes: u32,
+    /// Bits in all.
+    pub bits: u64,
+    /// Bits that are set: their parts of the array are resynced after a crash.
+    pub bits_set: u64,
+    /// A member that comes back with this event count or a later one lacks only what is marked.
+    pub events_cleared: u64,
+    /// Memory that the bookkeeping takes, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl BitmapStatus {
+    /// As `/proc/mdstat` has it: how many bits are set, and what they stand for.
+    pub fn words(&self) -> String {
+        let chunk = crate::bytes::short(u64::from(self.chunk_bytes));
+        format!("{}/{} bits set, {chunk} chunks", self.bits_set, self.bits)
+    }
 }
 
 /// A member, or a slot without one.
@@ -74,6 +131,12 @@ pub struct MemberStatus {
     pub state: MemberHealth,
     /// I/O errors since the start.
     pub errors: u64,
+    /// Read errors that were corrected by writing, in all its time in the array.
+    #[serde(default)]
+    pub corrected_reads: u64,
+    /// Bytes in its bad-block log: reading them is an error until they are written.
+    #[serde(default)]
+    pub bad_block_bytes: u64,
     /// Bytes of the data area that are in sync while recovering.
     pub recovered_bytes: u64,
     /// Its identity, as mdadm prints it.
@@ -86,6 +149,13 @@ pub struct MemberStatus {
     /// Average of recent writes, likewise.
     #[serde(default)]
     pub write_latency_ns: u64,
+}
+
+impl MemberStatus {
+    /// Whether anything ever went wrong with it.
+    pub fn has_errors(&self) -> bool {
+        self.errors > 0 || self.corrected_reads > 0 || self.bad_block_bytes > 0
+    }
 }
 
 /// What a member is to its array.
@@ -128,7 +198,50 @@ impl MemberHealth {
     }
 }
 
-/// Resync or recovery.
+/// A check or repair in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubSummary {
+    /// It repairs what it finds.
+    pub repair: bool,
+    /// How it is.
+    pub phase: Phase,
+    /// What did not agree, in sectors of a member, as md's `mismatch_cnt` counts.
+    pub mismatch_sectors: u64,
+    /// Mismatches that were repaired.
+    pub repaired: u64,
+    /// Mismatches that were to be repaired and are still there.
+    pub left: u64,
+}
+
+impl From<&ScrubState> for ScrubSummary {
+    fn from(state: &ScrubState) -> Self {
+        let ScrubState { mode, phase, report, .. } = state;
+        let (repaired, left) = (report.repaired, report.left);
+        let mismatch_sectors = report.mismatch_sectors;
+        ScrubSummary { repair: mode.repair, phase: *phase, mismatch_sectors, repaired, left }
+    }
+}
+
+impl ScrubSummary {
+    /// For people.
+    pub fn words(&self) -> String {
+        let phase = match self.phase {
+            Phase::Running => "under way",
+            Phase::Paused => "paused",
+            Phase::Finished => "finished",
+            Phase::Cancelled => "cancelled",
+            Phase::Failed => "failed",
+        };
+        let sectors = self.mismatch_sectors;
+        let mut text = format!("{} {phase}, {sectors} sectors do not agree", word(self.repair));
+        if self.repair {
+            text += &format!(", {} places repaired, {} left", self.repaired, self.left);
+        }
+        text
+    }
+}
+
+/// Resync, recovery or check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RebuildStatus {
     /// Which of the two.
@@ -151,6 +264,10 @@ pub enum RebuildKind {
     Resync,
     /// A new member with the others.
     Recovery,
+    /// Nothing: it is looked whether all agree.
+    Check,
+    /// What a check finds.
+    Repair,
 }
 
 impl RebuildKind {
@@ -159,6 +276,8 @@ impl RebuildKind {
         match self {
             RebuildKind::Resync => "resync",
             RebuildKind::Recovery => "recovery",
+            RebuildKind::Check => "check",
+            RebuildKind::Repair => "repair",
         }
     }
 }
@@ -170,6 +289,23 @@ pub struct ExportStatus {
     pub uri: String,
     /// Clients connected now.
     pub connections: u64,
+}
+
+/// A block device of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockDeviceStatus {
+    /// `/dev/ublkb0` and so on.
+    pub path: String,
+    /// Queues, one a shard.
+    pub queues: u16,
+    /// Requests that each queue holds at once.
+    pub depth: u16,
+    /// It was taken over from a server that had ended.
+    pub recovered: bool,
+    /// It is not served any more, though nobody stopped it.
+    pub failed: bool,
+    /// Requests answered with an error.
+    pub errors: u64,
 }
 
 /// An event, with what the engine cannot know: when it was.
@@ -214,6 +350,7 @@ impl ArrayStatus {
         words.extend(self.rebuild.as_ref().map(|rebuild| match rebuild.kind {
             RebuildKind::Resync => "resyncing",
             RebuildKind::Recovery => "recovering",
+            RebuildKind::Check | RebuildKind::Repair => "checking",
         }));
         if self.read_only {
             words.push("read-only");
@@ -223,11 +360,50 @@ impl ArrayStatus {
 }
 
 impl ArrayStatus {
+    /// All that is under way, or waits.
+    pub fn all_works(&self) -> impl Iterator<Item = &RebuildStatus> {
+        let waits = self.rebuild.iter().filter(|_| self.works.is_empty());
+        self.works.iter().chain(waits)
+    }
+
     /// What is not the default of how reads and writes choose members.
     pub fn choice_words(&self) -> Option<String> {
         let policy = (self.update_policy == "adaptive").then_some("adaptive");
         let words: Vec<&str> =
             policy.into_iter().chain(self.avoid_slow.then_some("avoids slow members")).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+impl BlockDeviceStatus {
+    /// In a line for a person.
+    pub fn words(&self) -> String {
+        let BlockDeviceStatus { path, queues, depth, recovered, failed, errors } = self;
+        let plural = if *queues == 1 { "" } else { "s" };
+        let mut words = format!("{path} ({queues} queue{plural} of {depth})");
+        for (said, word) in [(*recovered, "taken over"), (*failed, "FAILED")] {
+            words += &if said { format!(", {word}") } else { String::new() };
+        }
+        if *errors > 0 {
+            words += &format!(", {errors} errors");
+        }
+        words
+    }
+}
+
+impl ArrayStatus {
+    /// What a crash would mean, and what one has left, while members are missing.
+    pub fn redo_words(&self) -> Option<String> {
+        let log = match self.redo_log.as_str() {
+            "in-force" => Some("in force".to_string()),
+            "absent" => Some("no room: a crash leaves stripes in doubt".to_string()),
+            _ => None,
+        };
+        let doubts = match self.stripes_in_doubt {
+            0 => None,
+            count => Some(format!("{count} stripes in doubt")),
+        };
+        let words: Vec<String> = log.into_iter().chain(doubts).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 }
@@ -248,6 +424,18 @@ impl RebuildStatus {
 pub fn event_words(event: &Event) -> String {
     match event {
         Event::MemberError { member, error, .. } => format!("member {member}: {error}"),
+        Event::BlockRewritten { member, offset_bytes, bytes } => format!(
+            "member {member} could not read {bytes} bytes at byte {offset_bytes}: made from the others, written again \
+             and read back"
+        ),
+        Event::BlockUnreadable { member, offset_bytes, bytes } => format!(
+            "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the others cannot make them: the \
+             request got an error"
+        ),
+        Event::BadBlockRecorded { member, offset_bytes, bytes } => format!(
+            "{bytes} bytes at byte {offset_bytes} of member {member} could not be rebuilt: they are in its bad-block \
+             log, and reading them is an error until they are written"
+        ),
         Event::MemberFailed { member, reason, working } => {
             format!("member {member} failed: {reason}; {working} members still work")
         }
@@ -269,6 +457,33 @@ pub fn event_words(event: &Event) -> String {
                 "stripe {stripe} was written half way and is made to agree before its next write: {reason}"
             )
         }
+        Event::ScrubStarted { repair, from_stripe: 0 } => format!("{} started", word(*repair)),
+        Event::ScrubStarted { repair, from_stripe } => {
+            format!("{} goes on from stripe {from_stripe}", word(*repair))
+        }
+        Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
+            format!("check finished: {mismatch_sectors} sectors do not agree")
+        }
+        Event::ScrubFinished { repair: true, mismatch_sectors, repaired, left } => format!(
+            "repair finished: {mismatch_sectors} sectors did not agree; {repaired} places repaired, {left} left"
+        ),
+        Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
+        Event::Mismatch(mismatch) => mismatch_words(mismatch, &|_| None),
+        Event::RedoLogInForce {} => {
+            "stripe writes are logged first from here on, since members are missing".into()
+        }
+        Event::RedoLogOver {} => "the array is whole; stripe writes are no longer logged".into(),
+        Event::RedoLogAbsent { reason } => format!(
+            "members are missing and stripe writes cannot be logged, so a crash would leave stripes in doubt: {reason}"
+        ),
+        Event::RedoLogReplayed { records, stripes, members } => format!(
+            "{records} records of the redo log were written out to members {members:?}: stripes {stripes:?} agree again"
+        ),
+        Event::StripesInDoubt { first, end, reason } => format!(
+            "stripes {first} to {} are in doubt: {reason}. Reading what missing members held there is an error until \
+             it is overwritten",
+            end - 1
+        ),
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }

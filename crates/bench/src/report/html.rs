@@ -2,19 +2,22 @@
 
 use std::fmt::Write as _;
 
+use charts::escape;
+
 use super::Measured;
+use super::claims::Found;
 use super::experiments::Experiment;
 use crate::machine::Machine;
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1040px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border:1px solid #ccc;padding:2px 8px;text-align:right}\
-td:first-child,th:first-child,td:nth-child(2){text-align:left}img{max-width:100%;border:1px solid #ddd}";
+td:first-child,th:first-child,td:nth-child(2){text-align:left}img{max-width:100%;border:1px solid #ddd}figure{margin:1.2em 0}.claims td{text-align:left;width:50%;vertical-align:top}";
 
-const HEAD: &str = "<tr><th>series</th><th>at</th><th>kIOPS</th><th>GB/s</th><th>by floor</th><th>by floor, CPU time</th>\
+const HEAD: &str = "<tr><th>part</th><th>series</th><th>at</th><th>kIOPS</th><th>GB/s</th><th>by floor</th><th>by floor, CPU time</th>\
 <th>CPU ns/op</th><th>mean us</th><th>p99 us</th><th>read amp.</th><th>write amp.</th><th>hits</th></tr>";
 
 /// One experiment.
-pub(super) fn section(experiment: &Experiment, plots: &[String], measured: &[Measured]) -> String {
+pub(super) fn section(experiment: &Experiment, plots: &[(String, String)], measured: &[Measured]) -> String {
     let mut text = format!(
         "<h2 id=\"{0}\">{0}: {1}</h2><p>{2}</p>",
         experiment.name,
@@ -24,11 +27,27 @@ pub(super) fn section(experiment: &Experiment, plots: &[String], measured: &[Mea
     if measured.is_empty() {
         return text + "<p>Nothing was run: no traces were given.</p>";
     }
-    for plot in plots {
-        let _infallible = write!(text, "<p><img src=\"{plot}\" alt=\"{}\"></p>", escape(experiment.title));
+    text += &claims(experiment, measured);
+    for (file, caption) in plots {
+        let caption = escape(caption);
+        let _infallible = write!(
+            text,
+            "<figure><img src=\"{file}\" alt=\"{caption}\"><figcaption>{caption}</figcaption></figure>"
+        );
     }
     let rows: String = measured.iter().map(row).collect();
     text + "<details><summary>figures</summary><table>" + HEAD + &rows + "</table></details>"
+}
+
+/// The paper's findings beside those of these runs.
+fn claims(experiment: &Experiment, measured: &[Measured]) -> String {
+    let found = Found(measured);
+    let rows = experiment.claims.iter().map(|claim| {
+        let here = (claim.here)(&found).unwrap_or_else(|| "the runs for it were not made".to_string());
+        format!("<tr><td>{}</td><td>{}</td></tr>", escape(claim.paper), escape(&here))
+    });
+    let rows: String = rows.collect();
+    format!("<table class=\"claims\"><tr><th>the paper</th><th>here</th></tr>{rows}</table>")
 }
 
 fn row(measured: &Measured) -> String {
@@ -37,8 +56,9 @@ fn row(measured: &Measured) -> String {
         figures.roofline.as_ref().map_or_else(|| "n/a".to_string(), |roofline| format!("{:.2}", of(roofline)))
     };
     format!(
-        "<tr><td>{}</td><td>{}</td><td>{:.1}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1}</td>\
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1}</td><td>{:.2}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1}</td>\
          <td>{:.1}</td><td>{:.3}</td><td>{:.3}</td><td>{:.1} %</td></tr>",
+        escape(&measured.panel),
         escape(&measured.series),
         escape(&measured.x),
         figures.iops / 1e3,
@@ -70,8 +90,4 @@ pub(super) fn page(machine: &Machine, lab: &str, sections: &[String]) -> String 
          <style>{STYLE}</style></head><body><h1>Twill: benchmarks</h1>{intro}{}</body></html>\n",
         sections.concat()
     )
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

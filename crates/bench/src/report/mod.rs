@@ -1,8 +1,10 @@
 //! The StRAID paper's experiments at this machine's size, as a page with plots and the raw figures beside it.
 
-mod charts;
+mod claims;
 mod experiments;
 mod html;
+mod lab;
+mod plots;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,10 +12,12 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::Error;
+use crate::array::OpenMembers;
 use crate::figures::Figures;
 use crate::machine::Machine;
-use crate::run::run;
-use experiments::{Experiment, Lab};
+use crate::run::run_on;
+use experiments::Experiment;
+use lab::{Case, Lab};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,7 @@ pub struct Plan {
 #[derive(Debug, Serialize)]
 struct Measured {
     experiment: &'static str,
+    panel: String,
     series: String,
     x: String,
     figures: Figures,
@@ -80,13 +85,14 @@ pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
     std::fs::create_dir_all(&plan.output)
         .map_err(|source| Error::Io { path: plan.output.clone(), source })?;
     let lab = Lab::new(plan)?;
+    let members = OpenMembers::open(&lab.members())?;
     let (mut all, mut sections) = (Vec::new(), Vec::new());
     for experiment in experiments::ALL {
         if !plan.only.is_empty() && !plan.only.iter().any(|only| only == experiment.name) {
             continue;
         }
-        let measured = measure(experiment, &lab, say)?;
-        let plots = experiment.draw(&plan.output, &measured)?;
+        let measured = measure(experiment, &lab, &members, say)?;
+        let plots = plots::draw(experiment, &plan.output, &measured)?;
         sections.push(html::section(experiment, &plots, &measured));
         all.extend(measured);
     }
@@ -97,13 +103,18 @@ pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
     Ok(page)
 }
 
-fn measure(experiment: &Experiment, lab: &Lab, say: &dyn Fn(&str)) -> Result<Vec<Measured>, Error> {
+fn measure(
+    experiment: &Experiment,
+    lab: &Lab,
+    members: &OpenMembers,
+    say: &dyn Fn(&str),
+) -> Result<Vec<Measured>, Error> {
     let cases = (experiment.cases)(lab);
-    let mut measured = Vec::new();
-    for (number, case) in cases.into_iter().enumerate() {
-        say(&format!("{} {}: {}, {}", experiment.name, number + 1, case.series, case.x));
-        let figures = run(&case.setting)?;
-        measured.push(Measured { experiment: experiment.name, series: case.series, x: case.x, figures });
+    let (mut measured, count) = (Vec::new(), cases.len());
+    for (number, Case { panel, series, x, setting }) in (1..).zip(cases) {
+        say(&format!("{} {number} of {count}: {panel} {series}, {x}", experiment.name));
+        let figures = run_on(members, &setting)?;
+        measured.push(Measured { experiment: experiment.name, panel, series, x, figures });
     }
     Ok(measured)
 }

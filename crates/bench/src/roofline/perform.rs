@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::buffer::Buffer;
-use host::device::memory::Memory;
+use host::device::memory::{Copier, Memory};
 use parity::Change;
 
 use super::recipe::{At, Kind, Move, Pass, Recipe};
@@ -11,7 +11,7 @@ use crate::random::Random;
 
 /// Members' memory, and buffers as a run has them: a set for each request in flight.
 pub(crate) struct Kitchen {
-    memories: Vec<Arc<Memory>>,
+    members: Vec<Copier>,
     sets: Vec<Set>,
     next: usize,
 }
@@ -24,12 +24,7 @@ struct Set {
 
 impl Kitchen {
     /// For `recipes` of requests of up to `bytes_max` bytes.
-    pub(crate) fn new(
-        memories: Vec<Arc<Memory>>,
-        recipes: &[Recipe],
-        depth: usize,
-        bytes_max: usize,
-    ) -> Self {
+    pub(crate) fn new(memories: &[Arc<Memory>], recipes: &[Recipe], depth: usize, bytes_max: usize) -> Self {
         let count = recipes.iter().map(|recipe| recipe.buffers.len()).max().unwrap_or(0);
         let largest = |at: usize| recipes.iter().filter_map(|recipe| recipe.buffers.get(at)).max().copied();
         let sizes: Vec<usize> = (0..count).filter_map(largest).collect();
@@ -39,7 +34,23 @@ impl Kitchen {
             words.for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
             Set { request, buffers: sizes.iter().map(|bytes| Some(Buffer::new(*bytes))).collect() }
         };
-        Kitchen { memories, sets: (0..depth).map(set).collect(), next: 0 }
+        Kitchen {
+            members: memories.iter().map(Memory::copier).collect(),
+            sets: (0..depth).map(set).collect(),
+            next: 0,
+        }
+    }
+
+    /// What it has copied so far.
+    #[cfg(test)]
+    pub(crate) fn copied(&self) -> super::Copied {
+        let mut sum = super::Copied::default();
+        for counters in self.members.iter().map(Copier::counters) {
+            let host::device::memory::MemoryCounters { reads, read_bytes, writes, write_bytes, .. } =
+                counters;
+            sum += super::Copied { reads, read_bytes, writes, write_bytes };
+        }
+        sum
     }
 
     /// Does all that a request needs, with the layout's period at `base` of each member.
@@ -51,11 +62,11 @@ impl Kitchen {
         for Move { slot, offset, bytes, at } in &recipe.reads {
             let At::Buffer(buffer, start) = *at else { unreachable!("reads go to buffers") };
             let target = set.buffers[buffer].as_mut().expect("not taken").bytes_mut();
-            self.memories[*slot as usize].copy_out(base + offset, &mut target[start..start + bytes]);
+            self.members[*slot as usize].read(base + offset, &mut target[start..start + bytes]);
         }
         recipe.passes.iter().for_each(|pass| set.pass(pass));
         for Move { slot, offset, bytes, at } in &recipe.writes {
-            self.memories[*slot as usize].copy_in(base + offset, set.at(*at, *bytes));
+            self.members[*slot as usize].write(base + offset, set.at(*at, *bytes));
         }
     }
 }

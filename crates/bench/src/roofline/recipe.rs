@@ -5,6 +5,8 @@ use engine::stripe::plan::{Fragment, Plan, Routine, Rows, Segment, Shape, plan, 
 use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
 
+use super::Copied;
+
 /// Where bytes are that a pass or a write uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
@@ -325,6 +327,17 @@ impl Cook<'_> {
 }
 
 impl Recipe {
+    /// What its copies come to.
+    pub(crate) fn copied(&self) -> Copied {
+        let sum = |moves: &[Move]| moves.iter().map(|copy| copy.bytes as u64).sum();
+        Copied {
+            reads: self.reads.len() as u64,
+            read_bytes: sum(&self.reads),
+            writes: self.writes.len() as u64,
+            write_bytes: sum(&self.writes),
+        }
+    }
+
     fn buffer(&mut self, bytes: usize) -> usize {
         self.buffers.push(bytes);
         self.buffers.len() - 1

@@ -29,7 +29,7 @@ pub struct Filter {
     pub set_uuid: Option<[u8; 16]>,
     /// Only arrays with this name, with or without the `host:` before it.
     pub name: Option<String>,
-    /// Start although contents may be wrong: dirty and degraded at once, or stale members needed.
+    /// Start although contents may be wrong: stale members needed. What is in doubt after a crash counts as right.
     pub force: bool,
 }
 
@@ -68,15 +68,6 @@ pub enum Refusal {
         present: u32,
         /// Members it should have.
         members: u32,
-        /// Slots without a member.
-        missing: Vec<u32>,
-    },
-    /// Data of the missing member may be lost: parity that does not agree is all there is of it.
-    #[error(
-        "the array was not stopped cleanly and slots {missing:?} are missing: parity that recovers them may not \
-         agree with data; bring the members back, or accept that with --force"
-    )]
-    DirtyDegraded {
         /// Slots without a member.
         missing: Vec<u32>,
     },
@@ -217,7 +208,7 @@ impl<'a> Decision<'a> {
             decision.take_stale_members();
         }
         decision.verdicts.sort_by_key(|(index, _)| *index);
-        decision.finish(filter)
+        decision.finish()
     }
 
     fn judge(&mut self, index: usize, superblock: &Superblock) -> Verdict {
@@ -246,6 +237,11 @@ impl<'a> Decision<'a> {
         if let Some(taken) = self.slots[slot as usize] {
             let other = &self.candidates[taken].name;
             return refused(&format!("slot {slot} is taken by {other}, which is as new or newer"));
+        }
+        // A spare that was given the slot and does not know it yet: it is rebuilt from the start on.
+        if superblock.role() == DeviceRole::Spare {
+            self.slots[slot as usize] = Some(index);
+            return Verdict::Member { slot, state: MemberState::Recovering };
         }
         let behind = self.newest.events().saturating_sub(superblock.events());
         if behind > EVENTS_BEHIND_MAX {
@@ -330,7 +326,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn finish(self, filter: &Filter) -> Assembly {
+    fn finish(self) -> Assembly {
         let newest = self.newest;
         let geometry = newest.geometry().map_err(|error| error.to_string());
         let mut assembly = Assembly {
@@ -344,7 +340,7 @@ impl<'a> Decision<'a> {
             resync_from_bytes: newest.resync_offset().map(layout::units::Sectors::bytes),
             start: Ok(()),
         };
-        assembly.start = may_start(&assembly, newest, geometry, filter, self.candidates);
+        assembly.start = may_start(&assembly, newest, geometry, self.candidates);
         assembly
     }
 }
@@ -353,7 +349,6 @@ fn may_start(
     assembly: &Assembly,
     newest: &Superblock,
     geometry: Result<Geometry, String>,
-    filter: &Filter,
     candidates: &[Candidate],
 ) -> Result<(), Refusal> {
     let unsupported = newest.unsupported_features();
@@ -374,13 +369,6 @@ fn may_start(
     let unequal = superblocks().any(|superblock| superblock.data_size() != newest.data_size());
     if geometry.level() == Level::Raid0 && unequal {
         return Err(Refusal::UnequalRaid0);
-    }
-    if assembly.resync_from_bytes.is_some()
-        && geometry.parity_chunks() > 0
-        && !missing.is_empty()
-        && !filter.force
-    {
-        return Err(Refusal::DirtyDegraded { missing });
     }
     Ok(())
 }
@@ -484,14 +472,13 @@ mod tests {
     }
 
     #[test]
-    fn dirty_and_degraded_needs_force() {
+    fn dirty_and_degraded_starts_and_the_redo_log_tells_what_is_in_doubt() {
         let mut candidates = candidates(Level::Raid5, 5, 0);
         candidates.iter_mut().for_each(|c| change(c, |s| s.set_resync_offset(Some(Sectors(0)))));
         assert_eq!(one(&candidates).start, Ok(()));
         candidates.remove(2);
-        assert_eq!(one(&candidates).start, Err(Refusal::DirtyDegraded { missing: vec![2] }));
-        let force = Filter { force: true, ..Filter::default() };
-        assert_eq!(assemble(&candidates, &force).arrays[0].start, Ok(()));
+        let assembly = one(&candidates);
+        assert_eq!((assembly.start, assembly.resync_from_bytes), (Ok(()), Some(0)));
     }
 
     #[test]

@@ -2,27 +2,37 @@
 //! superblocks on disk, in the order that makes them safe.
 //!
 //! - Superblocks are written whole, to every member in use, with FUA; a member that takes no superblock fails.
-//! - A change of the members raises the event count by two: a member that lacks it is more than the one event behind
-//!   that a crash between two superblocks explains (see [`super::assemble`]), so it is stale for Twill and for md.
+//! - Each round raises the event count by one, no more: a crash between two superblocks leaves some members one event
+//!   behind, which [`super::assemble`] and md forgive. That a member failed is told by its role in the others'.
+//! - Members that are an event behind at the start are brought up first: after a second crash in the next round they
+//!   would be two behind.
+//! - An array that starts without a member writes its first round twice. The member may have got a round that the
+//!   others never saw; it must not come back as new as they are, or it would speak for the array (invariant 8).
 //! - Only the keeper writes superblocks, one round at a time.
+//! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
+//!   (see [`crate::stripe::redo`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use layout::md_bitmap::{self, BitmapSuper};
 use layout::md_superblock::{DeviceRole, Superblock};
+use layout::redo_log::BitmapExtent;
 use layout::units::Sectors;
 
-use crate::buffer::{Buffer, Gather, Slice};
+use super::bad_block_log;
+use super::bitmap::Bitmaps;
+use super::redo::member_of;
+use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
-use crate::stripe::StripeSet;
+use crate::stripe::redo::{RedoStart, tend};
+use crate::stripe::{Attached, StripeSet};
 
 /// Keeps the superblocks of one array. Lives on one shard.
 pub struct Keeper<D> {
-    set: Rc<StripeSet<D>>,
+    pub(super) set: Rc<StripeSet<D>>,
     /// Superblock of the member in each slot.
     superblocks: RefCell<Vec<Option<Superblock>>>,
     /// Superblocks and devices of spares.
@@ -32,10 +42,15 @@ pub struct Keeper<D> {
     events: Cell<u64>,
     /// Bytes of each recovering member that are in sync **and durable**: what its superblock may say.
     recovered_bytes: RefCell<Vec<u64>>,
-    /// States that the last superblocks told.
-    told: RefCell<Vec<MemberState>>,
+    /// The array started with members an event behind.
+    uneven: Cell<bool>,
+    /// The array started without a member that the superblocks still call active.
+    went_on_without: Cell<bool>,
+    /// Which version of its bad places each member's log holds.
+    pub(super) logs_written: RefCell<Vec<u64>>,
     /// Parity or copies may not agree from here on, whether or not writes are on their way.
     resync_from_bytes: Cell<Option<u64>>,
+    bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
     close_wanted: Cell<bool>,
     /// [`Keeper::run`] ends after the next round.
     stopping: Cell<bool>,
@@ -67,10 +82,13 @@ impl<D: Device> Keeper<D> {
         now_s: Box<dyn Fn() -> u64>,
     ) -> Rc<Self> {
         let events = superblocks.iter().flatten().map(Superblock::events).max().unwrap_or(0);
-        let told = set.shared.members.states();
+        let uneven = superblocks.iter().flatten().any(|superblock| superblock.events() != events);
+        let went_on_without = went_on_without(&superblocks);
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
+        set_unsynced(&set, resync_from_bytes);
         let slots = 0..set.shared.geometry.members();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
+        let logs_written = vec![0; set.shared.geometry.members() as usize];
         Rc::new(Keeper {
             set,
             superblocks: RefCell::new(superblocks),
@@ -78,12 +96,42 @@ impl<D: Device> Keeper<D> {
             failed: RefCell::new(Vec::new()),
             events: Cell::new(events),
             recovered_bytes: RefCell::new(recovered_bytes),
-            told: RefCell::new(told),
+            logs_written: RefCell::new(logs_written),
+            uneven: Cell::new(uneven),
+            went_on_without: Cell::new(went_on_without),
             resync_from_bytes: Cell::new(resync_from_bytes),
+            bitmap: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
             now_s,
         })
+    }
+
+    /// The array has a bitmap: it is kept beside the superblocks. Called before [`Keeper::run`].
+    pub fn keep_bitmap(&self, bitmap: Rc<Bitmaps<D>>) {
+        self.bitmap.replace(Some(bitmap));
+    }
+
+    /// The bitmap, if there is one.
+    pub fn bitmap(&self) -> Option<Rc<Bitmaps<D>>> {
+        self.bitmap.borrow().clone()
+    }
+
+    /// Clears bits of chunks that were idle for two rounds; called every few seconds (md's `daemon_sleep`).
+    pub async fn clear_idle_bits(&self) {
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.clear_idle(self.events.get(), self.resync_from_bytes.get().is_some()).await;
+        }
+    }
+
+    /// Keeps a redo log while members are missing; `bitmaps` by slot. Before [`Keeper::run`].
+    pub fn keep_redo_log(&self, start: RedoStart, bitmaps: &[BitmapExtent]) {
+        let redo = &self.set.shared.redo;
+        for ((slot, superblock), bitmap) in (0u32..).zip(self.superblocks.borrow().iter()).zip(bitmaps) {
+            redo.set_member(slot, superblock.as_ref().and_then(|superblock| member_of(superblock, *bitmap)));
+        }
+        redo.begin(start);
+        self.set.executor.spawn(tend(Rc::clone(&self.set)));
     }
 
     /// Writes superblocks whenever something wants them. Ends after [`Keeper::stop`], or when they cannot be written
@@ -92,29 +140,43 @@ impl<D: Device> Keeper<D> {
         loop {
             self.set.shared.members.metadata_wanted().await;
             if !self.write_round().await || (self.stopping.get() && self.set.shared.members.is_settled()) {
-                return;
+                break;
             }
+            self.set.shared.redo.poke();
         }
+        self.set.shared.redo.stop();
     }
 
-    /// One round: what is wanted now is on disk when it returns. False if no member takes superblocks.
+    /// One round: what is wanted now is on disk when it returns. False if too few members take superblocks for the
+    /// array to start from them: going on would make stale what the others hold.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
-        let mut closing = self.close_wanted.take() && shared.suspects() == 0 && shared.intent.try_close();
+        let may_close = shared.suspects() == 0 && shared.may_be_clean();
+        let mut closing = self.close_wanted.take() && may_close && shared.intent.try_close();
         // Invariant 2: what was written is durable before the superblocks call it clean.
         if closing && (self.set.flush_members().await.is_err() || shared.suspects() > 0) {
             shared.intent.reopen();
             closing = false;
         }
+        let announcing = match shared.redo.is_used() {
+            true => Some(shared.redo.announce().await),
+            false => None,
+        };
         let round =
             Round { version: shared.members.metadata_version(), dirty: shared.intent.wants_dirty(), closing };
-        let written = self.write_superblocks(&round).await;
-        if closing && shared.members.metadata_version() == round.version && written > 0 {
-            self.close_bitmaps().await;
+        self.write_bad_block_logs().await;
+        if self.uneven.take() {
+            self.write_superblocks(&round, 0).await;
         }
-        if written == 0 {
+        let mut enough = self.write_superblocks(&round, 1).await;
+        if enough && self.went_on_without.take() {
+            enough = self.write_superblocks(&round, 1).await;
+        }
+        drop(announcing);
+        if !enough {
             shared.members.metadata_lost();
             shared.intent.lost();
+            shared.redo.lost();
             return false;
         }
         if round.closing {
@@ -127,37 +189,105 @@ impl<D: Device> Keeper<D> {
         true
     }
 
-    async fn write_superblocks(&self, round: &Round) -> usize {
-        let writes = self.prepare(round);
-        let started: Vec<D::Done> = writes.iter().filter_map(|write| write.start(&self.set)).collect();
-        assert_eq!(started.len(), writes.len(), "a member in use is attached");
-        let mut written = 0;
+    /// Writes them all, `events` newer than before. False if a member that the array needs did not take its own.
+    async fn write_superblocks(&self, round: &Round, events: u64) -> bool {
+        let mut enough = true;
+        loop {
+            let promoted = self.promote();
+            if promoted.is_empty() {
+                break;
+            }
+            enough &= self.write_all(round, &promoted).await;
+        }
+        self.events.set(self.events.get() + events);
+        // The bitmap says that it is as new as the superblocks that come next.
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.follow(self.events.get()).await;
+        }
+        enough & self.write_all(round, &self.prepare(round)).await
+    }
+
+    async fn write_all(&self, round: &Round, writes: &[SuperblockWrite<D>]) -> bool {
+        self.announce_superblocks(round, writes).await;
+        let started: Vec<D::Done> = writes.iter().map(SuperblockWrite::start).collect();
+        let mut enough = true;
         for (write, result) in writes.iter().zip(join_all(started).await) {
-            match result {
-                Ok(()) => written += 1,
-                Err(error) => written += usize::from(self.retry(write, error).await),
+            let failing = match result {
+                Ok(()) => None,
+                Err(error) => self.retry(write, error).await,
+            };
+            enough &= failing != Some(Failing::Needed);
+            if failing.is_none() {
+                self.set.shared.redo.superblock_written(write.slot);
             }
         }
-        written
+        enough
     }
 
-    /// A second try, then the member fails, which asks for another round.
-    async fn retry(&self, write: &SuperblockWrite, error: DeviceError) -> bool {
+    /// The redo log goes with these superblocks too, before any of them is written.
+    async fn announce_superblocks(&self, round: &Round, writes: &[SuperblockWrite<D>]) {
+        let shared = &self.set.shared;
+        if !shared.redo.is_used() {
+            return;
+        }
+        let digests: Vec<(u32, u32)> = writes.iter().map(|write| (write.slot, write.digest)).collect();
+        shared.redo.superblocks_to_come(&digests, self.events.get());
+        if round.closing {
+            shared.redo.all_durable();
+        }
+        if shared.redo.in_force() {
+            // Should it fail, members have failed or go without a log; both were reported.
+            let _ = self.set.write_headers(true).await;
+        } else if round.dirty && !shared.intent.is_open() && shared.redo.wants_opening(&shared.members) {
+            // Every write waits for this round: nothing is on its way that was not logged.
+            self.set.open_redo().await;
+        }
+    }
+
+    /// A member that was rebuilt says so before anything else changes. Another one may have failed since, because this
+    /// one is there: if the superblocks that tell of the failure were first, a crash would leave neither.
+    fn promote(&self) -> Vec<SuperblockWrite<D>> {
+        let mut writes = Vec::new();
+        for (slot, superblock) in (0u32..).zip(self.superblocks.borrow_mut().iter_mut()) {
+            let in_sync = self.set.shared.members.state(slot) == MemberState::InSync;
+            let Some(superblock) = superblock.as_mut().filter(|s| in_sync && s.recovery_offset().is_some())
+            else {
+                continue;
+            };
+            superblock.set_recovery_offset(None);
+            writes.extend(self.superblock_write(slot, superblock));
+        }
+        writes
+    }
+
+    fn superblock_write(&self, slot: u32, superblock: &Superblock) -> Option<SuperblockWrite<D>> {
+        let member = self.set.attached(slot)?;
+        let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
+        let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
+        Some(SuperblockWrite { slot, offset, data, digest: superblock.digest(), member })
+    }
+
+    /// A second try, then the member fails, which asks for another round. Another device that took the slot meanwhile
+    /// has nothing to do with the error, and must not get this superblock: it would call it in sync (invariant 8).
+    async fn retry(&self, write: &SuperblockWrite<D>, error: DeviceError) -> Option<Failing> {
         let members = &self.set.shared.members;
+        let replaced =
+            || self.set.attached(write.slot).is_none_or(|member| !Rc::ptr_eq(&member, &write.member));
+        if replaced() {
+            return None;
+        }
         members.note_error(write.slot, &error);
-        let Some(again) = write.start(&self.set) else { return false };
-        let Err(error) = again.await else { return true };
+        let Err(error) = write.start().await else { return None };
+        if replaced() {
+            return None;
+        }
         members.report(Event::MetadataError { member: write.slot, reason: error.to_string() });
-        // The array may need the member for its data still; its superblock is simply old then.
-        let _: Failing = members.fail(write.slot, &format!("its superblock cannot be written: {error}"));
-        false
+        Some(members.fail(write.slot, &format!("its superblock cannot be written: {error}")))
     }
 
-    fn prepare(&self, round: &Round) -> Vec<SuperblockWrite> {
+    fn prepare(&self, round: &Round) -> Vec<SuperblockWrite<D>> {
         let states = self.set.shared.members.states();
-        let changed = *self.told.borrow() != states;
         self.note_failed(&states);
-        self.events.set(self.events.get() + if changed { 2 } else { 1 });
         let clean_offset = self.resync_from_bytes.get();
         let resync = if round.dirty { Some(0) } else { clean_offset };
         let mut superblocks = self.superblocks.borrow_mut();
@@ -172,22 +302,15 @@ impl<D: Device> Keeper<D> {
                 continue;
             };
             self.fill(superblock, resync, &active);
+            self.fill_errors(slot, superblock);
             superblock.set_recovery_offset(match states[slot as usize] {
                 MemberState::Recovering => {
                     Some(Sectors::from_bytes_floor(self.recovered_bytes.borrow()[slot as usize]))
                 }
                 MemberState::InSync | MemberState::Failed | MemberState::Missing => None,
             });
-            if let Some(member) = self.set.attached(slot) {
-                let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
-                writes.push(SuperblockWrite {
-                    slot,
-                    offset: superblock.offset(),
-                    data: Slice::from_bytes(&bytes),
-                });
-            }
+            writes.extend(self.superblock_write(slot, superblock));
         }
-        *self.told.borrow_mut() = states;
         writes
     }
 
@@ -202,6 +325,20 @@ impl<D: Device> Keeper<D> {
                 }
             }
         }
+    }
+
+    fn fill_errors(&self, slot: u32, superblock: &mut Superblock) {
+        let members = &self.set.shared.members;
+        superblock.set_corrected_reads(u32::try_from(members.corrected_reads(slot)).unwrap_or(u32::MAX));
+        if superblock.bad_block_log().is_some() {
+            superblock.set_has_bad_blocks(!members.bad_blocks(slot).0.is_empty());
+        }
+    }
+
+    /// Slots whose members are used.
+    pub(super) fn slots_in_use(&self) -> Vec<u32> {
+        let states = self.set.shared.members.states();
+        (0u32..).zip(states).filter(|(_, state)| in_use(*state)).map(|(slot, _)| slot).collect()
     }
 
     fn fill(&self, superblock: &mut Superblock, resync: Option<u64>, active: &[(u32, u32)]) {
@@ -227,39 +364,6 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    /// md's own bitmap, where there is one, is not kept while Twill writes: its event count stays behind, so that md
-    /// would resync everything. At a clean stop nothing is dirty, and the bitmap can say so.
-    async fn close_bitmaps(&self) {
-        if self.resync_from_bytes.get().is_some() {
-            return;
-        }
-        let superblocks = self.superblocks.borrow().clone();
-        for (slot, superblock) in (0u32..).zip(superblocks) {
-            let Some(superblock) = superblock.filter(|_| in_use(self.set.shared.members.state(slot))) else {
-                continue;
-            };
-            let (Some(start), Some(member)) = (superblock.bitmap_start(), self.set.attached(slot)) else {
-                continue;
-            };
-            let room = superblock.bitmap_room(member.device.info().size_bytes).unwrap_or(0);
-            let (buffer, read) = member.device.read(start.bytes(), Buffer::new(4096)).await;
-            let parsed =
-                read.ok().and_then(|()| BitmapSuper::parse(buffer.bytes(), superblock.set_uuid(), room).ok());
-            let Some(mut bitmap) = parsed else { continue }; // md finds it out of date and resyncs
-            bitmap.set_events(superblock.events());
-            bitmap.set_events_cleared(superblock.events());
-            let bytes = usize::try_from(bitmap.bitmap_bytes()).expect("a bitmap fits in memory");
-            let unit = member.device.info().logical_block_bytes as usize;
-            let mut area = vec![0; bytes.max(md_bitmap::SUPER_BYTES).next_multiple_of(unit)];
-            area[..md_bitmap::SUPER_BYTES].copy_from_slice(&bitmap.encode());
-            let written =
-                member.device.write(start.bytes(), Gather::from(Slice::from_bytes(&area)), true).await;
-            if let Err(error) = written {
-                self.set.shared.members.note_error(slot, &error);
-            }
-        }
-    }
-
     /// Asks for clean superblocks if no write is on its way.
     pub fn want_close(&self) {
         self.close_wanted.set(true);
@@ -269,6 +373,9 @@ impl<D: Device> Keeper<D> {
     /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more.
     pub async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
         self.set.flush_volume().await?;
+        for _ in 0..2 {
+            self.clear_idle_bits().await; // twice: at the first look everything has just been written
+        }
         self.stopping.set(true);
         self.want_close();
         let settled = self.set.shared.members.settled().await;
@@ -277,10 +384,19 @@ impl<D: Device> Keeper<D> {
         })
     }
 
+    /// Ends the bitmap's flusher.
+    pub fn stop_flusher(&self) {
+        self.set.shared.intent.stop_flusher();
+    }
+
     /// From here on the superblocks say that parity or copies agree up to `from_bytes` only, or all of it.
     pub fn set_resync(&self, from_bytes: Option<u64>) {
         self.resync_from_bytes.set(from_bytes);
         self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
+        if from_bytes.is_none() {
+            self.set.shared.doubts.clear();
+        }
+        set_unsynced(&self.set, from_bytes);
     }
 
     /// Where parity or copies may not agree from.
@@ -306,6 +422,15 @@ impl<D: Device> Keeper<D> {
     /// Puts a superblock in a slot, or takes it out; the member goes with it.
     pub fn set_superblock(&self, slot: u32, superblock: Option<Superblock>) {
         self.set_recovered(slot, 0);
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.set_superblock(slot, superblock.as_ref());
+        }
+        let log = superblock.as_ref().and_then(|superblock| match superblock.bitmap_start() {
+            None => member_of(superblock, BitmapExtent::Absent),
+            Some(_) => member_of(superblock, BitmapExtent::Unknown),
+        });
+        self.set.shared.redo.set_member(slot, log);
+        self.set.shared.members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));
         let old = std::mem::replace(&mut self.superblocks.borrow_mut()[slot as usize], superblock);
         if let Some(old) = old {
             let number = old.dev_number();
@@ -336,19 +461,38 @@ impl<D: Device> Keeper<D> {
     }
 }
 
+/// Whether a slot has no member and the newest superblock has a device with that role.
+fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
+    let Some(newest) = superblocks.iter().flatten().max_by_key(|superblock| superblock.events()) else {
+        return false;
+    };
+    newest.roles().any(|role| match role {
+        DeviceRole::Active(slot) => superblocks.get(usize::from(slot)).is_none_or(Option::is_none),
+        DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => false,
+    })
+}
+
+/// While all members are there a resync that is due is no doubt; when one goes missing it is, from here on.
+fn set_unsynced<D: Device>(set: &StripeSet<D>, from_bytes: Option<u64>) {
+    let (shared, parity) = (&set.shared, set.shared.geometry.parity_chunks());
+    let from_bytes = from_bytes.filter(|_| parity > 0 && shared.members.all_in_sync());
+    shared.doubts.set_unsynced(from_bytes.map(|bytes| bytes / u64::from(shared.geometry.chunk_bytes())));
+}
+
 fn in_use(state: MemberState) -> bool {
     matches!(state, MemberState::InSync | MemberState::Recovering)
 }
 
-struct SuperblockWrite {
+struct SuperblockWrite<D> {
     slot: u32,
     offset: u64,
     data: Slice,
+    digest: u32,
+    member: Rc<Attached<D>>,
 }
 
-impl SuperblockWrite {
-    fn start<D: Device>(&self, set: &StripeSet<D>) -> Option<D::Done> {
-        set.attached(self.slot)
-            .map(|member| member.device.write(self.offset, Gather::from(self.data.clone()), true))
+impl<D: Device> SuperblockWrite<D> {
+    fn start(&self) -> D::Done {
+        self.member.device.write(self.offset, Gather::from(self.data.clone()), true)
     }
 }

@@ -2,6 +2,13 @@
 //! array looks on disk is `layout::md_superblock::NewArray`.
 
 pub mod assemble;
+pub mod bad_block_log;
+pub mod bitmap;
 pub mod keeper;
 pub mod rebuild;
+pub mod redo;
+pub mod scrub;
+pub mod start_bitmap;
 pub mod state;
+pub mod throttle;
+mod turn;

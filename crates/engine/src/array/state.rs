@@ -1,18 +1,22 @@
 //! What an array does by itself: resync after a crash, recovery onto spares, clean superblocks when it is quiet.
 //!
-//! One task looks at the members a few times a second and does what is due, one thing after another. It holds no
-//! state that the members and the keeper do not have, so whatever happened meanwhile is seen at the next look.
+//! One task looks at the members a few times a second and starts what is due ([`due`] decides), each as a task of its
+//! own. It holds no state that the members and the keeper do not have, but for a scrub's, so whatever happened meanwhile is
+//! seen at the next look.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
 
 use layout::md_superblock::Superblock;
 
 use super::keeper::{Keeper, Spare};
 use super::rebuild::{Ended, Pace, Progress, recover, resync};
+use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
 use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
 use crate::device::{Device, DeviceError};
@@ -28,8 +32,11 @@ pub trait Platform<D>: 'static {
     /// Waits for the next look.
     fn pause(&self) -> impl Future<Output = ()>;
 
-    /// Called after each batch of a resync or recovery with the member bytes it covered.
+    /// Called after each batch of a resync, recovery or scrub with the member bytes it covered.
     fn pace(&self, bytes: u64) -> impl Future<Output = ()>;
+
+    /// How far a scrub is. Whoever runs the array keeps it for the next run.
+    fn keep_scrub(&self, state: &ScrubState);
 }
 
 /// Looks without a write before the superblocks say clean: with five looks a second, a second. (md: 0.2 s.)
@@ -37,13 +44,21 @@ const QUIET_LOOKS: u32 = 5;
 /// A resync or recovery writes down where it is this often (as md does).
 const CHECKPOINTS: u64 = 16;
 
-/// What is being rebuilt.
+/// What an array does besides serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Parity or copies are made to agree.
     Resync,
     /// The member in this slot is rebuilt.
     Recovery(u32),
+    /// Data is compared with parity, or copies with each other.
+    Scrub,
+}
+
+/// What is under way.
+struct Running {
+    work: Work,
+    progress: Arc<Progress>,
 }
 
 /// Runs an array. Lives on one shard, beside its keeper.
@@ -51,58 +66,65 @@ pub struct Manager<D, P> {
     set: Rc<StripeSet<D>>,
     keeper: Rc<Keeper<D>>,
     platform: P,
-    progress: Arc<Progress>,
-    work: Cell<Option<Work>>,
+    running: RefCell<Vec<Running>>,
+    /// Who waits until nothing is under way.
+    idle: RefCell<Vec<Waker>>,
+    /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
+    changing: RefCell<BTreeSet<u32>>,
     /// A resync or recovery that failed is tried again only after the members changed.
     failed_with: RefCell<Option<Vec<MemberState>>>,
+    scrub: RefCell<Option<ScrubState>>,
     read_only: bool,
     stopping: Cell<bool>,
 }
 
 impl<D: Device, P: Platform<D>> Manager<D, P> {
-    /// The manager of the array behind `set`.
+    /// The manager of the array behind `set`. `scrub` is one that an earlier run did not end.
     pub fn new(
         set: Rc<StripeSet<D>>,
         keeper: Rc<Keeper<D>>,
         platform: P,
-        progress: Arc<Progress>,
+        scrub: Option<ScrubState>,
         read_only: bool,
     ) -> Rc<Self> {
         Rc::new(Manager {
             set,
             keeper,
             platform,
-            progress,
-            work: Cell::new(None),
+            running: RefCell::default(),
+            idle: RefCell::default(),
+            changing: RefCell::default(),
             failed_with: RefCell::new(None),
+            scrub: RefCell::new(scrub),
             read_only,
             stopping: Cell::new(false),
         })
     }
 
     /// Looks after the array until it is stopped.
-    pub async fn run(&self) {
+    pub async fn run(self: &Rc<Self>) {
         let (mut writes, mut quiet) = (u64::MAX, 0);
         while !self.stopping.get() {
             if !self.read_only {
                 self.take_spares().await;
-                self.rebuild().await;
             }
+            self.start_due();
             let now = CounterTotals::of(&self.set.shared.counters);
             let now = now.writes + now.zeroings;
             quiet = if now == writes { quiet + 1 } else { 0 };
             writes = now;
             let shared = &self.set.shared;
-            if quiet >= QUIET_LOOKS && shared.intent.is_open() && shared.suspects() == 0 {
+            let may_close = shared.suspects() == 0 && shared.may_be_clean();
+            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close {
                 self.keeper.want_close();
             }
             self.platform.pause().await;
         }
     }
 
-    /// What is being rebuilt now.
-    pub fn work(&self) -> Option<Work> {
-        self.work.get()
+    /// What is under way, and how far.
+    pub fn works(&self) -> Vec<(Work, Arc<Progress>)> {
+        self.running.borrow().iter().map(|running| (running.work, Arc::clone(&running.progress))).collect()
     }
 
     /// The keeper beside it.
@@ -110,10 +132,51 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         &self.keeper
     }
 
-    /// Ends [`Manager::run`] after its current step.
-    pub fn stop(&self) {
+    /// Whether it was told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// The last scrub, or the one under way.
+    pub fn scrub(&self) -> Option<ScrubState> {
+        self.scrub.borrow().clone()
+    }
+
+    /// What an operator wants of a scrub. One that is under way ends after its current batch.
+    ///
+    /// # Errors
+    /// [`Refused`] says why nothing changes.
+    pub fn wish(&self, wish: Wish) -> Result<(), Refused> {
+        if let Wish::Start { mode, .. } = wish {
+            if self.set.shared.geometry.losses_survived() == 0 {
+                return Err(Refused::NoRedundancy);
+            }
+            if mode.repair && self.read_only {
+                return Err(Refused::ReadOnly);
+            }
+        }
+        let new = grant(self.scrub.borrow().as_ref(), wish)?;
+        self.put_scrub(new);
+        Ok(())
+    }
+
+    fn put_scrub(&self, state: ScrubState) {
+        self.platform.keep_scrub(&state);
+        self.scrub.replace(Some(state));
+    }
+
+    /// Ends [`Manager::run`] and what is under way after its current step, and waits for that.
+    pub async fn stop(&self) {
         self.stopping.set(true);
-        self.progress.stop.store(true, Relaxed);
+        self.running.borrow().iter().for_each(|running| running.progress.stop.store(true, Relaxed));
+        std::future::poll_fn(|context| {
+            if self.running.borrow().is_empty() {
+                return Poll::Ready(());
+            }
+            self.idle.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Empty slots, and those whose member failed, get a spare while there is one.
@@ -122,71 +185,131 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         for slot in 0..self.set.shared.geometry.members() {
             if !matches!(members.state(slot), MemberState::Missing | MemberState::Failed)
                 || self.set.shared.geometry.losses_survived() == 0
+                || self.is_running(Work::Recovery(slot))
+                || self.changing.borrow().contains(&slot)
             {
                 continue;
             }
-            let spare = self.keeper.spares().borrow_mut().pop();
-            let Some(Spare { superblock, device }) = spare else { return };
+            let next =
+                self.keeper.spares().borrow().last().map(|s| (s.superblock.clone(), Rc::clone(&s.device)));
+            let Some((superblock, device)) = next else { return };
+            self.changing.borrow_mut().insert(slot);
             members.remove(slot);
             self.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
+            // A spare until it has the slot: else its number would be free meanwhile, and the next spare's.
+            let number = superblock.dev_number();
+            self.keeper.spares().borrow_mut().retain(|spare| spare.superblock.dev_number() != number);
             self.keeper.set_superblock(slot, Some(superblock));
             members.begin_recovery(slot, 0);
+            self.changing.borrow_mut().remove(&slot);
         }
     }
 
-    async fn rebuild(&self) {
-        if self
-            .failed_with
-            .borrow()
-            .as_ref()
-            .is_some_and(|states| *states == self.set.shared.members.states())
-        {
+    fn is_running(&self, work: Work) -> bool {
+        self.running.borrow().iter().any(|running| running.work == work)
+    }
+
+    fn start_due(self: &Rc<Self>) {
+        let states = self.set.shared.members.states();
+        if self.failed_with.borrow().as_ref().is_some_and(|failed_with| *failed_with == states) {
             return;
         }
         self.failed_with.replace(None);
-        let recovering = (0..self.set.shared.geometry.members())
-            .find(|&slot| self.set.shared.members.state(slot) == MemberState::Recovering);
-        if let Some(slot) = recovering {
-            self.work_on(Work::Recovery(slot)).await;
-        } else if self.keeper.resync_from_bytes().is_some() && self.set.shared.members.all_in_sync() {
-            self.work_on(Work::Resync).await;
+        let running: Vec<Work> = self.running.borrow().iter().map(|running| running.work).collect();
+        let scrub = self.scrub.borrow().as_ref().is_some_and(|scrub| scrub.phase == Phase::Running);
+        let situation = Situation {
+            states: &states,
+            resync: self.keeper.resync_from_bytes().is_some(),
+            copies: self.set.shared.geometry.parity_chunks() == 0,
+            scrub,
+            read_only: self.read_only,
+        };
+        for work in due(&situation, &running) {
+            let progress = Arc::<Progress>::default();
+            self.running.borrow_mut().push(Running { work, progress: Arc::clone(&progress) });
+            let manager = Rc::clone(self);
+            self.set.executor.clone().spawn(async move {
+                manager.work_on(work, &progress).await;
+                manager.running.borrow_mut().retain(|running| running.work != work);
+                manager.idle.take().into_iter().for_each(Waker::wake);
+            });
         }
     }
 
-    async fn work_on(&self, work: Work) {
-        self.work.set(Some(work));
-        let pace = Checkpoints { manager: self, work, since_bytes: Cell::new(0) };
+    async fn work_on(&self, work: Work, progress: &Progress) {
+        let pace = Checkpoints { manager: self, work, progress, since_bytes: Cell::new(0) };
         let ended = match work {
-            Work::Recovery(slot) => recover(&self.set, slot, &self.progress, &pace).await,
+            Work::Recovery(slot) => recover(&self.set, slot, progress, &pace).await,
             Work::Resync => {
                 let from_bytes = self.keeper.resync_from_bytes().unwrap_or(0);
                 self.set.shared.members.report(Event::ResyncStarted { from_bytes });
-                resync(&self.set, from_bytes, &self.progress, &pace).await
+                resync(&self.set, from_bytes, progress, &pace).await
             }
+            Work::Scrub => return self.work_on_scrub(progress, &pace).await,
         };
-        self.work.set(None);
         match (ended, work) {
             (Ended::Finished, Work::Resync) => {
                 // What the resync wrote must be durable before any superblock says that all agrees.
                 if self.set.flush_volume().await.is_ok() {
                     self.keeper.set_resync(None);
+                    self.set.shared.intent.resynced_all();
                     self.set.shared.members.report(Event::ResyncFinished {});
                     self.keeper.want_close();
                 }
             }
-            (Ended::Finished, Work::Recovery(_)) => self.set.shared.members.want_metadata(),
-            (Ended::Stopped, _) => self.checkpoint(work).await,
+            (Ended::Finished, _) => self.set.shared.members.want_metadata(),
+            (Ended::Stopped, _) => self.checkpoint(work, progress).await,
             (Ended::Failed(error), _) => {
-                self.failed_with.replace(Some(self.set.shared.members.states()));
+                // A member that failed while it was rebuilt is not tried again; another one may be.
+                let members = &self.set.shared.members;
+                let over = |slot| members.state(slot) != MemberState::Recovering;
+                if !matches!(work, Work::Recovery(slot) if over(slot)) {
+                    self.failed_with.replace(Some(members.states()));
+                }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
         }
     }
 
+    async fn work_on_scrub(&self, progress: &Progress, pace: &impl Pace) {
+        let Some(state) = self.scrub() else { return };
+        let members = &self.set.shared.members;
+        let (repair, from_stripe) = (state.mode.repair, state.next_stripe);
+        members.report(Event::ScrubStarted { repair, from_stripe });
+        let permit = ScrubPermit { manager: self, number: state.number, unsaved: Cell::new(0) };
+        let (ended, mut state) = scrub(&self.set, state, progress, &permit, pace).await;
+        // What a repair wrote is durable before anybody is told that it is done.
+        let flushed = if repair { self.set.flush_volume().await } else { Ok(()) };
+        match (ended, flushed) {
+            (Ended::Failed(error), _) | (_, Err(error)) => {
+                (state.phase, state.failure) = (Phase::Failed, Some(error.to_string()));
+                members.report(Event::ScrubStopped { reason: error.to_string() });
+            }
+            (Ended::Finished, Ok(())) => {
+                state.phase = Phase::Finished;
+                let ScrubReport { mismatch_sectors, repaired, left, .. } = state.report;
+                members.report(Event::ScrubFinished { repair, mismatch_sectors, repaired, left });
+            }
+            // Whoever paused or cancelled it, or began another one, has said so in the meantime.
+            (Ended::Stopped, Ok(())) => {}
+        }
+        self.put_scrub_back(state);
+    }
+
+    /// The scrub came as far as `done` says. What somebody wished in the meantime stands.
+    fn put_scrub_back(&self, done: ScrubState) {
+        let now = self.scrub.borrow().as_ref().map(|now| (now.number, now.phase));
+        match now {
+            Some((number, _)) if number != done.number => {}
+            Some((_, phase)) if done.phase == Phase::Running => self.put_scrub(ScrubState { phase, ..done }),
+            _ => self.put_scrub(done),
+        }
+    }
+
     /// Writes down how far the work is. It is durable at the members first.
-    async fn checkpoint(&self, work: Work) {
-        let done_bytes = self.progress.done_bytes.load(Relaxed);
-        if self.set.flush_volume().await.is_err() {
+    async fn checkpoint(&self, work: Work, progress: &Progress) {
+        let done_bytes = progress.done_bytes.load(Relaxed);
+        if work == Work::Scrub || self.set.flush_volume().await.is_err() {
             return;
         }
         match work {
@@ -194,6 +317,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             _ if self.set.shared.geometry.parity_chunks() == 0 => {}
             Work::Resync => self.keeper.set_resync(Some(done_bytes)),
             Work::Recovery(slot) => self.keeper.set_recovered(slot, done_bytes),
+            Work::Scrub => {}
         }
         self.set.shared.members.want_metadata();
     }
@@ -210,13 +334,15 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         Ok(())
     }
 
-    /// Takes a failed member out of its slot.
+    /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it.
     pub async fn remove(&self, slot: u32) -> bool {
-        if !self.set.shared.members.remove(slot) {
+        if self.changing.borrow().contains(&slot) || !self.set.shared.members.remove(slot) {
             return false;
         }
+        self.changing.borrow_mut().insert(slot);
         self.platform.attach(slot, None).await;
         self.keeper.set_superblock(slot, None);
+        self.changing.borrow_mut().remove(&slot);
         true
     }
 }
@@ -225,18 +351,132 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 struct Checkpoints<'a, D, P> {
     manager: &'a Manager<D, P>,
     work: Work,
+    progress: &'a Progress,
     since_bytes: Cell<u64>,
 }
 
 impl<D: Device, P: Platform<D>> Pace for Checkpoints<'_, D, P> {
     async fn after(&self, bytes: u64) {
         self.since_bytes.set(self.since_bytes.get() + bytes);
-        let total = self.manager.progress.total_bytes.load(Relaxed);
-        if self.since_bytes.get() >= (total / CHECKPOINTS).max(1) && !self.manager.progress.stop.load(Relaxed)
-        {
+        let total = self.progress.total_bytes.load(Relaxed);
+        if self.since_bytes.get() >= (total / CHECKPOINTS).max(1) && !self.progress.stop.load(Relaxed) {
             self.since_bytes.set(0);
-            self.manager.checkpoint(self.work).await;
+            self.manager.checkpoint(self.work, self.progress).await;
         }
         self.manager.platform.pace(bytes).await;
+    }
+}
+
+/// A scrub goes on while nobody objects, and is written down now and then.
+struct ScrubPermit<'a, D, P> {
+    manager: &'a Manager<D, P>,
+    /// Which one.
+    number: u64,
+    unsaved: Cell<u64>,
+}
+
+/// A scrub is written down after so many batches.
+const SCRUB_BATCHES_KEPT: u64 = 64;
+
+impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
+    fn may_go_on(&self) -> bool {
+        let manager = self.manager;
+        let wanted = |scrub: &ScrubState| scrub.phase == Phase::Running && scrub.number == self.number;
+        manager.scrub.borrow().as_ref().is_some_and(wanted)
+            && manager.set.shared.members.all_in_sync()
+            && manager.keeper.resync_from_bytes().is_none()
+    }
+
+    fn checked(&self, state: &ScrubState) {
+        self.unsaved.set(self.unsaved.get() + 1);
+        if self.unsaved.get() >= SCRUB_BATCHES_KEPT {
+            self.unsaved.set(0);
+            self.manager.put_scrub_back(state.clone());
+        }
+    }
+}
+
+/// What [`due`] looks at.
+struct Situation<'a> {
+    states: &'a [MemberState],
+    /// Parity or copies may not agree.
+    resync: bool,
+    /// The array keeps copies, not parity.
+    copies: bool,
+    /// A check or repair is wanted.
+    scrub: bool,
+    /// Nothing may be written.
+    read_only: bool,
+}
+
+/// What has to begin now: members first, all at once; then what makes parity agree; then what looks whether it does.
+/// Copies that are there are made to agree before all else, whoever is missing: until then one that fails could change
+/// what clients have read. A scrub that is under way ends by itself when something else is due.
+fn due(situation: &Situation<'_>, running: &[Work]) -> Vec<Work> {
+    let Situation { states, resync, copies, scrub, read_only } = *situation;
+    let recovering = (0u32..).zip(states).filter(|(_, state)| **state == MemberState::Recovering);
+    let recoveries: Vec<Work> = recovering.map(|(slot, _)| Work::Recovery(slot)).collect();
+    let all_in_sync = states.iter().all(|state| *state == MemberState::InSync);
+    let wanted = match (read_only, all_in_sync) {
+        _ if running.contains(&Work::Scrub) => Vec::new(),
+        (false, _) if resync && copies => vec![Work::Resync],
+        (false, _) if !recoveries.is_empty() => recoveries,
+        (_, false) => Vec::new(),
+        (false, true) if resync => vec![Work::Resync],
+        _ if scrub && !resync && running.is_empty() => vec![Work::Scrub],
+        _ => Vec::new(),
+    };
+    wanted.into_iter().filter(|work| !running.contains(work)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use MemberState::{Failed, InSync, Missing, Recovering};
+    use Work::{Recovery, Resync, Scrub};
+
+    /// States, a resync is wanted, a scrub is wanted, what runs -> what begins.
+    #[test]
+    fn table_of_what_is_due() {
+        const WHOLE: &[MemberState] = &[InSync, InSync, InSync];
+        type Case = (&'static [MemberState], bool, bool, &'static [Work], &'static [Work]);
+        let cases: &[Case] = &[
+            (WHOLE, false, false, &[], &[]),
+            (WHOLE, true, false, &[], &[Resync]),
+            (WHOLE, true, true, &[], &[Resync]),
+            (WHOLE, true, true, &[Resync], &[]),
+            (WHOLE, false, true, &[], &[Scrub]),
+            (WHOLE, false, true, &[Scrub], &[]),
+            (WHOLE, true, false, &[Scrub], &[]),
+            (&[Recovering, InSync, InSync], false, true, &[Scrub], &[]),
+            (&[Recovering, InSync, InSync], true, true, &[], &[Recovery(0)]),
+            (&[Recovering, InSync, Recovering], true, true, &[], &[Recovery(0), Recovery(2)]),
+            (&[Recovering, InSync, Recovering], false, true, &[Recovery(2)], &[Recovery(0)]),
+            (&[Failed, InSync, InSync], true, true, &[], &[]),
+            (&[InSync, Missing, Recovering], true, true, &[Recovery(2)], &[]),
+            (WHOLE, false, true, &[Recovery(1)], &[]),
+        ];
+        for &(states, resync, scrub, running, begins) in cases {
+            let situation = Situation { states, resync, copies: false, scrub, read_only: false };
+            assert_eq!(due(&situation, running), begins, "{states:?} {resync} {scrub} {running:?}");
+            let situation = Situation { read_only: true, ..situation };
+            let begins: &[Work] = if begins == [Scrub] { begins } else { &[] };
+            assert_eq!(
+                due(&situation, running),
+                begins,
+                "read-only: {states:?} {resync} {scrub} {running:?}"
+            );
+        }
+    }
+
+    /// A mirror that was not stopped cleanly is resynced whoever is missing, and before anybody is rebuilt from it.
+    #[test]
+    fn copies_agree_before_all_else() {
+        for states in [&[InSync, InSync, InSync], &[Missing, InSync, InSync], &[Recovering, InSync, InSync]] {
+            let situation = Situation { states, resync: true, copies: true, scrub: true, read_only: false };
+            assert_eq!(due(&situation, &[]), [Resync], "{states:?}");
+            assert_eq!(due(&situation, &[Resync]), [], "{states:?}");
+            assert_eq!(due(&Situation { read_only: true, ..situation }, &[]), [], "{states:?}");
+        }
     }
 }

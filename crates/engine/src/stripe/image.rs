@@ -74,6 +74,23 @@ impl Image {
         slice.part((rows.start - piece.fragment.rows.start) as usize, rows.bytes())
     }
 
+    /// How many pieces are held.
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Makes a shared piece with just these rows ours alone, if nobody else has it.
+    pub(crate) fn own(&mut self, chunk: Chunk, rows: Rows) -> bool {
+        let wanted = Fragment { chunk, rows };
+        let Some(piece) = self.pieces.iter_mut().find(|piece| piece.fragment == wanted) else { return false };
+        let held = std::mem::replace(&mut piece.held, Held::Owned(Buffer::new(0)));
+        piece.held = match held {
+            Held::Shared(slice) => slice.thaw().map_or_else(Held::Shared, Held::Owned),
+            Held::Owned(buffer) => Held::Owned(buffer),
+        };
+        matches!(piece.held, Held::Owned(_))
+    }
+
     /// Takes out a piece with just these rows, if it is ours alone: it can be changed in place.
     pub(crate) fn take_owned(&mut self, chunk: Chunk, rows: Rows) -> Option<Buffer> {
         let wanted = Fragment { chunk, rows };

@@ -174,7 +174,8 @@ impl Loads {
         self.counting.store(self.adaptive.load(Relaxed) || self.avoid_slow(), Relaxed);
     }
 
-    fn now_ns(&self) -> u64 {
+    /// The array's clock; 0 if it has none.
+    pub fn now_ns(&self) -> u64 {
         self.clock.get().map_or(0, |clock| clock.now_ns())
     }
 

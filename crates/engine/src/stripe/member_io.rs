@@ -1,4 +1,5 @@
-//! I/O at members: many at once, one retry, then the member fails.
+//! I/O at members: many at once, one retry. What cannot be read then is made from the others; for anything else the member
+//! fails.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -35,6 +36,8 @@ pub(super) struct MemberWrite {
 pub(super) enum Undone {
     /// The member is not used any more: plan again without it.
     MemberGone,
+    /// The member works, but cannot read this place: see [`salvage`](super::salvage).
+    Unreadable,
     /// The request fails.
     Request(VolumeError),
 }
@@ -66,6 +69,7 @@ impl<D: Device> StripeSet<D> {
         let mut done = join_all(started).await.into_iter();
         for (read, from) in reads.iter().zip(from) {
             results.push(match from {
+                None if self.is_bad(read) => Err(Undone::Unreadable),
                 None => Err(self.absent(read.slot)),
                 Some(from) => {
                     self.finish_read(read, &from, done.next().expect("a result for every read")).await
@@ -75,7 +79,11 @@ impl<D: Device> StripeSet<D> {
         results
     }
 
+    /// None if nobody is in the slot, or the place [is bad](Self::is_bad).
     pub(super) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
+        if self.is_bad(read) {
+            return None;
+        }
         let member = self.attached(read.slot)?;
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
@@ -98,13 +106,27 @@ impl<D: Device> StripeSet<D> {
         if !Members::worth_a_retry(&error) {
             return Err(self.give_up(read.slot, &error));
         }
-        let (_, again) = self.start_read(read).expect("still there");
+        let Some((_, again)) = self.start_read(read) else { return Err(Undone::Unreadable) };
         let error = match again.await {
             (buffer, Ok(())) => return Ok(buffer),
             (_, Err(error)) => error,
         };
         self.still_there(read.slot, from)?;
-        Err(self.give_up(read.slot, &error))
+        match Self::is_latent(&error) && self.shared.geometry.losses_survived() > 0 {
+            true => Err(Undone::Unreadable),
+            false => Err(self.give_up(read.slot, &error)),
+        }
+    }
+
+    /// Whether it is about a place, not about the whole device.
+    pub(super) fn is_latent(error: &DeviceError) -> bool {
+        error.kind == DeviceErrorKind::Io
+    }
+
+    /// Whether the member's bad-block log has a part of what is to be read.
+    pub(super) fn is_bad(&self, read: &MemberRead) -> bool {
+        let members = &self.shared.members;
+        !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
     }
 
     /// Writes all, at once.
@@ -149,16 +171,30 @@ impl<D: Device> StripeSet<D> {
         to: &Rc<Attached<D>>,
         result: Result<(), DeviceError>,
     ) -> Result<(), Undone> {
-        let Err(error) = result else { return Ok(()) };
+        let Err(error) = result else {
+            self.written(write);
+            return Ok(());
+        };
         self.still_there(write.slot, to)?;
         self.shared.members.note_error(write.slot, &error);
         if !Members::worth_a_retry(&error) {
             return Err(self.give_up(write.slot, &error));
         }
         let (_, again) = self.start_write(write, fua).expect("still there");
-        let Err(error) = again.await else { return Ok(()) };
+        let Err(error) = again.await else {
+            self.written(write);
+            return Ok(());
+        };
         self.still_there(write.slot, to)?;
         Err(self.give_up(write.slot, &error))
+    }
+
+    /// What was bad there holds something again.
+    fn written(&self, write: &MemberWrite) {
+        let members = &self.shared.members;
+        if !members.plain() {
+            members.clear_bad(write.slot, &(write.offset..write.offset + write.data.len() as u64));
+        }
     }
 
     /// An error counts, and a second try makes sense, only while the device is in its slot. Another one there has
@@ -189,6 +225,7 @@ impl<D: Device> StripeSet<D> {
             // After a failed flush, for want of space too, the kernel may have dropped the dirty pages: a second one
             // that succeeds proves nothing. Every member that failed to flush fails at once.
             if let Undone::Request(error) = self.fail_member(slot, &error) {
+                self.shared.flush_failed.store(true, std::sync::atomic::Ordering::SeqCst);
                 outcome = Err(error);
             }
         }
@@ -228,12 +265,18 @@ impl<D: Device> StripeSet<D> {
         self.fail_member(slot, error)
     }
 
+    /// A member fails for another reason than an error of the moment.
+    pub(super) fn fail_for(&self, slot: u32, reason: &str) -> Failing {
+        let failing = self.shared.members.fail(slot, reason);
+        if failing == Failing::Failed {
+            self.shared.cache.clear();
+        }
+        failing
+    }
+
     fn fail_member(&self, slot: u32, error: &DeviceError) -> Undone {
-        match self.shared.members.fail(slot, &error.to_string()) {
-            Failing::Failed => {
-                self.shared.cache.clear();
-                Undone::MemberGone
-            }
+        match self.fail_for(slot, &error.to_string()) {
+            Failing::Failed => Undone::MemberGone,
             Failing::Needed => {
                 let reason = format!("member {slot}: {error}, and the array cannot do without it");
                 Undone::Request(VolumeError::Io { reason })

@@ -22,34 +22,36 @@ use crate::volume::VolumeError;
 use layout::geometry::CopyPlace;
 
 /// What a write owns. Large enough that a large write claims little, small enough that small writes rarely meet.
-const REGION_BYTES: u64 = 256 << 10;
+pub(crate) const REGION_BYTES: u64 = 256 << 10;
 /// Reads change to the next copy after this many bytes, so that every member works and runs stay sequential.
 const READ_TURN_BYTES: u64 = 1 << 20;
 
 impl<D: Device> StripeSet<D> {
     pub(super) async fn read_copies(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         let geometry = &self.shared.geometry;
-        let mut runs = SmallVec::<[(SmallVec<[CopyPlace; 4]>, usize); 1]>::new();
+        let mut runs = SmallVec::<[Run; 1]>::new();
         let mut at = offset_bytes;
         while at < offset_bytes + bytes {
             let copies = geometry.copies(at, offset_bytes + bytes - at);
             let length = usize::try_from(copies.len).expect("a request fits in memory");
-            runs.push((copies.places.into_iter().collect(), length));
+            runs.push(Run { offset_bytes: at, places: copies.places.into_iter().collect(), bytes: length });
             at += copies.len;
         }
         let mut reads = SmallVec::<[MemberRead; 1]>::new();
-        for (places, bytes) in &runs {
-            let turn = usize::try_from(places[0].member_offset / READ_TURN_BYTES).unwrap_or(0);
-            let Some(place) = self.copy_to_read(places, turn) else { return Err(no_copy(places)) };
-            reads.push(MemberRead { slot: place.member, offset: place.member_offset, bytes: *bytes });
+        for run in &runs {
+            let turn = usize::try_from(run.places[0].member_offset / READ_TURN_BYTES).unwrap_or(0);
+            let Some(place) = self.copy_to_read(&run.places, turn) else { return Err(no_copy(&run.places)) };
+            reads.push(MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes });
         }
         let mut gather = Gather::new();
-        for ((places, bytes), result) in runs.iter().zip(self.read_members(&reads).await) {
-            gather.push(match result {
-                Ok(buffer) => buffer.freeze(),
-                Err(Undone::MemberGone) => self.read_any_copy(places, *bytes).await?,
+        for ((run, read), result) in runs.iter().zip(&reads).zip(self.read_members(&reads).await) {
+            let pieces = match result {
+                Ok(buffer) => Gather::from(buffer.freeze()),
+                Err(Undone::MemberGone) => self.read_any_copy(run).await?,
+                Err(Undone::Unreadable) => self.salvage_run(run, read.slot).await?,
                 Err(Undone::Request(error)) => return Err(error),
-            });
+            };
+            pieces.slices().iter().for_each(|slice| gather.push(slice.clone()));
         }
         Ok(gather)
     }
@@ -61,21 +63,34 @@ impl<D: Device> StripeSet<D> {
         places.iter().filter(in_sync).nth(turn % count.max(1)).copied()
     }
 
-    /// Tries copy after copy; a member that cannot read has failed and is not chosen again.
-    async fn read_any_copy(
-        &self,
-        places: &[CopyPlace],
-        bytes: usize,
-    ) -> Result<crate::buffer::Slice, VolumeError> {
-        while let Some(place) = self.copy_to_read(places, 0) {
-            let read = MemberRead { slot: place.member, offset: place.member_offset, bytes };
+    /// Tries copy after copy; a member that is gone is not chosen again.
+    async fn read_any_copy(&self, run: &Run) -> Result<Gather, VolumeError> {
+        while let Some(place) = self.copy_to_read(&run.places, 0) {
+            let read = MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes };
             match self.read_members(&[read]).await.remove(0) {
-                Ok(buffer) => return Ok(buffer.freeze()),
+                Ok(buffer) => return Ok(Gather::from(buffer.freeze())),
                 Err(Undone::MemberGone) => {}
+                Err(Undone::Unreadable) => return self.salvage_run(run, place.member).await,
                 Err(Undone::Request(error)) => return Err(error),
             }
         }
-        Err(no_copy(places))
+        Err(no_copy(&run.places))
+    }
+
+    /// As [`StripeSet::read_any_copy`], for the owner of the region.
+    async fn read_any_copy_as_owner(&self, run: &Run) -> Result<Gather, VolumeError> {
+        while let Some(place) = self.copy_to_read(&run.places, 0) {
+            let read = MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes };
+            match self.read_members(&[read]).await.remove(0) {
+                Ok(buffer) => return Ok(Gather::from(buffer.freeze())),
+                Err(Undone::MemberGone) => {}
+                Err(Undone::Unreadable) => {
+                    return Ok(Gather::from(self.salvage_as_owner(run, place.member).await?));
+                }
+                Err(Undone::Request(error)) => return Err(error),
+            }
+        }
+        Err(no_copy(&run.places))
     }
 
     pub(super) async fn write_copies(
@@ -85,8 +100,9 @@ impl<D: Device> StripeSet<D> {
         fua: bool,
     ) -> Result<(), VolumeError> {
         let shared = &*self.shared;
-        let _marked = shared.intent.mark(self.shard, &shared.members).await?;
         let (mut done, bytes) = (0, data.len() as u64);
+        let range = offset_bytes..offset_bytes + bytes;
+        let _marked = shared.intent.mark(self.shard, &shared.members, range).await?;
         while done < bytes {
             let at = offset_bytes + done;
             let regions = regions(at, bytes - done);
@@ -149,7 +165,7 @@ impl<D: Device> StripeSet<D> {
         for result in self.write_members(&writes, fua).await {
             match result {
                 // A member that fails is one that the array can do without: another copy was written.
-                Ok(()) | Err(Undone::MemberGone) => {}
+                Ok(()) | Err(Undone::MemberGone | Undone::Unreadable) => {}
                 Err(Undone::Request(error)) => return Err(error),
             }
         }
@@ -182,8 +198,7 @@ impl<D: Device> StripeSet<D> {
 
     async fn copy_as_owner(&self, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
         let geometry = &self.shared.geometry;
-        let (mut at, end) =
-            (region * REGION_BYTES, ((region + 1) * REGION_BYTES).min(geometry.array_bytes()));
+        let Range { start: mut at, end } = region_bytes(region, geometry.array_bytes());
         while at < end {
             let copies = geometry.copies(at, end - at);
             let bytes = usize::try_from(copies.len).expect("less than a region");
@@ -200,12 +215,21 @@ impl<D: Device> StripeSet<D> {
             let Some(source) = self.copy_to_read(&copies.places, 0) else {
                 return Err(no_copy(&copies.places));
             };
-            let contents = self.read_any_copy(&copies.places, bytes).await?;
+            let places = copies.places.iter().copied().collect();
+            let run = Run { offset_bytes: at - copies.len, places, bytes };
+            let contents = match (self.read_any_copy_as_owner(&run).await, slot) {
+                (Ok(contents), _) => contents,
+                (Err(VolumeError::Unreadable { .. }), Some(slot)) => {
+                    self.copy_blocks(&run, slot).await?;
+                    continue;
+                }
+                (Err(error), _) => return Err(error),
+            };
             let targets = copies.places.iter().filter(wanted).filter(|place| place.member != source.member);
             let write = |place: &CopyPlace| MemberWrite {
                 slot: place.member,
                 offset: place.member_offset,
-                data: Gather::from(contents.clone()),
+                data: contents.clone(),
             };
             let writes: SmallVec<[MemberWrite; 4]> = targets.map(write).collect();
             for result in self.write_members(&writes, false).await {
@@ -218,6 +242,24 @@ impl<D: Device> StripeSet<D> {
     }
 }
 
+/// A part of the array that lies in one piece on each member that has a copy.
+pub(super) struct Run {
+    /// From the start of the array.
+    pub(super) offset_bytes: u64,
+    pub(super) places: SmallVec<[CopyPlace; 4]>,
+    pub(super) bytes: usize,
+}
+
+/// The region of a byte of the array.
+pub(super) fn region_of(offset_bytes: u64) -> u64 {
+    offset_bytes / REGION_BYTES
+}
+
+/// The bytes of the array in a region.
+pub(super) fn region_bytes(region: u64, array_bytes: u64) -> Range<u64> {
+    region * REGION_BYTES..((region + 1) * REGION_BYTES).min(array_bytes)
+}
+
 /// The regions that a range touches.
 fn regions(offset_bytes: u64, bytes: u64) -> RangeInclusive<u64> {
     offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES
@@ -227,7 +269,7 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a request fits in memory")
 }
 
-fn no_copy(places: &[CopyPlace]) -> VolumeError {
+pub(super) fn no_copy(places: &[CopyPlace]) -> VolumeError {
     let members: Vec<String> = places.iter().map(|place| place.member.to_string()).collect();
     VolumeError::Io { reason: format!("no copy is left: members {} are missing", members.join(", ")) }
 }

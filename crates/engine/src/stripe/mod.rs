@@ -2,19 +2,31 @@
 //! arrived (S1). [`write`](mod@write) tells the story; the other files are its parts in the order of use.
 
 mod avoid;
+pub mod check;
+mod check_copies;
 mod chunk_set;
 pub mod cost;
+pub mod doubts;
+#[cfg(test)]
+pub(crate) mod fake;
+mod gather;
 mod image;
 pub mod intent;
 pub mod load;
+mod locate;
 mod member_io;
-mod mirror;
+pub(crate) mod mirror;
 pub mod parity_cache;
 mod parity_step;
 pub mod plan;
 mod read;
 mod recover;
+pub mod redo;
 pub mod resync;
+mod salvage;
+mod salvage_copies;
+#[cfg(test)]
+mod salvage_tests;
 mod small;
 pub mod stripe_table;
 mod striped;
@@ -36,9 +48,11 @@ use crate::counters::Counters;
 use crate::device::Device;
 use crate::events::Event;
 use crate::executor::Executor;
+use crate::foreground::Foreground;
 use crate::members::Members;
 use crate::stages::{Observer, Watch};
 use crate::volume::VolumeError;
+use gather::InFlight;
 use intent::Intent;
 use layout::geometry::{Geometry, Level, Role};
 use load::Loads;
@@ -66,9 +80,19 @@ pub struct Shared {
     pub loads: Loads,
     /// Who wants to know where the time goes; set before the first write, or never.
     pub observer: OnceLock<Arc<dyn Observer>>,
+    /// How long clients' requests take.
+    pub foreground: Foreground,
+    /// Nothing is written on the members, not even what would repair them.
+    read_only: AtomicBool,
     /// Stripes whose parity may not agree with their data, because a write failed half way.
     suspects: Mutex<HashSet<u64>>,
     suspect_count: AtomicUsize,
+    /// A member that the array needs failed to flush: what it holds is in doubt, whatever later flushes say.
+    flush_failed: AtomicBool,
+    /// Stripes whose missing chunks may be wrong.
+    pub doubts: doubts::Doubts,
+    /// What is durable before a stripe changes while members are missing.
+    pub redo: redo::Redo,
 }
 
 impl Shared {
@@ -81,6 +105,8 @@ impl Shared {
         cache_bytes: usize,
     ) -> Arc<Self> {
         Arc::new(Shared {
+            doubts: doubts::Doubts::default(),
+            redo: redo::Redo::new(geometry.members()),
             geometry,
             table: StripeTable::new(),
             cache: ParityCache::new(cache_bytes),
@@ -90,9 +116,21 @@ impl Shared {
             two_phase: AtomicBool::new(true),
             loads: Loads::new(shards, geometry.members()),
             observer: OnceLock::new(),
+            foreground: Foreground::default(),
+            read_only: AtomicBool::new(false),
             suspects: Mutex::new(HashSet::new()),
             suspect_count: AtomicUsize::new(0),
+            flush_failed: AtomicBool::new(false),
         })
+    }
+
+    /// From now on nothing is written on the members. For the time before the first request.
+    pub fn set_read_only(&self) {
+        self.read_only.store(true, Relaxed);
+    }
+
+    fn may_write(&self) -> bool {
+        !self.read_only.load(Relaxed)
     }
 
     fn shape(&self) -> Shape {
@@ -143,6 +181,35 @@ impl Shared {
         let mut suspects = self.suspects.lock();
         suspects.remove(&stripe);
         self.suspect_count.store(suspects.len(), SeqCst);
+        drop(suspects);
+        self.doubts.remove(stripe);
+    }
+
+    /// From here on missing chunks of this stripe are not reconstructed, in a later run neither.
+    fn doubt(&self, stripe: u64) {
+        self.doubts.add(layout::redo_log::StripeRange { first: stripe, end: stripe + 1 });
+    }
+
+    fn suspect_stripes(&self) -> Vec<u64> {
+        self.suspects.lock().iter().copied().collect()
+    }
+
+    /// Why what is missing of this stripe cannot be recovered, if so (invariant 10).
+    fn unrecoverable(&self, stripe: u64) -> Option<VolumeError> {
+        let reason = if self.is_suspect(stripe) {
+            "its last write failed half way, so lost data cannot be recovered"
+        } else if self.doubts.contains(stripe) {
+            "it is in doubt: a crash may have left parity that does not agree with its data, so lost data cannot be \
+             recovered"
+        } else {
+            return None;
+        };
+        Some(VolumeError::Io { reason: format!("stripe {stripe}: {reason}") })
+    }
+
+    /// Whether superblocks may ever say clean again in this run.
+    pub fn may_be_clean(&self) -> bool {
+        !self.flush_failed.load(SeqCst)
     }
 
     /// Stripes whose parity has to be made to agree before the array may be called clean.
@@ -177,6 +244,9 @@ pub struct StripeSet<D> {
     pub executor: Executor,
     members: RefCell<Vec<Option<Rc<Attached<D>>>>>,
     zeroes: Slice,
+    /// This shard's stripe writes.
+    in_flight: InFlight,
+    redo_queue: redo::Queue,
 }
 
 /// Zeroes are written from one buffer of this size, again and again.
@@ -194,7 +264,8 @@ impl<D: Device> StripeSet<D> {
         assert_eq!(members.len(), shared.geometry.members() as usize, "a place for every slot");
         let members = RefCell::new(members.into_iter().map(|member| member.map(Rc::new)).collect());
         let zeroes = crate::buffer::Buffer::new(ZEROES_BYTES).freeze();
-        Rc::new(StripeSet { shared, shard, pool, executor, members, zeroes })
+        let (in_flight, redo_queue) = (InFlight::default(), redo::Queue::default());
+        Rc::new(StripeSet { shared, shard, pool, executor, members, zeroes, in_flight, redo_queue })
     }
 
     /// Puts a device into a slot, or takes it out. Every shard has to do this before the slot is put to use.

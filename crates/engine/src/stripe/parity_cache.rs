@@ -11,17 +11,17 @@
 //! that cores rarely meet; each shard cleans itself when it grows past its share. Memory does not grow with the
 //! capacity of the array.
 
-use parking_lot::Mutex;
 use slab::Slab;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::chunk_set::Chunk;
 use super::image::{Held, Image};
 use super::plan::{Fragment, Rows};
 use crate::buffer::Slice;
+use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 64;
 

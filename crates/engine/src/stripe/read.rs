@@ -47,7 +47,9 @@ impl<D: Device> StripeSet<D> {
         for (piece, result) in pieces.iter().zip(self.read_members(&reads).await) {
             gather.push(match result {
                 Ok(buffer) => buffer.freeze(),
-                Err(Undone::MemberGone) => self.read_lost(piece.stripe, &[piece.fragment]).await?.remove(0),
+                Err(Undone::MemberGone | Undone::Unreadable) => {
+                    self.read_lost(piece.stripe, &[piece.fragment]).await?.remove(0)
+                }
                 Err(Undone::Request(error)) => return Err(error),
             });
         }
@@ -113,11 +115,8 @@ impl<D: Device> StripeSet<D> {
         let missing = loop {
             let missing = self.shared.missing(stripe);
             let needs_parity = fragments.iter().any(|fragment| missing.contains(fragment.chunk));
-            if needs_parity && self.shared.is_suspect(stripe) {
-                let reason = format!(
-                    "stripe {stripe}: its last write failed half way, so lost data cannot be recovered"
-                );
-                return Err(VolumeError::Io { reason });
+            if needs_parity && let Some(error) = self.shared.unrecoverable(stripe) {
+                return Err(error);
             }
             let wanted = plan_read(self.shared.shape(), missing, fragments);
             let mut wanted = wanted.map_err(|_| too_many_missing(stripe, missing))?;

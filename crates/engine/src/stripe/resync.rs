@@ -87,7 +87,7 @@ impl<D: Device> StripeSet<D> {
         let writes: SmallVec<[MemberWrite; 2]> = chunks.into_iter().map(write).collect();
         for result in self.write_members(&writes, false).await {
             match result {
-                Ok(()) | Err(Undone::MemberGone) => {}
+                Ok(()) | Err(Undone::MemberGone | Undone::Unreadable) => {}
                 Err(Undone::Request(error)) => return Err(error),
             }
         }
@@ -126,34 +126,55 @@ impl<D: Device> StripeSet<D> {
 
     async fn recover_as_owner(&self, stripe: u64, slot: u32) -> Result<(), VolumeError> {
         let geometry = &self.shared.geometry;
-        if self.shared.is_suspect(stripe) {
-            let reason = format!(
-                "stripe {stripe}: its last write failed half way, so nothing can be recovered from it"
-            );
-            return Err(VolumeError::Io { reason });
+        let data = ChunkSet::first(geometry.data_chunks());
+        if self.shared.is_suspect(stripe) || !self.shared.missing(stripe).and(data).is_empty() {
+            self.shared.unrecoverable(stripe).map_or(Ok(()), Err)?;
         }
-        let chunk = self.shared.chunk_on(stripe, slot);
         for rows in windows(geometry.chunk_bytes()) {
-            let contents = match chunk {
-                P | Q => self.recovered_parity(stripe, chunk, rows).await?,
-                _ => Gather::from(self.read_as_owner(stripe, &[Fragment { chunk, rows }]).await?.remove(0)),
-            };
-            if self.shared.members.state(slot) != MemberState::Recovering {
-                return Err(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") });
-            }
-            let offset = geometry.member_offset(stripe) + u64::from(rows.start);
-            let write = MemberWrite { slot, offset, data: contents };
-            match self.write_members(&[write], false).await.remove(0) {
-                Ok(()) => {}
-                Err(Undone::MemberGone) => {
-                    return Err(VolumeError::Io {
-                        reason: format!("member {slot} failed while it was rebuilt"),
-                    });
+            match self.contents_of(stripe, slot, rows).await {
+                Ok(contents) => {
+                    let offset = geometry.member_offset(stripe) + u64::from(rows.start);
+                    self.write_recovered(slot, offset, contents).await?;
                 }
-                Err(Undone::Request(error)) => return Err(error),
+                Err(VolumeError::Unreadable { .. }) => self.recover_blocks(stripe, slot, rows).await?,
+                Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// What a member should hold in some rows of a stripe.
+    pub(super) async fn contents_of(
+        &self,
+        stripe: u64,
+        slot: u32,
+        rows: Rows,
+    ) -> Result<Gather, VolumeError> {
+        match self.shared.chunk_on(stripe, slot) {
+            parity @ (P | Q) => self.recovered_parity(stripe, parity, rows).await,
+            chunk => {
+                let mut slices = self.read_as_owner(stripe, &[Fragment { chunk, rows }]).await?;
+                Ok(Gather::from(slices.remove(0)))
+            }
+        }
+    }
+
+    /// Writes what a member that is rebuilt should hold.
+    pub(super) async fn write_recovered(
+        &self,
+        slot: u32,
+        offset: u64,
+        data: Gather,
+    ) -> Result<(), VolumeError> {
+        let gone = || VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") };
+        if self.shared.members.state(slot) != MemberState::Recovering {
+            return Err(gone());
+        }
+        match self.write_members(&[MemberWrite { slot, offset, data }], false).await.remove(0) {
+            Ok(()) => Ok(()),
+            Err(Undone::MemberGone | Undone::Unreadable) => Err(gone()),
+            Err(Undone::Request(error)) => Err(error),
+        }
     }
 
     /// P or Q of a stripe from its data, lost data recovered first.
@@ -169,41 +190,10 @@ impl<D: Device> StripeSet<D> {
         parity_step::encode(geometry, stripe, bytes, rows, p, q);
         Ok(Gather::from(parity.freeze()))
     }
-
-    /// Whether the parity of one stripe agrees with its data; None where a chunk is missing. For tests and scrub.
-    pub async fn parity_agrees(&self, stripe: u64) -> Result<Option<bool>, VolumeError> {
-        let claim = self.shared.table.claim(stripe, self.shard).await;
-        let result = self.compare_as_owner(stripe).await;
-        claim.release(&Ok(()));
-        result
-    }
-
-    async fn compare_as_owner(&self, stripe: u64) -> Result<Option<bool>, VolumeError> {
-        let geometry = &self.shared.geometry;
-        for rows in windows(geometry.chunk_bytes()) {
-            if !self.shared.missing(stripe).is_empty() {
-                return Ok(None);
-            }
-            let parities: &[Chunk] = if geometry.parity_chunks() == 2 { &[P, Q] } else { &[P] };
-            let mut image = Image::default();
-            let wanted: SmallVec<[Fragment; 4]> =
-                parities.iter().map(|&chunk| Fragment { chunk, rows }).collect();
-            self.fetch(stripe, &wanted, &mut image).await?;
-            for &chunk in parities {
-                let made = self.recovered_parity(stripe, chunk, rows).await?;
-                match image.get(chunk, rows) {
-                    Some(held) if held == made.slices()[0].bytes() => {}
-                    Some(_) => return Ok(Some(false)),
-                    None => return Ok(None),
-                }
-            }
-        }
-        Ok(Some(true))
-    }
 }
 
 /// The rows of a chunk, cut.
-fn windows(chunk_bytes: u32) -> impl Iterator<Item = Rows> {
+pub(super) fn windows(chunk_bytes: u32) -> impl Iterator<Item = Rows> {
     let count = chunk_bytes.div_ceil(WINDOW_BYTES);
     (0..count).map(move |i| Rows {
         start: i * WINDOW_BYTES,

@@ -2,7 +2,7 @@
 //! plan would say, without making the plan: an array of three instead of lists, old parity changed in place.
 //!
 //! The general way costs about three times the instructions, which at 4 KiB is more than the copies. Whatever is not
-//! as usual (a hit in the parity cache, a write that joins, an error) leaves what was read in the image, and the
+//! as usual (parity cached of other rows, a write that joins, an error) leaves what was read in the image, and the
 //! general way goes on from there.
 
 use super::StripeSet;
@@ -42,11 +42,9 @@ impl<D: Device> StripeSet<D> {
         let ([part], true) = (&own.parts[..], claim.is_alone()) else { return None };
         let small = self.small(stripe, part)?;
         self.shared.cache.take(stripe, part.fragment.rows, image);
-        if !image.is_empty() {
-            return None;
-        }
-        let read = self.read_small(&small, part, image).await?;
-        if claim.freeze() > 0 || !self.shared.members.all_in_sync() {
+        let cached = small.cached(part, image)?;
+        let read = self.read_small(&small, part, cached, image).await?;
+        if claim.freeze() > 0 || !self.shared.members.plain() {
             small.keep(read, part, image);
             return None;
         }
@@ -61,7 +59,7 @@ impl<D: Device> StripeSet<D> {
     /// Whether read-modify-write is what the plan would choose, and where its chunks are.
     fn small(&self, stripe: u64, part: &NewData) -> Option<Small> {
         let (shared, shape) = (&*self.shared, self.shared.shape());
-        if !shared.members.all_in_sync() || shape.parity + 2 > shape.data || shared.is_suspect(stripe) {
+        if !shared.members.plain() || shape.parity + 2 > shape.data || shared.is_suspect(stripe) {
             return None;
         }
         if !self.rmw_is_chosen(stripe, &part.fragment) {
@@ -79,18 +77,22 @@ impl<D: Device> StripeSet<D> {
         Some(Small { chunks: [part.fragment.chunk, P, Q], reads: [data, p, q], count })
     }
 
-    /// Old data and old parity. None if a read failed; the general way finds out why.
+    /// Old data, and old parity that is not cached. None if a read failed; the general way finds out why.
     async fn read_small(
         &self,
         small: &Small,
         part: &NewData,
+        mut read: [Option<Buffer>; CHUNKS_MAX],
         image: &mut Image,
-    ) -> Option<[Option<Buffer>; 3]> {
-        let start = |i: usize| if i < small.count { self.start_read(&small.reads[i]) } else { None };
+    ) -> Option<[Option<Buffer>; CHUNKS_MAX]> {
+        let start = |i: usize| {
+            if i < small.count && read[i].is_none() { self.start_read(&small.reads[i]) } else { None }
+        };
         let started = [start(0), start(1), start(2)].map(|started| started.map(|(_, read)| read));
-        let mut read = [const { None }; CHUNKS_MAX];
         for (buffer, done) in read.iter_mut().zip(join_array(started).await) {
-            *buffer = done.and_then(|(buffer, result)| result.is_ok().then_some(buffer));
+            if let Some((done, Ok(()))) = done {
+                *buffer = Some(done);
+            }
         }
         if read[..small.count].iter().all(Option::is_some) {
             return Some(read);
@@ -130,7 +132,7 @@ impl<D: Device> StripeSet<D> {
             match result {
                 Ok(()) => {}
                 // The others got data and parity of this write: the stripe is as good as a degraded one can be.
-                Err(Undone::MemberGone) => all_written = false,
+                Err(Undone::MemberGone | Undone::Unreadable) => all_written = false,
                 Err(Undone::Request(error)) => {
                     self.shared.suspect(stripe, &error.to_string());
                     return Err(error);
@@ -165,6 +167,24 @@ fn update(read: [Option<Buffer>; CHUNKS_MAX], index: usize, new: &[u8]) -> [Opti
 }
 
 impl Small {
+    /// Takes cached parity out of the image. None if what is there is of other rows, or shared.
+    fn cached(&self, part: &NewData, image: &mut Image) -> Option<[Option<Buffer>; CHUNKS_MAX]> {
+        let mut cached = [const { None }; CHUNKS_MAX];
+        if image.is_empty() {
+            return Some(cached);
+        }
+        let rows = part.fragment.rows;
+        let parity = &self.chunks[1..self.count];
+        let owned = parity.iter().filter(|&&chunk| image.own(chunk, rows)).count();
+        if owned < image.len() {
+            return None;
+        }
+        for (place, chunk) in cached[1..].iter_mut().zip(parity) {
+            *place = image.take_owned(*chunk, rows);
+        }
+        Some(cached)
+    }
+
     /// Leaves what was read to the general way.
     fn keep(&self, read: [Option<Buffer>; CHUNKS_MAX], part: &NewData, image: &mut Image) {
         for (chunk, buffer) in self.chunks.iter().zip(read) {

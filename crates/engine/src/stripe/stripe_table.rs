@@ -22,18 +22,17 @@
 //! open is decided under its own lock, as is the release, so no write slips in between the freeze and the pick-up,
 //! and no waker comes after the last wake-up.
 
-use crossbeam::queue::SegQueue;
 use crossbeam::utils::CachePadded;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 
 use super::union::StripeWrite;
 use crate::limits::{STRIPE_TABLE_ENTRIES, STRIPE_TABLE_WAYS};
+use crate::sync::sequential::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
 use crate::volume::VolumeError;
 
 const LOCKED: u64 = 1 << 63;
@@ -52,6 +51,17 @@ pub struct StripeTable {
     /// Claims that found both buckets full.
     overflow: SegQueue<Waker>,
     overflowed: AtomicUsize,
+}
+
+/// What a table takes in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct TableBytes {
+    /// The entries themselves.
+    pub entries: usize,
+    /// With what keeps buckets on cache lines of their own.
+    pub entries_padded: usize,
+    /// The batches beside them, without the writes that join.
+    pub batches: usize,
 }
 
 /// What goes with an entry while it is owned.
@@ -124,6 +134,15 @@ impl StripeTable {
         })
     }
 
+    /// What the table takes in memory, the same for every array.
+    pub fn bytes(&self) -> TableBytes {
+        TableBytes {
+            entries: self.batches.len() * size_of::<u64>(),
+            entries_padded: size_of_val(&*self.buckets),
+            batches: size_of_val(&*self.batches),
+        }
+    }
+
     /// Becomes the owner of `stripe`, or joins the owner's batch while that is open, or waits.
     pub(crate) async fn claim_or_join(
         self: &Arc<Self>,
@@ -150,15 +169,16 @@ impl StripeTable {
     /// Becomes the owner of `stripe` alone: no write joins.
     pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
         loop {
-            match self.claim_unless_full(stripe, shard).await {
-                Some(claim) => return claim,
-                None => self.room(stripe).await,
+            match self.try_claim(stripe, shard) {
+                Found::Claimed(place) => return self.begin(place, stripe, false),
+                Found::Held(place) => self.released(place, stripe).await,
+                Found::Full => self.room(stripe).await,
             }
         }
     }
 
-    /// Becomes the owner of the stripes from `first` on, in ascending order, up to `end` - 1 or as many as there is
-    /// room for, at least one. Who owns a stripe never waits for room: those who would make room may wait for it.
+    /// Becomes the owner of the stripes from `first` on, in ascending order, up to `end` - 1 or as many as are free,
+    /// at least one. Who owns a stripe never waits for room or for another owner: those may wait for it.
     pub(crate) async fn claim_run(
         self: &Arc<Self>,
         first: u64,
@@ -168,22 +188,12 @@ impl StripeTable {
         let mut claims = SmallVec::new();
         claims.push(self.claim(first, shard).await);
         for stripe in first + 1..end {
-            match self.claim_unless_full(stripe, shard).await {
+            match self.claim_if_free(stripe, shard) {
                 Some(claim) => claims.push(claim),
                 None => break,
             }
         }
         claims
-    }
-
-    async fn claim_unless_full(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
-        loop {
-            match self.try_claim(stripe, shard) {
-                Found::Claimed(place) => return Some(self.begin(place, stripe, false)),
-                Found::Held(place) => self.released(place, stripe).await,
-                Found::Full => return None,
-            }
-        }
     }
 
     /// Becomes the owner of `stripe` alone, if it has none.
@@ -197,6 +207,31 @@ impl StripeTable {
     /// Stripes that have an owner now.
     pub fn active(&self) -> usize {
         self.buckets.iter().flat_map(|bucket| bucket.iter()).filter(|word| word.load(SeqCst) != 0).count()
+    }
+
+    /// The stripes that have an owner now.
+    pub(crate) fn owned(&self) -> Vec<u64> {
+        let words = self.buckets.iter().flat_map(|bucket| bucket.iter()).map(|word| word.load(SeqCst));
+        words.filter(|word| *word != 0).map(|word| (word & STRIPE_MASK) - 1).collect()
+    }
+
+    /// True if `stripe` has no owner now; else `waker` is called when it is released, or before.
+    pub(crate) fn wake_at_release(&self, stripe: u64, waker: &Waker) -> bool {
+        for place in self.places(stripe).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS) {
+            if self.word(place).load(SeqCst) & STRIPE_MASK != stripe + 1 {
+                continue;
+            }
+            let mut batch = self.batches[place].lock();
+            if batch.stripe == stripe {
+                batch.waiting.push(waker.clone());
+            } else if self.word(place).load(SeqCst) & STRIPE_MASK == stripe + 1 {
+                waker.wake_by_ref(); // just about to begin: look again
+            } else {
+                continue;
+            }
+            return false;
+        }
+        true
     }
 
     fn places(&self, stripe: u64) -> [usize; 2] {
@@ -227,7 +262,7 @@ impl StripeTable {
                         if seen & TENTATIVE == 0 {
                             return Found::Held(first + way);
                         }
-                        std::hint::spin_loop();
+                        spin_loop();
                         continue 'again;
                     }
                 }
@@ -249,7 +284,7 @@ impl StripeTable {
                 Settled::Lost => {
                     self.word(mine).store(0, SeqCst);
                     self.wake_overflow();
-                    std::hint::spin_loop();
+                    spin_loop();
                 }
             }
         }
@@ -269,7 +304,7 @@ impl StripeTable {
                     if place < mine {
                         return Settled::Lost;
                     }
-                    std::hint::spin_loop();
+                    spin_loop();
                     seen = word.load(SeqCst);
                 }
             }
@@ -311,6 +346,8 @@ impl StripeTable {
         std::future::poll_fn(|context| {
             let mut batch = self.batches[place].lock();
             if batch.stripe != stripe || waited {
+                drop(batch);
+                spin_loop(); // an owner between its claim and `begin` needs a moment
                 return Poll::Ready(());
             }
             waited = true;
@@ -328,8 +365,9 @@ impl StripeTable {
                 return Poll::Ready(());
             }
             waited = true;
-            self.overflow.push(context.waker().clone());
+            // Counted first: a release wakes as many as it counts, and all that stand in the queue are counted.
             self.overflowed.fetch_add(1, SeqCst);
+            self.overflow.push(context.waker().clone());
             // A release between the failed claim and the push woke nobody: look once more.
             let full = self.places(stripe).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS);
             if full.into_iter().any(|place| self.word(place).load(SeqCst) == 0) {
@@ -341,12 +379,12 @@ impl StripeTable {
     }
 
     fn wake_overflow(&self) {
-        if self.overflowed.load(SeqCst) > 0 {
-            // All of them: the waker of a claim that went on by itself may stand first.
-            while let Some(waker) = self.overflow.pop() {
-                self.overflowed.fetch_sub(1, SeqCst);
-                waker.wake();
-            }
+        // All of them: the waker of a claim that went on by itself may stand first. Not those that come back meanwhile
+        // for want of room: on another core they may do so as fast as they are woken.
+        for _ in 0..self.overflowed.load(SeqCst) {
+            let Some(waker) = self.overflow.pop() else { return };
+            self.overflowed.fetch_sub(1, SeqCst);
+            waker.wake();
         }
     }
 }
@@ -434,6 +472,9 @@ impl Drop for Claim {
     }
 }
 
+#[cfg(all(test, feature = "model"))]
+mod model;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,7 +482,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn write() -> StripeWrite {
-        StripeWrite { parts: SmallVec::new(), fua: false }
+        StripeWrite { parts: SmallVec::new(), fua: false, in_stream: false }
     }
 
     fn run(executor: &Executor) {

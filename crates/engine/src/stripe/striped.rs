@@ -55,6 +55,8 @@ impl<D: Device> StripeSet<D> {
 fn lost(undone: Undone) -> VolumeError {
     match undone {
         Undone::Request(error) => error,
-        Undone::MemberGone => VolumeError::Io { reason: "a member of the RAID-0 is missing".to_string() },
+        Undone::MemberGone | Undone::Unreadable => {
+            VolumeError::Io { reason: "a member of the RAID-0 is missing".to_string() }
+        }
     }
 }

@@ -20,6 +20,21 @@ pub(crate) struct StripeWrite {
     pub(crate) parts: SmallVec<[NewData; 1]>,
     /// Durable when acknowledged.
     pub(crate) fua: bool,
+    /// It goes on where an earlier write ended.
+    pub(crate) in_stream: bool,
+}
+
+impl StripeWrite {
+    /// Whether it writes the beginning of the stripe.
+    pub(crate) fn begins_stripe(&self) -> bool {
+        let begins = |part: &NewData| (part.fragment.chunk, part.fragment.rows.start) == (0, 0);
+        self.parts.first().is_some_and(begins)
+    }
+
+    /// Bytes of new contents.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.fragment.rows.bytes() as u64).sum()
+    }
 }
 
 /// Disjoint new contents in ascending order of chunk and rows.
@@ -78,6 +93,16 @@ impl Union {
         Some(&part.data.bytes()[start..start + rows.bytes()])
     }
 
+    /// Whether all these rows of a chunk are written.
+    pub(crate) fn covers(&self, chunk: Chunk, rows: Rows) -> bool {
+        let parts = self.parts.iter().map(|part| part.fragment).filter(|part| part.chunk == chunk);
+        let end = parts.fold(rows.start, |end, part| match part.rows.start <= end {
+            true => end.max(part.rows.end),
+            false => end,
+        });
+        end >= rows.end
+    }
+
     /// The writes to make: for each chunk each run of rows without a gap.
     pub(crate) fn runs(&self) -> SmallVec<[(Chunk, u32, Gather); 4]> {
         let mut runs = SmallVec::<[(Chunk, u32, Gather); 4]>::new();
@@ -117,7 +142,7 @@ mod tests {
         let end = start + u32::try_from(bytes).unwrap();
         let fragment = Fragment { chunk, rows: Rows { start, end } };
         let data = Slice::from_bytes(&vec![fill; bytes]);
-        StripeWrite { parts: SmallVec::from_iter([NewData { fragment, data }]), fua: false }
+        StripeWrite { parts: SmallVec::from_iter([NewData { fragment, data }]), fua: false, in_stream: false }
     }
 
     /// The union against an oracle that paints bytes one after another.

@@ -1,6 +1,7 @@
 //! The life of a stripe write, from the claim to the acknowledgement (StRAID 4.1 and 4.3, Algorithm 1).
 
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::StripeSet;
@@ -28,14 +29,15 @@ impl<D: Device> StripeSet<D> {
         let end_bytes = offset_bytes + data.len() as u64;
         let stripe_bytes = self.shared.geometry.stripe_bytes();
         let (first, last) = (offset_bytes / stripe_bytes, (end_bytes - 1) / stripe_bytes);
+        let in_stream = self.in_flight.note(offset_bytes, end_bytes);
         if first == last {
-            return self.write_stripe(first, self.stripe_write(offset_bytes, &data, fua)).await;
+            return self.write_stripe(first, self.stripe_write(offset_bytes, &data, fua, in_stream)).await;
         }
         let start = |stripe: u64| {
             let (from, to) =
                 ((stripe * stripe_bytes).max(offset_bytes), ((stripe + 1) * stripe_bytes).min(end_bytes));
             let part = data.part(to_usize(from - offset_bytes), to_usize(to - from));
-            let write = self.stripe_write(from, &part, fua);
+            let write = self.stripe_write(from, &part, fua, in_stream);
             let set = Rc::clone(self);
             self.executor.spawn_with_result(async move { set.write_stripe(stripe, write).await })
         };
@@ -44,7 +46,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// The request's part in one stripe, cut at chunks and at the slices it came in.
-    fn stripe_write(&self, offset_bytes: u64, data: &Gather, fua: bool) -> StripeWrite {
+    fn stripe_write(&self, offset_bytes: u64, data: &Gather, fua: bool, in_stream: bool) -> StripeWrite {
         let mut parts = SmallVec::new();
         let mut at = offset_bytes;
         for slice in data.slices() {
@@ -56,14 +58,24 @@ impl<D: Device> StripeSet<D> {
             }
             at += slice.len() as u64;
         }
-        StripeWrite { parts, fua }
+        StripeWrite { parts, fua, in_stream }
+    }
+
+    /// What a write changes in bytes of the members' data area: parity changes in the same rows.
+    fn written_range(&self, stripe: u64, write: &StripeWrite) -> Range<u64> {
+        let rows = write.parts.iter().map(|part| part.fragment.rows);
+        let (start, end) =
+            rows.fold((u32::MAX, 0), |(start, end), rows| (start.min(rows.start), end.max(rows.end)));
+        let base = self.shared.geometry.member_offset(stripe);
+        base + u64::from(start)..base + u64::from(end)
     }
 
     /// Writes one request's part in one stripe and returns when it is on the members.
     pub(super) async fn write_stripe(&self, stripe: u64, write: StripeWrite) -> Result<(), VolumeError> {
         let shared = &*self.shared;
         let mut watch = self.watch();
-        let marked = shared.intent.mark(self.shard, &shared.members).await?;
+        let marked =
+            shared.intent.mark(self.shard, &shared.members, self.written_range(stripe, &write)).await?;
 
         // Invariant 4: one owner of a stripe; a write that finds one joins its batch, or waits its turn.
         let two_phase = self.two_phase();
@@ -76,16 +88,21 @@ impl<D: Device> StripeSet<D> {
             Entry::Owned(claim, own) => (claim, own),
             Entry::Joined(done) => {
                 self.counters().joined_writes.add(1);
+                self.in_flight.joined();
                 return done.await;
             }
         };
 
         // First phase: while the old contents are read, more writes may join.
+        let in_flight = self.in_flight.begin();
         if two_phase && others_ready() {
             yield_now().await; // what has already arrived joins before the first read
         }
-        watch.enter(Stage::PreRead);
         claim.gather();
+        if two_phase && own.in_stream {
+            self.gather_stream(&own, &mut claim).await;
+        }
+        watch.enter(Stage::PreRead);
         let mut image = Image::default();
         let result = match two_phase {
             true => self.write_small(stripe, &own, &mut claim, &mut image, &mut watch).await,
@@ -102,7 +119,7 @@ impl<D: Device> StripeSet<D> {
             result = self.settle().await;
         }
         self.finish(claim, &result);
-        drop(marked);
+        drop((marked, in_flight));
         result
     }
 
@@ -210,6 +227,11 @@ impl<D: Device> StripeSet<D> {
         for (fragment, result) in fragments.iter().zip(self.read_members(&reads).await) {
             match result {
                 Ok(buffer) => image.insert(*fragment, Held::Owned(buffer)),
+                Err(Undone::Unreadable) => {
+                    if let Some(contents) = self.salvage(stripe, fragment).await? {
+                        image.insert(*fragment, Held::Shared(contents));
+                    }
+                }
                 Err(Undone::MemberGone) => {}
                 Err(Undone::Request(error)) => return Err(error),
             }
@@ -238,12 +260,17 @@ impl<D: Device> StripeSet<D> {
         for new in parity {
             writes.push(place(new.chunk, new.start, Gather::from(new.slice.clone())));
         }
+        let results = match self.shared.members.plain() {
+            true => self.write_members(&writes, fua).await,
+            // Invariants 2 and 10: what a crash may not damage is durable before the stripe is touched.
+            false => self.write_degraded(stripe, &writes, !parity.is_empty(), fua).await?,
+        };
         let mut all_written = true;
-        for result in self.write_members(&writes, fua).await {
+        for result in results {
             match result {
                 Ok(()) => {}
                 // The others got data and parity of this write: the stripe is as good as a degraded one can be.
-                Err(Undone::MemberGone) => all_written = false,
+                Err(Undone::MemberGone | Undone::Unreadable) => all_written = false,
                 Err(Undone::Request(error)) => {
                     self.shared.suspect(stripe, &error.to_string());
                     return Err(error);
@@ -251,11 +278,27 @@ impl<D: Device> StripeSet<D> {
             }
         }
         self.survived(stripe)?;
+        self.remove_doubt(stripe, union, missing);
         if all_written {
             // Invariant 5: the members have it, and this task owns the stripe until after this.
             parity.iter().for_each(|new| self.shared.cache.put(stripe, new.chunk, new.start, &new.slice));
         }
         Ok(())
+    }
+
+    /// A stripe whose missing data was overwritten whole is in doubt no more: its parity was made from all data.
+    fn remove_doubt(&self, stripe: u64, union: &Union, missing: ChunkSet) {
+        if !self.shared.doubts.contains(stripe) {
+            return;
+        }
+        let rows = Rows { start: 0, end: self.shared.geometry.chunk_bytes() };
+        let lost = missing.and(ChunkSet::first(self.shared.geometry.data_chunks()));
+        let whole = |chunk| union.covers(chunk, rows);
+        let overwritten =
+            if lost.is_empty() { ChunkSet::first(self.shared.geometry.data_chunks()) } else { lost };
+        if !self.shared.is_suspect(stripe) && overwritten.iter().all(whole) {
+            self.shared.doubts.remove(stripe);
+        }
     }
 
     /// After a write that not all members took: an error if too many are missing now.

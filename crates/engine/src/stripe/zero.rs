@@ -87,13 +87,16 @@ impl<D: Device> StripeSet<D> {
     /// Zeroes whole stripes at the members, as many at once as it may own.
     async fn zero_stripes(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
         let shared = &*self.shared;
-        let _marked = shared.intent.mark(self.shard, &shared.members).await?;
         let mut at = first;
         while at < end {
-            let claims = shared.table.claim_run(at, end.min(at + STRIPES_AT_ONCE), self.shard).await;
+            let most = end.min(at + STRIPES_AT_ONCE);
+            let offset = |stripe| shared.geometry.member_offset(stripe);
+            let range = offset(at)..offset(most - 1) + u64::from(shared.geometry.chunk_bytes());
+            let _marked = shared.intent.mark(self.shard, &shared.members, range).await?;
+            let claims = shared.table.claim_run(at, most, self.shard).await;
             let next = at + claims.len() as u64;
             (at..next).for_each(|stripe| shared.cache.forget(stripe));
-            let mut result = self.zero_members(at, next, zeroing).await;
+            let mut result = self.zero_owned(at, next, zeroing).await;
             match &result {
                 Ok(()) => {
                     (at..next).for_each(|stripe| shared.trust(stripe)); // all that was in doubt is gone
@@ -106,6 +109,19 @@ impl<D: Device> StripeSet<D> {
             at = next;
         }
         Ok(())
+    }
+
+    async fn zero_owned(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
+        if self.shared.members.plain() {
+            return self.zero_members(first, end, zeroing).await;
+        }
+        let logged = self.log_zeroes(first..end).await?;
+        let result = self.zero_members(first, end, zeroing).await;
+        if result.is_err() {
+            (first..end).for_each(|stripe| self.shared.doubt(stripe));
+        }
+        self.zeroes_written(&logged);
+        result
     }
 
     async fn zero_members(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
@@ -136,7 +152,10 @@ impl<D: Device> StripeSet<D> {
         }
         let mut result = Ok(());
         for ((slot, member), done) in members.into_iter().zip(join_all(started).await) {
-            let Err(error) = done else { continue };
+            let Err(error) = done else {
+                self.shared.members.clear_bad(slot, &(offset..offset + bytes));
+                continue;
+            };
             if self.still_there(slot, &member).is_err() {
                 continue;
             }
@@ -155,6 +174,24 @@ impl<D: Device> StripeSet<D> {
             }
         }
         result
+    }
+
+    /// Makes a logged write again: `data`, or without it zeroes.
+    pub(crate) async fn redo_piece(
+        &self,
+        slot: u32,
+        offset: u64,
+        bytes: u64,
+        data: Option<Gather>,
+    ) -> Result<(), VolumeError> {
+        let result = match data {
+            Some(data) => self.write_members(&[MemberWrite { slot, offset, data }], false).await.remove(0),
+            None => self.write_zeroes_to(slot, offset, bytes).await,
+        };
+        match result {
+            Ok(()) | Err(Undone::MemberGone | Undone::Unreadable) => Ok(()),
+            Err(Undone::Request(error)) => Err(error),
+        }
     }
 
     /// Writes zeroes to one member, a buffer at a time.

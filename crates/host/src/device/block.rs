@@ -5,8 +5,9 @@
 //!   mount, no other array and no second process has the same member; reading for `examine` holds nothing.
 //! - I/O goes past the page cache (O_DIRECT) wherever the file system can.
 //!
-//! A file that somebody cuts short is noticed by reads past its end. A write there makes it long again with a hole
-//! before it: who changes members from outside while they are served gets no better answer than from a real device.
+//! A file that somebody cuts short is noticed by reads past its end, and by writes before they make it long again with a
+//! hole where data was: its size is asked for before each, which costs a fraction of a microsecond. The moment between
+//! the question and the write is left.
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo};
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use super::error::{OpenError, OpenErrorKind};
 use super::{OpenOptions, ioctl, is_placed};
-use crate::ring::op::{MISPLACED, Op, Target};
+use crate::ring::op::{MISPLACED, Op, PAST_END, Target};
 use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
 
 /// Bytes of zeroes kept for members that cannot zero a range themselves.
@@ -94,6 +95,12 @@ impl BlockFile {
     /// Whether it is a block device, not a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Whether a file has lost its end since it was opened.
+    fn is_cut_short(&self) -> bool {
+        let size = || rustix::fs::fstat(&self.fd).map(|stat| stat.st_size.cast_unsigned());
+        !self.is_block_device && size().is_ok_and(|bytes| bytes < self.info.size_bytes)
     }
 
     /// This shard's way to the device.
@@ -206,7 +213,11 @@ impl Device for BlockDevice {
 
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
         let bytes = data.len() as u64;
+        let is_cut_short = self.inner.file.is_cut_short();
         let op = Op::Write { file: self.target(), data, offset: offset_bytes, done: 0, fixed: None, fua };
+        if is_cut_short {
+            return DeviceDone(self.inner.ring.refuse(op, PAST_END));
+        }
         DeviceDone(self.start(op, offset_bytes, bytes))
     }
 

@@ -17,8 +17,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::is_placed;
+use super::read_cost::ReadCost;
 use crate::ring::op::{MISPLACED, Op};
 use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
 
@@ -63,6 +65,7 @@ pub struct Memory {
     bytes: usize,
     info: DeviceInfo,
     counters: Mutex<Vec<Arc<Counters>>>,
+    read_cost: ReadCost,
 }
 
 // SAFETY: the pointer is to a mapping of this struct's own; any thread may copy to and from it (second invariant).
@@ -79,6 +82,16 @@ struct Counters {
     others: AtomicU64,
 }
 
+impl Counters {
+    fn add_to(&self, sum: &mut MemoryCounters) {
+        sum.reads += self.reads.load(Ordering::Relaxed);
+        sum.read_bytes += self.read_bytes.load(Ordering::Relaxed);
+        sum.writes += self.writes.load(Ordering::Relaxed);
+        sum.write_bytes += self.write_bytes.load(Ordering::Relaxed);
+        sum.others += self.others.load(Ordering::Relaxed);
+    }
+}
+
 impl Memory {
     /// Maps zeroed memory of `bytes` bytes, rounded down to logical blocks. It is taken from the system page by page
     /// when it is written: a device may be larger than the machine's memory. Devices that fit use huge pages.
@@ -92,7 +105,13 @@ impl Memory {
         let base = map(length)?;
         let info =
             DeviceInfo { size_bytes, logical_block_bytes: LOGICAL_BLOCK_BYTES, discard_zeroes: true, name };
-        Ok(Arc::new(Memory { base, bytes: length, info, counters: Mutex::new(Vec::new()) }))
+        Ok(Arc::new(Memory {
+            base,
+            bytes: length,
+            info,
+            counters: Mutex::new(Vec::new()),
+            read_cost: ReadCost::none(),
+        }))
     }
 
     /// Takes all of the memory from the system now, so that no write pays for it later.
@@ -115,38 +134,23 @@ impl Memory {
     /// What all shards have done so far.
     pub fn counters(&self) -> MemoryCounters {
         let mut sum = MemoryCounters::default();
-        for shard in self.counters.lock().iter() {
-            sum.reads += shard.reads.load(Ordering::Relaxed);
-            sum.read_bytes += shard.read_bytes.load(Ordering::Relaxed);
-            sum.writes += shard.writes.load(Ordering::Relaxed);
-            sum.write_bytes += shard.write_bytes.load(Ordering::Relaxed);
-            sum.others += shard.others.load(Ordering::Relaxed);
-        }
+        self.counters.lock().iter().for_each(|shard| shard.add_to(&mut sum));
         sum
     }
 
-    /// Copies from the device at once, past ring and counters: the floor that benchmarks compare with.
+    /// Copies to another device at once, past ring and counters: what plain copies of memory take.
     ///
     /// # Panics
-    /// If the range is not inside the device.
-    #[inline]
-    pub fn copy_out(&self, offset: u64, target: &mut [u8]) {
-        let from = self.at(offset, target.len() as u64);
-        // SAFETY: `at` checked the range; the target is another allocation than the mapping.
-        unsafe { copy(from, target.as_mut_ptr(), target.len()) };
+    /// If a range is not inside its device, or both are the same device.
+    pub fn copy_to(&self, offset: u64, to: &Memory, to_offset: u64, bytes: usize) {
+        assert_ne!(self.base, to.base, "two devices");
+        let (from, to) = (self.at(offset, bytes as u64), to.at(to_offset, bytes as u64));
+        // SAFETY: `at` checked both ranges, which lie in different mappings.
+        unsafe { copy(from, to, bytes) };
     }
 
-    /// Copies to the device at once, as [`Memory::copy_out`].
-    ///
-    /// # Panics
-    /// If the range is not inside the device.
+    /// The address of a range, which lies inside the device.
     #[inline]
-    pub fn copy_in(&self, offset: u64, data: &[u8]) {
-        let to = self.at(offset, data.len() as u64);
-        // SAFETY: `at` checked the range; the data is another allocation than the mapping.
-        unsafe { copy(data.as_ptr(), to, data.len()) };
-    }
-
     fn at(&self, offset: u64, bytes: u64) -> *mut u8 {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.bytes as u64), "a range inside the device");
@@ -154,19 +158,34 @@ impl Memory {
         unsafe { self.base.add(offset as usize) }
     }
 
+    /// From the next [`Memory::attach`] on, each read takes the device for so long, one read after the other. Zero: only
+    /// for its copy.
+    pub fn set_read_cost(&self, cost: Duration) {
+        self.read_cost.set(cost);
+    }
+
+    /// A way to the device past ring and counters, by the same copies: the floor that benchmarks compare with.
+    pub fn copier(self: &Arc<Self>) -> Copier {
+        Copier(self.region(Arc::default()))
+    }
+
     /// This shard's way to the device.
     pub fn attach(self: &Arc<Self>, ring: &Ring) -> MemoryDevice {
         let counters = Arc::<Counters>::default();
         self.counters.lock().push(Arc::clone(&counters));
-        let region = Region {
+        MemoryDevice { ring: ring.clone(), region: Rc::new(self.region(counters)) }
+    }
+
+    fn region(self: &Arc<Self>, counters: Arc<Counters>) -> Region {
+        Region {
             base: self.base,
             bytes: self.bytes as u64,
             recent: Recent::new(),
             is_large: self.bytes >= STREAM_DEVICE_BYTES,
+            has_read_cost: self.read_cost.is_some(),
             counters,
             memory: Arc::clone(self),
-        };
-        MemoryDevice { ring: ring.clone(), region: Rc::new(region) }
+        }
     }
 }
 
@@ -240,6 +259,37 @@ impl MemoryDevice {
     }
 }
 
+/// Copies from and to a memory device at once, as the reap step does.
+pub struct Copier(Region);
+
+impl Copier {
+    /// Copies from the device.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    #[inline]
+    pub fn read(&self, offset: u64, target: &mut [u8]) {
+        self.0.read(offset, target);
+    }
+
+    /// Copies to the device.
+    ///
+    /// # Panics
+    /// If the range is not inside the device.
+    #[inline]
+    pub fn write(&self, offset: u64, data: &[u8]) {
+        self.0.write_piece(offset, data);
+        self.0.count_write(data.len() as u64);
+    }
+
+    /// What was copied so far.
+    pub fn counters(&self) -> MemoryCounters {
+        let mut sum = MemoryCounters::default();
+        self.0.counters.add_to(&mut sum);
+        sum
+    }
+}
+
 /// What the reap step of one shard needs to copy.
 pub(crate) struct Region {
     base: *mut u8,
@@ -247,6 +297,7 @@ pub(crate) struct Region {
     recent: Recent,
     /// Larger than a share of the last cache: what is written leaves the caches before it is read again.
     is_large: bool,
+    has_read_cost: bool,
     counters: Arc<Counters>,
     memory: Arc<Memory>,
 }
@@ -284,20 +335,40 @@ impl Region {
     pub(crate) fn write(&self, offset: u64, data: &[Slice]) {
         let mut at = offset;
         for slice in data {
-            let bytes = slice.bytes();
-            let to = self.at(at, bytes.len() as u64);
-            let is_cold = self.is_large && bytes.len() >= STREAM_BYTES && !self.recent.has(at);
-            // SAFETY: `at` checked the range; the data is another allocation than the mapping.
-            unsafe {
-                match is_cold {
-                    true => copy_past_caches(bytes.as_ptr(), to, bytes.len()),
-                    false => copy(bytes.as_ptr(), to, bytes.len()),
-                }
-            }
-            at += bytes.len() as u64;
+            self.write_piece(at, slice.bytes());
+            at += slice.len() as u64;
         }
+        self.count_write(at - offset);
+    }
+
+    #[inline]
+    fn write_piece(&self, at: u64, bytes: &[u8]) {
+        let to = self.at(at, bytes.len() as u64);
+        let is_cold = self.is_large && bytes.len() >= STREAM_BYTES && !self.recent.has(at);
+        // SAFETY: `at` checked the range; the data is another allocation than the mapping.
+        unsafe {
+            match is_cold {
+                true => copy_past_caches(bytes.as_ptr(), to, bytes.len()),
+                false => copy(bytes.as_ptr(), to, bytes.len()),
+            }
+        }
+    }
+
+    #[inline]
+    fn count_write(&self, bytes: u64) {
         count(&self.counters.writes, 1);
-        count(&self.counters.write_bytes, at - offset);
+        count(&self.counters.write_bytes, bytes);
+    }
+
+    /// Whether reads are completed when they are ready rather than at once.
+    #[inline]
+    pub(crate) fn has_read_cost(&self) -> bool {
+        self.has_read_cost
+    }
+
+    /// When a read that is asked for now is ready.
+    pub(crate) fn read_ready_at(&self) -> Instant {
+        self.memory.read_cost.ready_at(Instant::now())
     }
 
     /// Makes a range zero, by giving whole pieces back to the system if `unmap`.

@@ -9,6 +9,7 @@ pub mod error;
 mod ioctl;
 #[allow(unsafe_code)]
 pub mod memory;
+mod read_cost;
 pub mod spec;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use engine::executor::join_all;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -136,6 +136,36 @@ fn memory_does_everything() {
     let counters = memory.counters();
     assert_eq!((counters.reads, counters.writes), (300, 150));
     assert!(counters.read_bytes >= 300 * 512 && counters.others > 100);
+}
+
+#[test]
+fn reads_that_cost_time_come_one_after_the_other_with_the_newest_bytes() {
+    let bench = Bench::new(RingBackend::Auto);
+    let spec = &DeviceSpec::parse("memory:4M").expect("a device")[0];
+    let shared = spec.open(&OpenOptions::default()).expect("mapped");
+    let SharedDevice::Memory(memory) = &shared else { panic!("memory") };
+    let cost = Duration::from_micros(500);
+    memory.set_read_cost(cost);
+    let device = shared.attach(&bench.ring);
+    let start = Instant::now();
+    let done = bench.run(async move {
+        drop(device.read(0, Buffer::new(4096))); // takes its turn all the same
+        let reads: Vec<_> = (0..9).map(|i| device.read(i * 4096, Buffer::new(4096))).collect();
+        // A write does not wait for the reads before it, as on any device.
+        device.write(8 * 4096, Slice::from_bytes(&pattern(3, 4096)).into(), false).await.expect("written");
+        let mut ready = Vec::new();
+        for read in reads {
+            let (buffer, result) = read.await;
+            result.expect("read");
+            ready.push((Instant::now(), buffer));
+        }
+        ready
+    });
+    for (turn, (ready, _)) in (2u32..).zip(&done) {
+        assert!(*ready - start >= cost * turn, "read {turn} was early");
+    }
+    assert_eq!(done[8].1.bytes(), &pattern(3, 4096)[..]);
+    assert_eq!(memory.counters().reads, 10);
 }
 
 #[test]

@@ -1,3 +1,4 @@
 //! Ways in which clients reach a volume.
 
 pub mod nbd;
+pub mod ublk;

@@ -316,7 +316,7 @@ fn errno(error: &VolumeError, command: Command) -> Errno {
         VolumeError::Misaligned { .. } => Errno::Invalid,
         VolumeError::ReadOnly => Errno::Perm,
         VolumeError::NoSpace { .. } => Errno::NoSpace,
-        VolumeError::Io { .. } => Errno::Io,
+        VolumeError::Io { .. } | VolumeError::Unreadable { .. } => Errno::Io,
         VolumeError::Stopping => Errno::Shutdown,
     }
 }

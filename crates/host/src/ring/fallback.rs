@@ -196,6 +196,7 @@ fn attempt(request: &Request) -> i32 {
             Request::Allocate { fd, mode, offset, bytes } => {
                 libc::fallocate(fd.raw(), mode, offset.cast_signed(), bytes.cast_signed()) as isize
             }
+            Request::Command { .. } => return -libc::ENOSYS, // drivers take commands from io_uring only
             Request::Accept { fd } => {
                 let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };
                 if libc::poll(&raw mut polled, 1, 0) == 0 {

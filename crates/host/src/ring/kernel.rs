@@ -249,6 +249,9 @@ fn entry_of(request: &Request) -> Entry {
         Request::Allocate { fd, mode, offset, bytes } => {
             (opcode::Fallocate::new(Fd(fd.number()), bytes).offset(offset).mode(mode).build(), fd)
         }
+        Request::Command { fd, command, payload } => {
+            (opcode::UringCmd16::new(Fd(fd.number()), command).cmd(payload).build(), fd)
+        }
         Request::Accept { fd } => {
             let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
             let accept = opcode::Accept::new(Fd(fd.number()), no_address, no_length);

@@ -5,7 +5,9 @@
 //!   the future included, frees them earlier.
 //! - Dropping the future of a device operation leaves the operation running, its result is thrown away. Dropping the
 //!   future of a socket operation cancels it.
-//! - Dropping the last handle to a ring cancels what may wait for ever and waits for everything else.
+//! - Dropping the last handle to a ring cancels what may wait for ever and waits for everything else. An operation of a
+//!   device that hangs does not hold up the end for ever: after [`DRAIN_LIMIT`] the ring is left as it is, with all
+//!   memory that operations still name, until the process ends.
 //! - Futures are small, `Unpin`, and hold a handle and a slot. Wakers are called while the ring is borrowed: they may
 //!   queue a task, not use the ring.
 //!
@@ -13,6 +15,7 @@
 //! `kernel.rs` for io_uring itself.
 
 mod backend;
+mod command;
 mod core;
 mod fallback;
 mod helper;
@@ -44,6 +47,7 @@ use self::kernel::Kernel;
 use self::op::{Op, Registered, Target};
 use self::slots::State;
 
+pub(crate) use self::command::Command;
 pub use self::socket::{Accept, Receive, Send};
 pub use self::transfer::{DeviceDone, DeviceRead};
 pub use self::wake::WakeUp;
@@ -69,11 +73,13 @@ pub struct RingOptions {
     pub files: u32,
     /// Who makes the calls.
     pub backend: RingBackend,
+    /// How long the end of the ring waits for operations that do not end.
+    pub drain_limit: Duration,
 }
 
 impl Default for RingOptions {
     fn default() -> Self {
-        RingOptions { entries: 256, files: 256, backend: RingBackend::Auto }
+        RingOptions { entries: 256, files: 256, backend: RingBackend::Auto, drain_limit: DRAIN_LIMIT }
     }
 }
 
@@ -87,6 +93,7 @@ struct Inner {
     core: RefCell<Core>,
     wake: Arc<WakeUp>,
     helper: helper::Helper,
+    drain_limit: Duration,
 }
 
 impl Ring {
@@ -116,7 +123,8 @@ impl Ring {
         };
         let core = Core::new(backend);
         let helper = helper::Helper::new(Arc::clone(&core.mailbox), Arc::clone(&wake));
-        Ok(Ring { inner: Rc::new(Inner { core: RefCell::new(core), wake, helper }) })
+        let (core, drain_limit) = (RefCell::new(core), options.drain_limit);
+        Ok(Ring { inner: Rc::new(Inner { core, wake, helper, drain_limit }) })
     }
 
     /// Whether operations go through io_uring.
@@ -186,17 +194,21 @@ impl Ring {
 
     /// A file as this ring knows it: registered if there is room.
     pub(crate) fn target(&self, fd: &Arc<OwnedFd>, direct: bool) -> Rc<Target> {
+        let registered = self.register_file(fd);
+        Rc::new(Target { fd: Arc::clone(fd), direct, takes_fixed: true, registered })
+    }
+
+    fn register_file(&self, fd: &Arc<OwnedFd>) -> Option<Registered> {
         let core = &mut *self.inner.core.borrow_mut();
         core.release_files();
-        let registered = core.files_free.pop().and_then(|index| {
+        core.files_free.pop().and_then(|index| {
             if let Err(error) = core.backend.set_file(index, fd.as_raw_fd()) {
                 tracing::info!(%error, "a file is not registered: its descriptor is looked up for each operation");
                 core.files_free.push(index);
                 return None;
             }
             Some(Registered { index, released: Rc::clone(&core.released) })
-        });
-        Rc::new(Target { fd: Arc::clone(fd), direct, registered })
+        })
     }
 
     /// Closes registered files whose last operation is gone. Called when a device is dropped.
@@ -224,6 +236,10 @@ impl Ring {
     }
 }
 
+/// How long the end of a ring waits for operations in flight, each of which is beyond its own time limit by then or has
+/// nobody who waits for it.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
 impl Drop for Inner {
     fn drop(&mut self) {
         /// Memory must not be freed under operations that still run: without a drain there is no way on.
@@ -234,7 +250,13 @@ impl Drop for Inner {
             }
         }
         let abort = Abort;
-        self.core.get_mut().drain();
+        let core = self.core.get_mut();
+        if !core.drain(self.drain_limit) {
+            let in_flight = core.backend.in_flight();
+            tracing::error!(in_flight, "operations of devices that hang are left to the end of the process");
+            let nothing = Core::new(Backend::Fallback(Box::new(Fallback::new(Arc::clone(&self.wake)))));
+            std::mem::forget(std::mem::replace(core, nothing));
+        }
         std::mem::forget(abort);
     }
 }

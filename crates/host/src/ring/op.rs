@@ -25,10 +25,15 @@ const CALL_PIECES_MAX: usize = 1024;
 /// Direct reads end at a multiple of this, or at the end of the file.
 const DIRECT_UNIT: usize = 512;
 
+/// What a command of a driver carries in an entry of 64 bytes.
+pub(crate) const COMMAND_BYTES: usize = 16;
+
 /// An open file or block device as one ring knows it.
 pub(crate) struct Target {
     pub fd: Arc<OwnedFd>,
     pub direct: bool,
+    /// Whether its driver takes registered memory: ublk's does not.
+    pub takes_fixed: bool,
     pub registered: Option<Registered>,
 }
 
@@ -106,6 +111,12 @@ pub(crate) enum Op {
     MemoryFlush {
         region: Rc<Region>,
     },
+    /// A command of the file's own driver. It owns no memory.
+    Command {
+        file: Rc<Target>,
+        command: u32,
+        payload: [u8; COMMAND_BYTES],
+    },
     Accept {
         listener: Rc<OwnedFd>,
     },
@@ -145,6 +156,7 @@ pub(super) enum Request {
     WriteVectored { fd: Descriptor, pieces: *const libc::iovec, count: u32, offset: u64, flags: i32 },
     Sync { fd: Descriptor },
     Allocate { fd: Descriptor, mode: i32, offset: u64, bytes: u64 },
+    Command { fd: Descriptor, command: u32, payload: [u8; COMMAND_BYTES] },
     Accept { fd: Descriptor },
     Receive { fd: Descriptor, address: *mut u8, bytes: u32, flags: i32 },
     Send { fd: Descriptor, address: *const u8, bytes: u32, flags: i32 },
@@ -156,8 +168,12 @@ pub(super) enum Request {
 pub(super) enum Route {
     /// The kernel, through the ring.
     System,
-    /// The reap step, by a copy.
-    Copy,
+    /// The reap step, by a copy from a memory device.
+    CopyOut,
+    /// The same once the device is ready.
+    CopyOutLater,
+    /// The reap step, by a copy to a memory device.
+    CopyIn,
     /// A timer or a helper thread: nothing to submit.
     Elsewhere,
 }
@@ -172,16 +188,16 @@ pub(super) enum Step {
 impl Op {
     pub(super) fn route(&self) -> Route {
         match self {
-            Op::MemoryRead { .. }
-            | Op::MemoryWrite { .. }
-            | Op::MemoryClear { .. }
-            | Op::MemoryFlush { .. } => Route::Copy,
+            Op::MemoryRead { region, .. } if region.has_read_cost() => Route::CopyOutLater,
+            Op::MemoryRead { .. } => Route::CopyOut,
+            Op::MemoryWrite { .. } | Op::MemoryClear { .. } | Op::MemoryFlush { .. } => Route::CopyIn,
             Op::Vacant | Op::Discard { .. } | Op::Sleep => Route::Elsewhere,
             Op::Read { .. }
             | Op::Write { .. }
             | Op::Flush { .. }
             | Op::Allocate { .. }
             | Op::WriteZeroes { .. }
+            | Op::Command { .. }
             | Op::Accept { .. }
             | Op::Receive { .. }
             | Op::Send { .. } => Route::System,
@@ -191,6 +207,11 @@ impl Op {
     /// Whether the operation may wait for a peer for ever, so that it is cancelled with its future.
     pub(super) fn is_socket(&self) -> bool {
         matches!(self, Op::Accept { .. } | Op::Receive { .. } | Op::Send { .. })
+    }
+
+    /// Whether the operation waits for its driver for ever, which only the end of the ring or of the device ends.
+    pub(super) fn is_command(&self) -> bool {
+        matches!(self, Op::Command { .. })
     }
 
     /// The next call of this operation. `vectors` is its slot's scratch.
@@ -226,6 +247,9 @@ impl Op {
             Op::Flush { file } => Request::Sync { fd: file.descriptor() },
             Op::Allocate { file, mode, offset, bytes, .. } => {
                 Request::Allocate { fd: file.descriptor(), mode: *mode, offset: *offset, bytes: *bytes }
+            }
+            Op::Command { file, command, payload } => {
+                Request::Command { fd: file.descriptor(), command: *command, payload: *payload }
             }
             Op::Accept { listener } => Request::Accept { fd: Descriptor::Plain(listener.as_raw_fd()) },
             Op::Receive { socket, buffer, range, done, whole } => {
@@ -306,8 +330,8 @@ impl Op {
     /// Index of the memory among those registered with the ring of `pool`, if the transfer is one piece.
     pub(super) fn find_fixed(&mut self, pool: &Arc<Pool>) {
         match self {
-            Op::Read { buffer, fixed, .. } => *fixed = buffer.fixed_index(pool),
-            Op::Write { data, fixed, .. } => {
+            Op::Read { file, buffer, fixed, .. } if file.takes_fixed => *fixed = buffer.fixed_index(pool),
+            Op::Write { file, data, fixed, .. } if file.takes_fixed => {
                 if let [slice] = data.slices() {
                     *fixed = slice.fixed_index(pool);
                 }
@@ -345,6 +369,7 @@ impl Op {
                 ("write zeroes", *offset, *bytes)
             }
             Op::MemoryClear { offset, bytes, name, .. } => (name, *offset, *bytes),
+            Op::Command { .. } => ("command", 0, 0),
             Op::Accept { .. } => ("accept", 0, 0),
             Op::Receive { range, .. } => ("receive", 0, range.len() as u64),
             Op::Send { data, .. } => ("send", 0, data.len() as u64),

@@ -3,9 +3,8 @@
 //! A member serves [`WIDTH`] operations at once, in the order they came. It may pause, as an SSD that collects: what
 //! runs is finished and nothing new begins. Or somebody else may read there, too.
 
-use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,6 +13,7 @@ use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceInfo};
 use engine::stripe::load::Clock;
 
+use crate::agenda::{Agenda, Kind};
 use crate::random::Random;
 use crate::world::{Filler, Pending, pending};
 
@@ -31,8 +31,7 @@ const PAUSE_NS: u64 = 4_000_000;
 /// Virtual time, and what happens when.
 pub(super) struct Timeline {
     pub(super) now: Arc<Now>,
-    agenda: RefCell<BinaryHeap<Reverse<Due>>>,
-    entries: Cell<u64>,
+    agenda: Agenda,
 }
 
 /// The present as the engine sees it.
@@ -45,31 +44,9 @@ impl Clock for Now {
     }
 }
 
-struct Due {
-    at: (u64, u64),
-    action: Box<dyn FnOnce()>,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
-
 impl Timeline {
     pub(super) fn new() -> Rc<Self> {
-        Rc::new(Timeline { now: Arc::default(), agenda: RefCell::default(), entries: Cell::new(0) })
+        Rc::new(Timeline { now: Arc::default(), agenda: Agenda::default() })
     }
 
     pub(super) fn now_ns(&self) -> u64 {
@@ -77,14 +54,13 @@ impl Timeline {
     }
 
     pub(super) fn after(&self, ns: u64, action: impl FnOnce() + 'static) {
-        let at = (self.now_ns() + ns, self.entries.replace(self.entries.get() + 1));
-        self.agenda.borrow_mut().push(Reverse(Due { at, action: Box::new(action) }));
+        self.agenda.add(self.now_ns() + ns, Kind::Work, action);
     }
 
     /// Goes to the next moment and hands out what happens then.
     pub(super) fn next(&self) -> Option<Box<dyn FnOnce()>> {
-        let Reverse(due) = self.agenda.borrow_mut().pop()?;
-        self.now.0.store(due.at.0, Relaxed);
+        let due = self.agenda.next()?;
+        self.now.0.store(due.at, Relaxed);
         Some(due.action)
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use engine::array::assemble::{Assembly, Filter, Found, Refusal, Verdict, assemble};
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
+use layout::redo_log::StripeRange;
 use serde::Serialize;
 
 use super::{Output, examine};
@@ -15,6 +16,7 @@ use crate::bytes;
 use crate::candidates::{self, Candidates};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::redo;
 
 /// What `assemble` answers.
 #[derive(Debug, Serialize)]
@@ -40,7 +42,22 @@ struct AnswerArray {
     refusal_kind: Option<ExitKind>,
     missing_slots: Vec<usize>,
     resync_from_bytes: Option<u64>,
+    /// Writes that a crash left half done and the redo log tells how to finish.
+    redo_records: usize,
+    /// The stripes that they are about, ascending.
+    redo_stripes: Vec<u64>,
+    /// Stripes of which what missing members held may be wrong.
+    in_doubt: Vec<AnswerRange>,
+    /// Why.
+    in_doubt_reason: Option<String>,
     candidates: Vec<AnswerCandidate>,
+}
+
+/// Stripes from `first` to `end` - 1.
+#[derive(Debug, Serialize)]
+struct AnswerRange {
+    first: u64,
+    end: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,7 +86,7 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     let candidates = read(&arguments.choice)?;
     let found = assemble(&candidates.read, &filter(&arguments.choice)?);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
-    let answer = answer(&candidates, &found);
+    let answer = answer(&candidates, &found, arguments.choice.force);
     output.print(&answer, |answer| words(answer, arguments.explain));
     if found.arrays.is_empty() {
         return Err(nothing_found(&arguments.choice).answered());
@@ -170,7 +187,6 @@ fn refusal_kind(refusal: &Refusal) -> ExitKind {
     match refusal {
         Refusal::Features(_) | Refusal::UnequalRaid0 => ExitKind::Unsupported,
         Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
-        Refusal::DirtyDegraded { .. } => ExitKind::NeedsForce,
         Refusal::Geometry(_) => ExitKind::BadGeometry,
     }
 }
@@ -201,7 +217,7 @@ fn block_devices() -> Vec<PathBuf> {
         .collect()
 }
 
-fn answer(candidates: &Candidates, found: &Found) -> Answer {
+fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
     let candidate = |(index, verdict): &(usize, Verdict)| AnswerCandidate {
         path: candidates.paths[*index].display().to_string(),
         verdict: verdict.clone(),
@@ -213,21 +229,29 @@ fn answer(candidates: &Candidates, found: &Found) -> Answer {
             clean: superblock.resync_offset().is_none(),
         }),
     };
-    let array = |array: &Assembly| AnswerArray {
-        name: array.name.clone(),
-        uuid: display_uuid(&array.set_uuid),
-        level: array.geometry.map(|geometry| geometry.level().to_string()),
-        layout: array.geometry.map(|geometry| geometry.layout().to_string()),
-        chunk_bytes: array.geometry.map(|geometry| geometry.chunk_bytes()),
-        size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
-        raid_devices: array.slots.len(),
-        events: array.events,
-        would_start: array.start.is_ok(),
-        refusal: array.start.as_ref().err().map(ToString::to_string),
-        refusal_kind: array.start.as_ref().err().map(refusal_kind),
-        missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
-        resync_from_bytes: array.resync_from_bytes,
-        candidates: array.verdicts.iter().map(candidate).collect(),
+    let array = |array: &Assembly| {
+        let redo::Found { repair, resync_from_bytes, .. } = redo::find(candidates, array, force, false);
+        let range = |range: &StripeRange| AnswerRange { first: range.first, end: range.end };
+        AnswerArray {
+            name: array.name.clone(),
+            uuid: display_uuid(&array.set_uuid),
+            level: array.geometry.map(|geometry| geometry.level().to_string()),
+            layout: array.geometry.map(|geometry| geometry.layout().to_string()),
+            chunk_bytes: array.geometry.map(|geometry| geometry.chunk_bytes()),
+            size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
+            raid_devices: array.slots.len(),
+            events: array.events,
+            would_start: array.start.is_ok(),
+            refusal: array.start.as_ref().err().map(ToString::to_string),
+            refusal_kind: array.start.as_ref().err().map(refusal_kind),
+            missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
+            resync_from_bytes,
+            redo_records: repair.records.len(),
+            redo_stripes: repair.stripes(),
+            in_doubt: repair.doubts.iter().map(range).collect(),
+            in_doubt_reason: repair.reason,
+            candidates: array.verdicts.iter().map(candidate).collect(),
+        }
     };
     Answer {
         arrays: found.arrays.iter().map(array).collect(),
@@ -270,7 +294,43 @@ fn array_words(array: &AnswerArray) -> String {
     {
         text += &format!(", with a resync from {}", bytes::human(from));
     }
-    format!("{text}\n  UUID {}, {} events\n", array.uuid, array.events)
+    text = format!("{text}\n  UUID {}, {} events\n", array.uuid, array.events);
+    if array.redo_records > 0 {
+        let (records, stripes) = (array.redo_records, ranges_words(&array.redo_stripes));
+        text += &format!(
+            "  not stopped cleanly; the redo log repairs it: {records} records, stripes {stripes}\n"
+        );
+    }
+    for range in &array.in_doubt {
+        let reason = array.in_doubt_reason.as_deref().unwrap_or_default();
+        text += &format!("  stripes {} to {} are in doubt: {reason}\n", range.first, range.end - 1);
+    }
+    if !array.in_doubt.is_empty() {
+        text += "    reading what missing members held there will be an error until it is overwritten; bring the \
+                 members back, or accept it as it is with --force\n";
+    }
+    text
+}
+
+/// `3, 7-9, 12`, the first few.
+fn ranges_words(numbers: &[u64]) -> String {
+    const RANGES_MAX: usize = 12;
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut().filter(|(_, last)| last + 1 == number) {
+            Some((_, last)) => *last = number,
+            None => ranges.push((number, number)),
+        }
+    }
+    let word = |(first, last): &(u64, u64)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let mut words: Vec<String> = ranges.iter().take(RANGES_MAX).map(word).collect();
+    if ranges.len() > RANGES_MAX {
+        words.push("…".to_string());
+    }
+    words.join(", ")
 }
 
 fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
@@ -299,6 +359,12 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stripes_are_named_as_ranges() {
+        assert_eq!(ranges_words(&[3, 7, 8, 9, 12]), "3, 7-9, 12");
+        assert_eq!(ranges_words(&(0..40).map(|i| i * 2).collect::<Vec<_>>()).split(", ").count(), 13);
+    }
 
     #[test]
     fn uuids_are_read_in_every_grouping() {

@@ -1,12 +1,14 @@
 //! `create`: everything is looked at and decided before the first byte is written. A refusal leaves no trace; if the
 //! system fails a write half way, what was there before is put back.
 
+mod bitmap;
 mod checks;
 mod plan;
 mod write;
 
 use std::path::Path;
 
+use layout::md_bitmap::BitmapSuper;
 use serde::Serialize;
 
 use super::{Output, serve};
@@ -29,6 +31,10 @@ struct Answer {
     member_bytes: u64,
     raid_devices: u32,
     spare_devices: u32,
+    /// How it agrees again after a crash: none, resync or bitmap.
+    consistency_policy: &'static str,
+    /// Bytes of a member, or at RAID-10 of the array, that a bit of the bitmap stands for.
+    bitmap_chunk_bytes: Option<u32>,
     /// Why no resync is needed, or that one is.
     resync: &'static str,
     members: Vec<AnswerMember>,
@@ -85,6 +91,12 @@ fn answer(plan: &Plan) -> Answer {
         member_bytes: plan.geometry.member_bytes(),
         raid_devices,
         spare_devices: plan.spares,
+        consistency_policy: match &plan.created.bitmap {
+            Some(_) => "bitmap",
+            None if plan.geometry.losses_survived() == 0 => "none",
+            None => "resync",
+        },
+        bitmap_chunk_bytes: plan.created.bitmap.as_ref().map(BitmapSuper::chunk_bytes),
         resync: plan.resync,
         members: members.collect(),
     }
@@ -117,6 +129,9 @@ fn words(answer: &Answer) -> String {
     }
     if answer.spare_devices > 0 {
         text += &format!(", {} spare", answer.spare_devices);
+    }
+    if let Some(chunk) = answer.bitmap_chunk_bytes {
+        text += &format!(", bitmap of {} chunks", bytes::short(u64::from(chunk)));
     }
     text += &format!("\nUUID {}, metadata {}\n{}\n", answer.uuid, answer.metadata, answer.resync);
     for member in answer.members.iter().filter(|member| !member.erased.is_empty()) {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use layout::geometry::Level;
+use layout::md_bitmap::{Bitmap, BitmapSuper};
 use layout::md_superblock::{DeviceRole, Features, Superblock, display_uuid};
 use layout::units::Sectors;
 use serde::Serialize;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use super::Output;
 use super::create::role_words;
 use crate::arguments::ExamineArguments;
+use crate::bitmap;
 use crate::bytes;
 use crate::candidates;
 use crate::failure::{Failure, Problem};
@@ -64,10 +66,26 @@ struct Description {
     array_state: String,
     update_unix_s: u64,
     bitmap_sectors_from_superblock: Option<i64>,
+    bitmap: Option<DescribedBitmap>,
     bad_block_log_entries: Option<u64>,
     bad_block_log_sectors_from_superblock: Option<i64>,
     checksum: String,
     events: u64,
+}
+
+/// The bitmap beside a superblock, as mdadm --examine-bitmap describes it.
+#[derive(Debug, Serialize)]
+struct DescribedBitmap {
+    /// Why it cannot be believed; then nothing else is said.
+    problem: Option<String>,
+    events: Option<u64>,
+    events_cleared: Option<u64>,
+    chunk_bytes: Option<u32>,
+    daemon_sleep_s: Option<u32>,
+    bits: Option<u64>,
+    bits_set: Option<u64>,
+    /// It is older than the superblock: all bits count as set.
+    stale: Option<bool>,
 }
 
 /// Examines members.
@@ -105,7 +123,7 @@ fn examine(path: &Path) -> Examined {
             Examined {
                 path: path.display().to_string(),
                 device_bytes: Some(member.device_bytes),
-                superblock: Some(describe(&superblock, member.device_bytes)),
+                superblock: Some(describe(&superblock, &member)),
                 others,
                 problem: None,
             }
@@ -126,7 +144,41 @@ fn other_words(found: &md_places::Found) -> String {
     }
 }
 
-fn describe(superblock: &Superblock, device_bytes: u64) -> Description {
+fn describe_bitmap(superblock: &Superblock, member: &MemberFile) -> Option<DescribedBitmap> {
+    let read = bitmap::read(member, superblock)?;
+    let of = read.as_ref().ok().map(Bitmap::superblock);
+    Some(DescribedBitmap {
+        problem: read.as_ref().err().map(ToString::to_string),
+        events: of.map(BitmapSuper::events),
+        events_cleared: of.map(BitmapSuper::events_cleared),
+        chunk_bytes: of.map(BitmapSuper::chunk_bytes),
+        daemon_sleep_s: of.map(BitmapSuper::daemon_sleep_s),
+        bits: of.map(BitmapSuper::bits),
+        bits_set: read.as_ref().ok().map(|bitmap| bitmap.set_bits().count() as u64),
+        stale: of.map(|bitmap| bitmap.is_stale(superblock.events())),
+    })
+}
+
+impl DescribedBitmap {
+    fn words(&self) -> String {
+        if let Some(problem) = &self.problem {
+            return format!("cannot be believed: {problem}");
+        }
+        let number = |value: Option<u64>| value.unwrap_or(0);
+        let stale = if self.stale == Some(true) { "; out of date, so all count as set" } else { "" };
+        format!(
+            "{} of {} bits set, {} chunks, events {}, cleared at {}{stale}",
+            number(self.bits_set),
+            number(self.bits),
+            bytes::short(u64::from(self.chunk_bytes.unwrap_or(0))),
+            number(self.events),
+            number(self.events_cleared)
+        )
+    }
+}
+
+fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
+    let device_bytes = member.device_bytes;
     let at = |start: Sectors| start.0 as i64 - superblock.super_offset().0 as i64;
     let log = superblock.bad_block_log();
     let (unused_before_sectors, unused_after_sectors) = unused(superblock, device_bytes);
@@ -167,6 +219,7 @@ fn describe(superblock: &Superblock, device_bytes: u64) -> Description {
         array_state: array_state(superblock),
         update_unix_s: superblock.utime_s(),
         bitmap_sectors_from_superblock: superblock.bitmap_start().map(at),
+        bitmap: describe_bitmap(superblock, member),
         bad_block_log_entries: log.map(|(_, length)| length.bytes() / 8),
         bad_block_log_sectors_from_superblock: log.map(|(start, _)| at(start)),
         checksum: format!("{:x}", superblock.stored_checksum()),
@@ -277,6 +330,9 @@ fn description_words(of: &Description) -> String {
     add("Device UUID", of.device_uuid.clone());
     if let Some(from) = of.bitmap_sectors_from_superblock {
         add("Internal Bitmap", format!("{from} sectors from superblock"));
+    }
+    if let Some(bitmap) = &of.bitmap {
+        add("Bitmap", bitmap.words());
     }
     add("Update Time", time(of.update_unix_s));
     if let (Some(entries), Some(from)) = (of.bad_block_log_entries, of.bad_block_log_sectors_from_superblock)

@@ -68,12 +68,31 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
 pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     let policy = arguments.update_policy.map(UpdatePolicy::name);
-    call(control, array, "set", json!({ "update_policy": policy, "avoid_slow": arguments.avoid_slow }))?;
+    let SetArguments { avoid_slow, rate, rate_min, p99_budget, .. } = arguments;
+    let p99_budget_ns = p99_budget.map(|budget| u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
+    let params = json!({
+        "update_policy": policy, "avoid_slow": avoid_slow,
+        "rate_max": rate, "rate_min": rate_min, "p99_budget_ns": p99_budget_ns,
+    });
+    call(control, array, "set", params)?;
     let slow = arguments
         .avoid_slow
         .map(|avoid| if avoid { "avoids slow members" } else { "waits for slow members" });
     let policy = policy.map(|policy| format!("update policy {policy}"));
-    let words: Vec<String> = policy.into_iter().chain(slow.map(str::to_owned)).collect();
+    let rate = rate.map(|rate| match rate {
+        0 => "no limit of resync, recovery and check".to_owned(),
+        rate => format!("at most {}/s of resync, recovery and check", crate::bytes::human(rate)),
+    });
+    let rate_min = rate_min.map(|rate| format!("at least {}/s of them", crate::bytes::human(rate)));
+    let budget = p99_budget.map(|budget| match budget.is_zero() {
+        true => "no budget for clients".to_owned(),
+        false => format!(
+            "slower while a hundredth of requests takes more than {}",
+            humantime::format_duration(budget)
+        ),
+    });
+    let words: Vec<String> =
+        policy.into_iter().chain(slow.map(str::to_owned)).chain(rate).chain(rate_min).chain(budget).collect();
     output.print(&Answer { done: "set", member: None }, |_| format!("set: {}", words.join(", ")));
     Ok(())
 }

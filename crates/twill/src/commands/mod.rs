@@ -6,6 +6,7 @@ pub mod create;
 pub mod events;
 pub mod examine;
 pub mod members;
+pub mod scrub;
 pub mod serve;
 pub mod ssdsim;
 pub mod status;

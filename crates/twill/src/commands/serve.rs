@@ -23,7 +23,7 @@ use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::member_file::{LOCK_INTERVAL, LOCK_PATIENCE};
-use crate::serving::{ServeOptions, Serving};
+use crate::serving::{ServeOptions, Serving, block_device};
 use control::Controlled;
 
 /// Cores that one array is served on at most unless somebody asks for more.
@@ -36,7 +36,7 @@ pub struct Announcement {
     pub name: String,
     /// Its identity.
     pub uuid: String,
-    /// Where clients connect.
+    /// Where clients connect: block device, then URIs.
     pub exports: Vec<String>,
     /// Where `twill status` and the like ask.
     pub control: PathBuf,
@@ -52,6 +52,8 @@ pub enum Ending {
     Signal(i32),
     /// `twill stop` did it; this is how it went.
     Stopped(Result<(), Failure>),
+    /// It does not end: somebody uses the block device.
+    Refused(Failure),
 }
 
 /// Serves an array until it is stopped.
@@ -61,6 +63,9 @@ pub enum Ending {
 pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.daemon && !arguments.in_background {
         return background::launch(output);
+    }
+    if arguments.ublk.is_some() {
+        block_device::check()?;
     }
     let candidates = choose::read(&arguments.choice)?;
     let found = assemble(&candidates.read, &choose::filter(&arguments.choice)?);
@@ -149,10 +154,12 @@ fn quiet_options() -> ServeOptions {
         two_phase: true,
         update_policy: UpdatePolicy::default(),
         avoid_slow: false,
+        no_consistency: false,
         read_only: false,
         poll: false,
         unix: Vec::new(),
         tcp: Vec::new(),
+        ublk: None,
         export_name: String::new(),
         direct: true,
     }
@@ -160,7 +167,7 @@ fn quiet_options() -> ServeOptions {
 
 fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOptions {
     let mut unix: Vec<PathBuf> = arguments.unix.iter().map(|path| absolute(path)).collect();
-    if unix.is_empty() && arguments.tcp.is_empty() {
+    if unix.is_empty() && arguments.tcp.is_empty() && arguments.ublk.is_none() {
         unix.push(server.path().with_file_name(format!("{}.nbd", file_name(name))));
     }
     for address in arguments.tcp.iter().filter(|address| !address.ip().is_loopback()) {
@@ -172,10 +179,12 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         two_phase: !arguments.no_two_phase,
         update_policy: arguments.update_policy,
         avoid_slow: arguments.avoid_slow,
+        no_consistency: arguments.consistency_policy.is_some(),
         read_only: arguments.read_only,
         poll: arguments.poll,
         unix,
         tcp: arguments.tcp.clone(),
+        ublk: arguments.ublk,
         export_name: arguments.export_name.clone().unwrap_or_else(|| name.to_owned()),
         direct: !arguments.buffered,
     }
@@ -235,10 +244,11 @@ fn announcement(
     warnings: Vec<String>,
 ) -> Result<Announcement, Failure> {
     let status = controlled.status()?;
+    let device = status.block_device.map(|device| device.path);
     Ok(Announcement {
         name: status.name,
         uuid: status.uuid,
-        exports: status.exports.into_iter().map(|export| export.uri).collect(),
+        exports: device.into_iter().chain(status.exports.into_iter().map(|export| export.uri)).collect(),
         control: server.path().to_path_buf(),
         pid: std::process::id(),
         warnings,
@@ -263,6 +273,7 @@ fn wait(
     loop {
         match endings.recv() {
             Ok(Ending::Stopped(outcome)) => return outcome,
+            Ok(Ending::Refused(failure)) => tracing::warn!("not stopped: {failure}"),
             // In the foreground the terminal has gone; a daemon has none, and nothing to read again.
             Ok(Ending::Signal(SIGHUP)) if in_background => tracing::info!("SIGHUP: nothing to read again"),
             Ok(Ending::Signal(signal)) if stopping => {

@@ -34,7 +34,7 @@ fn failure(error: &Error) -> Failure {
         Error::Device(_) => ExitKind::BadGeometry,
         Error::Trace { .. } | Error::Argument(_) => ExitKind::Usage,
         Error::Io { source, .. } => source.kind().into(),
-        Error::Figure { .. } => ExitKind::Internal,
+        Error::Figure(_) => ExitKind::Internal,
     };
     Failure::new(kind, error.to_string())
 }

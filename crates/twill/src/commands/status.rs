@@ -47,7 +47,11 @@ pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure
     Ok(())
 }
 
-fn ask(client: &mut Client) -> Result<ArrayStatus, Failure> {
+/// The status of the array.
+///
+/// # Errors
+/// What its server says.
+pub fn ask(client: &mut Client) -> Result<ArrayStatus, Failure> {
     let value = client.call("status", Value::Null)?;
     serde_json::from_value(value).map_err(|error| {
         let message = format!("the server's answer is not understood: {error}");
@@ -167,9 +171,10 @@ fn one_line(status: &ArrayStatus) -> String {
 
 fn words(status: &ArrayStatus) -> String {
     let mut text = format!("{}, {}\n", headline(status), bytes::human(status.size_bytes));
-    if let Some(rebuild) = &status.rebuild {
+    for rebuild in status.all_works() {
+        let slot = rebuild.slot.map_or_else(String::new, |slot| format!(" of slot {slot}"));
         text += &format!(
-            "  {} {:.1} % ({} of {})",
+            "  {}{slot} {:.1} % ({} of {})",
             rebuild.kind.word(),
             rebuild.fraction() * 100.0,
             bytes::human(rebuild.done_bytes),
@@ -181,14 +186,26 @@ fn words(status: &ArrayStatus) -> String {
         }
         text += "\n";
     }
+    if let Some(scrub) = &status.scrub {
+        text += &format!("  {}\n", scrub.words());
+    }
+    if let Some(bitmap) = &status.bitmap {
+        text += &format!("  bitmap: {}\n", bitmap.words());
+    }
     if let Some(choice) = status.choice_words() {
         text += &format!("  update policy: {choice}\n");
+    }
+    if let Some(device) = &status.block_device {
+        text += &format!("  {}\n", device.words());
+    }
+    if let Some(redo) = status.redo_words() {
+        text += &format!("  redo log: {redo}\n");
     }
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
     for member in
-        status.members.iter().filter(|member| member.state != MemberHealth::InSync || member.errors > 0)
+        status.members.iter().filter(|member| member.state != MemberHealth::InSync || member.has_errors())
     {
         text += &format!("  {}\n", member_line(member));
     }
@@ -198,8 +215,10 @@ fn words(status: &ArrayStatus) -> String {
 fn member_line(member: &MemberStatus) -> String {
     let slot = member.slot.map_or("spare".into(), |slot| format!("slot {slot}"));
     let path = member.path.as_deref().unwrap_or("nobody");
-    let errors = if member.errors > 0 { format!(", {} errors", member.errors) } else { String::new() };
-    format!("{slot}: {path}, {}{errors}", member.state.words())
+    let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+    let errors = count(member.errors, "errors") + &count(member.corrected_reads, "read errors corrected");
+    let bad = count(member.bad_block_bytes, "bytes in the bad-block log");
+    format!("{slot}: {path}, {}{errors}{bad}", member.state.words())
 }
 
 fn detail_words(status: &ArrayStatus) -> String {
@@ -228,19 +247,35 @@ fn detail_words(status: &ArrayStatus) -> String {
     if status.chunk_bytes != 0 {
         add("Chunk Size", bytes::short(u64::from(status.chunk_bytes)));
     }
+    if !status.consistency_policy.is_empty() {
+        add("Consistency Policy", status.consistency_policy.clone());
+    }
+    if let Some(bitmap) = &status.bitmap {
+        add("Intent Bitmap", format!("Internal, {}", bitmap.words()));
+    }
     if let Some(rebuild) = &status.rebuild {
         let key = match rebuild.kind {
             RebuildKind::Resync => "Resync Status",
             RebuildKind::Recovery => "Rebuild Status",
+            RebuildKind::Check | RebuildKind::Repair => "Check Status",
         };
         add(key, format!("{:.0}% complete", (rebuild.fraction() * 100.0).floor()));
+    }
+    if let Some(scrub) = &status.scrub {
+        add("Last Check", scrub.words());
     }
     if let Some(choice) = status.choice_words() {
         add("Update Policy", choice);
     }
+    if let Some(redo) = status.redo_words() {
+        add("Redo Log", redo);
+    }
     add("Name", status.name.clone());
     add("UUID", status.uuid.clone());
     add("Events", status.events.to_string());
+    if let Some(device) = &status.block_device {
+        add("Block Device", device.words());
+    }
     for export in &status.exports {
         add("Export", format!("{} ({} connected)", export.uri, export.connections));
     }

@@ -7,30 +7,39 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
 
+use engine::array::bitmap::Bitmaps;
 use engine::array::keeper::{Keeper, Spare};
 use engine::array::rebuild::Progress;
+use engine::array::redo::{replay, take_doubts};
+use engine::array::scrub::{Phase, Refused, ScrubState, Wish};
+use engine::array::start_bitmap::StartBitmap;
 use engine::array::state::{Manager, Platform, Work};
 use engine::counters::CounterTotals;
 use engine::members::{Failing, MemberState};
 use engine::stripe::load::UpdatePolicy;
+use engine::volume::VolumeError;
 use host::array::{HostArray, MemberDevice};
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
-use host::shard::{ShardGone, Shards};
+use host::shard::Shards;
 use layout::md_superblock::{Superblock, display_uuid};
 use parking_lot::Mutex;
 
+use super::speed::{NAP, NewLimits, Speed, is_stopping};
 use super::start::{gone, open_device};
 use super::{Serving, now_unix_s};
 use crate::candidates::superblock_of;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::member_file::MemberFile;
+use crate::redo;
 use crate::signatures;
 use crate::status::{
-    ArrayStatus, ExportStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus, counters_by_name,
+    ArrayStatus, BitmapStatus, ExportStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus,
+    ScrubSummary, counters_by_name,
 };
 
 /// Devices and paths of an array's members.
@@ -38,6 +47,8 @@ use crate::status::{
 pub(super) struct Known {
     /// Open devices, spares too, by the device's name.
     pub(super) devices: HashMap<String, SharedDevice>,
+    /// How fast a resync, recovery or scrub goes.
+    pub(super) speed: Arc<Speed>,
     /// The path of the member in each slot.
     pub(super) paths: Vec<Option<PathBuf>>,
     pub(super) created_unix_s: u64,
@@ -46,11 +57,17 @@ pub(super) struct Known {
 /// How often the manager looks at its array.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Off until the cause is found: with four fio jobs at depth 32 on a degraded RAID-5 of files, all writes stopped after
+/// some two thousand records (tests/clients/fio.sh, one failed, randwrite 4k). Without a log a crash while members are
+/// missing leaves stripes in doubt, which are named at the next start. Logs that exist are replayed either way.
+const KEEPS_REDO_LOG: bool = false;
+
 /// What the manager needs from the shards.
 struct HostPlatform {
     array: HostArray,
     ring: Ring,
     known: Arc<Mutex<Known>>,
+    scrubs: Sender<ScrubState>,
 }
 
 impl Platform<HostDevice> for HostPlatform {
@@ -76,7 +93,20 @@ impl Platform<HostDevice> for HostPlatform {
         self.ring.sleep(LOOK).await;
     }
 
-    async fn pace(&self, _bytes: u64) {}
+    async fn pace(&self, bytes: u64) {
+        let speed = Arc::clone(&self.known.lock().speed);
+        let mut left = speed.pause(&self.array.shared, bytes);
+        while !left.is_zero() && !is_stopping(&self.array.mode) {
+            self.ring.sleep(left.min(NAP)).await;
+            left = left.saturating_sub(NAP);
+        }
+    }
+
+    fn keep_scrub(&self, state: &ScrubState) {
+        if self.scrubs.send(state.clone()).is_err() {
+            tracing::debug!("nobody keeps the state of the scrub any more");
+        }
+    }
 }
 
 type HostManager = Manager<HostDevice, HostPlatform>;
@@ -98,36 +128,80 @@ struct Kept {
     superblocks: Vec<Option<Superblock>>,
     spares: Vec<(Superblock, String, u64)>,
     events: u64,
-    work: Option<Work>,
+    works: Vec<(Work, Arc<Progress>)>,
+    scrub: Option<ScrubState>,
     resync_from_bytes: Option<u64>,
+    bitmap: Option<BitmapStatus>,
+}
+
+/// What assembly found: superblocks by slot, spares, and what may not agree.
+pub(super) struct FoundArray {
+    pub(super) superblocks: Vec<Option<Superblock>>,
+    pub(super) spares: Vec<(SharedDevice, Superblock)>,
+    pub(super) redo: redo::Found,
+    pub(super) bitmap: Option<StartBitmap>,
+}
+
+/// Clears bits of idle chunks every few seconds, as the bitmap's superblock has it.
+async fn clear_bits(manager: Rc<HostManager>, ring: Ring) {
+    let sleep_s = manager.keeper().bitmap().map_or(0, |bitmap| bitmap.superblock().daemon_sleep_s());
+    let looks = u64::from(sleep_s).clamp(1, 3600) * 1000 / LOOK.as_millis() as u64;
+    let mut look = 0;
+    while !manager.is_stopping() {
+        ring.sleep(LOOK).await;
+        look += 1;
+        if look % looks == 0 {
+            manager.keeper().clear_idle_bits().await;
+        }
+    }
 }
 
 impl ArrayManager {
-    #[allow(clippy::too_many_arguments, reason = "called once, by `Serving::start`")]
     pub(super) fn start(
         shards: &Shards,
         array: &HostArray,
-        superblocks: Vec<Option<Superblock>>,
-        spares: Vec<(SharedDevice, Superblock)>,
-        resync_from_bytes: Option<u64>,
-        progress: &Arc<Progress>,
+        found: FoundArray,
+        (scrub, scrubs): (Option<ScrubState>, Sender<ScrubState>),
         known: &Arc<Mutex<Known>>,
         read_only: bool,
-    ) -> Result<Self, ShardGone> {
-        let (array, progress, known) = (array.clone(), Arc::clone(progress), Arc::clone(known));
-        shards.run_on(0, move |context| async move {
+    ) -> Result<Self, Failure> {
+        let (array, known) = (array.clone(), Arc::clone(known));
+        let started = shards.run_on(0, move |context| async move {
             let set = Rc::clone(array.volume().stripes());
-            let keeper = Keeper::new(Rc::clone(&set), superblocks, resync_from_bytes, Box::new(now_unix_s));
+            let FoundArray { superblocks, spares, redo, bitmap } = found;
+            // Before anything is served or any superblock is written.
+            replay(&set, &redo.repair).await?;
+            take_doubts(&set, &redo.repair);
+            let bitmap =
+                bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
+            let keeper =
+                Keeper::new(Rc::clone(&set), superblocks, redo.resync_from_bytes, Box::new(now_unix_s));
+            if KEEPS_REDO_LOG && set.shared.geometry.parity_chunks() > 0 && !read_only {
+                keeper.keep_redo_log(redo.repair.start, &redo.bitmaps);
+            }
             for (device, superblock) in spares {
                 let device = Rc::new(device.attach(&context.ring));
                 keeper.spares().borrow_mut().push(Spare { superblock, device });
             }
-            let platform = HostPlatform { array, ring: context.ring.clone(), known };
-            let manager = Manager::new(set, Rc::clone(&keeper), platform, progress, read_only);
+            let platform = HostPlatform { array, ring: context.ring.clone(), known, scrubs };
+            let manager = Manager::new(set, Rc::clone(&keeper), platform, scrub, read_only);
             MANAGER.set(Some(Rc::clone(&manager)));
+            if let Some(bitmap) = bitmap {
+                keeper.keep_bitmap(Rc::clone(&bitmap));
+                context.executor.spawn(async move { bitmap.run().await });
+                if !read_only {
+                    context.executor.spawn(clear_bits(Rc::clone(&manager), context.ring.clone()));
+                }
+            }
             context.executor.spawn(async move { keeper.run().await });
             context.executor.spawn(async move { manager.run().await });
-        })?;
+            Ok(())
+        });
+        let failed = |error: VolumeError| {
+            let message = format!("what a crash left half done cannot be made good: {error}");
+            Failure::new(ExitKind::IoError, message)
+        };
+        started.map_err(gone)?.map_err(failed)?;
         Ok(ArrayManager)
     }
 
@@ -143,8 +217,9 @@ impl ArrayManager {
     pub(super) fn stop(&self, shards: &Shards, read_only: bool) -> Result<(), Failure> {
         let stopped = shards.run_on(0, move |_| async move {
             let manager = manager();
-            manager.stop();
+            manager.stop().await;
             let stopped = if read_only { Ok(()) } else { manager.keeper().stop().await };
+            manager.keeper().stop_flusher();
             MANAGER.set(None);
             stopped
         });
@@ -158,15 +233,22 @@ impl ArrayManager {
 impl Serving {
     /// Everything that `status` and `detail` print.
     pub fn status(&self) -> ArrayStatus {
-        let kept = self.manager.ask(&self.shards, |manager| kept(&manager)).unwrap_or_else(|_| Kept {
-            superblocks: Vec::new(),
-            spares: Vec::new(),
-            events: 0,
-            work: None,
-            resync_from_bytes: None,
-        });
+        let memory_bytes = self.array.shared.intent.bitmap_memory_bytes();
+        let kept = self
+            .manager
+            .ask(&self.shards, move |manager| kept(&manager, memory_bytes))
+            .unwrap_or_else(|_| Kept {
+                superblocks: Vec::new(),
+                spares: Vec::new(),
+                events: 0,
+                works: Vec::new(),
+                scrub: None,
+                resync_from_bytes: None,
+                bitmap: None,
+            });
         let (shared, superblock) = (&self.array.shared, kept.superblocks.iter().flatten().next());
         let geometry = &shared.geometry;
+        let limits = self.known.lock().speed.limits();
         let created_unix_s = self.known.lock().created_unix_s; // released at once: the members are asked below
         let text = |of: &dyn Fn(&Superblock) -> String| superblock.map(of).unwrap_or_default();
         ArrayStatus {
@@ -189,13 +271,43 @@ impl Serving {
             failed: !shared.members.serving(),
             members: self.member_status(&kept),
             rebuild: self.rebuild_status(&kept),
+            works: kept
+                .works
+                .iter()
+                .map(|(work, progress)| self.work_status(*work, progress, &kept))
+                .collect(),
+            scrub: kept.scrub.as_ref().map(ScrubSummary::from),
             exports: self.export_status(),
+            block_device: self.device_status(),
             counters: self.counters(),
+            consistency_policy: self.consistency_policy().to_string(),
+            bitmap: kept.bitmap,
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
+            redo_log: match () {
+                () if shared.redo.in_force() => "in-force".to_string(),
+                () if shared.redo.has_no_room() => "absent".to_string(),
+                () => "off".to_string(),
+            },
+            stripes_in_doubt: match shared.members.all_in_sync() {
+                true => 0,
+                false => shared.doubts.count(geometry.stripes()),
+            },
+            rate_max: limits.rate_max,
+            rate_min: limits.rate_min,
+            p99_budget_ns: limits.p99_budget_ns,
             shards: self.shards.count(),
             pid: std::process::id(),
             started_unix_s: self.started_unix_s,
+        }
+    }
+
+    fn consistency_policy(&self) -> &'static str {
+        let intent = &self.array.shared.intent;
+        match (intent.has_bitmap(), intent.is_used()) {
+            (true, _) => "bitmap",
+            (false, true) => "resync",
+            (false, false) => "none",
         }
     }
 
@@ -211,6 +323,8 @@ impl Serving {
                 path: path.map(|path| path.display().to_string()),
                 state: MemberHealth::from(members.state(slot)),
                 errors: members.errors(slot),
+                corrected_reads: members.corrected_reads(slot),
+                bad_block_bytes: members.bad_blocks(slot).0.bytes(),
                 recovered_bytes: members.recovered_bytes(slot),
                 device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
                 device_bytes: device.map_or(0, |device| device.info().size_bytes),
@@ -223,6 +337,8 @@ impl Serving {
             path: Some(name.clone()),
             state: MemberHealth::Spare,
             errors: 0,
+            corrected_reads: 0,
+            bad_block_bytes: 0,
             recovered_bytes: 0,
             device_uuid: Some(display_uuid(&superblock.device_uuid())),
             device_bytes: *bytes,
@@ -234,36 +350,58 @@ impl Serving {
     }
 
     fn rebuild_status(&self, kept: &Kept) -> Option<RebuildStatus> {
-        let (kind, slot) = match kept.work {
-            Some(Work::Resync) => (RebuildKind::Resync, None),
-            Some(Work::Recovery(slot)) => (RebuildKind::Recovery, Some(slot)),
-            None => {
-                *self.rebuild_seen.lock() = None;
-                // It waits: for a look of the manager, or for members that are missing.
-                let from = kept.resync_from_bytes?;
-                let total_bytes = self.array.shared.geometry.member_bytes();
-                return Some(RebuildStatus {
-                    kind: RebuildKind::Resync,
-                    slot: None,
-                    done_bytes: from,
-                    total_bytes,
-                    bytes_per_s: 0,
-                });
-            }
+        if let Some((work, progress)) = kept.works.first() {
+            return Some(self.work_status(*work, progress, kept));
+        }
+        let total_bytes = self.array.shared.geometry.member_bytes();
+        let waits = |kind, done_bytes| {
+            Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0 })
         };
-        let done_bytes = self.progress.done_bytes.load(Relaxed);
-        let mut seen = self.rebuild_seen.lock();
-        let (since, from_bytes) = *seen.get_or_insert((Instant::now(), done_bytes));
-        let seconds = since.elapsed().as_secs_f64();
-        let bytes_per_s =
-            if seconds < 0.5 { 0.0 } else { done_bytes.saturating_sub(from_bytes) as f64 / seconds };
-        Some(RebuildStatus {
+        // It waits: for a look of the manager, or for members that are missing.
+        match (kept.resync_from_bytes, &kept.scrub) {
+            (Some(from_bytes), _) => waits(RebuildKind::Resync, from_bytes),
+            (None, Some(scrub)) if scrub.phase == Phase::Running => waits(scrub_kind(scrub), 0),
+            _ => None,
+        }
+    }
+
+    fn work_status(&self, work: Work, progress: &Progress, kept: &Kept) -> RebuildStatus {
+        let (kind, slot) = match work {
+            Work::Resync => (RebuildKind::Resync, None),
+            Work::Recovery(slot) => (RebuildKind::Recovery, Some(slot)),
+            Work::Scrub => (kept.scrub.as_ref().map_or(RebuildKind::Check, scrub_kind), None),
+        };
+        RebuildStatus {
             kind,
             slot,
-            done_bytes,
-            total_bytes: self.progress.total_bytes.load(Relaxed),
-            bytes_per_s: bytes_per_s as u64,
+            done_bytes: progress.done_bytes.load(Relaxed),
+            total_bytes: progress.total_bytes.load(Relaxed),
+            bytes_per_s: progress.bytes_per_s(self.array.shared.loads.now_ns()),
+        }
+    }
+
+    /// Starts, pauses, resumes or cancels a check or repair.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn scrub(&self, wish: Wish) -> Result<(), Failure> {
+        self.manager.ask(&self.shards, move |manager| manager.wish(wish))?.map_err(|refused| {
+            let kind = match refused {
+                Refused::NoRedundancy => ExitKind::Unsupported,
+                Refused::ReadOnly => ExitKind::MemberInUse,
+                Refused::Another(..) => ExitKind::AlreadyExists,
+                Refused::Nothing(_) => ExitKind::NotFound,
+            };
+            Failure::new(kind, refused.to_string())
         })
+    }
+
+    /// The last check or repair with all it found.
+    ///
+    /// # Errors
+    /// The array is being stopped.
+    pub fn scrub_state(&self) -> Result<Option<ScrubState>, Failure> {
+        self.manager.ask(&self.shards, |manager| manager.scrub())
     }
 
     fn export_status(&self) -> Vec<ExportStatus> {
@@ -283,7 +421,7 @@ impl Serving {
     }
 
     /// Changes how writes choose and whether reads avoid slow members; what is None stays.
-    pub fn set(&self, policy: Option<UpdatePolicy>, avoid_slow: Option<bool>) {
+    pub fn set(&self, policy: Option<UpdatePolicy>, avoid_slow: Option<bool>, limits: &NewLimits) {
         let loads = &self.array.shared.loads;
         if let Some(policy) = policy {
             loads.set_policy(policy);
@@ -291,7 +429,8 @@ impl Serving {
         if let Some(avoid) = avoid_slow {
             loads.set_avoid_slow(avoid);
         }
-        tracing::info!(policy = %loads.policy(), avoid_slow = loads.avoid_slow(), "set");
+        let limits = self.known.lock().speed.set(limits, &self.array.shared);
+        tracing::info!(policy = %loads.policy(), avoid_slow = loads.avoid_slow(), ?limits, "set");
     }
 
     /// Stops using a member.
@@ -413,7 +552,17 @@ impl Serving {
     }
 }
 
-fn kept(manager: &HostManager) -> Kept {
+fn scrub_kind(scrub: &ScrubState) -> RebuildKind {
+    if scrub.mode.repair { RebuildKind::Repair } else { RebuildKind::Check }
+}
+
+fn bitmap_status(bitmap: &Bitmaps<HostDevice>, memory_bytes: u64) -> BitmapStatus {
+    let (superblock, (bits_set, bits)) = (bitmap.superblock(), bitmap.bits());
+    let (chunk_bytes, events_cleared) = (superblock.chunk_bytes(), superblock.events_cleared());
+    BitmapStatus { chunk_bytes, bits, bits_set, events_cleared, memory_bytes }
+}
+
+fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
     let keeper = manager.keeper();
     let info = |spare: &Spare<HostDevice>| {
         let info = engine::device::Device::info(&*spare.device);
@@ -423,7 +572,9 @@ fn kept(manager: &HostManager) -> Kept {
         superblocks: (0..).map_while(|slot| keeper.try_superblock(slot)).collect(),
         spares: keeper.spares().borrow().iter().map(info).collect(),
         events: keeper.events(),
-        work: manager.work(),
+        works: manager.works(),
+        scrub: manager.scrub(),
         resync_from_bytes: keeper.resync_from_bytes(),
+        bitmap: keeper.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),
     }
 }

@@ -33,6 +33,8 @@ impl EventLog {
             | Event::RecoveryFinished { .. }
             | Event::ResyncStarted { .. }
             | Event::ResyncFinished {}
+            | Event::ScrubStarted { .. }
+            | Event::ScrubFinished { .. }
             | Event::MemberRemoved { .. } => tracing::info!("{words}"),
             _ => tracing::warn!("{words}"),
         }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
-use engine::array::rebuild::Progress;
+use engine::array::bad_block_log;
+use engine::array::start_bitmap::{self, StartBitmap};
+use engine::bad_blocks::BadBlocks;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
@@ -20,13 +22,16 @@ use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
 use parking_lot::Mutex;
 
-use super::control::{ArrayManager, Known};
+use super::control::{ArrayManager, FoundArray, Known};
 use super::event_log::EventLog;
-use super::{ServeOptions, Serving, now_unix_s};
-use crate::candidates::{Candidates, read_named, superblock_of};
+use super::scrub_file::{ScrubFile, left_open};
+use super::{ServeOptions, Serving, block_device, now_unix_s};
+use crate::bitmap;
+use crate::candidates::{Candidates, bad_blocks_of, read_named, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::member_file::MemberFile;
+use crate::redo;
 
 /// How long an idle shard polls with `--poll`.
 const POLL: Duration = Duration::from_micros(50);
@@ -41,38 +46,41 @@ impl Serving {
         let (assembly, geometry) = choose(&candidates, filter)?;
         let opened = Opened::open(&candidates, &assembly, options)?;
         let log = Arc::new(EventLog::default());
-        let shared = shared(&assembly, &geometry, &opened, options, &log);
+        let bitmap = opened.bitmap(&candidates, &assembly, &geometry, options)?;
+        let shared = shared(&assembly, &geometry, &opened, bitmap.as_ref(), options, &log);
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
         let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(&candidates, &assembly)));
-        let progress = Arc::new(Progress::default());
-        let superblocks = opened.superblocks.clone();
-        let resync = assembly.resync_from_bytes.filter(|_| geometry.losses_survived() > 0);
-        let spares = opened.spares.clone();
-        let manager = ArrayManager::start(
-            &shards,
-            &array,
-            superblocks,
-            spares,
-            resync,
-            &progress,
-            &known,
-            options.read_only,
-        );
-        let manager = manager.map_err(gone)?;
+        let scrub_file = ScrubFile::new(&assembly.set_uuid);
+        let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
+        // From here on nobody else changes the members.
+        let mut redo = redo::find(&candidates, &assembly, filter.force, options.read_only);
+        if bitmap.is_some() {
+            // Its bits are cleared by a resync when the array is whole again, whatever was redone.
+            redo.resync_from_bytes = assembly.resync_from_bytes;
+        }
+        let found = FoundArray {
+            superblocks: opened.superblocks.clone(),
+            spares: opened.spares.clone(),
+            redo,
+            bitmap,
+        };
+        let manager = ArrayManager::start(&shards, &array, found, scrub, &known, options.read_only);
+        let manager = manager?;
         let server = export(&shards, &array, options)?;
+        let device = block_device::start(&shards, &array, options, &assembly.set_uuid)?;
         Ok(Serving {
             array,
             server,
+            device,
             shards,
             manager,
-            progress,
             log,
             known,
             read_only: options.read_only,
             started_unix_s: now_unix_s(),
-            rebuild_seen: Mutex::new(None::<(Instant, u64)>),
+            _scrub_file: scrub_file,
         })
     }
 }
@@ -114,7 +122,6 @@ fn refusal_kind(refusal: &Refusal) -> ExitKind {
     match refusal {
         Refusal::Features(_) | Refusal::UnequalRaid0 => ExitKind::Unsupported,
         Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
-        Refusal::DirtyDegraded { .. } => ExitKind::NeedsForce,
         Refusal::Geometry(_) => ExitKind::BadGeometry,
     }
 }
@@ -123,6 +130,8 @@ fn refusal_kind(refusal: &Refusal) -> ExitKind {
 struct Opened {
     members: Vec<Option<MemberDevice>>,
     superblocks: Vec<Option<Superblock>>,
+    /// What the members' bad-block logs say.
+    bad_blocks: Vec<BadBlocks>,
     spares: Vec<(SharedDevice, Superblock)>,
 }
 
@@ -130,6 +139,7 @@ impl Opened {
     fn open(candidates: &Candidates, assembly: &Assembly, options: &ServeOptions) -> Result<Self, Failure> {
         let open = |index: usize| open_member(&candidates.paths[index], &candidates.read[index], options);
         let (mut members, mut superblocks, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        let mut logs = Vec::new();
         for slot in &assembly.slots {
             let opened = slot.map(open).transpose();
             let opened = opened.unwrap_or_else(|problem| {
@@ -137,6 +147,14 @@ impl Opened {
                 None
             });
             let (device, superblock) = opened.unzip();
+            let log = slot.zip(superblock.as_ref()).map(|(index, superblock)| {
+                MemberFile::open(&candidates.paths[index])
+                    .and_then(|member| bad_blocks_of(&member, superblock))
+            });
+            logs.push(log.transpose().unwrap_or_else(|problem| {
+                problems.push(problem);
+                None
+            }));
             members.push(device.zip(superblock.clone()).map(
                 |(device, superblock): (SharedDevice, Superblock)| MemberDevice {
                     device,
@@ -153,9 +171,57 @@ impl Opened {
             }
         }
         if problems.is_empty() {
-            return Ok(Opened { members, superblocks, spares });
+            let bad_blocks = logs.into_iter().map(Option::unwrap_or_default).collect();
+            return Ok(Opened { members, superblocks, bad_blocks, spares });
         }
         Err(Failure::from_problems("the members cannot be opened", problems))
+    }
+
+    /// The bitmap to start with, if the superblocks say that there is one.
+    fn bitmap(
+        &self,
+        candidates: &Candidates,
+        assembly: &Assembly,
+        geometry: &Geometry,
+        options: &ServeOptions,
+    ) -> Result<Option<StartBitmap>, Failure> {
+        let has_bitmap = |superblock: &&Superblock| superblock.bitmap_start().is_some();
+        if !self.superblocks.iter().flatten().any(|superblock| has_bitmap(&superblock)) {
+            return Ok(None);
+        }
+        if options.no_consistency {
+            let message = "the array has a bitmap, which --consistency-policy none would leave untrue";
+            return Err(
+                Failure::new(ExitKind::Usage, message).help("take it off first: mdadm --grow --bitmap=none")
+            );
+        }
+        let (mut found, mut room) = (Vec::new(), u64::MAX);
+        for (slot, superblock) in self.superblocks.iter().enumerate() {
+            found.push(None);
+            let Some((index, superblock)) = assembly.slots[slot].zip(superblock.as_ref()) else { continue };
+            let path = &candidates.paths[index];
+            let member = MemberFile::open(path)
+                .map_err(|problem| Failure::from_problems("no bitmap", vec![problem]))?;
+            room = room.min(superblock.bitmap_room(member.device_bytes).unwrap_or(0));
+            // A member that is being rebuilt has not held everything: the others know better.
+            if superblock.recovery_offset().is_some() {
+                continue;
+            }
+            let read = bitmap::read(&member, superblock);
+            if let Some(Err(foreign)) =
+                read.as_ref().filter(|read| matches!(read, Err(why) if why.is_foreign()))
+            {
+                tracing::warn!(member = %path.display(), "its bitmap is left alone, and all is resynced after a crash: {foreign}");
+                return Ok(None);
+            }
+            found[slot] = read.map(|read| read.map_err(|why| why.to_string()));
+        }
+        let resync = assembly.resync_from_bytes;
+        let start = start_bitmap::decide(&found, geometry, assembly.set_uuid, assembly.events, resync, room);
+        if let Some(why) = start.as_ref().and_then(|start| start.distrust.as_ref()) {
+            tracing::warn!("no member's bitmap can be believed, so all of it counts as set: {why}");
+        }
+        Ok(start)
     }
 
     /// Paths and devices, by the device's name.
@@ -171,6 +237,7 @@ impl Opened {
         Known {
             devices,
             paths: assembly.slots.iter().map(path).collect(),
+            speed: Arc::default(),
             created_unix_s: created(&self.superblocks),
         }
     }
@@ -218,20 +285,34 @@ fn shared(
     assembly: &Assembly,
     geometry: &Geometry,
     opened: &Opened,
+    bitmap: Option<&StartBitmap>,
     options: &ServeOptions,
     log: &Arc<EventLog>,
 ) -> Arc<Shared> {
     let sink = Arc::clone(log);
     let states = assembly.states();
     let members = Members::new(*geometry, &states, Box::new(move |event| sink.add(event)));
-    for (slot, superblock) in (0u32..).zip(&opened.superblocks) {
+    for ((slot, superblock), bad) in (0u32..).zip(&opened.superblocks).zip(&opened.bad_blocks) {
+        if let Some(superblock) = superblock {
+            let corrected = u64::from(superblock.corrected_reads());
+            members.begin_with(slot, corrected, bad.clone(), bad_block_log::room(superblock));
+        }
         let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
         if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
             members.resume_recovery(slot, offset.bytes());
         }
     }
-    let intent = Intent::new(options.shards, geometry.level() != Level::Raid0, false);
+    let intent = match bitmap {
+        Some(start) => start.intent(assembly.resync_from_bytes),
+        None => {
+            let is_used = geometry.level() != Level::Raid0 && !options.no_consistency;
+            Intent::new(options.shards, is_used, false)
+        }
+    };
     let shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
+    if options.read_only {
+        shared.set_read_only();
+    }
     shared.two_phase.store(options.two_phase, std::sync::atomic::Ordering::Relaxed);
     shared.loads.set_clock(Arc::new(SinceStart(Instant::now())));
     shared.loads.set_policy(options.update_policy);

@@ -33,8 +33,8 @@ fn the_json_answer_keeps_its_names() {
         arrays[].candidates[].basis.device_uuid arrays[].candidates[].basis.events \
         arrays[].candidates[].basis.update_unix_s arrays[].candidates[].path arrays[].candidates[].slot \
         arrays[].candidates[].state arrays[].candidates[].verdict arrays[].chunk_bytes arrays[].events \
-        arrays[].layout arrays[].level arrays[].missing_slots[] arrays[].name arrays[].raid_devices \
-        arrays[].refusal arrays[].refusal_kind arrays[].resync_from_bytes arrays[].size_bytes arrays[].uuid \
+        arrays[].in_doubt_reason arrays[].layout arrays[].level arrays[].missing_slots[] arrays[].name arrays[].raid_devices \
+        arrays[].redo_records arrays[].refusal arrays[].refusal_kind arrays[].resync_from_bytes arrays[].size_bytes arrays[].uuid \
         arrays[].would_start";
     assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
 }
@@ -120,12 +120,18 @@ fn a_stale_member_is_left_out() {
 }
 
 #[test]
-fn a_degraded_array_that_was_not_stopped_wants_force() {
+fn a_degraded_array_that_was_not_stopped_names_what_is_in_doubt() {
     let world = World::new();
     let members = world.members(4);
     world.write("m0", 8 << 20, b"something");
     world.twill(&["create", "--level", "5"], &members).succeeds();
     world.twill(&["assemble"], &members).succeeds();
-    world.refused(3, &["not stopped cleanly", "--force"], &["assemble"], &members[..3]);
-    world.twill(&["assemble", "--force"], &members[..3]).succeeds();
+    let run = world.twill(&["assemble"], &members[..3]).succeeds();
+    assert!(run.stdout.contains("are in doubt") && run.stdout.contains("--force"), "{run:?}");
+    let run = world.twill(&["assemble", "--json"], &members[..3]).succeeds();
+    let answer: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let doubt = &answer["arrays"][0]["in_doubt"][0];
+    assert!(doubt["first"] == 0 && doubt["end"].as_u64() > Some(1), "{answer}");
+    let run = world.twill(&["assemble", "--force"], &members[..3]).succeeds();
+    assert!(!run.stdout.contains("doubt"), "{run:?}");
 }

@@ -1,7 +1,12 @@
 //! The program as a person runs it: the built binary on temporary files. What it refuses leaves every byte as it was.
 
 mod assemble;
+mod bitmap;
 mod create;
 mod examine;
+mod kill;
+mod nbd;
+mod scrub;
 mod serve;
+mod space;
 mod world;

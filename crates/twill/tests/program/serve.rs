@@ -97,15 +97,28 @@ fn the_json_answer_keeps_its_names() {
     let members = world.array(3);
     let server = world.serve(&[], &members);
     let names = server.twill(&["detail", "--json"]).succeeds().names();
-    let wanted = "avoid_slow chunk_bytes clean created_unix_s events exports[].connections exports[].uri failed layout level \
-        member_bytes members[].device_bytes members[].device_uuid members[].errors members[].path \
+    let wanted = "avoid_slow bitmap block_device chunk_bytes clean consistency_policy created_unix_s events exports[].connections exports[].uri failed layout level \
+        member_bytes members[].bad_block_bytes members[].corrected_reads members[].device_bytes members[].device_uuid members[].errors members[].path \
         members[].read_latency_ns members[].recovered_bytes members[].slot members[].state \
-        members[].write_latency_ns metadata name pid raid_devices read_only rebuild \
-        shards size_bytes started_unix_s update_policy updated_unix_s uuid";
+        members[].write_latency_ns metadata name p99_budget_ns pid raid_devices rate_max rate_min read_only rebuild redo_log scrub \
+        shards size_bytes started_unix_s stripes_in_doubt update_policy updated_unix_s uuid";
     let names: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| !name.starts_with("counters.")).collect();
     assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
     server.stop();
+}
+
+/// Where the kernel has ublk, tests/vm/ublk.sh says what happens.
+#[test]
+fn without_ublk_the_program_says_what_to_do_before_it_looks_at_members() {
+    if std::path::Path::new("/dev/ublk-control").exists() {
+        return eprintln!("skipped: this kernel has ublk");
+    }
+    let world = World::new();
+    let run =
+        world.refused(17, &["no ublk", "modprobe ublk_drv", "Linux 6.5"], &["serve", "--ublk"], &["m0"]);
+    assert!(!run.stderr.contains("m0"), "{}", run.stderr);
+    world.refused(2, &["invalid value 'x'"], &["serve", "--ublk=x"], &["m0"]);
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl World {
         command
             .current_dir(self.folder.path())
             .env("TWILL_RUNTIME_DIR", self.path("run"))
+            .env("TWILL_STATE_DIR", self.path("state"))
             .env_remove("RUST_LOG");
         command
     }
@@ -122,7 +123,8 @@ impl World {
     pub fn serve(&self, arguments: &[&str], members: &[String]) -> Server<'_> {
         let mut process = self
             .command()
-            .args(["serve", "--json", "--shards", "1", "--control", "control.sock", "--unix", "nbd.sock"])
+            .args(["serve", "--json", "--control", "control.sock", "--unix", "nbd.sock"])
+            .args(if arguments.contains(&"--shards") { &[] } else { &["--shards", "1"][..] })
             .args(arguments)
             .args(members)
             .stdin(Stdio::null())

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use layout::geometry::{Geometry, Layout, Level};
+use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
     CreateError, Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, default_data_offset,
 };
@@ -10,7 +11,7 @@ use layout::units::Sectors;
 use uuid::Uuid;
 
 use super::checks::Place;
-use super::{is_missing, refused};
+use super::{bitmap, is_missing, refused};
 use crate::arguments::CreateArguments;
 use crate::bytes;
 use crate::exit::ExitKind;
@@ -53,6 +54,14 @@ pub struct Plan {
     pub places: Vec<Place>,
     pub spares: u32,
     pub resync: &'static str,
+}
+
+impl Plan {
+    /// The bitmap of every member: all bits are set if a resync is to come, as mdadm has it.
+    pub fn bitmap(&self) -> Option<Bitmap> {
+        let is_dirty = self.created.superblocks.iter().any(|superblock| superblock.resync_offset().is_some());
+        Some(Bitmap::new(self.created.bitmap.clone()?, is_dirty))
+    }
 }
 
 /// Judges the words of the command line.
@@ -198,11 +207,13 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
         .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
     check_sizes(arguments, wanted.level, &created, &places)?;
     let resync = resync(arguments, &geometry, &places, data_offset);
-    let created = if [RESYNC_NEEDED, RESYNC_NEEDED_DEGRADED].contains(&resync) {
-        NewArray { clean: false, ..array }.create(&devices).map_err(|error| explained(error, &places))?
-    } else {
-        created
-    };
+    let clean = ![RESYNC_NEEDED, RESYNC_NEEDED_DEGRADED].contains(&resync);
+    let bitmap = bitmap::choose(arguments, &geometry)?;
+    let array = NewArray { clean, bitmap, ..array };
+    let created = array.create(&devices).map_err(|error| explained(error, &places))?;
+    let geometry = created.superblocks[0]
+        .geometry()
+        .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
     let spares = places.iter().filter(|place| place.role == DeviceRole::Spare).count() as u32;
     Ok(Plan { set_uuid, geometry, created, places, spares, resync })
 }
@@ -234,6 +245,14 @@ fn explained(error: CreateError, places: &[Place]) -> Failure {
         .help(format!("the most is {most} bytes ({})", bytes::human(most))),
         CreateError::TooManyMissing { .. } => refused(ExitKind::NotEnoughMembers, error.to_string())
             .help("give more members, or take a level that survives more losses"),
+        CreateError::BitmapChunk { chunk_bytes, least } => refused(
+            ExitKind::BadGeometry,
+            format!(
+                "a bitmap of {} chunks does not fit beside the superblock",
+                bytes::human(chunk_bytes.into())
+            ),
+        )
+        .help(format!("take --bitmap-chunk {} or more", bytes::short(least.into()))),
         CreateError::Geometry(layout::geometry::GeometryError::MemberTooSmall { .. }) => {
             let smallest = places.iter().min_by_key(|place| place.device_bytes).expect("there are members");
             let what = format!("has {}: too little for a chunk", bytes::human(smallest.device_bytes));

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
 use super::checks::Place;
@@ -69,7 +70,8 @@ fn write_members(plan: &Plan, made: &[(&Path, MemberFile)]) -> Result<(), Failur
                 .map(|(_, member)| member)
                 .expect("made above"),
         };
-        if let Err(error) = write_member(member, place, superblock, &mut before) {
+        let bitmap = plan.bitmap();
+        if let Err(error) = write_member(member, place, superblock, bitmap.as_ref(), &mut before) {
             put_back(before);
             return Err(failure(Problem::from_io(&place.path, "write the superblock", &error)));
         }
@@ -85,11 +87,12 @@ fn write_member<'a>(
     member: &'a MemberFile,
     place: &Place,
     superblock: &Superblock,
+    bitmap: Option<&Bitmap>,
     before: &mut Vec<Before<'a>>,
 ) -> io::Result<()> {
-    let mut replace = |offset: u64, bytes: &[u8]| -> io::Result<()> {
+    let mut replace = |offset: u64, bytes: &[u8], always: bool| -> io::Result<()> {
         let old = member.read(offset, bytes.len())?;
-        if old != bytes {
+        if always || old != bytes {
             before.push(Before { member, offset, bytes: old });
             member.write(offset, bytes)?;
         }
@@ -98,16 +101,23 @@ fn write_member<'a>(
     if !place.found.is_empty() {
         // Old superblocks first, wherever they are; then all signatures before the data.
         for found in md_places::find_all(member)? {
-            replace(found.offset, &[0; SUPERBLOCK_BYTES_MAX])?;
+            replace(found.offset, &[0; SUPERBLOCK_BYTES_MAX], false)?;
         }
         let head = superblock.data_offset().bytes().min(HEAD_BYTES_MAX);
-        replace(0, &vec![0; usize::try_from(head).expect("at most 1 MiB")])?;
+        replace(0, &vec![0; usize::try_from(head).expect("at most 1 MiB")], false)?;
     }
     if let Some((start, length)) = superblock.bad_block_log() {
         // No bad blocks: a log of end marks, as mdadm leaves it.
-        replace(start.bytes(), &vec![0xff; usize::try_from(length.bytes()).expect("a few KiB")])?;
+        replace(start.bytes(), &vec![0xff; usize::try_from(length.bytes()).expect("a few KiB")], false)?;
     }
-    replace(superblock.offset(), &superblock.encode(member.logical_block_bytes))?;
+    if let (Some(start), Some(bitmap)) = (superblock.bitmap_start(), bitmap) {
+        for page in 0..bitmap.pages() {
+            let offset = start.bytes() + (page * PAGE_BYTES) as u64;
+            // Zeroes too: where a file has no hole there is room for every bit to come.
+            replace(offset, &bitmap.page(page, member.logical_block_bytes), true)?;
+        }
+    }
+    replace(superblock.offset(), &superblock.encode(member.logical_block_bytes), false)?;
     member.sync()
 }
 

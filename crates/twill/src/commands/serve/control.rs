@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::mpsc::Sender;
 
+use engine::array::scrub::Wish;
+use engine::stripe::check::ScrubMode;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +14,7 @@ use super::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::serving::Serving;
+use crate::serving::{NewLimits, Serving};
 use crate::status::{ArrayStatus, event_words};
 
 /// A served array that callers reach.
@@ -43,6 +45,26 @@ struct AddParams {
 struct SetParams {
     update_policy: Option<String>,
     avoid_slow: Option<bool>,
+    rate_max: Option<u64>,
+    rate_min: Option<u64>,
+    p99_budget_ns: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScrubParams {
+    #[serde(default)]
+    repair: bool,
+    #[serde(default)]
+    trust_data: bool,
+    #[serde(default)]
+    restart: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WishParams {
+    wish: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -75,6 +97,8 @@ impl Controlled {
     /// # Errors
     /// [`ExitKind::NotFound`] if it is being stopped already, and what went wrong.
     pub fn stop(&self) -> Result<(), Failure> {
+        // Before anything else is taken: in use it is not, and all goes on.
+        self.with(Serving::take_device_away)?;
         // Calls that are under way are finished first.
         let serving = self.serving.write().take().ok_or_else(stopping)?;
         serving.stop()
@@ -82,15 +106,16 @@ impl Controlled {
 
     /// Stops it and ends the server.
     pub fn stop_and_tell(&self) {
-        let outcome = self.stop();
-        // Somebody else stops it already, and will tell.
-        if !outcome.as_ref().is_err_and(|failure| failure.kind == ExitKind::NotFound) {
-            self.tell(outcome);
+        match self.stop() {
+            // Somebody else stops it already, and will tell.
+            Err(failure) if failure.kind == ExitKind::NotFound => {}
+            Err(failure) if failure.kind == ExitKind::DeviceInUse => self.tell(Ending::Refused(failure)),
+            outcome => self.tell(Ending::Stopped(outcome)),
         }
     }
 
-    fn tell(&self, outcome: Result<(), Failure>) {
-        if self.endings.lock().send(Ending::Stopped(outcome)).is_err() {
+    fn tell(&self, ending: Ending) {
+        if self.endings.lock().send(ending).is_err() {
             tracing::debug!("the server has ended already");
         }
     }
@@ -135,20 +160,39 @@ impl Handler for Controlled {
                 self.with(|serving| serving.add(Path::new(&path), force))?;
                 Ok(Value::Null)
             }
+            "scrub" => {
+                let ScrubParams { repair, trust_data, restart } = parse(params)?;
+                let mode = ScrubMode { repair, trust_data };
+                self.with(|serving| serving.scrub(Wish::Start { mode, restart }))?;
+                Ok(Value::Null)
+            }
+            "scrub-wish" => {
+                let wish = scrub_wish(params)?;
+                self.with(|serving| serving.scrub(wish))?;
+                Ok(Value::Null)
+            }
+            "scrub-report" => {
+                let state = self.with(Serving::scrub_state)?;
+                Ok(serde_json::to_value(state).expect("a report is plain data"))
+            }
             "set" => {
-                let SetParams { update_policy, avoid_slow } = parse(params)?;
+                let SetParams { update_policy, avoid_slow, rate_max, rate_min, p99_budget_ns } =
+                    parse(params)?;
+                let limits = NewLimits { rate_max, rate_min, p99_budget_ns };
                 let policy = update_policy.map(|policy| policy.parse()).transpose();
                 let policy = policy.map_err(CallError::Params)?;
                 self.with(|serving| {
-                    serving.set(policy, avoid_slow);
+                    serving.set(policy, avoid_slow, &limits);
                     Ok(())
                 })?;
                 Ok(Value::Null)
             }
             "stop" => {
                 let outcome = self.stop();
-                if outcome.as_ref().is_err_and(|failure| failure.kind == ExitKind::NotFound) {
-                    return Err(stopping().into());
+                let goes_on =
+                    |failure: &Failure| matches!(failure.kind, ExitKind::NotFound | ExitKind::DeviceInUse);
+                if let Some(failure) = outcome.as_ref().err().filter(|failure| goes_on(failure)) {
+                    return Err(failure.clone().into());
                 }
                 *self.stopped.lock() = Some(outcome.clone());
                 outcome?;
@@ -163,8 +207,18 @@ impl Handler for Controlled {
         if method == "stop"
             && let Some(outcome) = self.stopped.lock().take()
         {
-            self.tell(outcome);
+            self.tell(Ending::Stopped(outcome));
         }
+    }
+}
+
+fn scrub_wish(params: &Value) -> Result<Wish, CallError> {
+    let WishParams { wish } = parse(params)?;
+    match wish.as_str() {
+        "pause" => Ok(Wish::Pause),
+        "resume" => Ok(Wish::Resume),
+        "cancel" => Ok(Wish::Cancel),
+        _ => Err(CallError::Params(format!("{wish:?} is not pause, resume or cancel"))),
     }
 }
 

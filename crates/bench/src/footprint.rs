@@ -1,0 +1,197 @@
+//! What an array keeps in memory, by its capacity: arrays up to petabytes over members that hold nothing, written all
+//! over. What grows would show.
+
+use std::fmt::Write as _;
+use std::future::{Ready, ready};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::buffer::{Buffer, Gather, Pool};
+use engine::device::{Device, DeviceError, DeviceInfo};
+use engine::executor::{Executor, join_all};
+use engine::members::{MemberState, Members};
+use engine::stripe::intent::Intent;
+use engine::stripe::stripe_table::TableBytes;
+use engine::stripe::{Attached, Shared, StripeSet};
+use engine::volume::{ArrayVolume, Volume, VolumeError, VolumeMode};
+use layout::geometry::{Geometry, Layout, Level};
+use serde::Serialize;
+
+use crate::Error;
+use crate::random::Random;
+
+/// Members of the arrays: RAID-5 of ten.
+const MEMBERS: u32 = 10;
+
+/// Writes at once.
+const DEPTH: usize = 32;
+
+/// Memory of free buffers that a shard keeps, as the host has it.
+const POOL_BYTES: usize = 64 << 20;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Capacities of arrays in bytes.
+    pub sizes: Vec<u64>,
+    /// Random writes of 4 KiB to each.
+    pub writes: usize,
+    /// Bytes of the parity cache.
+    pub parity_cache: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Footprint {
+    /// Random writes of 4 KiB to each array.
+    pub writes: usize,
+    /// Bytes of the parity cache.
+    pub parity_cache: usize,
+    /// Resident before the first array.
+    pub resident_before_bytes: u64,
+    /// One for each capacity.
+    pub arrays: Vec<Resident>,
+}
+
+/// What one array keeps.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Resident {
+    /// Capacity.
+    pub array_bytes: u64,
+    /// Stripes of it.
+    pub stripes: u64,
+    /// Resident memory of the process after the writes.
+    pub resident_bytes: u64,
+    /// The stripe table.
+    pub table: TableBytes,
+}
+
+/// Makes an array of each size in turn and writes to it.
+///
+/// # Errors
+/// A size that makes no array.
+pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Footprint, Error> {
+    let resident_before_bytes = resident_bytes();
+    let mut arrays = Vec::new();
+    for &size in &plan.sizes {
+        say(&format!("{} GiB", size >> 30));
+        arrays.push(one(plan, size)?);
+    }
+    let (writes, parity_cache) = (plan.writes, plan.parity_cache);
+    Ok(Footprint { writes, parity_cache, resident_before_bytes, arrays })
+}
+
+fn one(plan: &Plan, size: u64) -> Result<Resident, Error> {
+    let member = size.div_ceil(u64::from(MEMBERS - 1));
+    let level = Level::Raid5;
+    let geometry = Geometry::new(level, Layout::default_for(level), MEMBERS, 64 << 10, member);
+    let geometry = geometry.map_err(|error| Error::Setting(error.to_string()))?;
+    let states = vec![MemberState::InSync; MEMBERS as usize];
+    let members = Members::new(geometry, &states, Box::new(|_| {}));
+    let shared = Shared::new(geometry, members, Intent::new(1, false, false), 1, plan.parity_cache);
+    let table = shared.table.bytes();
+    let executor = Executor::new(Box::new(|| {}));
+    let device = |slot: u32| Some(Attached { device: Nothing::new(slot, member), data_offset_bytes: 0 });
+    let attached = (0..MEMBERS).map(device).collect();
+    let set = StripeSet::new(shared, 0, Pool::new(POOL_BYTES), executor.clone(), attached);
+    let volume = Rc::new(ArrayVolume::new(set, 512, Arc::new(VolumeMode::default())));
+    let writer = |number: usize| write(Rc::clone(&volume), number as u64, plan.writes / DEPTH);
+    let tasks: Vec<_> = (0..DEPTH).map(|number| executor.spawn_with_result(writer(number))).collect();
+    let done = executor.spawn_with_result(join_all(tasks));
+    let results = loop {
+        executor.run_ready(usize::MAX);
+        if let Some(results) = done.try_take() {
+            break results;
+        }
+    };
+    let results: Result<Vec<()>, VolumeError> = results.into_iter().collect();
+    results.map_err(|error| Error::Request(error.to_string()))?;
+    let (array_bytes, stripes) = (geometry.array_bytes(), geometry.stripes());
+    Ok(Resident { array_bytes, stripes, resident_bytes: resident_bytes(), table })
+}
+
+async fn write(volume: Rc<ArrayVolume<Nothing>>, seed: u64, writes: usize) -> Result<(), VolumeError> {
+    let (mut random, data) = (Random::new(seed), Buffer::new(4096).freeze());
+    let blocks = volume.info().size_bytes / 4096;
+    for _ in 0..writes {
+        volume.write(random.below(blocks) * 4096, data.clone().into(), false).await?;
+    }
+    Ok(())
+}
+
+/// Resident memory of this process, 0 if the system does not say.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// A member of any size that keeps nothing and reads as zeroes.
+struct Nothing(DeviceInfo);
+
+impl Nothing {
+    fn new(slot: u32, size_bytes: u64) -> Self {
+        let size_bytes = size_bytes / 512 * 512;
+        let name = format!("nothing:{slot}");
+        Nothing(DeviceInfo { size_bytes, logical_block_bytes: 512, discard_zeroes: true, name })
+    }
+}
+
+impl Device for Nothing {
+    type Read = Ready<(Buffer, Result<(), DeviceError>)>;
+    type Done = Ready<Result<(), DeviceError>>;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+
+    fn read(&self, _offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
+        buffer.bytes_mut().fill(0);
+        ready((buffer, Ok(())))
+    }
+
+    fn write(&self, _offset_bytes: u64, _data: Gather, _fua: bool) -> Self::Done {
+        ready(Ok(()))
+    }
+
+    fn flush(&self) -> Self::Done {
+        ready(Ok(()))
+    }
+
+    fn discard(&self, _offset_bytes: u64, _bytes: u64) -> Self::Done {
+        ready(Ok(()))
+    }
+
+    fn write_zeroes(&self, _offset_bytes: u64, _bytes: u64, _may_unmap: bool) -> Self::Done {
+        ready(Ok(()))
+    }
+}
+
+impl Footprint {
+    /// A table in Markdown.
+    pub fn words(&self) -> String {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let mut text = format!(
+            "RAID-5 of {MEMBERS} members that keep nothing, {} random writes of 4 KiB to each array, {} MiB of parity cache; \
+             {:.1} MiB were resident before.\n\n| array | stripes | resident, MiB | entries of the stripe table, KiB | with \
+             padding, KiB | batches beside them, KiB |\n|---|---|---|---|---|---|\n",
+            self.writes,
+            self.parity_cache >> 20,
+            mib(self.resident_before_bytes)
+        );
+        for array in &self.arrays {
+            let TableBytes { entries, entries_padded, batches } = array.table;
+            let _infallible = writeln!(
+                text,
+                "| {:.1} TB | {} | {:.1} | {} | {} | {} |",
+                array.array_bytes as f64 / 1e12,
+                array.stripes,
+                mib(array.resident_bytes),
+                entries >> 10,
+                entries_padded >> 10,
+                batches >> 10
+            );
+        }
+        text
+    }
+}

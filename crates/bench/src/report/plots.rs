@@ -1,0 +1,119 @@
+//! Plots of what was measured.
+
+use std::path::Path;
+
+use charts::{Axis, Bar, Labels, Part, Series};
+
+use super::Measured;
+use super::experiments::Experiment;
+use crate::Error;
+use crate::figures::{Figures, Shares};
+
+/// What a plot shows, its unit, what its places are, and where a value comes from.
+pub(super) struct View(
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) &'static str,
+    pub(super) fn(&Figures) -> f64,
+);
+
+/// How figures become a plot; each panel of an experiment has its own.
+pub(super) enum Plot {
+    /// A line for each series.
+    Lines(View),
+    /// Bars side by side.
+    Bars(View),
+    /// A bar for each run, cut into the stages of a write.
+    Stages(&'static str, fn(&Figures) -> Option<Shares>),
+    /// The distribution of latencies, a line for each run.
+    Latencies(&'static str),
+}
+
+/// Draws all plots of an experiment; returns their files' names and captions.
+pub(super) fn draw(
+    experiment: &Experiment,
+    folder: &Path,
+    measured: &[Measured],
+) -> Result<Vec<(String, String)>, Error> {
+    let mut files = Vec::new();
+    for panel in distinct(measured.iter().map(|measured| &measured.panel)) {
+        let of_panel: Vec<&Measured> = measured.iter().filter(|measured| measured.panel == panel).collect();
+        for plot in experiment.plots {
+            let file = format!("{}-{}.svg", experiment.name, files.len() + 1);
+            let part = if panel.is_empty() { String::new() } else { format!("{panel}, ") };
+            let caption = format!("{}: {part}{}", experiment.title, plot.what());
+            plot.draw(&folder.join(&file), &caption, &of_panel)?;
+            files.push((file, caption));
+        }
+    }
+    Ok(files)
+}
+
+impl Plot {
+    fn what(&self) -> &'static str {
+        match self {
+            Plot::Lines(View(what, ..)) | Plot::Bars(View(what, ..)) => what,
+            Plot::Stages(what, _) | Plot::Latencies(what) => what,
+        }
+    }
+
+    fn draw(&self, path: &Path, title: &str, measured: &[&Measured]) -> Result<(), Error> {
+        let xs = distinct(measured.iter().map(|measured| &measured.x));
+        match self {
+            Plot::Lines(View(_, unit, places, of)) => {
+                charts::lines(path, Labels { title, places, unit }, &xs, &series(measured, &xs, *of))?;
+            }
+            Plot::Bars(View(_, unit, places, of)) => {
+                charts::bars(path, Labels { title, places, unit }, &xs, &series(measured, &xs, *of))?;
+            }
+            Plot::Stages(_, of) => {
+                let shares: Vec<Shares> =
+                    measured.iter().filter_map(|measured| of(&measured.figures)).collect();
+                let labels = Labels { title, places: "level and size", unit: "share of time" };
+                charts::stacked(path, labels, &xs, &stage_parts(&shares))?;
+            }
+            Plot::Latencies(_) => {
+                let curve = |measured: &&Measured| {
+                    let points = measured.figures.lat_curve.iter();
+                    (measured.x.clone(), points.map(|(ns, share)| (*ns as f64 / 1e3, *share)).collect())
+                };
+                let axis = Axis { name: "latency, us", log: true, shares_from: 0.0 };
+                charts::distributions(path, title, axis, &measured.iter().map(curve).collect::<Vec<_>>())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn series(measured: &[&Measured], xs: &[String], of: fn(&Figures) -> f64) -> Vec<Series> {
+    let of_one = |name: &String| {
+        let find = |x: &String| measured.iter().find(|m| m.series == *name && m.x == *x);
+        let value = |x: &String| find(x).map_or(f64::NAN, |measured| of(&measured.figures));
+        xs.iter().map(|x| Bar::from(value(x))).collect()
+    };
+    let names = distinct(measured.iter().map(|measured| &measured.series));
+    names.iter().map(|name| (name.clone(), of_one(name))).collect()
+}
+
+fn stage_parts(shares: &[Shares]) -> Vec<Part> {
+    type OfShares = (&'static str, fn(&Shares) -> f64);
+    const PARTS: [OfShares; 6] = [
+        ("claim", |shares| shares.claim),
+        ("wait", |shares| shares.wait),
+        ("pre-read", |shares| shares.pre_read),
+        ("parity", |shares| shares.parity),
+        ("write", |shares| shares.write),
+        ("complete", |shares| shares.complete),
+    ];
+    PARTS.iter().map(|(name, of)| ((*name).to_string(), shares.iter().map(of).collect())).collect()
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for name in names {
+        if !distinct.contains(name) {
+            distinct.push(name.clone());
+        }
+    }
+    distinct
+}

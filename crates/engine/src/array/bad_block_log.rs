@@ -1,0 +1,56 @@
+//! md's bad-block logs, written by the keeper before the superblocks that rely on them.
+//!
+//! An entry that goes says that its place was written. So the member is flushed first: after a power cut the log must not
+//! be newer than the data.
+
+use layout::md_superblock::{Superblock, encode_bad_blocks};
+
+use super::keeper::Keeper;
+use crate::bad_blocks::BadBlocks;
+use crate::buffer::{Gather, Slice};
+use crate::device::Device;
+use crate::events::Event;
+use crate::members::Failing;
+
+/// Entries that the log of a member has room for; 0 without a log.
+pub fn room(superblock: &Superblock) -> usize {
+    superblock.bad_block_log().map_or(0, |(_, length)| length.bytes() as usize / 8)
+}
+
+impl<D: Device> Keeper<D> {
+    /// Brings the logs of all members in use up to date, and says in their superblocks whether there is anything in them.
+    pub(super) async fn write_bad_block_logs(&self) {
+        for slot in self.slots_in_use() {
+            let members = &self.set.shared.members;
+            let (bad, version) = members.bad_blocks(slot);
+            if self.logs_written.borrow()[slot as usize] == version {
+                continue;
+            }
+            match self.write_bad_block_log(slot, &bad).await {
+                Ok(()) => self.logs_written.borrow_mut()[slot as usize] = version,
+                Err(reason) => {
+                    members.report(Event::MetadataError { member: slot, reason: reason.clone() });
+                    let why = format!("its bad-block log cannot be written: {reason}");
+                    let _: Failing = members.fail(slot, &why);
+                }
+            }
+        }
+    }
+
+    async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<(), String> {
+        let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(()) };
+        let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), self.set.attached(slot))
+        else {
+            return Ok(());
+        };
+        let entries = bad.to_log(superblock.data_offset());
+        let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
+        member.device.flush().await.map_err(|error| error.to_string())?;
+        let data = Gather::from(Slice::from_bytes(&log));
+        if let Err(error) = member.device.write(start.bytes(), data.clone(), true).await {
+            self.set.shared.members.note_error(slot, &error);
+            member.device.write(start.bytes(), data, true).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! The bitmap on the members, and its flusher.
+//!
+//! - A change of bits is written to every member in use, with FUA, before anyone relies on it (invariant 2). A member
+//!   that takes no bitmap fails, as one that takes no superblock does, and that is on disk before the bits count.
+//! - Before bits are cleared, what was written there is durable on **all** members, and the bitmap's superblock says
+//!   `events_cleared`: a member that is older than that needs more than what is marked (md's rule, invariant 8). While a
+//!   member is out of use no bit is cleared.
+//! - The bitmap's superblock has the event count of the newest superblock or a later one: [`Bitmaps::follow`] runs
+//!   before each round of superblocks. An older one means that somebody wrote the array without keeping the bitmap.
+//! - All that is written comes from one image, one round at a time.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use layout::md_bitmap::{Bitmap, PAGE_BYTES};
+use layout::md_superblock::Superblock;
+
+use super::turn::Turn;
+use crate::buffer::{Gather, Slice};
+use crate::device::{Device, DeviceError};
+use crate::events::Event;
+use crate::executor::join_all;
+use crate::members::{Failing, MemberState};
+use crate::stripe::StripeSet;
+
+/// The bitmap of one array. Lives on one shard, beside the keeper.
+pub struct Bitmaps<D> {
+    set: Rc<StripeSet<D>>,
+    image: RefCell<Bitmap>,
+    /// Where the bitmap is on the member in each slot.
+    places: RefCell<Vec<Option<Place>>>,
+    writing: Turn,
+    /// Bits that are set in the image.
+    set_count: Cell<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    start_bytes: u64,
+    /// All of the image is there: changes will do.
+    is_whole: bool,
+}
+
+impl<D: Device> Bitmaps<D> {
+    /// The bitmap `image` of the array behind `set`; superblocks in slot order, `whole` says on which of them the image
+    /// is already.
+    pub fn new(
+        set: Rc<StripeSet<D>>,
+        image: Bitmap,
+        superblocks: &[Option<Superblock>],
+        whole: &[bool],
+    ) -> Rc<Self> {
+        let place = |(superblock, is_whole): (&Option<Superblock>, &bool)| {
+            let start_bytes = superblock.as_ref()?.bitmap_start()?.bytes();
+            Some(Place { start_bytes, is_whole: *is_whole })
+        };
+        let places = RefCell::new(superblocks.iter().zip(whole).map(place).collect());
+        let set_count = Cell::new(image.set_bits().count() as u64);
+        Rc::new(Bitmaps { set, image: RefCell::new(image), places, writing: Turn::default(), set_count })
+    }
+
+    /// The flusher: makes bits durable as they are wanted, all that are wanted at once. Ends when the intents'
+    /// flusher is stopped.
+    pub async fn run(&self) {
+        while let Some(chunks) = self.set.shared.intent.bits_wanted().await {
+            self.set_bits(&chunks).await;
+        }
+    }
+
+    async fn set_bits(&self, chunks: &[u64]) {
+        let turn = self.writing.take().await;
+        let pages = self.change(chunks, true);
+        let written = self.write(&pages).await;
+        drop(turn);
+        let shared = &self.set.shared;
+        // A member that did not take them is out of use, just now or since a moment ago. The others say so before
+        // anyone relies on the bits: md reads the bitmap of one member only, and it could be that one's.
+        let durable = written != Written::Nowhere && shared.members.settled().await.is_ok();
+        if durable {
+            shared.intent.bits_written(chunks);
+        } else {
+            shared.intent.lost();
+        }
+    }
+
+    /// Changes bits of the image; returns the pages they are in.
+    fn change(&self, chunks: &[u64], on: bool) -> Vec<usize> {
+        let mut image = self.image.borrow_mut();
+        let mut pages = Vec::new();
+        for &chunk in chunks {
+            if image.is_set(chunk) != on {
+                pages.push(image.set(chunk, on));
+                let count = self.set_count.get();
+                self.set_count.set(if on { count + 1 } else { count - 1 });
+            }
+        }
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
+    /// Clears bits of chunks that were idle for two rounds. `events` is the newest event count on disk; with
+    /// `keep_needed` a resync is still to come. Does nothing while a member is out of use.
+    pub async fn clear_idle(&self, events: u64, keep_needed: bool) {
+        let shared = &self.set.shared;
+        let may_clear = || shared.members.all_in_sync() && shared.suspects() == 0;
+        if !may_clear() {
+            return;
+        }
+        let _turn = self.writing.take().await;
+        let chunks = shared.intent.take_idle_bits(keep_needed);
+        if chunks.is_empty() {
+            return;
+        }
+        let durable =
+            self.set.flush_members().await.is_ok() && may_clear() && self.note_cleared(events).await;
+        if !durable || !may_clear() {
+            shared.intent.bits_written(&chunks); // they are set still
+            return;
+        }
+        let pages = self.change(&chunks, false);
+        // A page that is not written leaves bits set that need not be.
+        let _: Written = self.write(&pages).await;
+    }
+
+    /// From here on a member that is older than `events` lacks more than what is marked.
+    async fn note_cleared(&self, events: u64) -> bool {
+        if self.image.borrow().superblock().events_cleared() >= events {
+            return true;
+        }
+        self.image.borrow_mut().superblock_mut().set_events_cleared(events);
+        self.write(&[0]).await == Written::Everywhere
+    }
+
+    /// The next superblocks have the event count `events`: the bitmap's are to be no older. Members that have no whole
+    /// bitmap yet get one.
+    pub async fn follow(&self, events: u64) {
+        let _turn = self.writing.take().await;
+        self.image.borrow_mut().superblock_mut().set_events(events);
+        self.complete().await;
+        let _: Written = self.write(&[0]).await;
+    }
+
+    /// Writes the whole image where it is not; its superblock last, since that says that the rest can be believed.
+    async fn complete(&self) {
+        let states = self.set.shared.members.states();
+        let lacks = |slot: usize, place: &Option<Place>| {
+            place.is_some_and(|place| !place.is_whole) && in_use(states[slot])
+        };
+        let places = self.places.borrow().clone();
+        let slots: Vec<usize> = (0..places.len()).filter(|&slot| lacks(slot, &places[slot])).collect();
+        let pages: Vec<usize> = (1..self.image.borrow().pages()).chain([0]).collect();
+        for slot in slots {
+            for pages in pages.chunks(32) {
+                self.write_to(&[slot], pages).await;
+            }
+            if let Some(place) = &mut self.places.borrow_mut()[slot] {
+                place.is_whole = true;
+            }
+        }
+    }
+
+    /// Writes pages to every member in use that has the rest.
+    async fn write(&self, pages: &[usize]) -> Written {
+        let states = self.set.shared.members.states();
+        let places = self.places.borrow().clone();
+        let wanted =
+            |slot: &usize| in_use(states[*slot]) && places[*slot].is_some_and(|place| place.is_whole);
+        let slots: Vec<usize> = (0..places.len()).filter(wanted).collect();
+        if pages.is_empty() {
+            return Written::Everywhere;
+        }
+        match self.write_to(&slots, pages).await {
+            0 => Written::Nowhere,
+            took if took == slots.len() => Written::Everywhere,
+            _ => Written::Somewhere,
+        }
+    }
+
+    /// Returns how many of these members took all pages; the others have failed.
+    async fn write_to(&self, slots: &[usize], pages: &[usize]) -> usize {
+        let mut writes = Vec::new();
+        for &slot in slots {
+            writes.extend(pages.iter().filter_map(|&page| self.prepare(slot, page)));
+        }
+        let started: Vec<D::Done> = writes.iter().filter_map(|write| write.start(&self.set)).collect();
+        assert_eq!(started.len(), writes.len(), "a member in use is attached");
+        let mut failed: Vec<u32> = Vec::new();
+        for (write, result) in writes.iter().zip(join_all(started).await) {
+            let Err(error) = result else { continue };
+            if !failed.contains(&write.slot) && !self.retry(write, error).await {
+                failed.push(write.slot);
+            }
+        }
+        slots.len() - failed.len()
+    }
+
+    fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite> {
+        let place = self.places.borrow()[slot]?;
+        let slot = u32::try_from(slot).expect("few members");
+        let block_bytes = self.set.attached(slot)?.device.info().logical_block_bytes as usize;
+        let bytes = self.image.borrow().page(page, block_bytes);
+        let offset = place.start_bytes + (page * PAGE_BYTES) as u64;
+        Some(PageWrite { slot, offset, data: Slice::from_bytes(&bytes) })
+    }
+
+    /// A second try, then the member fails.
+    async fn retry(&self, write: &PageWrite, error: DeviceError) -> bool {
+        let members = &self.set.shared.members;
+        members.note_error(write.slot, &error);
+        let Some(again) = write.start(&self.set) else { return false };
+        let Err(error) = again.await else { return true };
+        members.report(Event::MetadataError { member: write.slot, reason: format!("its bitmap: {error}") });
+        let _: Failing = members.fail(write.slot, &format!("its bitmap cannot be written: {error}"));
+        false
+    }
+
+    /// Another member is in a slot, or none: it has no bitmap yet.
+    pub fn set_superblock(&self, slot: u32, superblock: Option<&Superblock>) {
+        let start = superblock.and_then(Superblock::bitmap_start);
+        let place = start.map(|start| Place { start_bytes: start.bytes(), is_whole: false });
+        self.places.borrow_mut()[slot as usize] = place;
+    }
+
+    /// Bits that are set, and bits in all.
+    pub fn bits(&self) -> (u64, u64) {
+        (self.set_count.get(), self.image.borrow().superblock().bits())
+    }
+
+    /// What the bitmap's superblock says.
+    pub fn superblock(&self) -> layout::md_bitmap::BitmapSuper {
+        self.image.borrow().superblock().clone()
+    }
+}
+
+/// Which members in use took what was written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Everywhere,
+    /// The others have failed.
+    Somewhere,
+    Nowhere,
+}
+
+fn in_use(state: MemberState) -> bool {
+    matches!(state, MemberState::InSync | MemberState::Recovering)
+}
+
+struct PageWrite {
+    slot: u32,
+    offset: u64,
+    data: Slice,
+}
+
+impl PageWrite {
+    fn start<D: Device>(&self, set: &StripeSet<D>) -> Option<D::Done> {
+        let member = set.attached(self.slot)?;
+        Some(member.device.write(self.offset, Gather::from(self.data.clone()), true))
+    }
+}

@@ -1,0 +1,272 @@
+//! After a crash with members missing: what the redo log asks for, and which stripes stay in doubt. Reading is apart
+//! from deciding, and that from doing, so that `assemble --explain` says what `serve` does.
+
+use std::collections::BTreeMap;
+
+use layout::geometry::Geometry;
+use layout::redo_log::{
+    BLOCK_BYTES, Place, RedoArea, RedoError, RedoHeader, RedoRecord, StripeRange, WholeRecord,
+};
+
+use crate::buffer::{Gather, Slice};
+use crate::device::Device;
+use crate::events::Event;
+use crate::members::MemberState;
+use crate::stripe::StripeSet;
+use crate::stripe::redo::{RedoMember, RedoStart};
+use crate::volume::VolumeError;
+
+/// The log of one member as it was found.
+#[derive(Clone, Debug, Default)]
+pub struct MemberLog {
+    /// Slot of the member in the array.
+    pub slot: u32,
+    /// Digest of its superblock.
+    pub digest: u32,
+    /// Headers that may be believed.
+    pub headers: Vec<RedoHeader>,
+    /// Records that may be believed, of whatever time.
+    pub records: Vec<WholeRecord>,
+    /// Places that could not be read: nobody knows what they held.
+    pub unreadable: Option<String>,
+}
+
+/// Reads the log of the member in `slot` by `read`, which gets a place on the device and a length in bytes.
+pub async fn read_log(
+    slot: u32,
+    member: &RedoMember,
+    read: impl AsyncFn(u64, usize) -> Result<Vec<u8>, String>,
+) -> MemberLog {
+    let mut log = MemberLog { slot, digest: member.digest, ..MemberLog::default() };
+    for copy in 0..2 {
+        let offset_bytes = member.area.header_offset(copy);
+        match read(offset_bytes, BLOCK_BYTES).await {
+            Ok(bytes) => log
+                .headers
+                .extend(RedoHeader::parse(&bytes, place(member, offset_bytes), member.area.bytes).ok()),
+            Err(error) => log.unreadable = Some(error),
+        }
+    }
+    // The highest one says how the area is cut; records of any other cut are old.
+    if let Some(plan) = log.headers.iter().max_by_key(|header| header.generation).map(|header| header.plan) {
+        for slot in 0..plan.slots {
+            match read_record(member, plan.slot_offset(member.area, slot), plan, &read).await {
+                Ok(Ok(record)) => log.records.push(record),
+                Ok(Err(_)) => {} // never finished, or nothing of ours: its stripes were not touched
+                Err(error) => log.unreadable = Some(error),
+            }
+        }
+    }
+    log
+}
+
+async fn read_record(
+    member: &RedoMember,
+    offset_bytes: u64,
+    plan: layout::redo_log::SlotPlan,
+    read: &impl AsyncFn(u64, usize) -> Result<Vec<u8>, String>,
+) -> Result<Result<WholeRecord, RedoError>, String> {
+    let bytes = read(offset_bytes, BLOCK_BYTES).await?;
+    let record = match RedoRecord::parse(&bytes, place(member, offset_bytes), plan) {
+        Ok(record) => record,
+        Err(error) => return Ok(Err(error)),
+    };
+    let payload = match record.payload_bytes() {
+        0 => Vec::new(),
+        bytes => read(offset_bytes + BLOCK_BYTES as u64, bytes).await?,
+    };
+    Ok(record.complete(payload))
+}
+
+fn place(member: &RedoMember, offset_bytes: u64) -> Place {
+    Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes }
+}
+
+/// The array that was found, as far as it matters here.
+#[derive(Clone, Debug)]
+pub struct Situation<'a> {
+    /// Where every byte lives.
+    pub geometry: Geometry,
+    /// State of every slot.
+    pub states: &'a [MemberState],
+    /// Parity may not agree from here on: the superblocks say so.
+    pub resync_from_bytes: Option<u64>,
+    /// A person accepts contents that may be wrong.
+    pub force: bool,
+}
+
+/// What is to be done before the array is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// To be redone in this order.
+    pub records: Vec<WholeRecord>,
+    /// Missing chunks of these stripes may be wrong.
+    pub doubts: Vec<StripeRange>,
+    /// Why stripes are in doubt, in words.
+    pub reason: Option<String>,
+    /// The log tells of every stripe in flight: what has neither record nor doubt agrees.
+    pub in_force: bool,
+    /// What this run's numbers go on from.
+    pub start: RedoStart,
+}
+
+impl Repair {
+    /// Stripes that the records are about, ascending.
+    pub fn stripes(&self) -> Vec<u64> {
+        let mut stripes: Vec<u64> = self.records.iter().flat_map(record_stripes).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes
+    }
+
+    /// From where on the superblocks have to say that parity may not agree, in bytes of the members.
+    pub fn resync_from_bytes(&self, situation: &Situation<'_>) -> Option<u64> {
+        let degraded = situation.states.iter().any(|state| *state != MemberState::InSync);
+        if !degraded || !self.in_force {
+            return situation.resync_from_bytes;
+        }
+        self.doubts.first().map(|doubt| doubt.first * u64::from(situation.geometry.chunk_bytes()))
+    }
+}
+
+fn record_stripes(record: &WholeRecord) -> impl Iterator<Item = u64> {
+    record.record().pieces.iter().map(|piece| piece.stripe)
+}
+
+/// Decides what the logs ask for (invariant 10: what an intent record tells how to repair is repaired; what none tells
+/// is in doubt).
+pub fn decide(situation: &Situation<'_>, logs: &[MemberLog]) -> Repair {
+    let headers = logs.iter().flat_map(|log| &log.headers);
+    let start = RedoStart {
+        generation: headers.clone().map(|header| header.generation).max().unwrap_or(0),
+        epoch: headers.map(|header| header.epoch).max().unwrap_or(0),
+    };
+    let mut repair = Repair { start, ..Repair::default() };
+    if situation.geometry.parity_chunks() == 0 {
+        return repair;
+    }
+    // Invariant 8, for the log: one that goes with another superblock than this is old.
+    let goes_with = |log: &&MemberLog, header: &&RedoHeader| header.superblocks.contains(&log.digest);
+    let current =
+        logs.iter().flat_map(|log| log.headers.iter().filter(move |header| goes_with(&log, header)));
+    let newest = current.max_by_key(|header| header.generation);
+    match newest.filter(|header| header.in_force) {
+        Some(header) => redo(situation, logs, header, &mut repair),
+        None => doubt_all(situation, why_not_in_force(logs, newest), &mut repair),
+    }
+    if situation.force {
+        (repair.doubts, repair.reason) = (Vec::new(), None);
+    }
+    repair
+}
+
+fn redo(situation: &Situation<'_>, logs: &[MemberLog], header: &RedoHeader, repair: &mut Repair) {
+    let missing = situation.states.iter().filter(|state| **state != MemberState::InSync).count();
+    let mut by_sequence = BTreeMap::new();
+    for record in logs.iter().flat_map(|log| &log.records) {
+        let (epoch, sequence) = (record.record().epoch, record.record().sequence);
+        if epoch == header.epoch && sequence >= header.retired_below {
+            by_sequence.insert(sequence, record);
+        }
+    }
+    let stripes = situation.geometry.stripes();
+    let inside = |range: &StripeRange| StripeRange { first: range.first, end: range.end.min(stripes) };
+    repair.in_force = true;
+    repair.doubts = header.doubts.iter().map(inside).filter(|range| range.first < range.end).collect();
+    if !repair.doubts.is_empty() {
+        repair.reason = Some("they were in doubt before".to_string());
+    }
+    let unreadable = logs.iter().filter(|log| log.unreadable.is_some()).count();
+    let copies = 1 + (situation.geometry.parity_chunks() as usize).saturating_sub(missing);
+    let foreign = by_sequence.values().any(|record| !fits(&situation.geometry, record));
+    if foreign || unreadable >= copies {
+        let error = logs.iter().find_map(|log| log.unreadable.clone());
+        let error = error.unwrap_or_else(|| "a record is about no place of this array".to_string());
+        doubt_all(situation, format!("the redo log cannot be read: {error}"), repair);
+        by_sequence.retain(|_, record| fits(&situation.geometry, record));
+    }
+    repair.records = by_sequence.into_values().cloned().collect();
+}
+
+fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
+    record.record().pieces.iter().all(|piece| {
+        u32::from(piece.member) < geometry.members()
+            && piece.offset_bytes.saturating_add(piece.bytes) <= geometry.member_bytes()
+            && piece.stripe < geometry.stripes()
+    })
+}
+
+fn doubt_all(situation: &Situation<'_>, reason: String, repair: &mut Repair) {
+    let degraded = situation.states.iter().any(|state| *state != MemberState::InSync);
+    let Some(from) = situation.resync_from_bytes.filter(|_| degraded) else { return };
+    let (first, end) = (from / u64::from(situation.geometry.chunk_bytes()), situation.geometry.stripes());
+    if first < end {
+        repair.doubts = vec![StripeRange { first, end }];
+        repair.reason = Some(reason);
+    }
+}
+
+fn why_not_in_force(logs: &[MemberLog], newest: Option<&RedoHeader>) -> String {
+    match newest {
+        Some(_) => "the array was not stopped cleanly, and members went missing before its redo log was in force",
+        None if logs.iter().any(|log| !log.headers.is_empty()) => {
+            "the array was not stopped cleanly, and its redo log is older than its superblocks: members went missing \
+             at the crash, or another program wrote to it since"
+        }
+        None => "the array was not stopped cleanly, and nothing was logged: members went missing at the crash, or \
+                 another program wrote to it",
+    }
+    .to_string()
+}
+
+/// Makes the logged writes again, on every member that is there. Before anything is served.
+///
+/// # Errors
+/// A member that the array needs took a write not, or could not make it durable.
+pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<(), VolumeError> {
+    let members = &set.shared.members;
+    let mut written = std::collections::BTreeSet::new();
+    for record in &repair.records {
+        let there = |slot: u32, end_bytes: u64| members.in_sync_to(slot, end_bytes);
+        let writes: Vec<_> = record
+            .writes()
+            .filter(|(piece, _)| there(u32::from(piece.member), piece.offset_bytes + piece.bytes))
+            .map(|(piece, contents)| {
+                written.insert(u32::from(piece.member));
+                (u32::from(piece.member), piece.offset_bytes, piece.bytes, contents)
+            })
+            .collect();
+        for (slot, offset_bytes, bytes, contents) in writes {
+            let data = Gather::from(Slice::from_bytes(contents));
+            let data = if contents.is_empty() { None } else { Some(data) };
+            set.redo_piece(slot, offset_bytes, bytes, data).await?;
+        }
+    }
+    set.flush_members().await?;
+    if !repair.records.is_empty() {
+        let mut stripes = repair.stripes();
+        stripes.truncate(100);
+        let records = repair.records.len() as u64;
+        members.report(Event::RedoLogReplayed { records, stripes, members: written.into_iter().collect() });
+    }
+    Ok(())
+}
+
+/// Puts what stays in doubt into the array's memory, and says it.
+pub fn take_doubts<D: Device>(set: &StripeSet<D>, repair: &Repair) {
+    for range in &repair.doubts {
+        set.shared.doubts.add(*range);
+        let reason = repair.reason.clone().unwrap_or_default();
+        set.shared.members.report(Event::StripesInDoubt { first: range.first, end: range.end, reason });
+    }
+}
+
+/// Where the log of a member is, if it has room.
+pub fn member_of(
+    superblock: &layout::md_superblock::Superblock,
+    bitmap: layout::redo_log::BitmapExtent,
+) -> Option<RedoMember> {
+    let area = RedoArea::of(superblock, bitmap)?;
+    let (set_uuid, device_uuid) = (superblock.set_uuid(), superblock.device_uuid());
+    Some(RedoMember { area, set_uuid, device_uuid, digest: superblock.digest() })
+}

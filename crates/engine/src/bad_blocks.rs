@@ -1,0 +1,163 @@
+//! The places of one member that are known to hold nothing: they could not be written, or what belongs there could not
+//! be made. md's bad-block log is how they are kept on the member; here they are ranges of bytes of its data area.
+
+use std::ops::Range;
+
+use layout::md_superblock::BadRange;
+use layout::units::{SECTOR_BYTES, Sectors};
+
+/// Longest range of one entry, in sectors: what md writes (`BB_MAX_LEN`).
+const ENTRY_SECTORS_MAX: u64 = 512;
+
+/// Ranges in ascending order, apart from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BadBlocks {
+    ranges: Vec<Range<u64>>,
+}
+
+impl BadBlocks {
+    /// From a log, whose entries count in sectors of the device; `data_offset` is where the data area starts there. What
+    /// lies before the data area is of no interest.
+    pub fn from_log(log: &[BadRange], data_offset: Sectors) -> Self {
+        let mut bad = BadBlocks::default();
+        for BadRange { start, length } in log {
+            let end = start.0.saturating_add(length.0).saturating_sub(data_offset.0);
+            let start = start.0.saturating_sub(data_offset.0);
+            if start < end {
+                bad.set(start * SECTOR_BYTES..end.saturating_mul(SECTOR_BYTES));
+            }
+        }
+        bad
+    }
+
+    /// As entries of a log, in sectors of the device.
+    pub fn to_log(&self, data_offset: Sectors) -> Vec<BadRange> {
+        let mut log = Vec::new();
+        for range in &self.ranges {
+            let (mut start, end) = (range.start / SECTOR_BYTES, range.end.div_ceil(SECTOR_BYTES));
+            while start < end {
+                let length = (end - start).min(ENTRY_SECTORS_MAX);
+                log.push(BadRange { start: Sectors(data_offset.0 + start), length: Sectors(length) });
+                start += length;
+            }
+        }
+        log
+    }
+
+    /// Entries that a log needs for them.
+    pub fn entries(&self) -> usize {
+        let entries =
+            |range: &Range<u64>| (range.end - range.start).div_ceil(ENTRY_SECTORS_MAX * SECTOR_BYTES);
+        usize::try_from(self.ranges.iter().map(entries).sum::<u64>()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Whether any part of `range` is bad.
+    pub fn meets(&self, range: &Range<u64>) -> bool {
+        self.ranges.iter().any(|bad| bad.start < range.end && range.start < bad.end)
+    }
+
+    /// `range` is bad from now on. False if all of it was already.
+    pub fn set(&mut self, range: Range<u64>) -> bool {
+        if self.ranges.iter().any(|bad| bad.start <= range.start && range.end <= bad.end) {
+            return false;
+        }
+        let touches = |bad: &Range<u64>| bad.start <= range.end && range.start <= bad.end;
+        let joined = self
+            .ranges
+            .iter()
+            .filter(|bad| touches(bad))
+            .fold(range.clone(), |all, bad| all.start.min(bad.start)..all.end.max(bad.end));
+        self.ranges.retain(|bad| !touches(bad));
+        let place = self.ranges.partition_point(|bad| bad.start < joined.start);
+        self.ranges.insert(place, joined);
+        true
+    }
+
+    /// `range` was written: it is good again. False if none of it was bad.
+    pub fn clear(&mut self, range: &Range<u64>) -> bool {
+        if !self.meets(range) {
+            return false;
+        }
+        let rest = |bad: &Range<u64>| {
+            let before = bad.start..bad.end.min(range.start);
+            let after = bad.start.max(range.end)..bad.end;
+            [before, after].into_iter().filter(|part| part.start < part.end)
+        };
+        self.ranges = self.ranges.iter().flat_map(rest).collect();
+        true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // lists of ranges, some of one
+mod tests {
+    use super::*;
+
+    fn of(ranges: &[Range<u64>]) -> BadBlocks {
+        let mut bad = BadBlocks::default();
+        ranges.iter().for_each(|range| {
+            bad.set(range.clone());
+        });
+        bad
+    }
+
+    #[test]
+    fn ranges_join_and_split() {
+        let mut bad = of(&[4096..8192, 12288..16384]);
+        assert!(bad.set(8192..12288), "the gap");
+        assert_eq!(bad, of(&[4096..16384]));
+        assert!(!bad.set(5120..8192), "nothing new");
+        assert!(bad.clear(&(8192..8704)));
+        assert_eq!(bad, of(&[8704..16384, 4096..8192]));
+        assert!(!bad.clear(&(8192..8704)) && !bad.meets(&(8192..8704)));
+        assert!(bad.meets(&(0..4097)) && bad.meets(&(16383..20000)) && !bad.meets(&(16384..20000)));
+        assert!(bad.clear(&(0..u64::MAX)) && bad.is_empty());
+    }
+
+    /// Every set and clear against a byte map.
+    #[test]
+    fn as_a_map_of_sectors() {
+        let (mut bad, mut map, mut seed) = (BadBlocks::default(), [false; 64], 7u64);
+        for step in 0..4000 {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let start = seed >> 33 & 63;
+            let end = (start + 1 + (seed >> 50) % 9).min(64);
+            let part = &mut map[start as usize..end as usize];
+            let (bytes, set) = (start * 512..end * 512, step % 3 != 0);
+            let changed = if set { bad.set(bytes.clone()) } else { bad.clear(&bytes) };
+            assert_eq!(changed, part.iter().any(|is| *is != set), "step {step}");
+            part.fill(set);
+            for (sector, is) in (0u64..).zip(&map) {
+                assert_eq!(
+                    bad.meets(&(sector * 512..sector * 512 + 512)),
+                    *is,
+                    "step {step} sector {sector}"
+                );
+            }
+            assert_eq!(bad.bytes(), map.iter().filter(|is| **is).count() as u64 * 512);
+            assert!(bad.ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_counts_from_the_start_of_the_device_and_in_short_entries() {
+        let bad = of(&[0..512, 1 << 20..(1 << 20) + 513 * 512]);
+        let log = bad.to_log(Sectors(2048));
+        let plain: Vec<(u64, u64)> = log.iter().map(|entry| (entry.start.0, entry.length.0)).collect();
+        assert_eq!(plain, [(2048, 1), (4096, 512), (4608, 1)]);
+        assert_eq!(bad.entries(), 3);
+        assert_eq!(BadBlocks::from_log(&log, Sectors(2048)), bad);
+        let across = [BadRange { start: Sectors(2040), length: Sectors(16) }];
+        assert_eq!(BadBlocks::from_log(&across, Sectors(2048)), of(&[0..4096]), "what lies in the data area");
+    }
+}

@@ -1,0 +1,153 @@
+//! Stripes in doubt: a crash may have left parity there that does not agree with data, and members are missing, so
+//! that nobody can tell what their chunks held (invariant 10). Only reads of those chunks fail; the rest of the array
+//! works, and a stripe leaves the set when its missing chunks are overwritten whole or its parity is made to agree.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use layout::redo_log::StripeRange;
+
+/// The stripes in doubt of one array, shared by all shards.
+#[derive(Default)]
+pub struct Doubts {
+    any: AtomicBool,
+    /// First stripe of each range, and the first after it. Disjoint, and no two touch.
+    ranges: Mutex<BTreeMap<u64, u64>>,
+    /// A resync has not come to this stripe and what follows, plus one; 0 if none is due. While all members are there
+    /// that is no doubt; from the failure of one on it is.
+    unsynced: AtomicU64,
+}
+
+impl Doubts {
+    /// Adds stripes.
+    pub fn add(&self, range: StripeRange) {
+        let StripeRange { mut first, mut end } = range;
+        if first >= end {
+            return;
+        }
+        let mut ranges = self.ranges.lock();
+        let touching: Vec<u64> =
+            ranges.range(..=end).rev().take_while(|&(_, &other)| other >= first).map(|(&at, _)| at).collect();
+        for at in touching {
+            first = first.min(at);
+            end = end.max(ranges.remove(&at).expect("it was there"));
+        }
+        ranges.insert(first, end);
+        self.any.store(true, SeqCst);
+    }
+
+    /// Takes a stripe out.
+    pub fn remove(&self, stripe: u64) {
+        if !self.any.load(SeqCst) {
+            return;
+        }
+        let mut ranges = self.ranges.lock();
+        let found = ranges.range(..=stripe).next_back().map(|(&first, &end)| (first, end));
+        let Some((first, end)) = found.filter(|&(_, end)| stripe < end) else { return };
+        ranges.remove(&first);
+        if first < stripe {
+            ranges.insert(first, stripe);
+        }
+        if stripe + 1 < end {
+            ranges.insert(stripe + 1, end);
+        }
+        self.any.store(!ranges.is_empty(), SeqCst);
+    }
+
+    /// Takes all out: everything agrees.
+    pub fn clear(&self) {
+        self.ranges.lock().clear();
+        self.any.store(false, SeqCst);
+    }
+
+    /// Says from which stripe on a resync is due.
+    pub fn set_unsynced(&self, from_stripe: Option<u64>) {
+        self.unsynced.store(from_stripe.map_or(0, |stripe| stripe + 1), SeqCst);
+    }
+
+    /// Whether lost chunks of this stripe must not be reconstructed.
+    pub fn contains(&self, stripe: u64) -> bool {
+        let unsynced = self.unsynced.load(SeqCst);
+        if unsynced != 0 && stripe + 1 >= unsynced {
+            return true;
+        }
+        self.any.load(SeqCst)
+            && self.ranges.lock().range(..=stripe).next_back().is_some_and(|(_, &end)| stripe < end)
+    }
+
+    /// How many stripes are in doubt, up to `stripes`.
+    pub fn count(&self, stripes: u64) -> u64 {
+        self.ranges(usize::MAX).iter().map(|range| range.end.min(stripes) - range.first.min(stripes)).sum()
+    }
+
+    /// The ranges, ascending, of which neighbours are joined until there are at most `most`. What is due to a resync
+    /// is among them.
+    pub fn ranges(&self, most: usize) -> Vec<StripeRange> {
+        let unsynced = self.unsynced.load(SeqCst).checked_sub(1);
+        let below = |range: &StripeRange| unsynced.is_none_or(|from| range.first < from);
+        let ranges = self.ranges.lock();
+        let all = ranges.iter().map(|(&first, &end)| StripeRange { first, end });
+        let mut list: Vec<StripeRange> = all.filter(below).collect();
+        if let Some(first) = unsynced {
+            match list.last_mut().filter(|last| last.end >= first) {
+                Some(last) => last.end = u64::MAX,
+                None => list.push(StripeRange { first, end: u64::MAX }),
+            }
+        }
+        while list.len() > most.max(1) {
+            let gap = |at: &usize| list[at + 1].first - list[*at].end;
+            let at = (0..list.len() - 1).min_by_key(gap).expect("two ranges");
+            list[at].end = list.remove(at + 1).end;
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ranges_are_a_set_of_stripes() {
+        let mut seed = 7u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let (doubts, mut oracle) = (Doubts::default(), BTreeSet::new());
+        for _ in 0..3000 {
+            if random(3) > 0 {
+                let stripe = random(60);
+                doubts.remove(stripe);
+                oracle.remove(&stripe);
+            } else {
+                let first = random(60);
+                let end = first + random(6);
+                doubts.add(StripeRange { first, end });
+                oracle.extend(first..end);
+            }
+            assert!((0..70).all(|stripe| doubts.contains(stripe) == oracle.contains(&stripe)));
+            let ranges = doubts.ranges(usize::MAX);
+            assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].first), "{ranges:?}");
+            assert_eq!(doubts.count(70), oracle.len() as u64);
+            let coarse = doubts.ranges(3);
+            assert!(coarse.len() <= 3);
+            assert!(oracle.iter().all(|stripe| coarse.iter().any(|r| (r.first..r.end).contains(stripe))));
+        }
+    }
+
+    #[test]
+    fn what_a_resync_has_not_reached_is_in_doubt() {
+        let doubts = Doubts::default();
+        doubts.add(StripeRange { first: 3, end: 5 });
+        doubts.set_unsynced(Some(4));
+        assert!(!doubts.contains(2) && doubts.contains(3) && doubts.contains(1_000_000));
+        assert_eq!(doubts.ranges(9), [StripeRange { first: 3, end: u64::MAX }]);
+        doubts.set_unsynced(None);
+        assert!(!doubts.contains(6));
+        doubts.clear();
+        assert!(!doubts.contains(3));
+    }
+}

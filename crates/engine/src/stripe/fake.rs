@@ -1,0 +1,239 @@
+//! Members for tests: memory with sectors that cannot be read until they are written, or never.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::future::{Ready, ready};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{Attached, Shared, StripeSet};
+use crate::buffer::{Buffer, Gather, Pool};
+use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use crate::events::Event;
+use crate::executor::Executor;
+use crate::members::{MemberState, Members};
+use crate::stripe::intent::Intent;
+use layout::geometry::{Geometry, Layout, Level};
+
+/// Where the data area starts.
+pub(crate) const DATA_OFFSET: u64 = 8192;
+const SECTOR: u64 = 512;
+
+#[derive(Default)]
+struct Medium {
+    bytes: Vec<u8>,
+    /// Sectors that cannot be read until they are written.
+    latent: BTreeSet<u64>,
+    /// Sectors that can be neither read nor written.
+    dead: BTreeSet<u64>,
+    /// What happens at the last of so many reads.
+    at_read: Option<(usize, Box<dyn FnOnce()>)>,
+}
+
+/// A member in memory. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Fake {
+    info: DeviceInfo,
+    medium: Rc<RefCell<Medium>>,
+}
+
+impl Fake {
+    pub(crate) fn new(name: String, area_bytes: u64) -> Self {
+        let size_bytes = DATA_OFFSET + area_bytes;
+        let info = DeviceInfo { size_bytes, logical_block_bytes: 512, discard_zeroes: true, name };
+        let bytes = vec![0; size_bytes as usize];
+        Fake { info, medium: Rc::new(RefCell::new(Medium { bytes, ..Medium::default() })) }
+    }
+
+    /// The block at `offset` of the data area cannot be read until it is written; if `dead`, never.
+    pub(crate) fn break_block(&self, offset: u64, dead: bool) {
+        let first = (DATA_OFFSET + offset) / SECTOR;
+        let medium = &mut *self.medium.borrow_mut();
+        let sectors = if dead { &mut medium.dead } else { &mut medium.latent };
+        sectors.extend(first..first + 8);
+    }
+
+    /// Something happens while the `nth` read from now on is on its way.
+    pub(crate) fn at_read(&self, nth: usize, happens: impl FnOnce() + 'static) {
+        self.medium.borrow_mut().at_read = Some((nth, Box::new(happens)));
+    }
+
+    fn happens(&self) -> Option<Box<dyn FnOnce()>> {
+        let (left, happens) = self.medium.borrow_mut().at_read.take()?;
+        if left == 1 {
+            return Some(happens);
+        }
+        self.medium.borrow_mut().at_read = Some((left - 1, happens));
+        None
+    }
+
+    pub(crate) fn latent_sectors(&self) -> usize {
+        self.medium.borrow().latent.len()
+    }
+
+    /// Flips the bits of a byte of the data area.
+    pub(crate) fn flip(&self, offset: u64) {
+        self.medium.borrow_mut().bytes[(DATA_OFFSET + offset) as usize] ^= 0xff;
+    }
+
+    /// What the data area holds.
+    pub(crate) fn area(&self) -> Vec<u8> {
+        self.medium.borrow().bytes[DATA_OFFSET as usize..].to_vec()
+    }
+
+    fn error(operation: &'static str, offset_bytes: u64, bytes: u64) -> DeviceError {
+        DeviceError { kind: DeviceErrorKind::Io, operation, offset_bytes, bytes, errno: 5 }
+    }
+}
+
+/// A read on its way.
+pub(crate) struct Reading {
+    done: Option<(Buffer, Result<(), DeviceError>)>,
+    happens: Option<Box<dyn FnOnce()>>,
+}
+
+impl Future for Reading {
+    type Output = (Buffer, Result<(), DeviceError>);
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(happens) = self.happens.take() {
+            happens();
+        }
+        Poll::Ready(self.done.take().expect("polled once"))
+    }
+}
+
+fn sectors(offset: u64, bytes: usize) -> std::ops::Range<u64> {
+    offset / SECTOR..(offset + bytes as u64) / SECTOR
+}
+
+impl Device for Fake {
+    type Read = Reading;
+    type Done = Ready<Result<(), DeviceError>>;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn read(&self, offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
+        let happens = self.happens();
+        let medium = self.medium.borrow();
+        let range = sectors(offset_bytes, buffer.len());
+        if medium.latent.range(range.clone()).chain(medium.dead.range(range)).next().is_some() {
+            let error = Fake::error("read", offset_bytes, buffer.len() as u64);
+            return Reading { done: Some((buffer, Err(error))), happens };
+        }
+        let (start, bytes) = (offset_bytes as usize, buffer.len());
+        buffer.bytes_mut().copy_from_slice(&medium.bytes[start..start + bytes]);
+        Reading { done: Some((buffer, Ok(()))), happens }
+    }
+
+    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Self::Done {
+        let medium = &mut *self.medium.borrow_mut();
+        let range = sectors(offset_bytes, data.len());
+        if medium.dead.range(range.clone()).next().is_some() {
+            return ready(Err(Fake::error("write", offset_bytes, data.len() as u64)));
+        }
+        medium.latent.retain(|sector| !range.contains(sector));
+        data.copy_to(&mut medium.bytes[offset_bytes as usize..offset_bytes as usize + data.len()]);
+        ready(Ok(()))
+    }
+
+    fn flush(&self) -> Self::Done {
+        ready(Ok(()))
+    }
+
+    fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {
+        self.write_zeroes(offset_bytes, bytes, true)
+    }
+
+    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
+        let zeroes = Buffer::new(bytes as usize).freeze();
+        self.write(offset_bytes, Gather::from(zeroes), false)
+    }
+}
+
+/// An array of fakes.
+pub(crate) struct World {
+    pub(crate) set: Rc<StripeSet<Fake>>,
+    pub(crate) fakes: Vec<Fake>,
+    pub(crate) events: Arc<parking_lot::Mutex<Vec<Event>>>,
+}
+
+pub(crate) const CHUNK: u32 = 16 << 10;
+pub(crate) const STRIPES: u64 = 8;
+
+impl World {
+    pub(crate) fn new(level: Level, members: u32) -> Self {
+        let layout = Layout::default_for(level);
+        let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+        let geometry =
+            Geometry::new(level, layout, members, chunk, u64::from(CHUNK) * STRIPES).expect("an array");
+        let events = Arc::<parking_lot::Mutex<Vec<Event>>>::default();
+        let heard = Arc::clone(&events);
+        let sink = Box::new(move |event| heard.lock().push(event));
+        let states = vec![MemberState::InSync; members as usize];
+        let health = Members::new(geometry, &states, sink);
+        let shared = Shared::new(geometry, health, Intent::new(1, false, false), 1, 1 << 20);
+        shared.loads.set_parity_agrees(true);
+        let fakes: Vec<Fake> =
+            (0..members).map(|slot| Fake::new(format!("m{slot}"), geometry.member_bytes())).collect();
+        let attached = fakes.iter().map(|fake| Some(attached(fake))).collect();
+        let executor = Executor::new(Box::new(|| {}));
+        let set = StripeSet::new(shared, 0, Pool::new(1 << 20), executor, attached);
+        World { set, fakes, events }
+    }
+
+    /// Runs a task of the array to its end.
+    pub(crate) fn run<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> T {
+        let executor = &self.set.executor;
+        let handle = executor.spawn_with_result(task);
+        for _ in 0..100_000 {
+            executor.run_ready(usize::MAX);
+            if let Some(result) = handle.try_take() {
+                return result;
+            }
+            // What waits for superblocks: they are written here, without fail.
+            let members = &self.set.shared.members;
+            members.metadata_written(members.metadata_version());
+        }
+        panic!("the task does not end");
+    }
+
+    /// Writes a pattern over the whole array and returns it.
+    pub(crate) fn fill(&self) -> Vec<u8> {
+        let bytes = self.set.shared.geometry.array_bytes() as usize;
+        let pattern: Vec<u8> = (0..bytes).map(|at| (at / 512 * 31 + at % 251) as u8).collect();
+        let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(&pattern)));
+        self.run(async move { set.write_range(0, data, false).await }).expect("written");
+        pattern
+    }
+
+    /// Reads a range, or says why not.
+    pub(crate) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, crate::volume::VolumeError> {
+        let set = Rc::clone(&self.set);
+        let gather = self.run(async move { set.read_range(offset, bytes).await })?;
+        let mut read = vec![0; gather.len()];
+        gather.copy_to(&mut read);
+        Ok(read)
+    }
+
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::volume::VolumeError> {
+        let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(bytes)));
+        self.run(async move { set.write_range(offset, data, false).await })
+    }
+
+    pub(crate) fn state(&self, slot: u32) -> MemberState {
+        self.set.shared.members.state(slot)
+    }
+
+    pub(crate) fn heard(&self, wanted: impl Fn(&Event) -> bool) -> usize {
+        self.events.lock().iter().filter(|event| wanted(event)).count()
+    }
+}
+
+pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
+    Attached { device: fake.clone(), data_offset_bytes: DATA_OFFSET }
+}

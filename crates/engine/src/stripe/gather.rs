@@ -1,0 +1,155 @@
+//! How long a batch gathers before its first read (StRAID 4.3: what has joined by then needs no read of its own).
+//!
+//! The tail of a sequential stream is a stripe in parts: its next writes come when the client hears that earlier ones
+//! are done. An owner that reads at once reads what is about to be overwritten. So a batch that is the beginning of a
+//! stripe and belongs to a stream waits until the stripe is whole, or as many stripe writes of its shard have ended as
+//! were in flight when it last grew: the time of one write at the most. Others wait for nobody.
+//!
+//! It cannot wait for ever: who gathers waits only for owners who do not, and those end within the members' time limit.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Poll, Waker};
+
+use super::StripeSet;
+use super::stripe_table::Claim;
+use super::union::StripeWrite;
+use crate::device::Device;
+use crate::executor::yield_now;
+
+/// Streams that are remembered: more jobs than write sequentially on one shard at a time.
+const STREAMS: usize = 16;
+
+/// The stripe writes of one shard: what the next batch may wait for.
+#[derive(Default)]
+pub(super) struct InFlight {
+    /// Where the streams' last writes ended, in the array's bytes.
+    streams: [Cell<u64>; STREAMS],
+    next_stream: Cell<usize>,
+    owners: Cell<u32>,
+    gathering: Cell<u32>,
+    ended: Cell<u64>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+/// One owner in flight. Dropping it ends it.
+pub(super) struct Owner<'a>(&'a InFlight);
+
+impl InFlight {
+    /// Notes a write of the array's bytes from `start` to `end`. True if an earlier one ended where it starts.
+    pub(super) fn note(&self, start: u64, end: u64) -> bool {
+        let place = self.streams.iter().position(|stream| stream.get() == start);
+        let at = place.unwrap_or_else(|| {
+            let next = self.next_stream.get();
+            self.next_stream.set((next + 1) % STREAMS);
+            next
+        });
+        self.streams[at].set(end);
+        place.is_some()
+    }
+
+    /// A stripe write begins.
+    pub(super) fn begin(&self) -> Owner<'_> {
+        self.owners.set(self.owners.get() + 1);
+        Owner(self)
+    }
+
+    /// What `ended` will be when all that are in flight now, and do not gather, have ended.
+    fn all_ended(&self) -> u64 {
+        self.ended.get() + u64::from(self.owners.get() - self.gathering.get())
+    }
+
+    /// A write has joined a batch of this shard or of another.
+    pub(super) fn joined(&self) {
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if self.gathering.get() > 0 {
+            self.waiting.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Returns when a write joins or ends.
+    async fn change(&self) {
+        let mut waited = false;
+        std::future::poll_fn(|context| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            self.waiting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Owner<'_> {
+    fn drop(&mut self) {
+        let writes = self.0;
+        writes.owners.set(writes.owners.get() - 1);
+        writes.ended.set(writes.ended.get() + 1);
+        writes.wake();
+    }
+}
+
+/// An owner that gathers. Dropping it ends that.
+struct Gathering<'a>(&'a InFlight);
+
+impl<'a> Gathering<'a> {
+    fn begin(writes: &'a InFlight) -> Self {
+        writes.gathering.set(writes.gathering.get() + 1);
+        Gathering(writes)
+    }
+}
+
+impl Drop for Gathering<'_> {
+    fn drop(&mut self) {
+        self.0.gathering.set(self.0.gathering.get() - 1);
+        self.0.wake(); // the others may wait for nobody now
+    }
+}
+
+impl<D: Device> StripeSet<D> {
+    /// Lets the rest of a stripe join the beginning of it.
+    pub(super) async fn gather_stream(&self, own: &StripeWrite, claim: &mut Claim) {
+        let writes = &self.in_flight;
+        if !own.begins_stripe() && !claim.joined().any(StripeWrite::begins_stripe) {
+            return; // what is missing was written already: it will not come
+        }
+        let gathering = Gathering::begin(writes);
+        let stripe_bytes = self.shared.geometry.stripe_bytes();
+        let gathered = |claim: &Claim| own.bytes() + claim.joined().map(StripeWrite::bytes).sum::<u64>();
+        let (mut bytes, mut until) = (gathered(claim), writes.all_ended());
+        while bytes < stripe_bytes
+            && writes.owners.get() > writes.gathering.get()
+            && writes.ended.get() < until
+        {
+            writes.change().await;
+            yield_now().await; // those whose requests have just ended come with new ones
+            claim.gather();
+            let grown = gathered(claim);
+            if grown > bytes {
+                (bytes, until) = (grown, writes.all_ended());
+            }
+        }
+        drop(gathering);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_known_by_where_its_last_write_ended() {
+        let writes = InFlight::default();
+        assert!(!writes.note(4096, 8192), "the first of a stream");
+        assert!(!writes.note(1 << 20, 2 << 20), "another stream");
+        assert!(writes.note(8192, 12288));
+        assert!(!writes.note(8192, 12288), "again, not on");
+        for other in 10..10 + STREAMS as u64 {
+            writes.note(other << 30, (other << 30) + 1);
+        }
+        assert!(!writes.note(12288, 16384), "forgotten for newer ones");
+    }
+}

@@ -1,0 +1,103 @@
+//! Models of the bitmap's intents (invariants 2 and 3): threads stand for shards and the flusher, shuttle chooses who
+//! runs.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool as Flag;
+
+use layout::geometry::{Geometry, Layout, Level};
+use shuttle::future::block_on;
+
+use super::*;
+use crate::members::MemberState;
+use crate::sync::models::{check, threads};
+
+const CHUNK: u64 = 1 << 20;
+
+struct Disk {
+    intent: Intent,
+    members: Members,
+    bits: [Flag; 2],
+}
+
+impl Disk {
+    fn new() -> Arc<Self> {
+        let layout = Layout::default_for(Level::Raid5);
+        let geometry = Geometry::new(Level::Raid5, layout, 3, 64 << 10, 1 << 30).expect("an array");
+        let members = Members::new(geometry, &[MemberState::InSync; 3], Box::new(|_| {}));
+        Arc::new(Disk { intent: Intent::with_bitmap(CHUNK as u32, true), members, bits: Default::default() })
+    }
+
+    /// While a write goes on, the bits of all it touches are on the disk.
+    fn write(&self, range: Range<u64>) {
+        let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
+        let marked =
+            block_on(self.intent.mark(0, &self.members, range)).unwrap_or_else(|_| panic!("nothing is lost"));
+        for _ in 0..2 {
+            assert!(chunks.clone().all(|chunk| self.bits[chunk as usize].load(SeqCst)), "invariant 2");
+            shuttle::thread::yield_now();
+        }
+        drop(marked);
+    }
+
+    /// Makes bits durable as they are wanted.
+    fn flush(&self) {
+        while let Some(wanted) = block_on(self.intent.bits_wanted()) {
+            self.clear();
+            for chunk in &wanted {
+                self.bits[*chunk as usize].store(true, SeqCst);
+            }
+            shuttle::thread::yield_now();
+            self.intent.bits_written(&wanted);
+            self.clear();
+        }
+    }
+
+    fn clear(&self) {
+        for chunk in self.intent.take_idle_bits(false) {
+            shuttle::thread::yield_now();
+            self.bits[chunk as usize].store(false, SeqCst);
+        }
+    }
+}
+
+/// No write goes ahead while one of its bits is not on the disk, and every write comes to an end.
+#[test]
+fn a_bit_is_on_disk_while_a_write_is_on_its_way() {
+    check(|| {
+        let disk = Disk::new();
+        let inside = Arc::clone(&disk);
+        let flusher = Arc::clone(&disk);
+        let flusher = shuttle::thread::spawn(move || flusher.flush());
+        threads(2, move |shard| {
+            inside.write(shard as u64 * CHUNK..(shard as u64 + 1) * CHUNK);
+            inside.write(0..2 * CHUNK);
+        });
+        disk.intent.stop_flusher();
+        flusher.join().expect("no panic");
+    });
+}
+
+/// Who closes the gate knows that no write is on its way, and a write that comes then waits until it is open again.
+#[test]
+fn a_closed_gate_has_no_writes_behind_it() {
+    check(|| {
+        let disk = Disk::new();
+        disk.intent.load_bits([(0, false), (1, false)]);
+        disk.bits.iter().for_each(|bit| bit.store(true, SeqCst));
+        let inside = Arc::clone(&disk);
+        let closing = Arc::clone(&disk);
+        let closer = shuttle::thread::spawn(move || {
+            for _ in 0..3 {
+                if closing.intent.try_close() {
+                    closing.bits.iter().for_each(|bit| bit.store(false, SeqCst));
+                    shuttle::thread::yield_now();
+                    closing.bits.iter().for_each(|bit| bit.store(true, SeqCst));
+                    closing.intent.reopen();
+                }
+                shuttle::thread::yield_now();
+            }
+        });
+        threads(2, move |shard| inside.write(shard as u64 * CHUNK..2 * CHUNK));
+        closer.join().expect("no panic");
+    });
+}

@@ -1,0 +1,174 @@
+//! Slots of the log: taken for a record, open while the record's writes are on their way, then used until a header
+//! says that the record is done with.
+
+use smallvec::SmallVec;
+use std::ops::Range;
+
+use super::{Phase, Redo, RedoMember, State, wake_all};
+use crate::device::Device;
+use crate::stripe::StripeSet;
+use crate::volume::VolumeError;
+
+#[derive(Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Default)]
+struct Slot {
+    /// The record's number; 0: free.
+    sequence: u64,
+    /// Writers whose stripe writes have not returned. A slot that was just taken counts as one.
+    open: usize,
+    /// The stripes it is about.
+    stripes: Vec<Range<u64>>,
+}
+
+/// A slot and the number of its record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) slot: u32,
+    pub(super) sequence: u64,
+    pub(super) epoch: u64,
+}
+
+enum Next {
+    Taken(Taken),
+    Retire,
+}
+
+impl Slots {
+    pub(super) fn new(count: u32) -> Self {
+        Slots { slots: vec![Slot::default(); count as usize] }
+    }
+
+    fn free(&self) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.sequence == 0)
+    }
+
+    fn any_used(&self) -> bool {
+        self.slots.iter().any(|slot| slot.sequence != 0 && slot.open == 0)
+    }
+
+    /// Records below this number have been written out to their stripes.
+    fn written_below(&self, next_sequence: u64) -> u64 {
+        let open = self.slots.iter().filter(|slot| slot.open > 0);
+        open.map(|slot| slot.sequence).min().unwrap_or(next_sequence)
+    }
+
+    fn retire(&mut self, below: u64) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.sequence < below && slot.open == 0) {
+            *slot = Slot::default();
+        }
+    }
+}
+
+impl Redo {
+    /// `writers` share a record in this slot, about these stripes.
+    pub(super) fn shared_by(&self, taken: Taken, writers: usize, stripes: Vec<Range<u64>>) {
+        let slot = &mut self.state.lock().slots.slots[taken.slot as usize];
+        (slot.open, slot.stripes) = (writers, stripes);
+    }
+
+    /// Nothing was or will be written for the record of this slot.
+    pub(super) fn give_back(&self, taken: Taken) {
+        let mut state = self.state.lock();
+        state.slots.slots[taken.slot as usize] = Slot::default();
+        wake_all(state);
+    }
+
+    /// Whether a record of this stripe would be redone.
+    pub(super) fn has_record(&self, stripe: u64) -> bool {
+        let state = self.state.lock();
+        state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
+    }
+
+    /// Array slots whose members have the log.
+    pub(super) fn logs(&self) -> SmallVec<[u32; 8]> {
+        SmallVec::from_slice(&self.state.lock().logs)
+    }
+
+    /// Where a slot of the log is on the device of a member.
+    pub(super) fn slot_place(&self, member: u32, slot: u32) -> Option<(u64, RedoMember)> {
+        let state = self.state.lock();
+        let member = state.members[member as usize]?;
+        Some((state.plan?.slot_offset(member.area, slot), member))
+    }
+
+    /// The stripe writes of one writer of this record have returned, or were never made.
+    pub(super) fn written(&self, taken: Taken) {
+        let mut state = self.state.lock();
+        let slot = &mut state.slots.slots[taken.slot as usize];
+        assert_eq!(slot.sequence, taken.sequence, "an open slot keeps its record");
+        slot.open -= 1;
+        if slot.open == 0 {
+            wake_all(state);
+        }
+    }
+
+    fn take(state: &mut State) -> Option<Next> {
+        if let Some(slot) = state.slots.free() {
+            let sequence = state.next_sequence;
+            state.next_sequence += 1;
+            state.slots.slots[slot] = Slot { sequence, open: 1, stripes: Vec::new() };
+            let slot = u32::try_from(slot).expect("few slots");
+            return Some(Next::Taken(Taken { slot, sequence, epoch: state.epoch }));
+        }
+        if state.retiring || !state.slots.any_used() {
+            return None;
+        }
+        state.retiring = true;
+        Some(Next::Retire)
+    }
+}
+
+impl<D: Device> StripeSet<D> {
+    /// A free slot, after the log was emptied if there is none.
+    pub(super) async fn take_slot(&self) -> Result<Taken, VolumeError> {
+        let redo = &self.shared.redo;
+        loop {
+            match redo.when(Redo::take).await {
+                Next::Taken(taken) => return Ok(taken),
+                Next::Retire => self.retire_as_the_one().await?,
+            }
+        }
+    }
+
+    /// Frees every slot whose writes have been made, if the log is in force.
+    pub(crate) async fn empty_redo_log(&self) -> Result<(), VolumeError> {
+        let in_force = self.shared.redo.when(|state| {
+            if state.phase != Phase::InForce {
+                return Some(false);
+            }
+            let free = !state.retiring;
+            state.retiring = true;
+            free.then_some(true)
+        });
+        if in_force.await { self.retire_as_the_one().await } else { Ok(()) }
+    }
+
+    async fn retire_as_the_one(&self) -> Result<(), VolumeError> {
+        let result = self.retire().await;
+        let mut state = self.shared.redo.state.lock();
+        state.retiring = false;
+        wake_all(state);
+        result
+    }
+
+    /// Makes what finished records asked for durable, says so in the headers, and frees their slots.
+    async fn retire(&self) -> Result<(), VolumeError> {
+        let redo = &self.shared.redo;
+        // What a member missed that failed under these records is on disk before they are gone (invariant 8).
+        self.settle().await?;
+        let below = {
+            let state = redo.state.lock();
+            state.slots.written_below(state.next_sequence)
+        };
+        self.flush_members().await?;
+        let _announcing = redo.announce().await;
+        redo.state.lock().retired_below = below;
+        self.write_headers(true).await?;
+        redo.state.lock().slots.retire(below);
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! Logging the writes of a stripe, and making them. Writes of one shard that come while a record is on its way share
+//! the next one.
+
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use super::cut::cut;
+use super::slots::Taken;
+use super::{Admitted, Redo};
+use crate::buffer::{Gather, Slice};
+use crate::device::Device;
+use crate::executor::join_all;
+use crate::members::MemberState;
+use crate::stripe::member_io::{MemberWrite, Undone};
+use crate::stripe::{Attached, StripeSet};
+use crate::volume::VolumeError;
+use layout::redo_log::{Checksum, PIECES_MAX, PieceKind, Place, RedoPiece, RedoRecord};
+
+/// Records of one shard on their way at once. With more, fewer writes share one.
+const RECORDS_AT_ONCE: u32 = 2;
+
+/// What each write of a stripe came to.
+type Results = SmallVec<[Result<(), Undone>; 4]>;
+
+/// Writers of one shard that want a record.
+#[derive(Default)]
+pub(in crate::stripe) struct Queue {
+    waiting: RefCell<VecDeque<Rc<Ticket>>>,
+    on_their_way: Cell<u32>,
+}
+
+/// What one writer wants logged.
+struct Ticket {
+    stripes: Range<u64>,
+    pieces: SmallVec<[(RedoPiece, Gather); 4]>,
+    turn: RefCell<Turn>,
+    waker: RefCell<Option<Waker>>,
+    /// It is on the way with a record, its own pieces in it or not.
+    leading: Cell<bool>,
+}
+
+enum Turn {
+    Queued,
+    /// It writes the next record.
+    Leads,
+    Done(Result<Taken, VolumeError>),
+    Told,
+}
+
+impl Ticket {
+    fn turn(&self, turn: Turn) {
+        *self.turn.borrow_mut() = turn;
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.pieces.iter().map(|(_, data)| data.len()).sum()
+    }
+}
+
+impl<D: Device> StripeSet<D> {
+    /// Writes of one stripe that is owned, while the array is not whole or its log is in force. `parity`: some of
+    /// them are parity.
+    pub(in crate::stripe) async fn write_degraded(
+        &self,
+        stripe: u64,
+        writes: &[MemberWrite],
+        parity: bool,
+        fua: bool,
+    ) -> Result<Results, VolumeError> {
+        let redo = &self.shared.redo;
+        match redo.admit(&self.shared.members, stripe..stripe + 1).await? {
+            Admitted::Unlogged => Ok(self.write_members(writes, fua).await),
+            Admitted::Logged => {
+                let results = self.write_logged(stripe, writes, parity, fua).await;
+                redo.done();
+                results
+            }
+        }
+    }
+
+    async fn write_logged(
+        &self,
+        stripe: u64,
+        writes: &[MemberWrite],
+        parity: bool,
+        fua: bool,
+    ) -> Result<Results, VolumeError> {
+        let redo = &self.shared.redo;
+        // A stripe is touched without a member only after the superblocks say that it failed: were it taken for good
+        // after a crash, this record could not make up for what it has missed (invariant 8).
+        self.settle().await?;
+        if !parity && !redo.has_record(stripe) {
+            // Only data: nothing can come to disagree with it, and no older record would be redone over it.
+            return Ok(self.write_members(writes, fua).await);
+        }
+        let base = self.shared.geometry.member_offset(stripe);
+        let mut results = Results::new();
+        for part in cut(writes, base, redo.payload_bytes()) {
+            let piece = |write: &MemberWrite| {
+                let piece = piece(stripe, write.slot, write.offset, write.data.len() as u64, PieceKind::Data);
+                (piece, write.data.clone())
+            };
+            let taken = self.log(stripe..stripe + 1, part.iter().map(piece).collect()).await?;
+            results.extend(self.write_members(&part, fua).await);
+            let failed = results.iter().any(|result| matches!(result, Err(Undone::Request(_))));
+            if failed {
+                // The record goes some time; that the stripe is half written stays known.
+                self.shared.doubt(stripe);
+            }
+            redo.written(taken);
+            if failed {
+                break;
+            }
+        }
+        Ok(results)
+    }
+
+    /// Whole stripes are about to be zeroed. Returns once that may be done; what comes back is for
+    /// [`StripeSet::zeroes_written`].
+    pub(in crate::stripe) async fn log_zeroes(
+        &self,
+        stripes: Range<u64>,
+    ) -> Result<ZeroesLogged, VolumeError> {
+        let redo = &self.shared.redo;
+        if redo.admit(&self.shared.members, stripes.clone()).await? == Admitted::Unlogged {
+            return Ok(ZeroesLogged(None));
+        }
+        let result = async {
+            self.settle().await?;
+            let geometry = &self.shared.geometry;
+            let offset = geometry.member_offset(stripes.start);
+            let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
+            let in_use = |slot: &u32| {
+                matches!(self.shared.members.state(*slot), MemberState::InSync | MemberState::Recovering)
+            };
+            let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
+            let pieces = (0..geometry.members()).filter(in_use).map(zeroes).collect();
+            self.log(stripes, pieces).await
+        };
+        match result.await {
+            Ok(taken) => Ok(ZeroesLogged(Some(taken))),
+            Err(error) => {
+                redo.done();
+                Err(error)
+            }
+        }
+    }
+
+    /// The zeroes are written, or that has failed.
+    pub(in crate::stripe) fn zeroes_written(&self, logged: &ZeroesLogged) {
+        if let Some(taken) = logged.0 {
+            self.shared.redo.written(taken);
+            self.shared.redo.done();
+        }
+    }
+
+    /// Returns when a record with these pieces is durable. Its writes are to be made then, and
+    /// [`Redo::written`] called.
+    async fn log(
+        &self,
+        stripes: Range<u64>,
+        pieces: SmallVec<[(RedoPiece, Gather); 4]>,
+    ) -> Result<Taken, VolumeError> {
+        let ticket = Rc::new(Ticket {
+            stripes,
+            pieces,
+            turn: RefCell::new(Turn::Queued),
+            waker: RefCell::new(None),
+            leading: Cell::new(false),
+        });
+        let queue = &self.redo_queue;
+        queue.waiting.borrow_mut().push_back(Rc::clone(&ticket));
+        if queue.on_their_way.get() < RECORDS_AT_ONCE {
+            queue.on_their_way.set(queue.on_their_way.get() + 1);
+            ticket.leading.set(true);
+            *ticket.turn.borrow_mut() = Turn::Leads;
+        }
+        loop {
+            let turn = std::future::poll_fn(|context| {
+                let turn = &mut *ticket.turn.borrow_mut();
+                if matches!(turn, Turn::Queued) {
+                    *ticket.waker.borrow_mut() = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+                Poll::Ready(std::mem::replace(turn, Turn::Told))
+            });
+            match turn.await {
+                Turn::Done(result) => return result,
+                Turn::Leads => {
+                    *ticket.turn.borrow_mut() = Turn::Queued;
+                    self.write_record(&ticket).await;
+                    ticket.leading.set(false);
+                    queue.hand_over();
+                }
+                Turn::Queued | Turn::Told => unreachable!("a ticket is told once"),
+            }
+        }
+    }
+
+    /// Writes one record with what waits, as much as fits.
+    async fn write_record(&self, leader: &Rc<Ticket>) {
+        let taken = match self.take_slot().await {
+            Ok(taken) => taken,
+            Err(error) => {
+                let mut waiting = self.redo_queue.waiting.borrow_mut();
+                let before = waiting.len();
+                waiting.retain(|ticket| !Rc::ptr_eq(ticket, leader));
+                if waiting.len() < before {
+                    leader.turn(Turn::Done(Err(error)));
+                }
+                return;
+            }
+        };
+        let batch = self.redo_queue.take(self.shared.redo.payload_bytes());
+        if batch.is_empty() {
+            self.shared.redo.give_back(taken);
+            return; // another record took all that waited
+        }
+        let stripes = batch.iter().map(|ticket| ticket.stripes.clone()).collect();
+        self.shared.redo.shared_by(taken, batch.len(), stripes);
+        let result = self.write_to_logs(taken, &batch).await;
+        if result.is_err() {
+            self.shared.redo.give_back(taken);
+        }
+        for ticket in batch {
+            ticket.turn(Turn::Done(result.clone().map(|()| taken)));
+        }
+    }
+
+    /// Writes the record to as many members as keep it when more of them fail within the level.
+    async fn write_to_logs(&self, taken: Taken, batch: &[Rc<Ticket>]) -> Result<(), VolumeError> {
+        let (mut payload, mut sum) = (Gather::new(), Checksum::default());
+        for (_, data) in batch.iter().flat_map(|ticket| &ticket.pieces) {
+            for slice in data.slices() {
+                sum.add(slice.bytes());
+                payload.push(slice.clone());
+            }
+        }
+        let copies = self.shared.members.copies_wanted();
+        let record = RedoRecord {
+            epoch: taken.epoch,
+            sequence: taken.sequence,
+            copies,
+            payload_checksum: sum.value(),
+            pieces: batch.iter().flat_map(|ticket| &ticket.pieces).map(|(piece, _)| *piece).collect(),
+        };
+        let mut tried: SmallVec<[u32; 4]> = SmallVec::new();
+        let mut written = 0;
+        while written < copies {
+            let targets = self.log_members(taken.slot, &tried, (copies - written) as usize);
+            if targets.is_empty() {
+                let reason = "no member takes a redo log record".to_string();
+                return Err(VolumeError::Io { reason });
+            }
+            tried.extend(targets.iter().copied());
+            written += self.write_record_to(&targets, taken, &record, &payload).await;
+        }
+        Ok(())
+    }
+
+    async fn write_record_to(
+        &self,
+        targets: &[u32],
+        taken: Taken,
+        record: &RedoRecord,
+        payload: &Gather,
+    ) -> u32 {
+        let place = |slot: u32| {
+            let (offset_bytes, member) = self.shared.redo.slot_place(slot, taken.slot)?;
+            let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes };
+            let mut data = Gather::from(Slice::from_bytes(&record.encode(place)));
+            payload.slices().iter().for_each(|slice| data.push(slice.clone()));
+            Some((offset_bytes, data))
+        };
+        let counters = self.counters();
+        let mut to = SmallVec::<[(u32, u64, Gather, Rc<Attached<D>>); 2]>::new();
+        let mut started = SmallVec::<[D::Done; 2]>::new();
+        for &slot in targets {
+            let (Some((offset, data)), Some(member)) = (place(slot), self.attached(slot)) else { continue };
+            counters.redo_writes.add(1);
+            counters.redo_write_bytes.add(data.len() as u64);
+            started.push(member.device.write(offset, data.clone(), true));
+            to.push((slot, offset, data, member));
+        }
+        let mut written = 0;
+        for ((slot, offset, data, member), done) in to.into_iter().zip(join_all(started).await) {
+            let result = match done {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    self.shared.members.note_error(slot, &error);
+                    member.device.write(offset, data, true).await
+                }
+            };
+            match result {
+                Ok(()) => written += 1,
+                Err(error) => self.no_log_on(slot, &error),
+            }
+        }
+        written
+    }
+
+    /// Members for a record in this slot, other ones for each slot in turn.
+    fn log_members(&self, slot: u32, tried: &[u32], count: usize) -> SmallVec<[u32; 2]> {
+        let logs = self.shared.redo.logs();
+        let first = slot as usize % logs.len().max(1);
+        let works =
+            |log: &u32| !tried.contains(log) && self.shared.members.state(*log) == MemberState::InSync;
+        logs.iter().cycle().skip(first).take(logs.len()).copied().filter(works).take(count).collect()
+    }
+}
+
+/// A record of zeroes that are about to be written, if there is one.
+pub(in crate::stripe) struct ZeroesLogged(Option<Taken>);
+
+fn piece(stripe: u64, slot: u32, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
+    let member = u16::try_from(slot).expect("a slot is below 1920");
+    RedoPiece { stripe, member, offset_bytes, bytes, kind }
+}
+
+impl Queue {
+    /// Who has waited longest leads next, perhaps the same one again.
+    fn hand_over(&self) {
+        let next = self.waiting.borrow().iter().find(|ticket| !ticket.leading.get()).cloned();
+        match next {
+            Some(next) => {
+                next.leading.set(true);
+                next.turn(Turn::Leads);
+            }
+            None => self.on_their_way.set(self.on_their_way.get() - 1),
+        }
+    }
+
+    /// The first writers whose pieces fit in one record.
+    fn take(&self, payload_bytes: usize) -> Vec<Rc<Ticket>> {
+        let mut waiting = self.waiting.borrow_mut();
+        let (mut bytes, mut pieces) = (0, 0);
+        let fits = waiting.iter().take_while(|ticket| {
+            bytes += ticket.payload_bytes();
+            pieces += ticket.pieces.len();
+            bytes <= payload_bytes && pieces <= PIECES_MAX
+        });
+        let count = fits.count();
+        waiting.drain(..count).collect()
+    }
+}
+
+impl Redo {
+    /// Bytes of contents that one record holds.
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.state.lock().plan.expect("a log in force has slots").payload_bytes()
+    }
+}

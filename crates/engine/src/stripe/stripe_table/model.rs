@@ -1,0 +1,182 @@
+//! Models of the stripe table (invariant 4): threads stand for shards, shuttle chooses who runs.
+
+use super::*;
+use crate::sync::models::{check, threads};
+use shuttle::future::block_on;
+use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering::Relaxed};
+
+const PLACES: usize = 2 * STRIPE_TABLE_WAYS;
+
+/// Two buckets: every stripe has the same few places.
+fn table() -> Arc<StripeTable> {
+    StripeTable::with_entries(PLACES)
+}
+
+/// A table with room for so many stripes besides those that stay.
+fn table_with_room(room: usize) -> Arc<StripeTable> {
+    let table = table();
+    for place in room..PLACES {
+        table.word(place).store(LOCKED | 1001, SeqCst);
+    }
+    table
+}
+
+fn write() -> StripeWrite {
+    StripeWrite { parts: SmallVec::new(), fua: false, in_stream: false }
+}
+
+/// What is seen from outside: whether a stripe has an owner, and how many writes were done.
+#[derive(Default)]
+struct Seen {
+    owned: AtomicBool,
+    done: Count,
+}
+
+impl Seen {
+    fn own(&self, work: impl FnOnce() -> usize) {
+        assert!(!self.owned.swap(true, Relaxed), "two owners of one stripe");
+        shuttle::thread::yield_now();
+        self.done.fetch_add(work(), Relaxed);
+        assert!(self.owned.swap(false, Relaxed), "two owners of one stripe");
+    }
+}
+
+/// One write from the claim to its result. The owner does what joined, too.
+async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &Seen) {
+    match table.claim_or_join(stripe, shard, write()).await {
+        Entry::Joined(joined) => joined.await.expect("the owner did it"),
+        Entry::Owned(mut claim, _) => {
+            seen.own(|| {
+                claim.gather();
+                shuttle::thread::yield_now();
+                claim.freeze();
+                1 + claim.joined().count()
+            });
+            claim.release(&Ok(()));
+        }
+    }
+}
+
+/// Nobody is lost: every write is done once, by its owner or by the one it joined, and all come to an end.
+#[test]
+fn every_write_of_a_stripe_is_done_once() {
+    check(|| {
+        let (table, seen) = (table(), Arc::new(Seen::default()));
+        let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
+        threads(3, move |shard| {
+            block_on(async {
+                for _ in 0..2 {
+                    write_once(&inside, 7, shard, &looked).await;
+                }
+            });
+        });
+        assert_eq!((seen.done.load(Relaxed), table.active()), (6, 0));
+    });
+}
+
+/// A neighbour comes and goes, so that two claims of one stripe find different free places.
+#[test]
+fn one_owner_though_two_places_are_free() {
+    check(|| {
+        let (table, seen) = (table(), Arc::new(Seen::default()));
+        let inside = Arc::clone(&table);
+        threads(4, move |shard| {
+            block_on(async {
+                let alone = |stripe| inside.claim(stripe, shard);
+                match shard {
+                    0 => {
+                        drop(alone(1).await);
+                        drop(alone(2).await);
+                    }
+                    _ => {
+                        let claim = alone(7).await;
+                        seen.own(|| 1);
+                        claim.release(&Ok(()));
+                    }
+                }
+            });
+        });
+        assert_eq!(table.active(), 0);
+    });
+}
+
+/// A full table: who finds no room waits for a release and is woken by it.
+#[test]
+fn a_claim_that_finds_no_room_is_woken() {
+    check(|| {
+        let table = table_with_room(1);
+        let inside = Arc::clone(&table);
+        threads(3, move |shard| {
+            block_on(async {
+                let claim = inside.claim(shard as u64, shard).await;
+                shuttle::thread::yield_now();
+                claim.release(&Ok(()));
+            });
+        });
+        assert_eq!(table.active(), PLACES - 1);
+        assert_eq!(table.overflowed.load(SeqCst), 0);
+    });
+}
+
+/// Runs are claimed in ascending order, so that two that overlap do not wait for each other, not even without room.
+#[test]
+fn overlapping_runs_do_not_wait_for_each_other() {
+    check(|| {
+        let table = table_with_room(3);
+        let inside = Arc::clone(&table);
+        threads(3, move |shard| {
+            block_on(async {
+                let mut next = shard as u64;
+                while next < 4 {
+                    let claims = inside.claim_run(next, 4, shard).await;
+                    next += claims.len() as u64;
+                    shuttle::thread::yield_now();
+                }
+            });
+        });
+        assert_eq!(table.active(), PLACES - 3);
+    });
+}
+
+/// An owner that is gone: what joined fails, who waited goes on.
+#[test]
+fn nobody_waits_for_an_owner_that_is_gone() {
+    check(|| {
+        let (table, done) = (table(), Arc::new(Count::new(0)));
+        let (inside, count) = (Arc::clone(&table), Arc::clone(&done));
+        threads(3, move |shard| {
+            block_on(async {
+                match inside.claim_or_join(7, shard, write()).await {
+                    Entry::Joined(joined) => assert_eq!(joined.await, Err(VolumeError::Stopping)),
+                    Entry::Owned(mut claim, _) => {
+                        if shard == 1 {
+                            claim.freeze();
+                        }
+                        drop(claim);
+                    }
+                }
+                count.fetch_add(1, Relaxed);
+            });
+        });
+        assert_eq!((done.load(Relaxed), table.active()), (3, 0));
+    });
+}
+
+/// A read that reconstructs takes a stripe only if it is free; writers that come meanwhile are not lost.
+#[test]
+fn a_claim_if_free_never_shares() {
+    check(|| {
+        let (table, seen) = (table(), Arc::new(Seen::default()));
+        let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
+        threads(3, move |shard| match shard {
+            0 => {
+                if let Some(claim) = inside.claim_if_free(7, shard) {
+                    looked.own(|| 0);
+                    claim.release(&Ok(()));
+                }
+            }
+            _ => block_on(write_once(&inside, 7, shard, &looked)),
+        });
+        assert_eq!((seen.done.load(Relaxed), table.active()), (2, 0));
+    });
+}

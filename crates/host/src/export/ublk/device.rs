@@ -1,0 +1,294 @@
+//! A block device of this process, from the driver's "add" to its "delete", or taken over from a server that was killed.
+
+use engine::volume::{Volume, VolumeInfo};
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::control::{Control, UblkError, block_path, open_character};
+use super::parameters::{parameters, request_bytes_max};
+use super::protocol::{DeviceInfo, Parameters, feature, state};
+use super::queue::{Ends, Place, Shared, serve_queue};
+use crate::shard::{Handle, ShardContext};
+
+/// Requests of each queue. The ring of a shard has room for 1024 operations, of which each of these holds one always and
+/// needs a few at times.
+const DEPTH: u16 = 128;
+
+/// How long the driver may take to see that the last server has ended.
+const HANDOVER_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long the tasks of a stopped device may take to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Which device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UblkOptions {
+    /// Its number; without one the driver chooses.
+    pub number: Option<u32>,
+    /// What a later server finds it by: no other array has the same.
+    pub identity: u64,
+}
+
+/// A block device for a status report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UblkStatus {
+    /// The block device.
+    pub path: PathBuf,
+    /// Its number.
+    pub number: u32,
+    /// Queues, one a shard.
+    pub queues: u16,
+    /// Requests that each queue holds at once.
+    pub depth: u16,
+    /// It was taken over from a server that had ended.
+    pub recovered: bool,
+    /// It is not served any more, though nobody stopped it.
+    pub failed: bool,
+    /// Requests answered with an error.
+    pub errors: u64,
+}
+
+/// A block device that this process serves. Dropped without [`UblkDevice::stop`] it stays, and waits for the next server.
+pub struct UblkDevice {
+    control: Control,
+    info: DeviceInfo,
+    recovered: bool,
+    shared: Arc<Shared>,
+    /// Until the device is stopped.
+    serving: Mutex<Option<Served>>,
+}
+
+struct Served {
+    character: Arc<OwnedFd>,
+    /// Ends with the last queue.
+    ended: Receiver<()>,
+}
+
+impl UblkDevice {
+    /// Makes a block device of a volume, or goes on with the one that waits for it since its server ended. `open` gives the
+    /// shard it is called on its handle of the volume. Not for use on a shard.
+    ///
+    /// # Errors
+    /// Why there is no block device. None is left behind that was not there before.
+    pub fn start<V: Volume>(
+        control: Control,
+        shards: &Handle,
+        options: &UblkOptions,
+        volume: &VolumeInfo,
+        open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
+    ) -> Result<Self, UblkError> {
+        match waiting(&control, options.identity) {
+            Some(info) => take_over(control, info, shards, options, volume, open),
+            None => make(control, shards, options, volume, open),
+        }
+    }
+
+    /// The block device.
+    pub fn path(&self) -> PathBuf {
+        block_path(self.info.number)
+    }
+
+    /// How it is.
+    pub fn status(&self) -> UblkStatus {
+        UblkStatus {
+            path: self.path(),
+            number: self.info.number,
+            queues: self.info.queues,
+            depth: self.info.depth,
+            recovered: self.recovered,
+            failed: self.shared.failed.load(Relaxed),
+            errors: self.shared.errors.load(Relaxed),
+        }
+    }
+
+    /// Takes the block device away. A second call does nothing.
+    ///
+    /// # Errors
+    /// [`UblkError::InUse`] if somebody uses it: it goes on then.
+    pub fn stop(&self) -> Result<(), UblkError> {
+        let mut serving = self.serving.lock();
+        if serving.is_none() {
+            return Ok(());
+        }
+        self.control.stop_unused(self.info.number)?;
+        if let Some(served) = serving.take() {
+            served.end();
+        }
+        let deleted = self.control.delete(self.info.number);
+        deleted.map_err(|error| UblkError::system(format!("take {} away", self.path().display()), error))
+    }
+}
+
+impl Served {
+    /// Waits for the queues of a stopped device and closes it.
+    fn end(self) {
+        if self.ended.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the queues of the block device do not end");
+        }
+        drop(self.character);
+    }
+}
+
+/// The device that waits for a server of the array with this identity, if there is one.
+fn waiting(control: &Control, identity: u64) -> Option<DeviceInfo> {
+    let infos = control.numbers().into_iter().filter_map(|number| control.info(number).ok());
+    infos.into_iter().find(|info| info.server_flags == identity && info.state != state::DEAD)
+}
+
+/// Whether a device waits for a server of the array with this identity.
+pub fn is_awaited(control: &Control, identity: u64) -> bool {
+    waiting(control, identity).is_some()
+}
+
+fn make<V: Volume>(
+    control: Control,
+    shards: &Handle,
+    options: &UblkOptions,
+    volume: &VolumeInfo,
+    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
+) -> Result<UblkDevice, UblkError> {
+    let mut info = DeviceInfo {
+        queues: u16::try_from(shards.count()).unwrap_or(u16::MAX),
+        depth: DEPTH,
+        request_bytes_max: request_bytes_max(volume),
+        number: options.number.unwrap_or(u32::MAX),
+        server_process: std::process::id().cast_signed(),
+        flags: feature::USER_COPY
+            | feature::IOCTL_ENCODE
+            | feature::USER_RECOVERY
+            | feature::USER_RECOVERY_REISSUE
+            | if control.has(feature::SAFE_STOP) { feature::SAFE_STOP } else { 0 },
+        server_flags: options.identity,
+        ..DeviceInfo::empty()
+    };
+    control.add(&mut info)?;
+    let set = control.set_parameters(info.number, &parameters(volume));
+    match set.and_then(|()| serve(&control, &info, shards, false, open)) {
+        Ok((serving, shared)) => {
+            tracing::info!(device = %block_path(info.number).display(), queues = info.queues, "block device made");
+            Ok(UblkDevice { control, info, recovered: false, shared, serving: Mutex::new(Some(serving)) })
+        }
+        Err(error) => {
+            let removed = control.stop(info.number).and_then(|()| control.delete(info.number));
+            if let Err(error) = removed {
+                tracing::warn!(number = info.number, %error, "a ublk device that did not start is left behind");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn take_over<V: Volume>(
+    control: Control,
+    info: DeviceInfo,
+    shards: &Handle,
+    options: &UblkOptions,
+    volume: &VolumeInfo,
+    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
+) -> Result<UblkDevice, UblkError> {
+    let path = block_path(info.number);
+    let known = control.parameters(info.number);
+    let known = known.map_err(|error| UblkError::system(format!("ask for {}", path.display()), error))?;
+    if let Some(reason) = unfit(&info, &known, options, volume) {
+        return Err(UblkError::Unfit { path, reason });
+    }
+    let start = Instant::now();
+    while let Err(error) = control.start_recovery(info.number) {
+        // The driver says busy until it has seen the end of the last server.
+        if error.raw_os_error() != Some(libc::EBUSY) || start.elapsed() > HANDOVER_LIMIT {
+            return Err(UblkError::system(format!("take {} over", path.display()), error));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (serving, shared) = serve(&control, &info, shards, true, open)?;
+    tracing::info!(device = %path.display(), "block device taken over: its requests go on");
+    Ok(UblkDevice { control, info, recovered: true, shared, serving: Mutex::new(Some(serving)) })
+}
+
+/// Why a device that waits cannot be gone on with.
+fn unfit(
+    info: &DeviceInfo,
+    known: &Parameters,
+    options: &UblkOptions,
+    volume: &VolumeInfo,
+) -> Option<String> {
+    let wanted = parameters(volume);
+    if let Some(number) = options.number.filter(|number| *number != info.number) {
+        return Some(format!("number {number} was asked for"));
+    }
+    if known.sectors != wanted.sectors {
+        return Some(format!("it has {} sectors and the array {}", known.sectors, wanted.sectors));
+    }
+    if known.logical_block_shift < wanted.logical_block_shift {
+        let (block, members) = (1 << known.logical_block_shift, 1 << wanted.logical_block_shift);
+        return Some(format!("its blocks are of {block} bytes and those of the members now of {members}"));
+    }
+    if wanted.attributes & !known.attributes != 0 {
+        return Some("it takes writes, and the array is served read-only now".into());
+    }
+    if info.flags & feature::USER_COPY == 0 {
+        return Some("it was not made by this program".into());
+    }
+    None
+}
+
+/// Has the shards serve every queue, and starts the device.
+fn serve<V: Volume>(
+    control: &Control,
+    info: &DeviceInfo,
+    shards: &Handle,
+    recovering: bool,
+    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
+) -> Result<(Served, Arc<Shared>), UblkError> {
+    let character = Arc::new(open_character(info.number)?);
+    let shared = Arc::new(Shared::default());
+    let (ends, ended) = channel();
+    let served = Served { character, ended };
+    let started = start_queues(info, shards, &served.character, &shared, &ends, open);
+    drop(ends); // what is left are those of the queues
+    let goes_on = || !shared.failed.load(Relaxed);
+    match started.and_then(|()| control.start(info.number, recovering, goes_on)) {
+        Ok(()) => Ok((served, shared)),
+        Err(error) => {
+            if !recovering {
+                let _ends_the_fetches = control.stop(info.number);
+                served.end();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Queue `n` goes to shard `n`; a device that was made for more shards or fewer is spread over those there are.
+fn start_queues<V: Volume>(
+    info: &DeviceInfo,
+    shards: &Handle,
+    character: &Arc<OwnedFd>,
+    shared: &Arc<Shared>,
+    ends: &Ends,
+    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
+) -> Result<(), UblkError> {
+    for number in 0..info.queues {
+        let place = Place { number, depth: info.depth };
+        let (character, shared, ends) = (Arc::clone(character), Arc::clone(shared), ends.clone());
+        let open = open.clone();
+        let shard = usize::from(number) % shards.count();
+        let started = shards.run_on(shard, move |context| async move {
+            serve_queue(&context, open(&context), &character, place, shared, ends)
+        });
+        let doing = || format!("serve queue {number} of {}", block_path(info.number).display());
+        match started {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(UblkError::system(doing(), error)),
+            Err(gone) => return Err(UblkError::system(doing(), std::io::Error::other(gone))),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! One queue on its shard: the same ring and executor as the members' I/O. Each request place (tag) is a task that fetches,
+//! executes, gives the result and fetches again, for as long as the device has this server.
+//!
+//! Invariants:
+//! - A tag has one request at a time: its descriptor and its data in the device stay until its result is given.
+//! - The device is let go of when every task of the queue has ended; then the sender of [`Ends`] is dropped, too.
+
+use engine::buffer::{Gather, Pool};
+use engine::device::DeviceError;
+use engine::executor::Executor;
+use engine::volume::{Volume, VolumeError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use zerocopy::IntoBytes;
+
+use super::kernel::{Descriptors, become_io_flusher};
+use super::protocol::{ABORTED, IoCommand, data_offset, io as command};
+use super::request::{Request, errno, parse};
+use crate::ring::Ring;
+use crate::ring::op::{COMMAND_BYTES, Target};
+use crate::shard::ShardContext;
+
+/// What all queues of a device share with its owner.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// A queue is not served any more though nobody stopped the device.
+    pub failed: AtomicBool,
+    /// Requests that were answered with an error.
+    pub errors: AtomicU64,
+}
+
+/// Never sent to: whoever waits learns from its end that the queue has ended.
+pub(super) type Ends = Sender<()>;
+
+/// Serves queue `number`: from here on it fetches.
+pub(super) fn serve_queue<V: Volume>(
+    context: &ShardContext,
+    volume: Rc<V>,
+    device: &Arc<OwnedFd>,
+    place: Place,
+    shared: Arc<Shared>,
+    ends: Ends,
+) -> io::Result<()> {
+    let Place { number, depth } = place;
+    if !context.ring.uses_io_uring() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the system does not allow io_uring"));
+    }
+    if !become_io_flusher() {
+        tracing::debug!(
+            "PR_SET_IO_FLUSHER is not allowed: short of memory, the system may wait for this array"
+        );
+    }
+    let descriptors = Descriptors::map(device, number, depth)?;
+    let queue = Rc::new(Queue {
+        number,
+        volume,
+        descriptors,
+        ring: context.ring.clone(),
+        pool: Arc::clone(&context.pool),
+        device: Some(context.ring.character_device(device)),
+        shared,
+        _ends: ends,
+    });
+    start_tags(&context.executor, &queue, depth);
+    Ok(())
+}
+
+/// Which queue, and how many requests it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub number: u16,
+    pub depth: u16,
+}
+
+fn start_tags<V: Volume>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
+    for tag in 0..depth {
+        executor.spawn(serve_tag(Rc::clone(queue), tag));
+    }
+}
+
+/// One request after the other, until the device is stopped.
+async fn serve_tag<V: Volume>(queue: Rc<Queue<V>>, tag: u16) {
+    let mut fetched = queue.fetch(tag).await;
+    while fetched == 0 {
+        let result = queue.execute(tag).await;
+        fetched = queue.commit_and_fetch(tag, result).await;
+    }
+    queue.ended(tag, fetched);
+}
+
+struct Queue<V> {
+    number: u16,
+    volume: Rc<V>,
+    descriptors: Descriptors,
+    ring: Ring,
+    pool: Arc<Pool>,
+    /// Present until the drop, which lets go of it before it asks the ring to close it.
+    device: Option<Rc<Target>>,
+    shared: Arc<Shared>,
+    _ends: Ends,
+}
+
+impl<V> Drop for Queue<V> {
+    fn drop(&mut self) {
+        self.device = None;
+        self.ring.release_files();
+    }
+}
+
+impl<V: Volume> Queue<V> {
+    async fn fetch(&self, tag: u16) -> i32 {
+        self.command(command::FETCH, tag, 0).await
+    }
+
+    async fn commit_and_fetch(&self, tag: u16, result: i32) -> i32 {
+        self.command(command::COMMIT_AND_FETCH, tag, result).await
+    }
+
+    fn command(&self, number: u32, tag: u16, result: i32) -> crate::ring::Command {
+        let command = IoCommand { queue: self.number, tag, result, address: 0 };
+        let mut payload = [0; COMMAND_BYTES];
+        payload.copy_from_slice(command.as_bytes());
+        self.ring.command(self.device(), number, payload)
+    }
+
+    fn device(&self) -> &Rc<Target> {
+        self.device.as_ref().expect("present until the drop")
+    }
+
+    /// The device gives this tag no further request.
+    fn ended(&self, tag: u16, result: i32) {
+        if result != ABORTED {
+            let error = io::Error::from_raw_os_error(-result);
+            tracing::error!(queue = self.number, tag, %error, "the block device is not served any more");
+            self.shared.failed.store(true, Relaxed);
+        }
+    }
+
+    /// Does the request of a tag. The result is the number of bytes, or a negated error number.
+    async fn execute(&self, tag: u16) -> i32 {
+        let descriptor = self.descriptors.get(tag);
+        let request = match parse(&descriptor) {
+            Ok(request) => request,
+            Err(result) => {
+                tracing::warn!(?descriptor, "a request that the device was not told to take");
+                return result;
+            }
+        };
+        match self.apply(tag, request).await {
+            Ok(bytes) => bytes,
+            Err(Undone::Volume(error)) => {
+                self.shared.errors.fetch_add(1, Relaxed);
+                tracing::debug!(?request, %error, "failed");
+                -errno(&error)
+            }
+            Err(Undone::Copy(result)) => {
+                self.shared.errors.fetch_add(1, Relaxed);
+                tracing::warn!(?request, result, "the data could not be copied to or from the kernel");
+                result
+            }
+        }
+    }
+
+    async fn apply(&self, tag: u16, request: Request) -> Result<i32, Undone> {
+        match request {
+            Request::Read { offset_bytes, bytes } => {
+                let data = self.volume.read(offset_bytes, u64::from(bytes)).await?;
+                self.give(tag, bytes, data).await
+            }
+            Request::Write { offset_bytes, bytes, fua } => {
+                let data = self.take(tag, bytes).await?;
+                self.volume.write(offset_bytes, data, fua).await?;
+                Ok(bytes.cast_signed())
+            }
+            Request::Flush => Ok(self.volume.flush().await.map(|()| 0)?),
+            Request::Discard { offset_bytes, bytes } => {
+                Ok(self.volume.discard(offset_bytes, bytes).await.map(|()| 0)?)
+            }
+            Request::WriteZeroes { offset_bytes, bytes, may_unmap, fua } => {
+                Ok(self.volume.write_zeroes(offset_bytes, bytes, may_unmap, fua).await.map(|()| 0)?)
+            }
+        }
+    }
+
+    /// Copies the data of a read into its request.
+    async fn give(&self, tag: u16, bytes: u32, data: Gather) -> Result<i32, Undone> {
+        if data.len() != bytes as usize {
+            tracing::error!(
+                asked_bytes = bytes,
+                read_bytes = data.len(),
+                "the volume read another length than asked"
+            );
+            return Err(Undone::Copy(-libc::EIO));
+        }
+        let copied = self.ring.copy_out(self.device(), data_offset(self.number, tag), data).await;
+        copied.map(|()| bytes.cast_signed()).map_err(|error| Undone::copy(&error))
+    }
+
+    /// Copies the data of a write out of its request, into memory that the engine may keep.
+    async fn take(&self, tag: u16, bytes: u32) -> Result<Gather, Undone> {
+        let buffer = self.pool.take(bytes as usize);
+        let (buffer, copied) = self.ring.copy_in(self.device(), data_offset(self.number, tag), buffer).await;
+        copied.map(|()| buffer.freeze().into()).map_err(|error| Undone::copy(&error))
+    }
+}
+
+/// Why a request was not done.
+enum Undone {
+    /// The volume said no.
+    Volume(VolumeError),
+    /// The kernel did not copy the data: a negated error number.
+    Copy(i32),
+}
+
+impl Undone {
+    fn copy(error: &DeviceError) -> Self {
+        Undone::Copy(-if error.errno == 0 { libc::EIO } else { error.errno })
+    }
+}
+
+impl From<VolumeError> for Undone {
+    fn from(error: VolumeError) -> Self {
+        Undone::Volume(error)
+    }
+}

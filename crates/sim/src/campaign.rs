@@ -1,0 +1,138 @@
+//! Many seeds on many threads, until one fails.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::counts::Counts;
+use crate::history::{Failure, Options, Report};
+
+/// Longer than anything takes, on the slowest machine.
+const SEED_SECONDS_MAX: u64 = 120;
+
+/// What is made of a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Load, faults and crashes of all sorts at an array of any size.
+    Histories,
+    /// A power cut at every moment of a short history.
+    Grid,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Kind::Histories, Kind::Grid];
+
+    /// As the command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Histories => "histories",
+            Kind::Grid => "grid",
+        }
+    }
+
+    /// Runs a seed.
+    ///
+    /// # Errors
+    /// [`Failure`] says which check failed, and how.
+    pub fn run(self, seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+        match self {
+            Kind::Histories => crate::history::run(seed, options),
+            Kind::Grid => crate::grid::run(seed, options),
+        }
+    }
+}
+
+/// What is run.
+pub struct Campaign<'a> {
+    /// What is made of each seed.
+    pub kinds: &'a [Kind],
+    /// The first seed.
+    pub start: u64,
+    /// How many of them at most.
+    pub seeds: u64,
+    /// No new seed is begun after this time.
+    pub limit: Duration,
+    /// Threads that work at once.
+    pub threads: usize,
+    /// What else is wanted.
+    pub options: &'a Options,
+}
+
+/// How it ended.
+pub struct Outcome {
+    /// What was done.
+    pub counts: Counts,
+    /// The first failure, if any.
+    pub failure: Option<(Kind, Box<Failure>)>,
+}
+
+impl Campaign<'_> {
+    /// Runs seed after seed; `seen` hears of each that ended well.
+    pub fn run(&self, seen: &(impl Fn(u64, Kind, &Report) + Sync)) -> Outcome {
+        let outcome = Mutex::new(Outcome { counts: Counts::default(), failure: None });
+        let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let busy: Vec<AtomicU64> = (0..self.threads).map(|_| AtomicU64::new(self.start)).collect();
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for own in &busy {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) && started.elapsed() < self.limit {
+                        let number = next.fetch_add(1, Relaxed);
+                        if number >= self.seeds {
+                            break;
+                        }
+                        own.store(self.start + number, Relaxed);
+                        if !self.run_seed(self.start + number, &outcome, seen) {
+                            over.store(true, Relaxed);
+                        }
+                    }
+                    own.store(u64::MAX, Relaxed);
+                });
+            }
+            watch(&busy);
+        });
+        outcome.into_inner().expect("no thread panics with it")
+    }
+
+    fn run_seed(
+        &self,
+        seed: u64,
+        outcome: &Mutex<Outcome>,
+        seen: &(impl Fn(u64, Kind, &Report) + Sync),
+    ) -> bool {
+        for &kind in self.kinds {
+            let result = kind.run(seed, self.options);
+            let mut outcome = outcome.lock().expect("no thread panics with it");
+            match result {
+                Ok(report) => {
+                    outcome.counts.add(&report.counts);
+                    seen(seed, kind, &report);
+                }
+                Err(failure) => {
+                    outcome.failure.get_or_insert((kind, failure));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// A loop without an end inside one step is nothing the world can see: this ends the program, with the seed.
+fn watch(busy: &[AtomicU64]) {
+    let mut since: Vec<(u64, Instant)> = busy.iter().map(|_| (u64::MAX, Instant::now())).collect();
+    while busy.iter().any(|seed| seed.load(Relaxed) != u64::MAX) {
+        for (seed, since) in busy.iter().zip(&mut since) {
+            let seed = seed.load(Relaxed);
+            if seed != since.0 {
+                *since = (seed, Instant::now());
+            }
+            if seed != u64::MAX && since.1.elapsed() > Duration::from_secs(SEED_SECONDS_MAX) {
+                println!("seed {seed} FAILED: no end after {SEED_SECONDS_MAX} s");
+                std::process::exit(1);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,69 @@
+//! One moment of a history, and what a power cut then leaves.
+
+use std::rc::Rc;
+
+use super::states::State;
+use crate::array::{Array, Machine};
+use crate::check;
+use crate::disk::cache::Survivors;
+use crate::history::{NO_LIMIT, read_all, refused};
+use crate::random::Random;
+use crate::world::{Ended, World};
+
+/// Percent of what is not durable that survives, in the images of one moment.
+const SURVIVE_PERCENT: [u64; 3] = [0, 100, 50];
+
+/// Lines of an image's own trace that a failure shows.
+const TAIL: usize = 40;
+
+/// The power goes now: every image of this moment is started and checked. The history itself goes on untouched.
+pub(super) fn crash_here(array: &Array, state: &State) {
+    let point = {
+        let mut counts = array.world.counts.borrow_mut();
+        counts.crash_points += 1;
+        *(state.count)(&mut counts) += 1;
+        counts.crash_points
+    };
+    for (number, percent) in (0..).zip(SURVIVE_PERCENT) {
+        let random = Random::new(point * SURVIVE_PERCENT.len() as u64 + number);
+        let world = World::new(random, TAIL);
+        check_image(&array.machine, &world, percent);
+        let mut counts = array.world.counts.borrow_mut();
+        counts.crash_images += 1;
+        counts.add(&world.counts.borrow());
+        drop(counts);
+        if let Some(what) = world.failure() {
+            let trace = world.trace_tail().join("\n    | ");
+            array.world.fail(format!(
+                "after a crash at point {point}, of which {percent} % of what was not durable survived: {what}\n    \
+                 what happened after the crash:\n    | {trace}"
+            ));
+            return;
+        }
+    }
+}
+
+fn check_image(of: &Rc<Machine>, world: &Rc<World>, percent: u64) {
+    let mut scenario = of.scenario.clone();
+    (scenario.shards, scenario.table_entries, scenario.look) = (1, 64, 20);
+    scenario.faults.transient_one_in = 0;
+    let machine = Machine::empty(Rc::clone(world), scenario, of.oracle.borrow().clone());
+    *machine.all_disks.borrow_mut() =
+        of.all_disks.borrow().iter().map(|disk| disk.twin(world, &machine.guard)).collect();
+    machine.cut_power(|blocks, random| Survivors::some(blocks, percent, random));
+    check::after_cut(&machine);
+    let array = match Array::assemble(&machine, false) {
+        Some(Ok(array)) => array,
+        Some(Err(refusal)) => return refused(&machine, refusal.as_ref()),
+        None => return,
+    };
+    array.start_manager();
+    read_all(&array); // repairs are on their way
+    if array.run(NO_LIMIT) == Ended::Idle {
+        check::at_rest(&array);
+        check::quiet(&array);
+        read_all(&array);
+    }
+    array.kill();
+    world.cut();
+}

@@ -1,0 +1,143 @@
+//! The crash grid: a small array in a given state, a few requests, and a power cut at every moment at which what would
+//! be left changes. Of every such moment a few images are taken: nothing of what is not durable survives, all of it,
+//! or any part. Each image is started by the program's own assembly in a world of its own; everything is read and
+//! compared with the oracle, while repairs are on their way and after them, and all parity is checked.
+
+mod image;
+mod states;
+
+use std::rc::Rc;
+
+use layout::geometry::{Geometry, Layout, Level};
+
+use crate::array::{Array, Machine};
+use crate::history::{Failure, NO_LIMIT, Options, Report, refused, witness};
+use crate::random::Random;
+use crate::scenario::{FaultPlan, Load, Scenario, Support};
+use crate::workload;
+use crate::world::{Ended, World};
+use states::{STATES, State};
+
+/// Runs the crash history of a seed.
+///
+/// # Errors
+/// [`Failure`] says after which crash which check failed, and how.
+pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let random = Random::new(seed ^ 0x6772_6964);
+    let (scenario, state) = draw(&random, options.level);
+    let world = World::new(random, options.tail.max(1));
+    world.counts.borrow_mut().crash_histories = 1;
+    let mut report = witness(seed, &world, scenario, |machine, running| live(machine, running, state));
+    match &mut report {
+        Ok(report) => report.scenario = format!("{}, {}", state.name, report.scenario),
+        Err(failure) => failure.scenario = format!("{}, {}", state.name, failure.scenario),
+    }
+    report
+}
+
+/// What has to be on the members before the grid begins, the state, then the requests under the grid.
+fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
+    let Some(array) = start(machine, running) else { return };
+    workload::start(&array, PRELUDE_REQUESTS);
+    if array.run(NO_LIMIT) != Ended::Idle {
+        return;
+    }
+    let Some(array) = (state.reach)(array, running) else { return };
+    workload::start(&array, machine.scenario.load.requests);
+    let mut seen = machine.guard.boundaries();
+    loop {
+        match array.run(1) {
+            Ended::Idle => break,
+            Ended::Failed | Ended::Circles => return,
+            Ended::Steps => {}
+        }
+        let boundaries = machine.guard.boundaries();
+        if boundaries != seen {
+            seen = boundaries;
+            image::crash_here(&array, state);
+        }
+    }
+    crate::check::at_rest(&array);
+    crate::check::quiet(&array);
+    crate::history::read_all(&array);
+}
+
+/// Starts the array that the devices make. None: it is refused.
+fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
+    match Array::assemble(machine, false)? {
+        Ok(array) => {
+            array.start_manager();
+            *running = Some(Rc::clone(&array));
+            Some(array)
+        }
+        Err(refusal) => {
+            refused(machine, refusal.as_ref());
+            None
+        }
+    }
+}
+
+/// Requests that fill the array before the grid begins.
+const PRELUDE_REQUESTS: u64 = 10;
+const CHUNK_BYTES: u32 = 4096;
+
+fn draw(random: &Random, wanted: Option<Level>) -> (Scenario, &'static State) {
+    loop {
+        let level = wanted.unwrap_or_else(|| {
+            use Level::{Raid1, Raid4, Raid5, Raid6, Raid10};
+            random.pick(&[Raid1, Raid4, Raid5, Raid5, Raid6, Raid6, Raid10])
+        });
+        let state = &STATES[random.below(STATES.len() as u64) as usize];
+        if let Some(scenario) = draw_scenario(random, level).filter(|scenario| state.fits(scenario)) {
+            return (scenario, state);
+        }
+        if level == Level::Raid0 {
+            let scenario = draw_scenario(random, level).expect("a small array");
+            return (scenario, &STATES[0]);
+        }
+    }
+}
+
+fn draw_scenario(random: &Random, level: Level) -> Option<Scenario> {
+    let members = match level {
+        Level::Raid0 | Level::Raid1 => random.between(2, 3),
+        Level::Raid4 | Level::Raid5 => random.between(3, 5),
+        Level::Raid6 => random.between(4, 6),
+        Level::Raid10 => random.pick(&[4, 4, 6]),
+    };
+    let layout = match level {
+        Level::Raid5 | Level::Raid6 if random.one_in(3) => {
+            random.pick(&Layout::parity_layouts(level).collect::<Vec<_>>())
+        }
+        _ => Layout::default_for(level),
+    };
+    let chunks = if level == Level::Raid1 { random.between(8, 20) } else { random.between(3, 6) };
+    let chunk = if level == Level::Raid1 { 0 } else { CHUNK_BYTES };
+    let member_bytes = chunks * u64::from(CHUNK_BYTES);
+    let geometry = Geometry::new(level, layout, members as u32, chunk, member_bytes).ok()?;
+    let mut scenario = Scenario::draw_for(random, geometry);
+    scenario.unit = random.pick(&[512, 4096, 4096]);
+    scenario.shards = random.pick(&[1, 1, 2]);
+    scenario.look = random.pick(&[20, 100]);
+    scenario.data_offset = scenario.data_offset.min(16 << 10);
+    scenario.load = Load {
+        clients: random.pick(&[1, 2, 4]),
+        requests: random.between(3, 12),
+        hot: vec![0],
+        hot_percent: random.pick(&[0, 50]),
+        pause: random.pick(&[1, 10, 50]),
+        bytes_max: random.pick(&[4096, 32 << 10]),
+        ..scenario.load
+    };
+    scenario.faults = FaultPlan {
+        transient_one_in: random.pick(&[0, 0, 50]),
+        pause: 0,
+        deaths: false,
+        beyond: false,
+        full: false,
+        metadata_lost: false,
+        write_zeroes: random.pick(&[Support::All, Support::None]),
+        discard: random.pick(&[Support::All, Support::None]).into(),
+    };
+    Some(scenario)
+}

@@ -1,0 +1,119 @@
+//! The states in which the grid cuts the power: how an array gets there, and which arrays can.
+
+use std::rc::Rc;
+
+use engine::array::scrub::Wish;
+use engine::members::{Failing, MemberState};
+use engine::stripe::check::ScrubMode;
+use layout::geometry::Level;
+
+use super::start;
+use crate::array::{Array, Machine};
+use crate::counts::Counts;
+use crate::disk::cache::Survivors;
+use crate::history::NO_LIMIT;
+use crate::operator;
+use crate::scenario::Scenario;
+use crate::workload;
+use crate::world::Ended;
+
+pub(super) struct State {
+    pub(super) name: &'static str,
+    /// Members that are out, or were.
+    losses: u32,
+    /// Brings a quiet, whole array there. None: a check failed on the way.
+    pub(super) reach: fn(Rc<Array>, &mut Option<Rc<Array>>) -> Option<Rc<Array>>,
+    pub(super) count: fn(&mut Counts) -> &mut u64,
+}
+
+pub(super) const STATES: &[State] = &[
+    State { name: "clean", losses: 0, reach: |array, _| Some(array), count: |c| &mut c.clean },
+    State {
+        name: "one degraded",
+        losses: 1,
+        reach: |array, _| lose(array, 1),
+        count: |c| &mut c.one_degraded,
+    },
+    State {
+        name: "two degraded",
+        losses: 2,
+        reach: |array, _| lose(array, 2),
+        count: |c| &mut c.two_degraded,
+    },
+    State { name: "recovering", losses: 1, reach: |array, _| recover(array), count: |c| &mut c.recovering },
+    State {
+        name: "resyncing",
+        losses: 0,
+        reach: |array, running| crash_and_resync(&array, running),
+        count: |c| &mut c.resyncing,
+    },
+    State { name: "scrubbing", losses: 0, reach: |array, _| scrub(array), count: |c| &mut c.scrubbing },
+];
+
+impl State {
+    pub(super) fn fits(&self, scenario: &Scenario) -> bool {
+        let geometry = &scenario.geometry;
+        geometry.level() != Level::Raid0 && lost(geometry.members(), self.losses, geometry).is_some()
+    }
+}
+
+/// The first slots that the array can lose together.
+fn lost(members: u32, losses: u32, geometry: &layout::geometry::Geometry) -> Option<Vec<u32>> {
+    let mut slots = Vec::new();
+    for slot in 0..members {
+        let without = |other: u32| other == slot || slots.contains(&other);
+        if slots.len() < losses as usize && geometry.survives(without) {
+            slots.push(slot);
+        }
+    }
+    (slots.len() == losses as usize).then_some(slots)
+}
+
+fn lose(array: Rc<Array>, losses: u32) -> Option<Rc<Array>> {
+    let geometry = array.machine.geometry();
+    for slot in lost(geometry.members(), losses, geometry)? {
+        assert_eq!(array.shared.members.fail(slot, "by hand"), Failing::Failed);
+    }
+    (array.run(NO_LIMIT) == Ended::Idle).then_some(array)
+}
+
+/// Something was written meanwhile, so that the one that is rebuilt is not the one that left.
+fn recover(array: Rc<Array>) -> Option<Rc<Array>> {
+    let array = lose(array, 1)?;
+    workload::start(&array, 4);
+    if array.run(NO_LIMIT) != Ended::Idle {
+        return None;
+    }
+    let own = Rc::clone(&array);
+    array.spawn(0, "adding a spare", async move {
+        operator::add_spare(&own, &own.machine.new_disk(true)).await;
+    });
+    let waiting = || array.shared.members.states().iter().all(|state| *state != MemberState::Recovering);
+    while waiting() && !array.shared.members.all_in_sync() {
+        if array.run(1) != Ended::Steps {
+            return None;
+        }
+    }
+    Some(array)
+}
+
+/// The power went while the array was written to.
+fn crash_and_resync(array: &Rc<Array>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
+    let machine: Rc<Machine> = Rc::clone(&array.machine);
+    workload::start(array, 8);
+    let steps = machine.world.random().between(20, 400);
+    if matches!(array.run(steps), Ended::Failed | Ended::Circles) {
+        return None;
+    }
+    *running = None;
+    array.kill();
+    machine.world.cut();
+    machine.cut_power(|blocks, random| Survivors::some(blocks, 50, random));
+    start(&machine, running)
+}
+
+fn scrub(array: Rc<Array>) -> Option<Rc<Array>> {
+    let repair = array.world.random().one_in(2);
+    array.manager.wish(Wish::Start { mode: ScrubMode { repair, trust_data: false }, restart: true }).ok()?;
+    Some(array)
+}

@@ -1,0 +1,169 @@
+//! What the superblocks on the members say: the array that the program's own assembly would make of them after a
+//! crash at this moment. Checks ask this, never what the running array believes of itself.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
+use engine::members::MemberState;
+use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
+
+use crate::array::Machine;
+use crate::check;
+use crate::disk::Disk;
+use crate::random::Random;
+use crate::world::World;
+
+/// One of the arrays that a crash now could leave.
+pub(crate) struct Outcome {
+    pub(crate) states: Vec<MemberState>,
+    pub(crate) disks: Vec<Option<Rc<Disk>>>,
+    /// From here on, in bytes of the data area, parity or copies need not agree.
+    pub(crate) resync_from: Option<u64>,
+    pub(crate) refusal: Option<Refusal>,
+}
+
+impl Outcome {
+    /// Whether the array has this device in sync.
+    fn trusts(&self, device: u32) -> bool {
+        self.states.iter().zip(&self.disks).any(|(state, disk)| {
+            *state == MemberState::InSync && disk.as_ref().is_some_and(|disk| disk.number == device)
+        })
+    }
+
+    pub(crate) fn degraded(&self) -> bool {
+        self.states.iter().any(|state| *state != MemberState::InSync)
+    }
+}
+
+/// Knows when superblocks changed, and holds invariant 2 against every write.
+#[derive(Default)]
+pub(crate) struct Guard {
+    machine: RefCell<Weak<Machine>>,
+    generation: Cell<u64>,
+    /// Counts what may change what a power cut leaves.
+    boundaries: Cell<u64>,
+    known: RefCell<Option<(u64, Rc<Vec<Outcome>>)>>,
+}
+
+impl Guard {
+    pub(crate) fn watch(&self, machine: &Rc<Machine>) {
+        *self.machine.borrow_mut() = Rc::downgrade(machine);
+    }
+
+    /// A write was applied, or what was applied became durable.
+    pub(crate) fn boundary(&self) {
+        self.boundaries.set(self.boundaries.get() + 1);
+    }
+
+    pub(crate) fn boundaries(&self) -> u64 {
+        self.boundaries.get()
+    }
+
+    pub(crate) fn metadata_changed(&self) {
+        self.generation.set(self.generation.get() + 1);
+    }
+
+    /// Invariant 2: what the superblocks call in sync and clean changes only to what it is already.
+    pub(crate) fn check(
+        &self,
+        world: &World,
+        device: u32,
+        operation: &'static str,
+        (offset, bytes): (u64, u64),
+        changes: impl Fn() -> bool,
+    ) {
+        let Some(machine) = self.machine.borrow().upgrade() else { return };
+        if machine.geometry().losses_survived() == 0 {
+            return; // nothing is redundant, nothing can disagree
+        }
+        let clean = |outcome: &Outcome| {
+            outcome.trusts(device) && outcome.resync_from.is_none_or(|from| offset < from)
+        };
+        if machine.outcomes().iter().any(clean) && changes() {
+            world.fail(format!(
+                "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area while superblocks \
+                 say clean"
+            ));
+        }
+    }
+}
+
+impl Machine {
+    /// What a crash now could leave: with the oldest superblock of each device that is possible, with the newest, and
+    /// with some of both.
+    pub(crate) fn outcomes(&self) -> Rc<Vec<Outcome>> {
+        let generation = self.guard.generation.get();
+        if let Some((known, outcomes)) = &*self.guard.known.borrow()
+            && *known == generation
+        {
+            return Rc::clone(outcomes);
+        }
+        let disks = self.connected();
+        let choices: Vec<Vec<Vec<u8>>> = disks.iter().map(|disk| disk.superblocks()).collect();
+        let several = choices.iter().any(|of_disk| of_disk.len() > 1);
+        let random = Random::new(generation);
+        let mut outcomes = vec![self.outcome(&disks, &choices, |count| count - 1)];
+        if several {
+            outcomes.push(self.outcome(&disks, &choices, |_| 0));
+            outcomes.push(self.outcome(&disks, &choices, |count| random.below(count as u64) as usize));
+        }
+        let outcomes = Rc::new(outcomes);
+        *self.guard.known.borrow_mut() = Some((generation, Rc::clone(&outcomes)));
+        check::starts(self);
+        outcomes
+    }
+
+    fn outcome(
+        &self,
+        disks: &[Rc<Disk>],
+        choices: &[Vec<Vec<u8>>],
+        choose: impl Fn(usize) -> usize,
+    ) -> Outcome {
+        let candidates: Vec<Candidate> = disks
+            .iter()
+            .zip(choices)
+            .map(|(disk, of_disk)| self.candidate(disk, &of_disk[choose(of_disk.len())]))
+            .collect();
+        let Some(assembly) = self.one_array(&candidates, false) else {
+            let states = vec![MemberState::Missing; self.geometry().members() as usize];
+            let disks = vec![None; states.len()];
+            return Outcome { states, disks, resync_from: None, refusal: None };
+        };
+        Outcome {
+            states: assembly.states(),
+            disks: assembly.slots.iter().map(|slot| slot.map(|index| Rc::clone(&disks[index]))).collect(),
+            resync_from: assembly.resync_from_bytes,
+            refusal: assembly.start.err(),
+        }
+    }
+
+    /// What a device has to say for itself.
+    fn candidate(&self, disk: &Disk, superblock: &[u8]) -> Candidate {
+        let parsed = Superblock::parse(superblock, self.scenario.metadata, disk.places.size);
+        Candidate {
+            name: format!("device {}", disk.number),
+            size_bytes: disk.places.size,
+            superblock: parsed.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// What is on all devices that are plugged in, as the program reads it when it starts.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let read = |disk: &Rc<Disk>| {
+            let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
+            disk.peek_device(disk.places.superblock, &mut bytes);
+            self.candidate(disk, &bytes)
+        };
+        self.connected().iter().map(read).collect()
+    }
+
+    /// The one array that the candidates make.
+    pub(crate) fn one_array(&self, candidates: &[Candidate], force: bool) -> Option<Assembly> {
+        let mut arrays = assemble(candidates, &Filter { force, ..Filter::default() }).arrays;
+        if arrays.len() != 1 {
+            self.world.fail(format!("{} arrays where there was one", arrays.len()));
+        }
+        arrays.pop()
+    }
+}

@@ -1,0 +1,390 @@
+//! What `twill bench` can be asked.
+
+use std::path::PathBuf;
+
+use bench::setting::{Consistency, Setting, Skew, Work};
+use clap::{Args, Subcommand, ValueEnum};
+use engine::stripe::load::UpdatePolicy;
+
+use super::meaning;
+use crate::bytes;
+use crate::failure::Failure;
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Example: small random writes to six members in memory, on one core
+  twill bench --members memory:6x2G --level 5 --chunk 64K --rw randwrite --bs 4K --iodepth 32 --shards 1
+
+The array is made for the run and has no superblocks. `roofline` is what plain copies and parity passes of the same
+requests reach on the same cores; it is there for members in memory. `ceiling` is what the members alone allow: for files
+and block devices, and with --member-read-us."
+)]
+pub struct BenchArguments {
+    /// What else than one run.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+    /// One run.
+    #[command(flatten)]
+    pub run: RunArguments,
+}
+
+/// What else than one run.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Repeat the experiments of the StRAID paper and write a page with plots.
+    Report(ReportArguments),
+    /// Print the table of figures that docs/performance.md quotes: medians of several runs, beside floor and memcpy.
+    Table(TableArguments),
+    /// An array in memory over NBD beside `nbdkit memory`, which has no RAID: fio on both in turns.
+    Nbd(NbdArguments),
+    /// An array on files or block devices beside fio on the same members without RAID, in turns.
+    Files(FilesArguments),
+    /// What arrays of 1 TB to 1 PB keep in memory.
+    Memory(MemoryArguments),
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+/// Arguments of one run.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Members: files, block devices, or memory:COUNTxSIZE; what files hold is lost.
+    #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:6x2G")]
+    pub members: Vec<String>,
+    /// RAID level: 0, 1, 4, 5, 6 or 10.
+    #[arg(short, long, default_value = "5")]
+    pub level: String,
+    /// Chunk, a member's share of a stripe.
+    #[arg(short, long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64K")]
+    pub chunk: u64,
+    /// read, write, randread, randwrite, rw or randrw, as in fio [default: randwrite].
+    #[arg(long)]
+    pub rw: Option<Work>,
+    /// Bytes of a request [default: 4K].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub bs: Option<u64>,
+    /// Requests in flight on each shard [default: 32].
+    #[arg(long, value_name = "N")]
+    pub iodepth: Option<usize>,
+    /// Threads that serve, each with a core of its own.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub shards: usize,
+    /// Sequential streams on each shard, which share its requests in flight [default: 1].
+    #[arg(long, value_name = "N")]
+    pub numjobs: Option<usize>,
+    /// Seconds that are measured; with --trace-time the most.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub runtime: f64,
+    /// Seconds before that [default: 1].
+    #[arg(long, value_name = "SECONDS")]
+    pub ramp: Option<f64>,
+    /// Memory for parity that small writes would read again; 0 for none [default: 64M].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub parity_cache: Option<u64>,
+    /// Gather writes of one stripe before reading for them [default: on].
+    #[arg(long, value_name = "on|off")]
+    pub two_phase: Option<Switch>,
+    /// How small writes choose what to read: fewest-reads, or adaptive to the members' load [default: fewest-reads].
+    #[arg(long, value_name = "POLICY")]
+    pub update_policy: Option<UpdatePolicy>,
+    /// Microseconds that each read takes a member of memory, one read after the other, without keeping a core busy.
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub member_read_us: u64,
+    /// What is durable before a stripe changes: none, resync (md's flag for the whole array) or bitmap [default: none].
+    #[arg(long)]
+    pub consistency: Option<Consistency>,
+    /// Slots that have failed before the run.
+    #[arg(long, value_name = "SLOT", value_delimiter = ',')]
+    pub fail: Vec<u32>,
+    /// Places of random requests: uniform, or zipf:EXPONENT [default: uniform].
+    #[arg(long)]
+    pub skew: Option<Skew>,
+    /// Reads among 100 requests of rw and randrw [default: 50].
+    #[arg(long, value_name = "PERCENT")]
+    pub rwmixread: Option<u32>,
+    /// Replay this trace, folded onto the array and as fast as possible, again and again: CSV or zstd of it,
+    /// time_us,op,offset_bytes,length_bytes.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Replay once, each request when the trace has it, however many are in flight then.
+    #[arg(long, requires = "trace")]
+    pub trace_time: bool,
+    /// Check all contents, also with members lost after the run. Blocks then have one request at a time.
+    #[arg(long)]
+    pub verify: bool,
+    /// Do not measure the floor of memory, or the ceiling of files.
+    #[arg(long)]
+    pub no_roofline: bool,
+    /// Threads ask for completions all the time rather than sleep.
+    #[arg(long)]
+    pub poll: bool,
+    /// Overwrite members that hold something.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Seed of all random numbers.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Arguments of `bench report`.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// How much: `quick` takes a few minutes, `full` an hour.
+    #[arg(long, default_value = "quick")]
+    pub set: bench::report::Extent,
+    /// Only these experiments, like straid-fig10.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Folder of traces for straid-fig18.
+    #[arg(long, value_name = "FOLDER")]
+    pub traces: Option<PathBuf>,
+    /// Seconds of each run, rather than those of the set.
+    #[arg(long, value_name = "SECONDS")]
+    pub runtime: Option<f64>,
+    /// Size of each of the six members, rather than that of the set.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub member_size: Option<u64>,
+    /// Write the page and the raw figures here.
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: PathBuf,
+}
+
+/// Arguments of `bench table`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: the table of docs/performance.md again, in about five minutes on a quiet machine
+  twill bench table --markdown docs/performance.md
+
+Each round makes every row once, so that whatever else the machine does meets all rows. `by floor` compares with plain
+copies and parity passes of the same requests in the same run, `by memcpy` with plain copies; the peers' figures are
+scaled by the speed of plain copies here and there."
+)]
+pub struct TableArguments {
+    /// Runs of each row; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Seconds of each run: with its floor and what is around it a run takes half as long again.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.5)]
+    pub runtime: f64,
+    /// Size of each of the six members.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "2G")]
+    pub member_size: u64,
+    /// Less than a minute: three runs of 0.2 seconds, members of 512 MiB.
+    #[arg(long, conflicts_with_all = ["runs", "runtime", "member_size"])]
+    pub quick: bool,
+    /// Further rows than those with figures to reach.
+    #[arg(long, conflicts_with = "only")]
+    pub all: bool,
+    /// Put the table into this file too, between its two marks, as docs/performance.md has them.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Cores: 1, 2 or both.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    pub shards: Vec<usize>,
+    /// Only rows whose name holds this.
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
+
+/// Arguments of `bench nbd`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: RAID-5 on one core beside nbdkit, reads and writes of 4 KiB and 128 KiB
+  twill bench nbd
+
+Needs fio with its nbd engine, and nbdkit.")]
+pub struct NbdArguments {
+    /// Rounds; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Seconds of each run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub runtime: f64,
+    /// Sizes of requests.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", value_delimiter = ',', default_value = "4K,128K")]
+    pub bs: Vec<u64>,
+    /// Requests in flight.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub iodepth: usize,
+    /// What is done, in fio's words.
+    #[arg(
+        long,
+        value_name = "WORK",
+        value_delimiter = ',',
+        default_value = "randread,randwrite",
+        value_parser = ["read", "write", "randread", "randwrite"]
+    )]
+    pub rw: Vec<String>,
+    /// RAID level of the array.
+    #[arg(short, long, default_value = "5")]
+    pub level: String,
+    /// Threads that serve.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub shards: usize,
+    /// Bytes of both volumes that are used.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "1G")]
+    pub size: u64,
+}
+
+/// Arguments of `bench files`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: six files of a gigabyte, which are made
+  twill bench files --make 1G /data/member{0..5}
+
+What the members hold is lost. Needs fio.")]
+pub struct FilesArguments {
+    /// Members: files or block devices.
+    #[arg(value_name = "MEMBER", required = true, num_args = 1..)]
+    pub members: Vec<String>,
+    /// Make the files that do not exist, of this size, and remove them afterwards.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub make: Option<u64>,
+    /// Overwrite members that hold something.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Rounds; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Seconds of each run.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub runtime: f64,
+    /// Sizes of requests.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", value_delimiter = ',', default_value = "4K,64K")]
+    pub bs: Vec<u64>,
+    /// Requests in flight on each shard.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub iodepth: usize,
+    /// Threads that serve.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub shards: usize,
+    /// RAID level of the array.
+    #[arg(short, long, default_value = "5")]
+    pub level: String,
+    /// fio's engine on the bare members.
+    #[arg(long, default_value = "io_uring", value_parser = ["io_uring", "libaio", "psync"])]
+    pub engine: String,
+}
+
+/// Arguments of `bench memory`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: does anything grow with capacity?
+  twill bench memory
+
+The members keep nothing, so any size can be had; the engine is the real one.")]
+pub struct MemoryArguments {
+    /// Capacities of the arrays.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", value_delimiter = ',', default_value = "1T,100T,1P")]
+    pub sizes: Vec<u64>,
+    /// Random writes of 4 KiB to each array.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub writes: usize,
+    /// Memory for parity.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64M")]
+    pub parity_cache: u64,
+}
+
+impl MemoryArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::footprint::Plan {
+        let parity_cache = usize::try_from(self.parity_cache).unwrap_or(usize::MAX);
+        bench::footprint::Plan { sizes: self.sizes.clone(), writes: self.writes, parity_cache }
+    }
+}
+
+impl NbdArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::beside::nbd::Plan {
+        // Six members hold the size at every level, mirrors of all six too.
+        let array = Setting {
+            members: vec![format!("memory:6x{}", self.size.next_multiple_of(1 << 20))],
+            level: self.level.clone(),
+            shards: self.shards,
+            ..Setting::default()
+        };
+        bench::beside::nbd::Plan {
+            runs: self.runs,
+            runtime: self.runtime,
+            sizes: self.bs.clone(),
+            iodepth: self.iodepth,
+            works: self.rw.clone(),
+            array,
+            bytes: self.size,
+        }
+    }
+}
+
+impl FilesArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::beside::files::Plan {
+        let array = Setting {
+            members: self.members.clone(),
+            level: self.level.clone(),
+            shards: self.shards,
+            iodepth: self.iodepth,
+            runtime: self.runtime,
+            ramp: self.runtime / 5.0,
+            force: self.force,
+            ..Setting::default()
+        };
+        let (sizes, engine) = (self.bs.clone(), self.engine.clone());
+        bench::beside::files::Plan { runs: self.runs, array, sizes, engine, make: self.make }
+    }
+}
+
+impl RunArguments {
+    /// The setting, with the defaults of what was not said.
+    ///
+    /// # Errors
+    /// Options that mean nothing together.
+    pub fn setting(&self) -> Result<Setting, Failure> {
+        meaning::check(self)?;
+        let default = Setting::default();
+        Ok(Setting {
+            members: self.members.clone(),
+            level: self.level.clone(),
+            chunk: self.chunk,
+            rw: self.rw.unwrap_or(default.rw),
+            bs: self.bs.unwrap_or(default.bs),
+            iodepth: self.iodepth.unwrap_or(default.iodepth),
+            shards: self.shards,
+            numjobs: self.numjobs.unwrap_or(default.numjobs),
+            runtime: self.runtime,
+            ramp: self.ramp.unwrap_or(default.ramp),
+            parity_cache: self.parity_cache.unwrap_or(default.parity_cache),
+            two_phase: self.two_phase.map_or(default.two_phase, |switch| switch == Switch::On),
+            update_policy: self.update_policy.unwrap_or(default.update_policy),
+            member_read_us: self.member_read_us,
+            consistency: self.consistency.unwrap_or(default.consistency),
+            fail: self.fail.clone(),
+            skew: self.skew.unwrap_or(default.skew),
+            rwmixread: self.rwmixread.unwrap_or(default.rwmixread),
+            trace: self.trace.clone(),
+            trace_time: self.trace_time,
+            verify: self.verify,
+            roofline: !self.no_roofline,
+            poll: self.poll,
+            force: self.force,
+            seed: self.seed,
+        })
+    }
+}
+
+impl TableArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::table::Plan {
+        let (runs, runtime, member_bytes) = match self.quick {
+            true => (3, 0.2, 512 << 20),
+            false => (self.runs, self.runtime, self.member_size),
+        };
+        let (shards, only) = (self.shards.clone(), self.only.clone());
+        bench::table::Plan { runs, runtime, member_bytes, shards, only, all: self.all }
+    }
+}

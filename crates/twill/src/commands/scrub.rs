@@ -1,0 +1,196 @@
+//! `check`, `repair` and `scrub`: does what the members hold agree, and which block on which member does not?
+
+use engine::array::scrub::{Phase, ScrubState, word};
+use engine::stripe::check::{Mismatch, Outcome, Wrong};
+use serde_json::{Value, json};
+
+use super::Output;
+use super::status::{Bars, INTERVAL, ask};
+use crate::arguments::{CheckArguments, RepairArguments, ScrubArguments, ScrubWish};
+use crate::bytes;
+use crate::control::{self, Client};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::status::ArrayStatus;
+
+/// Checks an array.
+///
+/// # Errors
+/// [`ExitKind::Mismatch`] if something does not agree; no such array; it could not go on.
+pub fn check(arguments: &CheckArguments, output: Output) -> Result<(), Failure> {
+    start(arguments, json!({ "repair": false, "restart": arguments.restart }), output)
+}
+
+/// Repairs an array.
+///
+/// # Errors
+/// [`ExitKind::Mismatch`] if something still does not agree; no such array; it could not go on.
+pub fn repair(arguments: &RepairArguments, output: Output) -> Result<(), Failure> {
+    let RepairArguments { check, trust_data } = arguments;
+    start(check, json!({ "repair": true, "trust_data": trust_data, "restart": check.restart }), output)
+}
+
+/// Pauses, resumes or cancels a check or repair, or says what it found.
+///
+/// # Errors
+/// No such array, or nothing is under way.
+pub fn control(arguments: &ScrubArguments, output: Output) -> Result<(), Failure> {
+    let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
+    let (wish, done) = match arguments.wish {
+        ScrubWish::Pause => ("pause", "paused; it goes on with twill scrub resume, also after a restart"),
+        ScrubWish::Resume => ("resume", "it goes on"),
+        ScrubWish::Cancel => ("cancel", "cancelled"),
+        ScrubWish::Report => return report(&mut client, output),
+    };
+    client.call("scrub-wish", json!({ "wish": wish }))?;
+    output.print(&json!({ "done": wish }), |_| done.to_owned());
+    Ok(())
+}
+
+fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
+    match state(client)? {
+        Some(state) => show(client, &state, output),
+        None => {
+            Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("twill check does it"))
+        }
+    }
+}
+
+fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<(), Failure> {
+    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
+    let mut client = control::connect(control, array)?;
+    client.call("scrub", params)?;
+    if arguments.no_wait {
+        output.print(&json!({ "done": "started" }), |_| {
+            "started; twill status shows how far it is, twill scrub report what it found".to_owned()
+        });
+        return Ok(());
+    }
+    let mut bars = Bars::new(Output { json: false });
+    let state = loop {
+        let state = state(&mut client)?.ok_or_else(unknown)?;
+        if state.phase != Phase::Running {
+            break state;
+        }
+        if !output.json {
+            bars.show(&ask(&mut client)?);
+        }
+        std::thread::sleep(INTERVAL);
+    };
+    bars.finish();
+    show(&mut client, &state, output)
+}
+
+fn unknown() -> Failure {
+    Failure::new(ExitKind::Internal, "the server knows nothing of a check or repair")
+}
+
+fn state(client: &mut Client) -> Result<Option<ScrubState>, Failure> {
+    let value = client.call("scrub-report", Value::Null)?;
+    serde_json::from_value(value).map_err(|error| {
+        let message = format!("the server's answer is not understood: {error}");
+        Failure::new(ExitKind::Internal, message).help("is it another version of twill?")
+    })
+}
+
+fn show(client: &mut Client, state: &ScrubState, output: Output) -> Result<(), Failure> {
+    let status = ask(client)?;
+    output.print(state, |state| words(state, &status));
+    match outcome(state) {
+        Ok(()) => Ok(()),
+        Err(failure) => Err(Failure { answered: true, ..failure }),
+    }
+}
+
+/// How the command ends.
+fn outcome(state: &ScrubState) -> Result<(), Failure> {
+    let what = word(state.mode.repair);
+    let open = if state.mode.repair { state.report.left } else { state.report.count() };
+    let fail = |kind, message| Err(Failure::new(kind, message));
+    match (state.phase, &state.failure) {
+        (Phase::Failed, reason) => {
+            let reason = reason.as_deref().unwrap_or("nobody said why");
+            fail(ExitKind::IoError, format!("the {what} could not go on: {reason}"))
+        }
+        (Phase::Paused, _) => fail(ExitKind::Interrupted, format!("the {what} was paused")),
+        (Phase::Cancelled, _) => fail(ExitKind::Interrupted, format!("the {what} was cancelled")),
+        _ if open == 0 => Ok(()),
+        _ if state.mode.repair => {
+            let failure = Failure::new(ExitKind::Mismatch, format!("{open} mismatches were not repaired"));
+            Err(failure.help("where two blocks of a row are wrong nobody can say which; --trust-data makes parity agree with data"))
+        }
+        _ => {
+            let failure = Failure::new(ExitKind::Mismatch, format!("{open} mismatches"));
+            Err(failure.help("twill repair rewrites what is known to be wrong"))
+        }
+    }
+}
+
+/// Mismatches that are listed for a person; --json has all that the server lists.
+const LISTED_MAX: usize = 20;
+
+fn words(state: &ScrubState, status: &ArrayStatus) -> String {
+    let report = &state.report;
+    let phase = match state.phase {
+        Phase::Running => "under way",
+        Phase::Paused => "paused",
+        Phase::Finished => "finished",
+        Phase::Cancelled => "cancelled",
+        Phase::Failed => "failed",
+    };
+    let mut text = format!(
+        "{} {phase}: {} stripes compared, {} could not be; {} sectors do not agree\n",
+        word(state.mode.repair),
+        report.stripes_checked,
+        report.stripes_skipped,
+        report.mismatch_sectors
+    );
+    if state.mode.repair {
+        text += &format!("  {} repaired, {} left\n", report.repaired, report.left);
+    }
+    for mismatch in report.found.iter().take(LISTED_MAX) {
+        text += &format!("  {}\n", mismatch_words(mismatch, &|slot| path(status, slot)));
+    }
+    let more = report.count() - report.found.len().min(LISTED_MAX) as u64;
+    if more > 0 {
+        text += &format!("  and {more} more; --json lists {}\n", report.found.len());
+    }
+    text
+}
+
+fn path(status: &ArrayStatus, slot: u32) -> Option<String> {
+    status.members.iter().find(|member| member.slot == Some(slot))?.path.clone()
+}
+
+/// A mismatch in words, for people; `path` knows the members' paths.
+pub fn mismatch_words(mismatch: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> String {
+    let Mismatch { stripe, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = mismatch;
+    let length = bytes::human(*bytes);
+    let place = |place: &engine::stripe::check::BlockPlace| {
+        let name = path(place.member).map_or_else(String::new, |path| format!(" ({path})"));
+        format!("member {}{name} at byte {}", place.member, place.offset_bytes)
+    };
+    let places = blocks.iter().map(place).collect::<Vec<_>>().join(", ");
+    let what = match wrong {
+        Wrong::Data => format!("wrong data: {length} on {places}"),
+        Wrong::P | Wrong::Q => format!("wrong parity {wrong:?}: {length} on {places}"),
+        Wrong::Copy => format!("outvoted copy: {length} on {places}"),
+        Wrong::Unreadable => format!("unreadable, and the others cannot make it: {length} on {places}"),
+        Wrong::Unknown if blocks.is_empty() => {
+            format!(
+                "stripe {stripe}, byte {row_bytes} of its chunks: data and parity of {length} do not agree"
+            )
+        }
+        Wrong::Unknown => format!("copies of {length} differ: {places}"),
+    };
+    let array = array_offset_bytes.map_or_else(String::new, |at| format!(", byte {at} of the array"));
+    let done = match outcome {
+        Outcome::Found => "",
+        Outcome::BlockRewritten => "; rewritten from the others and read back",
+        Outcome::ParityRewritten => "; parity made from the data",
+        Outcome::CopiesRewritten => "; the first copy was written over the others",
+        Outcome::NotRepaired => "; COULD NOT be rewritten",
+    };
+    let stripe = if blocks.is_empty() { String::new() } else { format!(" (stripe {stripe}{array})") };
+    format!("{what}{stripe}{done}")
+}

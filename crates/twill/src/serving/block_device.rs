@@ -1,0 +1,106 @@
+//! The array as a block device of this machine.
+
+use engine::volume::Volume as _;
+use host::array::HostArray;
+use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
+use host::shard::Shards;
+
+use super::start::gone;
+use super::{ServeOptions, Serving};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::status::BlockDeviceStatus;
+
+/// Whether this machine can have block devices of ours; asked before anything is opened.
+///
+/// # Errors
+/// Why not, and what would help.
+pub fn check() -> Result<(), Failure> {
+    Control::open().map(|_| ()).map_err(|error| failure(&error))
+}
+
+/// Makes the block device that was asked for, or takes over the one that waits for this array.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn start(
+    shards: &Shards,
+    array: &HostArray,
+    options: &ServeOptions,
+    set_uuid: &[u8; 16],
+) -> Result<Option<UblkDevice>, Failure> {
+    let identity = u64::from_le_bytes(set_uuid[..8].try_into().expect("eight of sixteen"));
+    let control = match (Control::open(), options.ublk) {
+        (Ok(control), Some(_)) => control,
+        (Ok(control), None) if is_awaited(&control, identity) => control,
+        (Err(error), Some(_)) => return Err(failure(&error)),
+        (_, None) => return Ok(None),
+    };
+    let on_shard = array.clone();
+    let info = shards.run_on(0, move |_| async move { on_shard.volume().info() }).map_err(gone)?;
+    let ublk = UblkOptions { number: options.ublk.flatten(), identity };
+    let volume = array.clone();
+    let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, move |_| volume.volume());
+    started.map(Some).map_err(|error| failure(&error))
+}
+
+impl Serving {
+    /// Takes the block device away, if there is one.
+    ///
+    /// # Errors
+    /// [`ExitKind::DeviceInUse`]: all goes on as it was.
+    pub fn take_device_away(&self) -> Result<(), Failure> {
+        self.device.as_ref().map_or(Ok(()), |device| device.stop().map_err(|error| failure(&error)))
+    }
+
+    /// How the block device is.
+    pub(super) fn device_status(&self) -> Option<BlockDeviceStatus> {
+        let status = self.device.as_ref()?.status();
+        Some(BlockDeviceStatus {
+            path: status.path.display().to_string(),
+            queues: status.queues,
+            depth: status.depth,
+            recovered: status.recovered,
+            failed: status.failed,
+            errors: status.errors,
+        })
+    }
+}
+
+fn failure(error: &UblkError) -> Failure {
+    let (kind, help) = match error {
+        UblkError::NoDriver => (
+            ExitKind::NoDriver,
+            Some(
+                "load it with: modprobe ublk_drv; that needs Linux 6.5 or later with CONFIG_BLK_DEV_UBLK. Without \
+                  --ublk the array is served over NBD",
+            ),
+        ),
+        UblkError::TooOld(_) => {
+            (ExitKind::NoDriver, Some("use Linux 6.5 or later; without --ublk the array is served over NBD"))
+        }
+        UblkError::NoRing => (
+            ExitKind::Permission,
+            Some("allow it with: sysctl kernel.io_uring_disabled=0, and see the limits of the container"),
+        ),
+        UblkError::Permission => (ExitKind::Permission, Some("run as root: block devices are the system's")),
+        UblkError::Exists(_) => (ExitKind::AlreadyExists, Some("choose another number, or none: --ublk")),
+        UblkError::InUse(_) => (
+            ExitKind::DeviceInUse,
+            Some(
+                "unmount it and close what has it open; until then it is served. Ended by force, the server leaves the \
+                  device waiting for the next one",
+            ),
+        ),
+        UblkError::Unfit { .. } => (
+            ExitKind::BadGeometry,
+            Some("what was under way there is lost if it is deleted: ublk del, or reboot"),
+        ),
+        UblkError::System { source, .. } => (ExitKind::from(source.kind()), None),
+    };
+    let failure = Failure::new(kind, error.to_string());
+    match help {
+        Some(help) => failure.help(help),
+        None => failure,
+    }
+}

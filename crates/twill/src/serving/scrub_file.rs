@@ -1,0 +1,106 @@
+//! Where a scrub is, kept for the next run in a file of the machine, as mdcheck keeps its in `/var/lib/mdcheck`: md's
+//! superblock has no place for it. A file that is lost, or not believed, costs a scrub from the start.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use engine::array::scrub::ScrubState;
+use layout::md_superblock::display_uuid;
+
+use crate::control;
+
+/// Writes the state of one array's scrubs, on a thread of its own: no shard waits for the file.
+pub(super) struct ScrubFile {
+    sender: Option<Sender<ScrubState>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ScrubFile {
+    /// The file of the array with this identity.
+    pub(super) fn new(set_uuid: &[u8; 16]) -> Self {
+        let path = path(set_uuid);
+        let (sender, states) = mpsc::channel::<ScrubState>();
+        let write = move || {
+            while let Ok(mut state) = states.recv() {
+                while let Ok(newer) = states.try_recv() {
+                    state = newer;
+                }
+                let written = match &path {
+                    Some(path) => write(path, &state),
+                    None => Err(io::Error::other("there is no folder for it: HOME is not set")),
+                };
+                if let Err(error) = written {
+                    tracing::warn!("a check or repair will begin from the start after a restart: {error}");
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("scrub-state".into()).spawn(write).ok();
+        ScrubFile { sender: Some(sender), thread }
+    }
+
+    /// The way to the file for the array's manager.
+    pub(super) fn sender(&self) -> Sender<ScrubState> {
+        self.sender.clone().expect("there until the drop")
+    }
+}
+
+impl Drop for ScrubFile {
+    /// Waits until the last state is written. The manager has let go of its way to the file.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+/// The scrub that an earlier run left, if there is one and it is not over.
+pub(super) fn left_open(set_uuid: &[u8; 16]) -> Option<ScrubState> {
+    let path = path(set_uuid)?;
+    let text = fs::read(&path).ok()?;
+    match serde_json::from_slice::<ScrubState>(&text) {
+        Ok(state) => Some(state),
+        Err(error) => {
+            tracing::warn!("{} is not understood and left alone: {error}", path.display());
+            None
+        }
+    }
+}
+
+fn path(set_uuid: &[u8; 16]) -> Option<PathBuf> {
+    let name = format!("scrub-{}.json", display_uuid(set_uuid).replace(':', ""));
+    Some(control::state_folder()?.join(name))
+}
+
+fn write(path: &Path, state: &ScrubState) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let making = path.with_extension("new");
+    let mut file = File::create(&making)?;
+    file.write_all(&serde_json::to_vec(state)?)?;
+    file.sync_all()?;
+    fs::rename(&making, path)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::array::scrub::Phase;
+    use engine::stripe::check::ScrubMode;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/scrub.json");
+        let mut state = ScrubState::new(3, ScrubMode { repair: true, trust_data: false });
+        (state.next_stripe, state.phase) = (77, Phase::Paused);
+        write(&path, &state).unwrap();
+        write(&path, &state).unwrap();
+        let read: ScrubState = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(read, state);
+    }
+}
