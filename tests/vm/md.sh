@@ -7,7 +7,7 @@ export TWILL_SCRATCH=/run
 
 RAM_MIB=12
 modprobe -r brd 2>/dev/null || true
-modprobe brd rd_nr=8 rd_size=$((RAM_MIB << 10)) || skip "this kernel has no brd"
+modprobe brd rd_nr="${RAM_DRIVES:-8}" rd_size=$((RAM_MIB << 10)) || skip "this kernel has no brd"
 
 ram_members() { # N: fresh ones
     local i

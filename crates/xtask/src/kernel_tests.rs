@@ -5,7 +5,7 @@
 //! last line is `N passed, N failed, N skipped` counts as that many, any other as one.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -38,10 +38,7 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         let (failed, skipped) = if options.require { (scripts.len(), 0) } else { (0, scripts.len()) };
         return Ok(summary(&Counts { passed: 0, failed, skipped }));
     }
-    let twill = match &options.twill {
-        Some(path) => path.canonicalize().with_context(|| format!("--twill {}", path.display()))?,
-        None => build_twill(root)?,
-    };
+    let twill = vm::program(root, options.twill.as_deref())?;
     let mut total = Counts::default();
     for script in &scripts {
         total.add(&run_one(root, script, &twill, options.verbose)?);
@@ -109,7 +106,7 @@ fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if path.extension().is_some_and(|extension| extension == "sh")
-            && machine_options(&std::fs::read_to_string(&path)?).is_some()
+            && vm::machine_options(&std::fs::read_to_string(&path)?).is_some()
             && (names.is_empty() || names.iter().any(|wanted| name.contains(wanted)))
         {
             scripts.push(path);
@@ -119,35 +116,8 @@ fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-/// The words after `# vm:`; a script without that line is a library of the others.
-fn machine_options(script: &str) -> Option<Vec<&str>> {
-    script.lines().find_map(|line| line.strip_prefix("# vm:")).map(|words| words.split_whitespace().collect())
-}
-
-fn build_twill(root: &Path) -> Result<PathBuf> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--release", "--package", "twill"])
-        .current_dir(root)
-        .status()
-        .context("cannot start cargo")?;
-    if !status.success() {
-        bail!("twill does not build; `cargo build --release -p twill` says why");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/twill"))
-}
-
 fn boot(root: &Path, script: &Path, twill: &Path) -> Result<(i32, String)> {
-    let text = std::fs::read_to_string(script)?;
-    let output = Command::new(vm::script(root, "vm"))
-        .args(machine_options(&text).unwrap_or_default())
-        .args(["--", "env"])
-        .arg(format!("TWILL={}", twill.display()))
-        .args(["bash", "-euo", "pipefail"])
-        .arg(script)
-        .current_dir(root)
-        .output()
-        .context("cannot start scripts/vm/vm")?;
+    let output = vm::script_command(root, script, twill)?.output().context("cannot start scripts/vm/vm")?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok((output.status.code().unwrap_or(125), text))
@@ -161,13 +131,6 @@ fn summary(total: &Counts) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_script_names_its_machine() {
-        let script = "#!/bin/bash\n# vm: --mem 2G --nvme 6:64M\necho\n";
-        assert_eq!(machine_options(script), Some(vec!["--mem", "2G", "--nvme", "6:64M"]));
-        assert_eq!(machine_options("#!/bin/bash\n"), None, "a library is no test");
-    }
 
     #[test]
     fn a_script_counts_as_its_cases_or_as_one() {

@@ -3,8 +3,18 @@
 //! Everything here works on the checkout that it was built from, whatever the current folder is.
 #![forbid(unsafe_code)]
 
+mod bench_md;
+mod blocks;
+mod drives;
+mod figures;
+mod files;
 mod kernel_tests;
+mod md_compatibility;
+mod models;
+mod mutants;
+mod power_cuts;
 mod replay;
+mod section;
 mod tidy;
 mod vm;
 
@@ -14,7 +24,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Tidy, kernel tests, crash replay")]
+#[command(name = "cargo xtask", about = "Tidy, models, mutants, kernel tests, crash replay")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -52,6 +62,20 @@ enum Command {
         #[arg(long)]
         verbose: bool,
     },
+    /// Write and check blocks that tell what a crash lost
+    Blocks(blocks::Arguments),
+    /// Serve drives that lose their write cache at a power cut
+    Drives(drives::Arguments),
+    /// Write files and check that a crash lost none that was flushed
+    Files(files::Arguments),
+    /// Let model checkers choose who runs: every model of what cores share
+    ///
+    /// Example: cargo xtask models stripe_table::model:: --schedules 1000000
+    Models(models::Arguments),
+    /// Put one-line bugs in, one at a time, and say which suite catches which
+    ///
+    /// Example: cargo xtask mutants wake-up --json
+    Mutants(mutants::Arguments),
     /// Make the image a drive would hold after a power cut that loses its write cache
     Replay(replay::Arguments),
 }
@@ -64,6 +88,11 @@ fn main() -> ExitCode {
         Command::KernelTests { names, twill, require, verbose } => {
             kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, verbose })
         }
+        Command::Blocks(arguments) => blocks::run(&arguments),
+        Command::Drives(arguments) => drives::run(&arguments),
+        Command::Files(arguments) => files::run(&arguments),
+        Command::Models(arguments) => models::run(&root, &arguments),
+        Command::Mutants(arguments) => mutants::run(&root, &arguments),
         Command::Replay(arguments) => replay::run(&arguments),
     };
     result.unwrap_or_else(|error| {

@@ -1,9 +1,13 @@
 //! Runs `scripts/vm/vm`, and tells whether this machine can: QEMU, its helpers and a kernel.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+
+use crate::{bench_md, md_compatibility, power_cuts};
 
 /// Programs that the machine needs, and the Debian package each comes in.
 const NEEDS: &[(&str, &str)] = &[
@@ -16,15 +20,106 @@ const NEEDS: &[(&str, &str)] = &[
     ("setpriv", "util-linux"),
 ];
 
-/// Passes `arguments` on to `scripts/vm/vm` and returns the status of the command in the machine.
+/// What `cargo xtask vm` does besides running a command.
+#[derive(Parser)]
+#[command(name = "cargo xtask vm")]
+enum Named {
+    /// Try every row of tests/vm/md-compatibility.table and write docs/md-compatibility.md
+    MdCompatibility(md_compatibility::Arguments),
+    /// Run md and twill in turn over the same members, and print both and the ratio
+    BenchMd(bench_md::Arguments),
+    /// Cut the power under load, many times, and check after each
+    PowerCuts(power_cuts::Arguments),
+}
+
+/// The first words by which the commands of [`Named`] are told from options of `scripts/vm/vm`.
+const NAMED: &[&str] = &["md-compatibility", "bench-md", "power-cuts"];
+
+/// Runs a named command, or passes `arguments` on to `scripts/vm/vm` and returns the status of the command in the machine.
 pub fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
+    let named = arguments.first().filter(|first| NAMED.contains(&first.as_str()));
+    let named = named.map(|_| {
+        let words = std::iter::once("cargo xtask vm".to_owned()).chain(arguments.iter().cloned());
+        Named::parse_from(words)
+    });
     if let Some(reason) = unavailable(root) {
         eprintln!("xtask vm: {reason}");
         return Ok(ExitCode::from(125));
     }
+    match named {
+        Some(Named::MdCompatibility(arguments)) => return md_compatibility::run(root, &arguments),
+        Some(Named::BenchMd(arguments)) => return bench_md::run(root, &arguments),
+        Some(Named::PowerCuts(arguments)) => return power_cuts::run(root, &arguments),
+        None => {}
+    }
     let status =
         Command::new(script(root, "vm")).args(arguments).status().context("cannot start scripts/vm/vm")?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(125)))
+}
+
+/// The program under test: `path`, or target/release/twill, built first.
+pub fn program(root: &Path, path: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = path {
+        return path.canonicalize().with_context(|| format!("--twill {}", path.display()));
+    }
+    build(root, &["--package", "twill"], "twill")
+}
+
+/// Builds with these words of `cargo build --release`; the path of what comes out, below target/release.
+pub fn build(root: &Path, words: &[&str], program: &str) -> Result<PathBuf> {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--release"])
+        .args(words)
+        .current_dir(root)
+        .status()
+        .context("cannot start cargo")?;
+    if !status.success() {
+        bail!("{program} does not build; `cargo build --release {}` says why", words.join(" "));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release").join(program))
+}
+
+/// The command that runs a script of tests/vm in the machine that its `# vm:` line asks for, with `TWILL` and `XTASK` set
+/// to the programs.
+pub fn script_command(root: &Path, path: &Path, twill: &Path) -> Result<Command> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mut command = Command::new(script(root, "vm"));
+    command
+        .args(machine_options(&text).unwrap_or_default())
+        .args(["--", "env"])
+        .arg(format!("TWILL={}", twill.display()))
+        .arg(format!("XTASK={}", std::env::current_exe().context("the path of xtask")?.display()))
+        .args(["bash", "-euo", "pipefail"])
+        .arg(path)
+        .current_dir(root);
+    Ok(command)
+}
+
+/// The words after `# vm:`; a script without that line is a library of the others.
+pub fn machine_options(script: &str) -> Option<Vec<&str>> {
+    script.lines().find_map(|line| line.strip_prefix("# vm:")).map(|words| words.split_whitespace().collect())
+}
+
+/// Runs a script of tests/vm, hands over its output line by line, and returns its status.
+pub fn script_lines(
+    root: &Path,
+    path: &Path,
+    twill: &Path,
+    words: &[String],
+    take: impl FnMut(&str) -> Result<()>,
+) -> Result<i32> {
+    lines(script_command(root, path, twill)?.args(words), take)
+}
+
+/// Runs `scripts/vm/vm`, hands over its output line by line, and returns its status.
+pub fn lines(command: &mut Command, mut take: impl FnMut(&str) -> Result<()>) -> Result<i32> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start scripts/vm/vm")?;
+    let output = child.stdout.take().expect("a pipe was asked for");
+    for line in BufReader::new(output).lines() {
+        take(&line?)?;
+    }
+    Ok(child.wait()?.code().unwrap_or(125))
 }
 
 /// Why no machine can be started here, with what would help; `None` when one can. Fetches the kernel if need be.
@@ -54,4 +149,16 @@ fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_names_its_machine() {
+        let script = "#!/bin/bash\n# vm: --mem 2G --nvme 6:64M\necho\n";
+        assert_eq!(machine_options(script), Some(vec!["--mem", "2G", "--nvme", "6:64M"]));
+        assert_eq!(machine_options("#!/bin/bash\n"), None, "a library is no test");
+    }
 }

@@ -27,6 +27,7 @@ const DIRECTION: &[(&str, May)] = &[
     ("ssdsim", May::Never(&["host", "twill"])),
     ("bench", May::Never(&["twill"])),
     ("twill", May::Anything),
+    ("charts", May::Only(&[])),
     ("xtask", May::Only(&[])),
 ];
 

@@ -1,0 +1,212 @@
+//! `cargo xtask blocks`: fills, writes and checks a block device so that what a crash must keep can be told afterwards.
+//!
+//! Each 4 KiB block carries its number and a generation. A state file beside it says, for each block, the newest
+//! generation that was ever issued, acknowledged, and flushed. The order makes it safe to copy at any moment: `issued` is
+//! written before the request, `acknowledged` after it, so a block that holds neither a lost write nor an older one lies
+//! between the two.
+
+mod content;
+mod state;
+mod writer;
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use content::AlignedBuffer;
+pub use content::Content;
+use state::{Least, State};
+
+/// What blocks are made of, in bytes; the smallest write, too.
+pub const BLOCK_BYTES: usize = 4096;
+/// Request of `fill` and `check`, in blocks.
+const BULK_BLOCKS: u32 = 256;
+/// Wrong blocks that are named; the rest are counted.
+const NAMED_MAX: usize = 5;
+
+/// Arguments of `cargo xtask blocks`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Write every block once and flush
+    Fill(Place),
+    /// Write and read at random until the time is over or the device fails
+    Write {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        load: writer::Load,
+    },
+    /// Read every block; it must hold a generation from the one that must be there to the newest issued
+    Check {
+        #[command(flatten)]
+        place: Place,
+        /// What must be there: what was acknowledged, or, where a write cache was lost, what was flushed
+        #[arg(long, default_value = "acknowledged")]
+        least: Least,
+    },
+}
+
+/// Where the blocks are.
+#[derive(clap::Args)]
+pub struct Place {
+    /// The block device
+    #[arg(long)]
+    device: PathBuf,
+    /// The file that remembers generations
+    #[arg(long)]
+    state: PathBuf,
+    /// Makes the contents of one test differ from those of another
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs one action. Status 1: the device gave errors; 3: it holds or read wrong data.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.action {
+        Action::Fill(place) => fill(place),
+        Action::Write { place, load } => writer::write(place, load),
+        Action::Check { place, least } => check(place, *least),
+    }
+}
+
+/// The status of a device that holds wrong data, apart from one that gives errors.
+pub const WRONG_DATA: u8 = 3;
+
+fn fill(place: &Place) -> Result<ExitCode> {
+    let (device, blocks) = open(&place.device, true)?;
+    let state = State::create(&place.state, blocks)?;
+    let content = Content { seed: place.seed };
+    let mut buffer = AlignedBuffer::new(BULK_BLOCKS as usize * BLOCK_BYTES);
+    for (first, count) in bulk(blocks) {
+        let bytes = &mut buffer.bytes()[..count as usize * BLOCK_BYTES];
+        let generations = state.issue(first, count)?;
+        content.fill(bytes, first, &generations);
+        device.write_all_at(bytes, offset(first)).with_context(|| format!("writing block {first}"))?;
+        state.acknowledge(first, &generations)?;
+    }
+    let acknowledged = state.acknowledged();
+    device.sync_data().context("flush")?;
+    state.flushed(&acknowledged)?;
+    println!("filled {blocks} blocks");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(place: &Place, least: Least) -> Result<ExitCode> {
+    let (device, blocks) = open(&place.device, false)?;
+    let state = State::open(&place.state, blocks)?;
+    let content = Content { seed: place.seed };
+    let mut buffer = AlignedBuffer::new(BULK_BLOCKS as usize * BLOCK_BYTES);
+    let (mut found, mut wrong) = (Vec::with_capacity(blocks as usize), 0);
+    for (first, count) in bulk(blocks) {
+        let bytes = &mut buffer.bytes()[..count as usize * BLOCK_BYTES];
+        device.read_exact_at(bytes, offset(first)).with_context(|| format!("reading block {first}"))?;
+        for (block, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            let (from, to) = state.allowed(block, least);
+            let holds = content.generation(bytes, block);
+            if !holds.as_ref().is_ok_and(|generation| (from..=to).contains(generation)) {
+                wrong += 1;
+                if wrong <= NAMED_MAX {
+                    let holds = holds
+                        .clone()
+                        .map_or_else(|what| what, |generation| format!("generation {generation}"));
+                    println!("block {block} holds {holds}, should be generation {from} to {to}");
+                }
+            }
+            found.push(holds.unwrap_or(to));
+        }
+    }
+    if wrong > 0 {
+        println!("{wrong} of {blocks} blocks are wrong");
+        return Ok(ExitCode::from(WRONG_DATA));
+    }
+    State::settle(&place.state, &found)?;
+    println!("{blocks} blocks hold what they should");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens a device past the page cache; its size in whole blocks.
+fn open(path: &Path, write: bool) -> Result<(File, u32)> {
+    let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits())?;
+    let mut device = OpenOptions::new()
+        .read(true)
+        .write(write)
+        .custom_flags(direct)
+        .open(path)
+        .with_context(|| path.display().to_string())?;
+    let bytes = device.seek(SeekFrom::End(0))?;
+    let blocks =
+        u32::try_from(bytes / BLOCK_BYTES as u64).context("the device is too large for this tool")?;
+    if blocks == 0 {
+        bail!("{}: no device, or an empty one", path.display());
+    }
+    Ok((device, blocks))
+}
+
+fn offset(block: u32) -> u64 {
+    u64::from(block) * BLOCK_BYTES as u64
+}
+
+/// All blocks, in pieces of `BULK_BLOCKS`: first block and count.
+fn bulk(blocks: u32) -> impl Iterator<Item = (u32, u32)> {
+    (0..blocks).step_by(BULK_BLOCKS as usize).map(move |first| (first, BULK_BLOCKS.min(blocks - first)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(folder: &Path, blocks: u64) -> Place {
+        let device = folder.join("device");
+        File::create(&device).unwrap().set_len(blocks * BLOCK_BYTES as u64).unwrap();
+        Place { device, state: folder.join("state"), seed: 7 }
+    }
+
+    fn spoil(place: &Place, block: u32, with: &[u8]) {
+        let device = OpenOptions::new().write(true).open(&place.device).unwrap();
+        device.write_all_at(with, offset(block)).unwrap();
+    }
+
+    #[test]
+    fn what_was_filled_is_right_and_one_changed_bit_is_not() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let place = place(folder.path(), 300);
+        fill(&place).unwrap();
+        assert_eq!(check(&place, Least::Flushed).unwrap(), ExitCode::SUCCESS);
+        spoil(&place, 299, &[0; 4096]);
+        assert_eq!(check(&place, Least::Flushed).unwrap(), ExitCode::from(WRONG_DATA));
+    }
+
+    #[test]
+    fn a_lost_write_is_told_from_one_that_was_never_acknowledged() {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let place = place(folder.path(), 8);
+        fill(&place).unwrap();
+        let mut old = vec![0; BLOCK_BYTES];
+        Content { seed: 7 }.fill(&mut old, 3, &[1]);
+        let state = State::open(&place.state, 8).unwrap();
+        let generations = state.issue(3, 1).unwrap();
+        assert_eq!(
+            check(&place, Least::Acknowledged).unwrap(),
+            ExitCode::SUCCESS,
+            "issued only: may be lost"
+        );
+        let state = State::open(&place.state, 8).unwrap();
+        state.issue(3, 1).unwrap();
+        state.acknowledge(3, &generations).unwrap();
+        assert_eq!(check(&place, Least::Flushed).unwrap(), ExitCode::SUCCESS, "not flushed: may be lost");
+        let state = State::open(&place.state, 8).unwrap();
+        state.issue(3, 1).unwrap();
+        state.acknowledge(3, &generations).unwrap();
+        assert_eq!(check(&place, Least::Acknowledged).unwrap(), ExitCode::from(WRONG_DATA));
+    }
+}

@@ -1,0 +1,275 @@
+//! `cargo xtask vm md-compatibility`: runs tests/vm/md-compatibility.sh over its whole table and writes what came out into
+//! docs/md-compatibility.md.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::{figures, vm};
+
+const SCRIPT: &str = "tests/vm/md-compatibility.sh";
+const TABLE: &str = "tests/vm/md-compatibility.table";
+const PAGE: &str = "docs/md-compatibility.md";
+
+/// Arguments of `cargo xtask vm md-compatibility`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: only RAID-6 made by md\n  cargo xtask vm md-compatibility 'md 6'")]
+pub struct Arguments {
+    /// Only rows that contain one of these; the page keeps what it says of the others
+    rows: Vec<String>,
+    /// The program under test; without it target/release/twill, built first
+    #[arg(long)]
+    twill: Option<PathBuf>,
+    /// Write nothing; fail if the page says something else than this run
+    #[arg(long)]
+    check: bool,
+    /// Also write all results here, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Run nothing; take the results that --json wrote
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rows", "json"])]
+    from: Option<PathBuf>,
+}
+
+/// What a run found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Report {
+    machine: Machine,
+    rows: Vec<Row>,
+}
+
+/// What it ran on.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Machine {
+    kernel: String,
+    mdadm: String,
+}
+
+/// One row of the table and what came of it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    /// The words of the table, from maker to the second state.
+    row: String,
+    /// works, refused or failed.
+    outcome: String,
+    /// The reason of a refusal or failure; else the event count and how many members have it.
+    words: String,
+    seconds: u64,
+}
+
+/// Runs the rows and writes the page, or compares it.
+pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
+    let table = std::fs::read_to_string(root.join(TABLE)).context(TABLE)?;
+    let (report, status) = match &arguments.from {
+        Some(path) => (figures::read(path)?, 0),
+        None => try_rows(root, arguments)?,
+    };
+    publish(&root.join(PAGE), &rows_of(&table), &report, arguments.check)?;
+    Ok(if status == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the rows in a machine; what came out, and the script's status.
+fn try_rows(root: &Path, arguments: &Arguments) -> Result<(Report, i32)> {
+    let twill = vm::program(root, arguments.twill.as_deref())?;
+    let words = if arguments.rows.is_empty() { vec![" ".to_owned()] } else { arguments.rows.clone() };
+    let mut report = Report::default();
+    let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
+        match line.strip_prefix("JSON ") {
+            Some(json) => report.take(json)?,
+            None => println!("{line}"),
+        }
+        Ok(())
+    })?;
+    if let Some(path) = &arguments.json {
+        figures::write(path, &report)?;
+    }
+    Ok((report, status))
+}
+
+impl Report {
+    fn take(&mut self, json: &str) -> Result<()> {
+        match serde_json::from_str(json) {
+            Ok(row) => self.rows.push(row),
+            Err(_) => self.machine = serde_json::from_str(json).context(SCRIPT)?,
+        }
+        Ok(())
+    }
+}
+
+/// The rows of the table, each with one space between its words.
+fn rows_of(table: &str) -> Vec<String> {
+    let lines = table.lines().filter(|line| !line.starts_with('#'));
+    let words = |line: &str| {
+        let words = line.split('|').next().unwrap_or_default().split_whitespace().skip(1);
+        words.collect::<Vec<_>>().join(" ")
+    };
+    lines.map(words).filter(|row| !row.is_empty()).collect()
+}
+
+/// Writes the page: rows of this run as they went, others as the page has them.
+fn publish(page: &Path, rows: &[String], report: &Report, check: bool) -> Result<()> {
+    let old = std::fs::read_to_string(page).unwrap_or_default();
+    let mut outcomes = outcomes_of(&old);
+    let mut changed = Vec::new();
+    for row in &report.rows {
+        let outcome = outcome(row);
+        if outcomes.get(&row.row) != Some(&outcome) {
+            changed.push(format!("{}: {outcome}", row.row));
+        }
+        outcomes.insert(row.row.clone(), outcome);
+    }
+    if !check {
+        let new = text(&report.machine, rows, &outcomes);
+        return std::fs::write(page, new).with_context(|| page.display().to_string());
+    }
+    if !changed.is_empty() {
+        let changed = changed.join("\n  ");
+        bail!("{} says something else; run this without --check\n  {changed}", page.display());
+    }
+    Ok(())
+}
+
+/// The outcomes that a page has, by row.
+fn outcomes_of(page: &str) -> BTreeMap<String, String> {
+    let mut outcomes = BTreeMap::new();
+    let mut maker = "";
+    for line in page.lines() {
+        maker = SECTIONS
+            .iter()
+            .find(|(_, title)| line == format!("## {title}"))
+            .map_or(maker, |(maker, _)| maker);
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if let [level, members, layout, chunk, rest @ .., outcome] = cells.as_slice()
+            && rest.len() == 5
+            && level.parse::<u32>().is_ok()
+        {
+            let chunk = chunk.trim_end_matches('K');
+            let row = [&[maker, level, members, layout, chunk], rest].concat().join(" ");
+            outcomes.insert(row, (*outcome).to_owned());
+        }
+    }
+    outcomes
+}
+
+/// Makers, and the headings of their tables.
+const SECTIONS: &[(&str, &str)] = &[("md", "Made by mdadm"), ("twill", "Made by Twill")];
+
+const INTRODUCTION: &str = "\
+# Arrays that md and Twill leave to each other
+
+Written by `cargo xtask vm md-compatibility`; with `--check` that compares it with a new run, with words it runs only the
+rows that contain one. The rows are those of
+[tests/vm/md-compatibility.table](../tests/vm/md-compatibility.table); `./test` runs those with a star there.
+
+Each row is an array on drives in memory, in a real kernel. An array made by md is then run by Twill and then by md; one
+made by Twill by md, by Twill and by md. Twill serves it to the kernel's NBD client over two connections. Whoever has the
+array first reads **every block** and then writes at random, eight requests at a time, 4 to 256 KiB, one in five a read
+that is compared. A block must hold what was acknowledged last or what was issued after that. At the end md's `check`
+finds `mismatch_cnt` 0, exactly the members that should be missing are missing, and the event counts of all others are
+equal.
+
+How one leaves the array to the other (`first`: its maker, `second`: who has it next):
+
+| state | what it means |
+|---|---|
+| clean | stopped in order |
+| cut | under load; md: all members are copied as they are at one moment; Twill: killed with SIGKILL |
+| degraded | member 1 failed under load and was removed, writes went on, stopped in order; all members are shown to the next; 2-degraded: members 1 and 3 |
+| resync | stopped in order in mid-resync: md's waits at the middle of members with other contents; Twill's comes from a cut under load |
+| recovery | stopped in order while member 1, failed and replaced by one with other contents, is being rebuilt |
+| +cut | the same, but cut |
+
+What `refused` says is a refusal before anything is written, with the reason it gives.
+
+";
+
+fn text(machine: &Machine, rows: &[String], outcomes: &BTreeMap<String, String>) -> String {
+    let outcome = |row: &String| outcomes.get(row).map_or("not run yet", String::as_str);
+    let count =
+        |word: &str| rows.iter().filter(|row| outcome(row).trim_start_matches('*').starts_with(word)).count();
+    let (works, refused) = (count("works"), count("refused"));
+    let mut text = INTRODUCTION.to_owned();
+    text += &format!(
+        "Last run on Linux {}, {}. {} rows: {works} work, {refused} are refused, {} are neither.\n",
+        machine.kernel,
+        machine.mdadm,
+        rows.len(),
+        rows.len() - works - refused,
+    );
+    for (maker, title) in SECTIONS {
+        text += &format!("\n## {title}\n\n");
+        text +=
+            "| level | members | layout | chunk | metadata | bitmap | spares | first | second | outcome |\n";
+        text += "|---|---|---|---|---|---|---|---|---|---|\n";
+        for row in rows {
+            let words: Vec<&str> = row.split(' ').collect();
+            if let [by, level, members, layout, chunk, rest @ ..] = words.as_slice()
+                && by == maker
+            {
+                let unit = if *chunk == "-" { "" } else { "K" };
+                let rest = rest.join(" | ");
+                text += &format!(
+                    "| {level} | {members} | {layout} | {chunk}{unit} | {rest} | {} |\n",
+                    outcome(row)
+                );
+            }
+        }
+    }
+    text
+}
+
+fn outcome(row: &Row) -> String {
+    match row.outcome.as_str() {
+        "works" => "works".into(),
+        outcome => format!("**{outcome}**: {}", row.words.replace('|', "/")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: [&str; 2] =
+        ["md 5 4 left-symmetric 64 1.2 none 0 clean cut", "twill 1 2 - - 1.2 none 0 cut cut"];
+
+    fn report(row: usize, outcome: &str) -> Report {
+        let row = Row {
+            row: ROWS[row].into(),
+            outcome: outcome.into(),
+            words: "twill: no | never".into(),
+            seconds: 1,
+        };
+        Report { machine: Machine { kernel: "7".into(), mdadm: "mdadm".into() }, rows: vec![row] }
+    }
+
+    #[test]
+    fn a_run_changes_its_rows_and_leaves_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("page.md");
+        let rows = ROWS.map(str::to_owned);
+        publish(&page, &rows, &report(0, "works"), false).unwrap();
+        publish(&page, &rows, &report(1, "refused"), false).unwrap();
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert!(
+            text.contains("| 5 | 4 | left-symmetric | 64K | 1.2 | none | 0 | clean | cut | works |"),
+            "{text}"
+        );
+        assert!(text.contains("| cut | cut | **refused**: twill: no / never |"), "a bar ends no cell");
+        assert!(text.contains("1 work, 1 are refused, 0 are neither"));
+        publish(&page, &rows, &report(0, "works"), true).unwrap();
+        assert!(publish(&page, &rows, &report(1, "works"), true).is_err(), "--check sees another outcome");
+    }
+
+    #[test]
+    fn the_page_has_the_rows_of_the_table() {
+        let root = crate::root();
+        let table = std::fs::read_to_string(root.join(TABLE)).unwrap();
+        let page = outcomes_of(&std::fs::read_to_string(root.join(PAGE)).unwrap());
+        let (mut listed, shown): (Vec<String>, Vec<String>) = (rows_of(&table), page.into_keys().collect());
+        listed.sort();
+        assert_eq!(listed, shown, "run cargo xtask vm md-compatibility");
+    }
+}

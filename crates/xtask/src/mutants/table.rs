@@ -1,0 +1,60 @@
+//! How mutants are told of.
+
+use anyhow::Result;
+
+use super::Found;
+
+/// One line while they are tried.
+pub fn line(found: &Found) -> String {
+    let by = found.caught_by.as_deref().unwrap_or("-");
+    format!("{:<44} {by:<8} {:>6.1} s  {}", found.name, found.run_s, found.how)
+}
+
+/// The counts, or everything as JSON.
+pub fn print(all: &[Found], json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(all)?);
+        return Ok(());
+    }
+    let caught = all.iter().filter(|found| found.caught_by.is_some()).count();
+    println!("\n{} mutants, {caught} caught, {} not", all.len(), all.len() - caught);
+    Ok(())
+}
+
+/// The table of docs/mutants.md.
+pub fn markdown(all: &[Found]) -> String {
+    let mut text = "| bug | in | caught by | after | which says |\n|---|---|---|---|---|\n".to_owned();
+    for found in all {
+        let file = found.file.trim_start_matches("crates/").replace("src/", "");
+        let by = found.caught_by.as_deref().unwrap_or("**nobody**");
+        let how = found.how.replace('|', "\\|");
+        text += &format!("| {} | {file} | {by} | {:.1} s | {how} |\n", found.name, found.run_s);
+    }
+    text
+}
+
+/// The line of a failed run that tells most: what a test said, or the first error.
+pub fn telling(text: &str) -> String {
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tests: Vec<&str> = lines().filter_map(|line| line.strip_prefix("---- ")).collect();
+    if let Some(first) = tests.first() {
+        let name = first.trim_end_matches(" stdout ----");
+        let more = if tests.len() > 1 { format!(" and {} more", tests.len() - 1) } else { String::new() };
+        return format!("{name}{more}");
+    }
+    let error =
+        lines().find(|line| line.starts_with("error") || line.contains("FAILED") || line.contains("seed"));
+    error.or_else(|| lines().next_back()).unwrap_or("nothing was said").chars().take(160).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::telling;
+
+    #[test]
+    fn the_first_test_that_failed_is_named() {
+        let text = "running 3 tests\n..F\n---- a::b stdout ----\nthread\n---- a::c stdout ----\n";
+        assert_eq!(telling(text), "a::b and 1 more");
+        assert_eq!(telling("fine\nerror[E0308]: mismatched\n"), "error[E0308]: mismatched");
+    }
+}

@@ -1,0 +1,163 @@
+//! `cargo xtask vm power-cuts`: tests/vm/power-cuts.sh with as many cuts as are asked for, counted in docs/power-cuts.md.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{figures, section, vm};
+
+const SCRIPT: &str = "tests/vm/power-cuts.sh";
+const PAGE: &str = "docs/power-cuts.md";
+const SECTION: &str = "power-cuts";
+
+/// Arguments of `cargo xtask vm power-cuts`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: what docs/power-cuts.md says\n  cargo xtask vm power-cuts --cuts 200 --publish"
+)]
+pub struct Arguments {
+    /// Cuts of each, one after the other on the same array
+    #[arg(long, default_value_t = 10)]
+    cuts: u32,
+    /// First seed
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
+    /// twill, md, or both
+    #[arg(long, default_value = "both")]
+    who: String,
+    /// The program under test; without it target/release/twill, built first
+    #[arg(long)]
+    twill: Option<PathBuf>,
+    /// Write all cuts here, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Run nothing; take the cuts that --json wrote
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Put the counts into docs/power-cuts.md
+    #[arg(long)]
+    publish: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Report {
+    kernel: String,
+    cuts: Vec<Cut>,
+    /// How the runs ended that did not reach their last cut.
+    failures: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Cut {
+    who: String,
+    seed: u32,
+    /// `N of M unflushed writes lost or torn`.
+    lost: String,
+    /// Files that had to be there.
+    files: u64,
+    /// Transactions of the database that had to be there.
+    rows: u64,
+}
+
+#[derive(Deserialize)]
+struct Machine {
+    kernel: String,
+}
+
+/// Runs the cuts of both, one after the other.
+pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
+    let report: Report = match &arguments.from {
+        Some(path) => figures::read(path)?,
+        None => cut(root, arguments)?,
+    };
+    let text = text(&report);
+    println!("{text}");
+    if let Some(path) = &arguments.json {
+        figures::write(path, &report)?;
+    }
+    if arguments.publish {
+        section::replace(&root.join(PAGE), SECTION, &text)?;
+    }
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn cut(root: &Path, arguments: &Arguments) -> Result<Report> {
+    let twill = vm::program(root, arguments.twill.as_deref())?;
+    let mut report = Report::default();
+    for who in ["twill", "md"].into_iter().filter(|who| arguments.who == "both" || arguments.who == *who) {
+        let words = [who.to_owned(), arguments.cuts.to_string(), arguments.seed.to_string()];
+        let mut last = String::new();
+        let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
+            match line.strip_prefix("JSON ") {
+                Some(json) => report.take(json)?,
+                None => println!("{who}: {line}"),
+            }
+            line.clone_into(&mut last);
+            Ok(())
+        })?;
+        if status != 0 {
+            report.failures.push(format!("{who}: status {status}: {last}"));
+        }
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn take(&mut self, json: &str) -> Result<()> {
+        match serde_json::from_str(json) {
+            Ok(cut) => self.cuts.push(cut),
+            Err(_) => self.kernel = serde_json::from_str::<Machine>(json).context(SCRIPT)?.kernel,
+        }
+        Ok(())
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("Linux {}.\n\n", report.kernel);
+    text += "| array of | cuts | unflushed writes at the cuts | lost or torn of them | flushed files checked | committed rows checked | failures |\n|---|---|---|---|---|---|---|\n";
+    for who in ["twill", "md"] {
+        let cuts: Vec<&Cut> = report.cuts.iter().filter(|cut| cut.who == who).collect();
+        let numbers = |cut: &&Cut| -> (u64, u64) {
+            let mut words = cut.lost.split(' ').filter_map(|word| word.parse().ok());
+            (words.next().unwrap_or(0), words.next().unwrap_or(0))
+        };
+        let (lost, unflushed) =
+            cuts.iter().map(numbers).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let files: u64 = cuts.iter().map(|cut| cut.files).sum();
+        let rows: u64 = cuts.iter().map(|cut| cut.rows).sum();
+        let failures = report.failures.iter().filter(|failure| failure.starts_with(who)).count();
+        if !cuts.is_empty() || failures > 0 {
+            text += &format!(
+                "| {who} | {} | {unflushed} | {lost} | {files} | {rows} | {failures} |\n",
+                cuts.len()
+            );
+        }
+    }
+    for failure in &report.failures {
+        text += &format!("\nFailed: {failure}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_summed_for_each_and_a_failure_is_said() {
+        let mut report = Report::default();
+        report.take(r#"{"kernel": "7.2"}"#).unwrap();
+        for seed in [1, 2] {
+            report.take(&format!(r#"{{"who": "twill", "seed": {seed}, "lost": "3 of 10 unflushed writes lost or torn", "files": 5, "rows": 4}}"#)).unwrap();
+        }
+        report.failures.push("md: status 1: e2fsck".into());
+        let text = text(&report);
+        assert!(
+            text.contains("| twill | 2 | 20 | 6 | 10 | 8 | 0 |\n| md | 0 | 0 | 0 | 0 | 0 | 1 |"),
+            "{text}"
+        );
+        assert!(text.contains("Failed: md: status 1: e2fsck"));
+    }
+}

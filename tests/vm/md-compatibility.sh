@@ -1,0 +1,141 @@
+#!/bin/bash
+# vm: --mem 3G --mod raid0,raid1,raid10,raid456 --timeout 7200
+# md-compatibility.sh [ROW…]: arrays that md and twill make, write and leave to each other, as md-compatibility.table
+# lists them; without words the few rows marked with a star. A row may be refused where the table says so, with a reason.
+#
+# A row that md makes goes md (first state), twill (second state), md; one that twill makes goes twill, md, twill, md.
+# Each reads all blocks before it writes: a block holds what was acknowledged last, or, after a cut, what was issued after
+# that. At the end md's scrub finds no mismatch, as many members are missing as should be, and their events agree.
+set -euo pipefail
+RAM_DRIVES=16
+. "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/sides.sh"
+md=/sys/block/md0/md
+seed=1
+facts=/run/facts
+refusal=/run/refusal
+
+refused() { # WHO WORDS
+    printf '%s: %s' "$1" "$2" >$refusal
+    exit 0
+}
+
+row() { # MAKER LEVEL COUNT LAYOUT CHUNK METADATA BITMAP SPARES FIRST SECOND
+    local maker=$1 first=$9 second=${10}
+    level=$2 count=$3 layout=$4 chunk=$5 metadata=$6 bitmap=$7 spares=$8
+    clean_slate
+    ram_members $((count + spares))
+    if [[ $maker == md ]]; then
+        md_begins "$first"
+        twill_takes "$second"
+    else
+        twill_begins "$first"
+        md_takes "$second"
+        twill_takes clean
+    fi
+    md_judges "$first"
+}
+
+md_begins() { # STATE
+    [[ $1 != *cut ]] || map_members
+    if [[ $1 == resync* ]]; then
+        garbage "${members[@]}"
+        md_make resync
+        half_way mdadm --quiet --readwrite /dev/md0
+    else
+        md_make clean
+    fi
+    fill
+    md_leave "$1"
+}
+
+twill_begins() { # STATE
+    local answer
+    answer=$(twill_make clean) || refused twill "$(head -n 1 <<<"$answer")"
+    twill_run
+    fill
+    twill_leave "$1"
+}
+
+twill_takes() { # STATE
+    local answer
+    answer=$("$TWILL" assemble --json "${members[@]}" 2>/dev/null) ||
+        refused twill "$(jq -r '[.arrays[].refusal // empty, (.arrays[].candidates[], .others[] | .reason // empty)] | first' <<<"$answer")$(md_refuses_too)"
+    twill_run
+    check_data twill
+    if [[ $1 == cut ]]; then twill_cut; else load 1; twill_wait; twill_stop; fi
+}
+
+md_refuses_too() { # words for it: what md does with the same members
+    if md_run >/dev/null; then md_stop; echo " (md starts it)"; else echo " (md refuses it too)"; fi
+}
+
+md_takes() { # STATE
+    [[ $1 != *cut ]] || map_members
+    local answer
+    answer=$(md_run) || refused md "$(paste -s -d ' ' <<<"$answer")"
+    device=/dev/md0
+    check_data md
+    if [[ $1 == cut ]]; then load_start; md_cut; else load 1; md_wait; md_stop; fi
+}
+
+md_wait() { [[ ! -e $md/sync_action ]] || wait_for 120 "the resync of md" md_is_idle; }
+md_is_idle() { mdadm --quiet --wait /dev/md0; [[ $(<$md/sync_action) == idle ]]; }
+
+md_judges() { # STATE in which the first left it
+    local answer missing=0 has=0 events
+    answer=$(md_run) || refused "md at the end" "$(paste -s -d ' ' <<<"$answer")"
+    device=/dev/md0
+    md_wait
+    check_data "md at the end"
+    md_check
+    [[ $1 != degraded* ]] || missing=1
+    [[ $1 != 2-degraded* ]] || missing=2
+    [[ ! -e $md/degraded ]] || has=$(<$md/degraded)
+    [[ $has == "$missing" ]] || die "md misses $has members, should miss $missing: $(cat /proc/mdstat)"
+    mdadm --quiet --wait-clean /dev/md0 2>/dev/null || true
+    md_stop
+    events=$(for one in "${members[@]}"; do mdadm --examine "$one" | awk '/Device Role : Active/ { active = 1 } /Events :/ { events = $3 } END { if (active) print events }'; done | sort | uniq -c | awk '{ print $2 "x" $1 }')
+    [[ $(wc -l <<<"$events") == 1 || $missing != 0 ]] || die "event counts differ: $events"
+    printf '%s' "$events" >$facts
+}
+
+run_row() { # LINE of the table, without its star: prints one JSON object in a line
+    local line=$1 name code=0 log start=$SECONDS outcome words='' expected
+    local -a word
+    read -ra word <<<"${line%%|*}"
+    expected=${line#*|} expected=${expected# }
+    name="${word[*]}"
+    log=$(mktemp)
+    rm -f $facts $refusal
+    seed=$((seed + 1))
+    (set -euo pipefail; begin; row "${word[@]}") >"$log" 2>&1 & wait $! || code=$?
+    outcome=failed
+    if ((code == 0)) && [[ -f $refusal ]]; then
+        words=$(<$refusal)
+        [[ $expected == refused* && $words == *"${expected#refused }"* ]] && outcome=refused
+    elif ((code == 0)); then
+        words=$(<$facts)
+        [[ $expected == works ]] && outcome=works
+    else
+        words="status $code: $(tail -n 1 "$log")"
+    fi
+    if [[ $outcome == failed ]]; then failed=$((failed + 1)); say "FAILED  $name: $words ($((SECONDS - start)) s)"; sed 's/^/    /' "$log"; dmesg | tail -n 8 | sed 's/^/    /'
+    else passed=$((passed + 1)); say "ok      $name: $outcome, $words ($((SECONDS - start)) s)"; fi
+    jq -nc --arg row "$name" --arg outcome "$outcome" --arg words "$words" --argjson seconds $((SECONDS - start)) \
+        '{row: $row, outcome: $outcome, words: $words, seconds: $seconds}' | sed 's/^/JSON /'
+    rm -f "$log"
+}
+
+jq -nc --arg kernel "$(uname -r)" --arg mdadm "$(mdadm --version 2>&1 | head -n 1)" '{kernel: $kernel, mdadm: $mdadm}' | sed 's/^/JSON /'
+while read -r star line; do
+    if (($#)); then
+        chosen=
+        for word; do [[ "$(tr -s " " <<<"${line%%|*}")" != *"$word"* ]] || chosen=1; done
+        [[ -n $chosen ]] || continue
+    elif [[ $star != '*' ]]; then continue
+    fi
+    run_row "$line"
+done < <(grep -v '^#' "$(dirname "${BASH_SOURCE[0]}")/md-compatibility.table")
+clean_slate
+summary

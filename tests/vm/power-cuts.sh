@@ -1,0 +1,184 @@
+#!/bin/bash
+# vm: --mem 3G --mod raid456,nbd,ublk_drv,dm-mod --timeout 7200
+# power-cuts.sh [twill|md CUTS SEED]: an array on drives with a write cache, random writes on one half of it, files on ext4
+# on the other; then the power is cut and comes back, again and again. Without words two cuts each.
+#
+# After each cut the array is assembled and resynced, e2fsck finds nothing to mend, each file that was flushed is there
+# with its contents, each block holds at least what was flushed, and parity agrees everywhere. The next round goes on
+# with what is left, so the array ages through all cuts.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
+export TWILL_SCRATCH=/run
+cp "$TWILL" /run/twill && TWILL=/run/twill
+cp "$XTASK" /run/xtask && XTASK=/run/xtask
+# The machine ends with the script: what a failure leaves behind need not be taken down, and might hang.
+finish() { local code=$?; trap - EXIT; exit $code; }
+COUNT=5 MIB=32 LEVEL=6
+DRIVES=/run/drives.sock POWER=/run/power.sock FILES=/run/files
+mkdir -p $FILES
+
+drives_begin() {
+    "$XTASK" drives serve --count $COUNT --mib $MIB --socket $DRIVES --control $POWER >/run/drives.log 2>&1 & drives=$!
+    local i
+    for ((i = 0; i < 100; i++)); do [[ ! -S $POWER ]] || return 0; sleep 0.1; done
+    die "the drives do not answer: $(cat /run/drives.log)"
+}
+
+plug() {
+    local i
+    members=()
+    for ((i = 0; i < COUNT; i++)); do
+        nbd-client -unix $DRIVES /dev/nbd$i -N drive$i -b 4096 >/run/nbd-client 2>&1 || die "nbd-client: $(cat /run/nbd-client)"
+        members+=(/dev/nbd$i)
+    done
+}
+
+unplug() { local i; for ((i = 0; i < COUNT; i++)); do nbd-client -d /dev/nbd$i >/dev/null 2>&1 || die "nbd-client -d"; done; }
+
+# --- the two that run the array
+
+twill_make() { "$TWILL" create --level $LEVEL --chunk 64K --name cuts --assume-clean "${members[@]}" >/dev/null; }
+md_make() {
+    mdadm --quiet --create /dev/md0 --run --level=$LEVEL --chunk=64 --raid-devices=$COUNT --bitmap=none --assume-clean --data-offset=1M "${members[@]}" 2>/run/mdadm </dev/null || die "$(cat /run/mdadm)"
+    mdadm --quiet --stop /dev/md0
+}
+
+twill_up() {
+    rm -f "$control"
+    "$TWILL" serve --ublk=0 --control "$control" "${members[@]}" >>/run/server.log 2>&1 </dev/null & server=$!
+    local i
+    for ((i = 0; i < 300; i++)); do
+        if [[ -b /dev/ublkb0 && -e /sys/block/ublkb0/size ]] && (($(cat /sys/block/ublkb0/size || echo 0) > 0)); then device=/dev/ublkb0; return 0; fi
+        kill -0 $server 2>/dev/null || die "the server did not start: $(tail -n 5 /run/server.log)"
+        sleep 0.1
+    done
+    die "no /dev/ublkb0 after 30 s"
+}
+md_up() {
+    mdadm --quiet --assemble --run /dev/md0 "${members[@]}" || die "mdadm --assemble"
+    mdadm --quiet --readwrite /dev/md0 2>/dev/null || true
+    device=/dev/md0
+}
+
+twill_agrees() { # resynced, and its own check and md's find nothing
+    timeout 120 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync does not end"
+    timeout 120 "$TWILL" check --control "$control" >/run/check 2>&1 || die "twill check: $(tail -n 3 /run/check)"
+}
+md_agrees() {
+    local md=/sys/block/md0/md
+    mdadm --quiet --wait /dev/md0 || true
+    while [[ $(<$md/sync_action) != idle ]]; do sleep 0.1; done
+    echo check >$md/sync_action
+    mdadm --quiet --wait /dev/md0 || true
+    while [[ $(<$md/sync_action) != idle ]]; do sleep 0.1; done
+    [[ $(<$md/mismatch_cnt) == 0 ]] || die "md finds mismatch_cnt $(<$md/mismatch_cnt)"
+}
+
+twill_down() { stop_array; }
+md_down() { mdadm --quiet --stop /dev/md0 || die "mdadm --stop"; }
+
+# --- what is on it
+
+halves() {
+    local half=$(($(blockdev --getsz $device) / 8 / 2 * 8))
+    echo "0 $half linear $device 0" | dmsetup create raw
+    echo "0 $half linear $device $half" | dmsetup create files
+}
+whole() { dmsetup remove --retry raw && dmsetup remove --retry files || die "dmsetup remove: $(dmsetup info -c)"; }
+
+blocks() { local action=$1; shift; "$XTASK" blocks "$action" --device /dev/mapper/raw --state "$state" --seed "$seed" "$@"; }
+
+first_time() {
+    "${who}_make"
+    "${who}_up"
+    halves
+    blocks fill >/dev/null
+    mke2fs -q -F -t ext4 /dev/mapper/files
+    whole
+}
+
+load_until_cut() { # CUT: all loads run for a random while; then the power goes
+    mount /dev/mapper/files $FILES
+    sqlite3 $FILES/db 'CREATE TABLE t (number INTEGER PRIMARY KEY, contents TEXT)' && sync -f $FILES
+    "$XTASK" blocks write --device /dev/mapper/raw --state "$state" --seed "$seed" --jobs 6 --largest 40 --flush-every 40 >/run/raw.log 2>&1 & local raw=$!
+    "$XTASK" files write --folder $FILES --list "$list" --seed "$1" >/run/files.log 2>&1 & local files=$!
+    stdbuf -oL sqlite3 -cmd 'PRAGMA synchronous=EXTRA' $FILES/db < <(statements 2>/dev/null) >>"$committed" 2>/dev/null & local rows=$!
+    sleep "$(awk -v r=$RANDOM 'BEGIN { printf "%.2f", 0.3 + r / 32768 * 2 }')"
+    kill -0 $raw && kill -0 $files || die "a load ended by itself: $(cat /run/raw.log /run/files.log)"
+    answer=$("$XTASK" drives cut --control $POWER --seed "$1" --copy "$state:$state.cut" --copy "$list:$list.cut" --copy "$committed:$committed.cut") || die "cut: $answer"
+    kill -9 $raw $files $rows
+    wait $raw $files $rows 2>/dev/null || true
+    umount $FILES
+    mv "$state.cut" "$state"
+    mv "$list.cut" "$list"
+    mv "$committed.cut" "$committed"
+}
+
+statements() { # transactions, one after the other; each says its number when it is durable
+    local i
+    for ((i = 1; ; i++)); do echo "INSERT INTO t VALUES ($i, hex(randomblob(500))); SELECT $i;"; done
+}
+
+rows_check() {
+    local last integrity count most
+    last=$(tail -n 1 "$committed")
+    IFS='|' read -r integrity count most < <(sqlite3 $FILES/db 'SELECT (SELECT integrity_check FROM pragma_integrity_check LIMIT 1), (SELECT count(*) FROM t), (SELECT coalesce(max(number), 0) FROM t)' 2>&1)
+    [[ $integrity == ok && $count == "$most" ]] && ((most >= ${last:-0})) ||
+        die "SQLite: integrity $integrity, $count rows up to $most, ${last:-0} were committed"
+    rows_seen=${last:-0}
+}
+
+after_the_cut() { # CUT
+    "${who}_up"
+    halves
+    blocks check --least flushed >/run/raw.log 2>&1 || die "blocks: $(tail -n 6 /run/raw.log)"
+    mount -o ro /dev/mapper/files $FILES || die "mount: $(dmesg | tail -n 3)" # replays ext4's journal, and nothing else
+    umount $FILES
+    e2fsck -fn /dev/mapper/files >/run/fsck 2>&1 || die "e2fsck: $(cat /run/fsck)"
+    mount /dev/mapper/files $FILES
+    "$XTASK" files check --folder $FILES --list "$list" --seed "$1" >/run/files.log 2>&1 || die "files: $(tail -n 6 /run/files.log)"
+    rows_check
+    find $FILES -type f -delete # so that the next round has room; its list is empty
+    umount $FILES
+    "${who}_agrees"
+}
+
+rounds() { # WHO CUTS SEED
+    who=$1 seed=$3
+    local cut answer start flushed
+    state=/run/raw.state list=/run/files.list committed=/run/rows rows_seen=0
+    drives_begin
+    plug
+    first_time
+    for ((cut = $3; cut < $3 + $2; cut++)); do
+        start=$SECONDS
+        : >$list
+        : >$committed
+        halves
+        load_until_cut $cut
+        whole
+        "${who}_down"
+        unplug
+        "$XTASK" drives power-on --control $POWER >/dev/null || die "power-on"
+        plug
+        after_the_cut $cut
+        whole
+        flushed=$(sed -n 's/ flushed files.*//p' /run/files.log | tail -n 1)
+        say "cut $cut: ${answer#ok }, $flushed flushed files, $rows_seen committed rows ($((SECONDS - start)) s)"
+        jq -nc --arg who "$who" --argjson seed $cut --arg lost "${answer#ok }" --argjson files "${flushed:-0}" --argjson rows "$rows_seen" \
+            '{who: $who, seed: $seed, lost: $lost, files: $files, rows: $rows}' | sed 's/^/JSON /'
+    done
+    "${who}_down"
+    unplug
+    kill $drives
+}
+
+jq -nc --arg kernel "$(uname -r)" '{kernel: $kernel}' | sed 's/^/JSON /'
+if (($#)); then
+    begin
+    rounds "$@"
+else
+    run_case "two cuts, twill" rounds twill 2 1
+    run_case "two cuts, md" rounds md 2 1
+    summary
+fi

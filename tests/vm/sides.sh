@@ -1,0 +1,242 @@
+# sides.sh: an array that md and twill run by turns, and the states in which one leaves it to the other. Read in by scripts
+# that have read md.sh, inside the machine.
+#
+# An array is described by $level $count $layout $chunk $metadata $bitmap $spares; its members are ${members[@]}. What md
+# runs is /dev/md0, what twill runs is /dev/nbd0 of the kernel's NBD client: $device is the one of the two.
+# `$XTASK blocks` knows what every block of it must hold, through cuts too.
+
+modprobe -a nbd dm-mod dm-delay 2>/dev/null || skip "this kernel has no NBD client or device mapper"
+# Programs start much faster from memory than from the host's file system.
+cp "$TWILL" /run/twill && TWILL=/run/twill
+cp "$XTASK" /run/xtask && XTASK=/run/xtask
+device='' writer=''
+SLOW_MS=500 # a write, while twill is to be found in mid-resync
+COPIES=8 # /dev/ramI is copied to /dev/ram(I+8)
+
+clean_slate() { # whatever a broken case left behind
+    nbd-client -d /dev/nbd0 >/dev/null 2>&1 || true
+    md_stop 2>/dev/null || true
+    dmsetup remove_all --force >/dev/null 2>&1 || true
+}
+
+wait_for() { # SECONDS WHAT COMMAND…
+    local end=$((SECONDS + $1)) what="$2: not after $1 s"; shift 2
+    while ((SECONDS <= end)); do
+        if "$@"; then return 0; fi
+        sleep 0.1
+    done
+    die "$what"
+}
+
+# --- members
+
+map_members() { # [DELAY_MS]: the members behind device mapper: a freeze stops them, a delay makes their writes slow
+    local i name
+    for ((i = 0; i < ${#members[@]}; i++)); do
+        name=${members[i]##*/}
+        map_table "${members[i]}" "${1:-0}" | dmsetup create "$name"
+        members[i]=/dev/mapper/$name
+    done
+}
+
+map_table() { # DEVICE DELAY_MS
+    if (($2)); then echo "0 $(blockdev --getsz "$1") delay $1 0 0 $1 0 $2"; else echo "0 $(blockdev --getsz "$1") linear $1 0"; fi
+}
+
+unmap_members() {
+    local i
+    for ((i = 0; i < ${#members[@]}; i++)); do
+        if [[ ${members[i]} == /dev/mapper/* ]]; then
+            wait_for 10 "dmsetup remove ${members[i]}" dmsetup remove "${members[i]}" 2>/dev/null
+            members[i]=/dev/${members[i]##*/}
+        fi
+    done
+}
+
+garbage() { # DEVICE…: contents from which no parity agrees
+    local i=1 one
+    for one; do
+        dd if=$RANDOM_DATA of="$one" bs=1M skip=$((i++)) count=$RAM_MIB oflag=direct status=none 2>/dev/null || true
+    done
+}
+
+# --- the load
+
+fill() { "$XTASK" blocks fill --device $device --state "$scratch/state" --seed "$seed" || die "fill $device"; }
+
+load() { # SECONDS
+    "$XTASK" blocks write --device $device --state "$scratch/state" --seed "$seed" --seconds "$1" || die "the load on $device: status $?"
+}
+
+load_start() { # until the device fails
+    "$XTASK" blocks write --device $device --state "$scratch/state" --seed "$seed" >"$scratch/writer" 2>&1 & writer=$!
+    sleep 1
+    kill -0 $writer || die "the load ended too early: $(cat "$scratch/writer")"
+}
+
+load_cut() { # the writer of a device that was cut
+    local code=0
+    kill $writer 2>/dev/null || true
+    wait $writer || code=$?
+    ((code != 3)) || die "read wrong data: $(cat "$scratch/writer")"
+    writer=
+}
+
+check_data() { # WHOSE
+    "$XTASK" blocks check --device $device --state "$scratch/state" --seed "$seed" || die "$1: wrong data"
+}
+
+# --- md's side
+
+md_make() { # assumes clean, or with `resync` waits to begin one
+    local -a options=(--level="$level" --raid-devices="$count" --metadata="$metadata")
+    # Without --force mdadm makes a RAID-5 degraded, with a recovery in place of the resync.
+    if [[ $1 == resync ]]; then options+=(--readonly --force); else options+=(--assume-clean); fi
+    [[ $chunk == - ]] || options+=(--chunk="$chunk")
+    [[ $layout == - ]] || options+=(--layout="$layout")
+    [[ $level == 0 ]] || options+=(--bitmap="$bitmap")
+    ((spares == 0)) || options+=(--spare-devices="$spares")
+    [[ $metadata == 1.0 ]] || options+=(--data-offset=1M)
+    mdadm --quiet --create /dev/md0 --run "${options[@]}" "${members[@]}" 2>"$scratch/mdadm" </dev/null ||
+        { cat "$scratch/mdadm"; die "mdadm --create"; }
+    device=/dev/md0
+}
+
+half_way() { # COMMAND…: it begins a resync or recovery, which goes on to the middle of the members and waits there
+    local half=$(($(<$md/component_size) / 1024 * 1024)) # sectors: a whole number of chunks of any size here
+    echo "$half" >$md/sync_max
+    "$@" || die "$*"
+    wait_for 30 "the resync or recovery of md in its middle" sync_reached "$half"
+}
+
+sync_reached() { local done; read -r done _ <$md/sync_completed; [[ $done != none && $done != delayed ]] && ((done >= $1)); }
+
+md_replace_half_way() { # member 1 fails, an empty one comes in its place
+    md_fail "${members[1]}"
+    mdadm --zero-superblock "${members[1]}"
+    garbage "${members[1]}"
+    half_way mdadm --quiet /dev/md0 --add "${members[1]}"
+}
+
+md_fail() { # MEMBER
+    mdadm --quiet /dev/md0 --fail "$1"
+    wait_for 10 "mdadm --remove" mdadm --quiet /dev/md0 --remove "$1" 2>/dev/null
+}
+
+md_cut() { # while the load runs, every member is copied as it is at one moment; the copies are the members from now on
+    local i ram
+    for ((i = 0; i < ${#members[@]}; i++)); do dmsetup suspend --noflush --nolockfs "${members[i]}"; done
+    cp "$scratch/state" "$scratch/state.cut"
+    for ((i = 0; i < ${#members[@]}; i++)); do
+        ram=${members[i]##*/ram}
+        dd if=/dev/ram"$ram" of=/dev/ram$((ram + COPIES)) bs=1M iflag=direct oflag=direct status=none
+    done
+    for ((i = 0; i < ${#members[@]}; i++)); do dmsetup resume "${members[i]}"; done
+    load_cut
+    md_stop
+    unmap_members
+    for ((i = 0; i < ${#members[@]}; i++)); do members[i]=/dev/ram$((${members[i]##*/ram} + COPIES)); done
+    mv "$scratch/state.cut" "$scratch/state"
+}
+
+md_leave() { # STATE: makes what is not there yet happen, and leaves the array in that state
+    case $1 in
+        *resync*) ;; # begun when the array was made
+        *recovery*) md_replace_half_way ;;
+        2-degraded*) load 0.5; md_fail "${members[1]}"; md_fail "${members[3]}" ;;
+        degraded*) load 0.5; md_fail "${members[1]}" ;;
+    esac
+    if [[ $1 == *cut ]]; then load_start; md_cut; else load 1; md_stop; fi
+}
+
+md_run() { # assembles what is there, or prints why not and returns 1
+    mdadm --assemble --run /dev/md0 "${members[@]}" >"$scratch/mdadm" 2>&1 || { tail -n 2 "$scratch/mdadm"; return 1; }
+    if [[ $(</sys/block/md0/md/array_state) == inactive ]]; then cat "$scratch/mdadm"; return 1; fi
+    mdadm --quiet --readwrite /dev/md0 2>/dev/null || true
+    device=/dev/md0
+}
+
+# --- twill's side
+
+twill_make() {
+    local -a options=(--level "$level" --metadata "$metadata" --name vm --force)
+    [[ $1 == resync ]] || options+=(--assume-clean)
+    [[ $chunk == - ]] || options+=(--chunk "${chunk}K")
+    [[ $layout == - ]] || options+=(--layout "$layout")
+    [[ $bitmap == none ]] || options+=(--bitmap "$bitmap")
+    ((spares == 0)) || options+=(--spare-devices "$spares")
+    "$TWILL" create "${options[@]}" "${members[@]}" 2>&1 || { code=$?; return $code; }
+}
+
+twill_run() { # serves the members to the kernel's NBD client
+    serve --export-name vm "${members[@]}"
+    nbd-client -unix "$socket" /dev/nbd0 -N vm -C 2 -b 4096 >"$scratch/nbd-client" 2>&1 || { cat "$scratch/nbd-client"; die "nbd-client"; }
+    device=/dev/nbd0
+    wait_for 10 "/dev/nbd0 has a size" nbd_is_there
+}
+
+nbd_is_there() { (($(</sys/block/nbd0/size) > 0)); }
+
+twill_stop() { nbd-client -d /dev/nbd0 >/dev/null; stop_array; }
+
+twill_cut() { # the daemon dies under load
+    load_start
+    twill_kill
+    load_cut
+}
+
+twill_kill() {
+    kill -9 "$server"
+    wait "$server" 2>/dev/null || true
+    server=
+    nbd-client -d /dev/nbd0 >/dev/null 2>&1 || true
+}
+
+twill_status() { "$TWILL" status --json --control "$control"; }
+
+twill_wait() { timeout 120 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync of twill does not end"; }
+
+twill_rebuilds() { # KIND: it is under way, and not at its end
+    twill_status | jq -e --arg kind "$1" '.arrays[].rebuild // empty | select(.kind == $kind and .done_bytes > 0)' >/dev/null
+}
+
+twill_fail() { # MEMBER
+    fail_member "$1"
+    "$TWILL" remove --control "$control" "$1" || die "twill remove"
+}
+
+twill_slow_members() { # stops, and runs the same members with slow writes, so that a resync takes a while
+    map_members $SLOW_MS
+    twill_run
+}
+
+twill_leave() { # STATE
+    case $1 in
+        *resync*) twill_cut; twill_slow_members; wait_for 20 "a resync of twill" twill_rebuilds resync ;;
+        *recovery*)
+            twill_fail "${members[1]}"
+            load 0.5
+            twill_stop
+            garbage "${members[1]}"
+            twill_slow_members_without_1
+            wait_for 20 "a recovery of twill" twill_rebuilds recovery ;;
+        2-degraded*) load 0.5; twill_fail "${members[1]}"; twill_fail "${members[3]}" ;;
+        degraded*) load 0.5; twill_fail "${members[1]}" ;;
+    esac
+    case $1 in
+        *resync*cut | *recovery*cut) twill_kill ;;
+        *cut) twill_cut ;;
+        *resync* | *recovery*) twill_stop ;;
+        *) load 1; twill_stop ;;
+    esac
+    unmap_members
+}
+
+twill_slow_members_without_1() {
+    map_members $SLOW_MS
+    local all=("${members[@]}")
+    unset 'members[1]'
+    twill_run
+    members=("${all[@]}")
+    "$TWILL" add --force --control "$control" "${members[1]}" || die "twill add"
+}

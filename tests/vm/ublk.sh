@@ -1,0 +1,226 @@
+#!/bin/bash
+# vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid10,raid456 --timeout 600
+# ublk.sh: arrays as block devices: data, topology, file systems, zeroes; servers killed under load and started again;
+# members pulled out; a busy machine.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+device=/dev/ublkb0
+
+serve_block() { # MEMBER…: with $options
+    rm -f "$control"
+    "$TWILL" serve --ublk=0 --control "$control" ${options:-} "$@" >>"$scratch/server.log" 2>&1 </dev/null &
+    server=$!
+    local i
+    for ((i = 0; i < 300; i++)); do
+        if [[ -S $control ]] && "$TWILL" status --control "$control" >/dev/null 2>&1; then return 0; fi
+        kill -0 "$server" 2>/dev/null || { wait "$server" || true; server=; die "the server did not start"; }
+        sleep 0.1
+    done
+    die "the server did not answer within 30 s"
+}
+
+create() { # LEVEL MEMBER…
+    local level=$1; shift
+    "$TWILL" create --level "$level" --chunk 64K --name block --assume-clean "$@" >/dev/null
+}
+
+made() { # LEVEL COUNT: an array of ram drives, served
+    ram_members "$2"
+    create "$1" "${members[@]}"
+    serve_block "${members[@]}"
+}
+
+block_fio() { # NAME OPTIONS…: fio's own check of what it wrote
+    local name=$1; shift
+    (cd "$scratch" && fio --name="$name" --filename=$device --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+        --iodepth=32 --group_reporting --thread --randrepeat=0 "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
+        { tail -n 20 "$scratch/$name.log"; return 1; }
+}
+
+kill_server() {
+    kill -9 "$server"
+    wait "$server" 2>/dev/null || true
+    server=
+}
+
+settled() { timeout 120 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync does not end"; }
+
+no_errors() { # no request failed above
+    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
+    ! dmesg | grep -E "I/O error|EXT4-fs error|Buffer I/O" || die "the kernel saw errors"
+}
+
+stopped() { # in order; the device is gone, and md agrees with what is there
+    "$TWILL" detail --json --control "$control" >"$scratch/detail.json"
+    stop_array
+    [[ ! -e $device && ! -e /dev/ublkc0 ]] || die "the device is still there"
+    if (($# > 0)); then
+        md_assemble "$@"
+        md_check
+        md_stop
+    fi
+}
+
+verified() { # LEVEL MEMBERS
+    made "$1" "$2"
+    block_fio written --numjobs=2 --rw=randwrite --bsrange=4k-128k --blockalign=4k --size=4M --offset_increment=8M
+    block_fio synced --rw=randwrite --bs=4k --size=512k --fsync=16 --sync=dsync
+    no_errors
+    stopped "${members[@]}"
+}
+
+topology() { # what file systems are told
+    made 5 5
+    local queue=/sys/block/ublkb0/queue row
+    for row in logical_block_size:512 physical_block_size:4096 minimum_io_size:65536 optimal_io_size:262144 \
+        discard_granularity:262144 max_hw_sectors_kb:1024 fua:1 write_cache:"write back" nr_requests:128; do
+        [[ $(<"$queue/${row%%:*}") == "${row#*:}" ]] || die "${row%%:*} is $(<"$queue/${row%%:*}"), not ${row#*:}"
+    done
+    [[ $(ls /sys/block/ublkb0/mq) == $'0\n1' ]] || die "not one queue for each of two shards"
+    [[ $(lsblk --noheadings --output MIN-IO,OPT-IO,PHY-SEC,LOG-SEC $device | xargs) == "65536 262144 4096 512" ]] || die "lsblk"
+    [[ $(blockdev --getsize64 $device) == $((44 << 20)) ]] || [[ $(blockdev --getsize64 $device) == $("$TWILL" detail --json --control "$control" | jq .size_bytes) ]] ||
+        die "its size is $(blockdev --getsize64 $device)"
+    stopped
+    made 5 6 # five chunks of data are no power of two
+    [[ $(<$queue/optimal_io_size) == 65536 ]] || die "optimal_io_size is $(<$queue/optimal_io_size)"
+    stopped
+}
+
+read_only() {
+    made 5 3
+    dd if=$RANDOM_DATA of=$device bs=1M count=2 oflag=direct status=none
+    stopped
+    options=--read-only serve_block "${members[@]}"
+    cmp -n $((2 << 20)) $RANDOM_DATA $device || die "reads other data"
+    ! dd if=/dev/zero of=$device bs=4k count=1 oflag=direct status=none 2>/dev/null || die "a read-only array took a write"
+    stopped
+}
+
+refused() { # what is in the way is said
+    made 5 3
+    local code=0
+    "$TWILL" serve --ublk=0 --control "$scratch/other" "${members[@]}" >"$scratch/out" 2>&1 || code=$?
+    [[ $code == 6 ]] || die "two servers of one array: status $code: $(<"$scratch/out")"
+    exec 5<$device
+    code=0
+    "$TWILL" stop --control "$control" >"$scratch/out" 2>&1 || code=$?
+    [[ $code == 18 ]] && grep -q "/dev/ublkb0 is in use" "$scratch/out" || die "stop in use: status $code: $(<"$scratch/out")"
+    kill -TERM "$server"
+    for ((i = 0; i < 50; i++)); do ! grep -q "not stopped" "$scratch/server.log" || break; sleep 0.1; done
+    dd if=$device of=/dev/null bs=64k count=4 iflag=direct status=none || die "not served on after a stop that was refused"
+    exec 5<&-
+    stopped
+    setpriv --reuid=65534 --clear-groups "$TWILL" serve --ublk "${members[@]}" >"$scratch/out" 2>&1 && code=0 || code=$?
+    [[ $code == 15 ]] || die "as nobody: status $code: $(<"$scratch/out")"
+}
+
+zeroes() { # blkdiscard, blkdiscard -z, and the same in fio
+    made 6 5
+    dd if=$RANDOM_DATA of=$device bs=1M count=16 oflag=direct status=none
+    blkdiscard --offset $((1 << 20)) --length $((4 << 20)) $device
+    blkdiscard -z --offset $((6 << 20)) --length $((5 << 20 | 4096)) $device
+    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
+    cmp -n $((5 << 20 | 4096)) -i $((6 << 20)):0 $device /dev/zero || die "not zero"
+    cmp -n $((4 << 20)) -i $((11 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
+    no_errors
+    stopped "${members[@]}"
+}
+
+file_system() {
+    made 5 5
+    mke2fs -q -t ext4 $device
+    [[ $(blkid -s TYPE -o value $device) == ext4 ]] || die "blkid does not see it"
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    cp -r "$root/crates/engine" "$root/crates/host" "$scratch/mnt/"
+    local code=0
+    "$TWILL" stop --control "$control" >"$scratch/out" 2>&1 || code=$?
+    [[ $code == 18 ]] || die "stop of a mounted device: status $code"
+    rm -r "$scratch/mnt/engine"
+    fstrim "$scratch/mnt"
+    umount "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    diff -r "$root/crates/host" "$scratch/mnt/host" || die "other files"
+    umount "$scratch/mnt"
+    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    no_errors
+    stopped "${members[@]}"
+}
+
+killed() { # LEVEL MEMBERS OPTIONS OF fio…: fio sees nothing of two servers that end under it
+    local level=$1 count=$2 round load; shift 2
+    made "$level" "$count"
+    block_fio load --numjobs=2 "$@" & load=$!
+    for round in 1 2; do
+        sleep 1
+        kill -0 $load || die "the load ended before server $round was killed"
+        kill_server
+        serve_block "${members[@]}"
+        [[ $("$TWILL" detail --json --control "$control" | jq .block_device.recovered) == true ]] || die "not taken over"
+    done
+    wait $load || die "fio saw it"
+    settled
+    no_errors
+    stopped "${members[@]}"
+}
+
+killed_mounted() { # a file system is written while its server is killed; another finds it, though not asked for a device
+    made 5 5
+    mke2fs -q -t ext4 $device
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    (for ((i = 0; i < 12; i++)); do cp -r "$root/crates/engine" "$scratch/mnt/$i" && sync -f "$scratch/mnt" || exit 1; done) & load=$!
+    sleep 2
+    kill_server
+    sleep 1
+    kill -0 $load || die "the load has ended"
+    serve "${members[@]}"
+    wait $load || die "a program saw it"
+    umount "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    for ((i = 0; i < 12; i++)); do diff -r "$root/crates/engine" "$scratch/mnt/$i" || die "other files in $i"; done
+    umount "$scratch/mnt"
+    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    settled
+    no_errors
+    stopped "${members[@]}"
+}
+
+pulled() { # a drive is gone from the machine while fio writes
+    members=(/dev/nvme?n1)
+    create 5 "${members[@]}"
+    serve_block "${members[@]}"
+    local victim=${members[1]##*/} load
+    block_fio load --numjobs=2 --rw=randwrite --bs=16k --size=9M --offset_increment=24M --rate=,3m & load=$!
+    sleep 2
+    kill -0 $load || die "the load ended before the drive was pulled"
+    echo 1 >"/sys/block/$victim/device/device/remove"
+    wait $load || die "fio saw it"
+    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
+    stopped
+    echo 1 >/sys/bus/pci/rescan
+}
+
+saturated() { # two shards on two processors that others keep busy
+    made 5 4
+    local i
+    for i in 1 2 3 4; do (while :; do :; done) & done
+    block_fio load --numjobs=2 --rw=randrw --bsrange=4k-64k --blockalign=4k --size=3M --offset_increment=8M
+    # shellcheck disable=SC2046
+    kill $(jobs -p | grep -v "^$server$")
+    no_errors
+    stopped "${members[@]}"
+}
+
+for level in "5 4" "6 5" "10 4"; do run_case "raid${level% *} written and verified by fio" verified $level; done
+run_case "topology" topology
+run_case "a read-only array" read_only
+run_case "what is in the way is said" refused
+run_case "discards and zeroes" zeroes
+run_case "ext4: files, fstrim, fsck" file_system
+run_case "the server killed twice under fio, raid5" killed 5 4 --rw=randwrite --bsrange=4k-64k --blockalign=4k --size=6M --offset_increment=10M --rate=,1m
+run_case "the server killed twice under fio, raid10" killed 10 4 --rw=randrw --bs=16k --size=8M --offset_increment=10M --rate=512k,512k
+run_case "the server killed under ext4" killed_mounted
+run_case "a drive pulled out under load" pulled
+run_case "a busy machine" saturated
+summary
