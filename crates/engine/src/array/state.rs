@@ -115,7 +115,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             writes = now;
             let shared = &self.set.shared;
             let may_close = shared.suspects() == 0 && shared.may_be_clean();
-            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close {
+            // A write that takes long is not quiet: each attempt costs a round of superblocks.
+            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close && !shared.intent.any_write() {
                 self.keeper.want_close();
             }
             self.platform.pause().await;

@@ -5,7 +5,8 @@
 //! stripe and belongs to a stream waits until the stripe is whole, or as many stripe writes of its shard have ended as
 //! were in flight when it last grew: the time of one write at the most. Others wait for nobody.
 //!
-//! It cannot wait for ever: who gathers waits only for owners who do not, and those end within the members' time limit.
+//! It cannot wait for ever: who gathers waits only for owners who wait for nobody, and those end within the members'
+//! time limit.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Poll, Waker};
@@ -26,9 +27,11 @@ pub(super) struct InFlight {
     streams: [Cell<u64>; STREAMS],
     next_stream: Cell<usize>,
     owners: Cell<u32>,
-    gathering: Cell<u32>,
+    /// Owners that wait for others.
+    waiting: Cell<u32>,
     ended: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    /// Those of them that gather.
+    gathering: RefCell<Vec<Waker>>,
 }
 
 /// One owner in flight. Dropping it ends it.
@@ -53,9 +56,21 @@ impl InFlight {
         Owner(self)
     }
 
-    /// What `ended` will be when all that are in flight now, and do not gather, have ended.
+    /// An owner waits for others from now on: nobody may wait for it.
+    pub(super) fn wait(&self) -> Waiting<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        self.wake(); // who gathers may wait for nobody now
+        Waiting(self)
+    }
+
+    /// Whether an owner in flight will end by itself.
+    fn any_will_end(&self) -> bool {
+        self.owners.get() > self.waiting.get()
+    }
+
+    /// What `ended` will be when all that are in flight now, and do not wait themselves, have ended.
     fn all_ended(&self) -> u64 {
-        self.ended.get() + u64::from(self.owners.get() - self.gathering.get())
+        self.ended.get() + u64::from(self.owners.get() - self.waiting.get())
     }
 
     /// A write has joined a batch of this shard or of another.
@@ -64,19 +79,19 @@ impl InFlight {
     }
 
     fn wake(&self) {
-        if self.gathering.get() > 0 {
-            self.waiting.take().into_iter().for_each(Waker::wake);
+        if self.waiting.get() > 0 {
+            self.gathering.take().into_iter().for_each(Waker::wake);
         }
     }
 
-    /// Returns when a write joins or ends.
+    /// Returns when a write joins, ends, or waits for others.
     async fn change(&self) {
         let mut waited = false;
         std::future::poll_fn(|context| {
             if std::mem::replace(&mut waited, true) {
                 return Poll::Ready(());
             }
-            self.waiting.borrow_mut().push(context.waker().clone());
+            self.gathering.borrow_mut().push(context.waker().clone());
             Poll::Pending
         })
         .await;
@@ -92,20 +107,12 @@ impl Drop for Owner<'_> {
     }
 }
 
-/// An owner that gathers. Dropping it ends that.
-struct Gathering<'a>(&'a InFlight);
+/// An owner that waits for others: it gathers, or is at the gate of the redo log. Dropping it ends that.
+pub(super) struct Waiting<'a>(&'a InFlight);
 
-impl<'a> Gathering<'a> {
-    fn begin(writes: &'a InFlight) -> Self {
-        writes.gathering.set(writes.gathering.get() + 1);
-        Gathering(writes)
-    }
-}
-
-impl Drop for Gathering<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.gathering.set(self.0.gathering.get() - 1);
-        self.0.wake(); // the others may wait for nobody now
+        self.0.waiting.set(self.0.waiting.get() - 1);
     }
 }
 
@@ -116,14 +123,11 @@ impl<D: Device> StripeSet<D> {
         if !own.begins_stripe() && !claim.joined().any(StripeWrite::begins_stripe) {
             return; // what is missing was written already: it will not come
         }
-        let gathering = Gathering::begin(writes);
+        let waiting = writes.wait();
         let stripe_bytes = self.shared.geometry.stripe_bytes();
         let gathered = |claim: &Claim| own.bytes() + claim.joined().map(StripeWrite::bytes).sum::<u64>();
         let (mut bytes, mut until) = (gathered(claim), writes.all_ended());
-        while bytes < stripe_bytes
-            && writes.owners.get() > writes.gathering.get()
-            && writes.ended.get() < until
-        {
+        while bytes < stripe_bytes && writes.any_will_end() && writes.ended.get() < until {
             writes.change().await;
             yield_now().await; // those whose requests have just ended come with new ones
             claim.gather();
@@ -132,7 +136,7 @@ impl<D: Device> StripeSet<D> {
                 (bytes, until) = (grown, writes.all_ended());
             }
         }
-        drop(gathering);
+        drop(waiting);
     }
 }
 

@@ -5,7 +5,7 @@ mod array;
 mod device;
 mod world;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -406,4 +406,59 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
     let array = start(&machine, true);
     assert_eq!(array.shared.doubts.count(array::STRIPES), 0, "force takes everything as it is");
     array.crash();
+}
+
+/// Writers that each do what `writes` says, while a member fails at a random moment. All of them come to their end.
+fn all_writers_end(seed: u64, writers: u64, writes: impl Fn(u64) -> Vec<(u64, u64)>) {
+    let world = World::new(seed);
+    let machine = create(&world, Level::Raid5, 4, DATA_OFFSET);
+    let array = Rc::new(start(&machine, false));
+    let left = Rc::new(Cell::new(writers));
+    for writer in 0..writers {
+        let shard = writer as usize % array::SHARDS;
+        let (own, left, writes) = (Rc::clone(&array), Rc::clone(&left), writes(writer));
+        array.executors[shard].spawn(async move {
+            for (offset, bytes) in writes {
+                let data = Gather::from(Slice::from_bytes(&vec![writer as u8; bytes as usize]));
+                own.volumes[shard].write(offset, data, false).await.expect("a write");
+            }
+            left.set(left.get() - 1);
+        });
+    }
+    let failure = world.below(3000);
+    let mut steps = 0;
+    while left.get() > 0 {
+        if steps == failure {
+            machine.disks.borrow()[1].kill();
+            array.shared.members.fail(1, "the test says so");
+        }
+        assert!(world.step(&array.executors));
+        steps += 1;
+        let redo = &array.shared.redo;
+        assert!(steps < 1_000_000, "seed {seed}: {} writers have stopped, {redo:?}", left.get());
+    }
+    array.crash();
+}
+
+/// Leaders once waited for a slot while another leader's record had taken their own pieces along: its slot stayed
+/// open, no later one could be freed, and all writes stopped.
+#[test]
+fn a_log_of_few_slots_never_stops() {
+    let stripe_bytes = 3 * u64::from(CHUNK);
+    for seed in 0..20 {
+        let stripes = |writer: u64| (0..20).map(move |i| (writer * 7 + i) % array::STRIPES);
+        let writes = |writer| stripes(writer).map(|stripe| (stripe * stripe_bytes, PAGE)).collect();
+        all_writers_end(seed, 24 * array::SHARDS as u64, writes);
+    }
+}
+
+/// The beginning of a stripe that gathers waits for owners in flight, these at the gate for the log, and the log for
+/// whoever owns a stripe and is not at the gate.
+#[test]
+fn a_stream_that_gathers_does_not_wait_for_owners_at_the_gate() {
+    let part = u64::from(CHUNK);
+    for seed in 0..60 {
+        let stream = |writer: u64| (0..12).map(move |i| (writer * 12 + i) % (3 * array::STRIPES));
+        all_writers_end(seed, 6, |writer| stream(writer).map(|i| (i * part, part)).collect());
+    }
 }

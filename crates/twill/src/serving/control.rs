@@ -57,11 +57,6 @@ pub(super) struct Known {
 /// How often the manager looks at its array.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Off until the cause is found: with four fio jobs at depth 32 on a degraded RAID-5 of files, all writes stopped after
-/// some two thousand records (tests/clients/fio.sh, one failed, randwrite 4k). Without a log a crash while members are
-/// missing leaves stripes in doubt, which are named at the next start. Logs that exist are replayed either way.
-const KEEPS_REDO_LOG: bool = false;
-
 /// What the manager needs from the shards.
 struct HostPlatform {
     array: HostArray,
@@ -176,7 +171,7 @@ impl ArrayManager {
                 bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
             let keeper =
                 Keeper::new(Rc::clone(&set), superblocks, redo.resync_from_bytes, Box::new(now_unix_s));
-            if KEEPS_REDO_LOG && set.shared.geometry.parity_chunks() > 0 && !read_only {
+            if set.shared.geometry.parity_chunks() > 0 && !read_only {
                 keeper.keep_redo_log(redo.repair.start, &redo.bitmaps);
             }
             for (device, superblock) in spares {

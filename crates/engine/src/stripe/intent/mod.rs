@@ -241,14 +241,19 @@ impl Intent {
         if !self.change(DIRTY, CLOSING) {
             return false;
         }
-        let any_write = match &self.marks {
-            Marks::Whole(writing) => writing.iter().any(|writing| writing.load(SeqCst) & WRITES_WHOLE != 0),
-            Marks::Bitmap(bits) => bits.any_write(),
-        };
+        let any_write = self.any_write();
         if any_write {
             self.reopen();
         }
         !any_write
+    }
+
+    /// Whether a write is on its way.
+    pub fn any_write(&self) -> bool {
+        match &self.marks {
+            Marks::Whole(writing) => writing.iter().any(|writing| writing.load(SeqCst) & WRITES_WHOLE != 0),
+            Marks::Bitmap(bits) => bits.any_write(),
+        }
     }
 
     /// Undoes [`Intent::try_close`].

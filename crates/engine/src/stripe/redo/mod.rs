@@ -24,7 +24,7 @@ mod write;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ops::Range;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use super::doubts::Doubts;
 use crate::members::{Members, MetadataLost};
@@ -237,17 +237,22 @@ impl Redo {
 
     /// Waits until `ready` gives something.
     async fn when<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> T {
-        std::future::poll_fn(|context| {
-            let mut state = self.state.lock();
-            match ready(&mut state) {
-                Some(value) => Poll::Ready(value),
-                None => {
-                    state.waiting.push(context.waker().clone());
-                    Poll::Pending
-                }
+        std::future::poll_fn(|context| self.poll_when(context, &mut ready)).await
+    }
+
+    fn poll_when<T>(
+        &self,
+        context: &mut Context<'_>,
+        ready: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<T> {
+        let mut state = self.state.lock();
+        match ready(&mut state) {
+            Some(value) => Poll::Ready(value),
+            None => {
+                state.waiting.push(context.waker().clone());
+                Poll::Pending
             }
-        })
-        .await
+        }
     }
 }
 

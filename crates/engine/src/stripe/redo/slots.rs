@@ -32,8 +32,10 @@ pub(super) struct Taken {
     pub(super) epoch: u64,
 }
 
-enum Next {
+/// What whoever wants a slot does next.
+pub(super) enum Next {
     Taken(Taken),
+    /// There is none: free those whose writes are made.
     Retire,
 }
 
@@ -46,8 +48,10 @@ impl Slots {
         self.slots.iter().position(|slot| slot.sequence == 0)
     }
 
-    fn any_used(&self) -> bool {
-        self.slots.iter().any(|slot| slot.sequence != 0 && slot.open == 0)
+    /// Whether a slot would be free after [`Slots::retire`].
+    fn any_to_retire(&self, next_sequence: u64) -> bool {
+        let below = self.written_below(next_sequence);
+        self.slots.iter().any(|slot| slot.sequence != 0 && slot.sequence < below)
     }
 
     /// Records below this number have been written out to their stripes.
@@ -106,7 +110,7 @@ impl Redo {
         }
     }
 
-    fn take(state: &mut State) -> Option<Next> {
+    pub(super) fn take(state: &mut State) -> Option<Next> {
         if let Some(slot) = state.slots.free() {
             let sequence = state.next_sequence;
             state.next_sequence += 1;
@@ -114,7 +118,7 @@ impl Redo {
             let slot = u32::try_from(slot).expect("few slots");
             return Some(Next::Taken(Taken { slot, sequence, epoch: state.epoch }));
         }
-        if state.retiring || !state.slots.any_used() {
+        if state.retiring || !state.slots.any_to_retire(state.next_sequence) {
             return None;
         }
         state.retiring = true;
@@ -123,17 +127,6 @@ impl Redo {
 }
 
 impl<D: Device> StripeSet<D> {
-    /// A free slot, after the log was emptied if there is none.
-    pub(super) async fn take_slot(&self) -> Result<Taken, VolumeError> {
-        let redo = &self.shared.redo;
-        loop {
-            match redo.when(Redo::take).await {
-                Next::Taken(taken) => return Ok(taken),
-                Next::Retire => self.retire_as_the_one().await?,
-            }
-        }
-    }
-
     /// Frees every slot whose writes have been made, if the log is in force.
     pub(crate) async fn empty_redo_log(&self) -> Result<(), VolumeError> {
         let in_force = self.shared.redo.when(|state| {
@@ -147,7 +140,7 @@ impl<D: Device> StripeSet<D> {
         if in_force.await { self.retire_as_the_one().await } else { Ok(()) }
     }
 
-    async fn retire_as_the_one(&self) -> Result<(), VolumeError> {
+    pub(super) async fn retire_as_the_one(&self) -> Result<(), VolumeError> {
         let result = self.retire().await;
         let mut state = self.shared.redo.state.lock();
         state.retiring = false;

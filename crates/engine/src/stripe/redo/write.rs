@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::cut::cut;
-use super::slots::Taken;
+use super::slots::{Next, Taken};
 use super::{Admitted, Redo};
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
@@ -37,24 +37,30 @@ pub(in crate::stripe) struct Queue {
 struct Ticket {
     stripes: Range<u64>,
     pieces: SmallVec<[(RedoPiece, Gather); 4]>,
-    turn: RefCell<Turn>,
-    waker: RefCell<Option<Waker>>,
-    /// It is on the way with a record, its own pieces in it or not.
+    /// What its record came to.
+    result: RefCell<Option<Result<Taken, VolumeError>>>,
+    /// It writes the next record, its own pieces in it or not.
     leading: Cell<bool>,
-}
-
-enum Turn {
-    Queued,
-    /// It writes the next record.
-    Leads,
-    Done(Result<Taken, VolumeError>),
-    Told,
+    waker: RefCell<Option<Waker>>,
 }
 
 impl Ticket {
-    fn turn(&self, turn: Turn) {
-        *self.turn.borrow_mut() = turn;
-        if let Some(waker) = self.waker.borrow_mut().take() {
+    fn lead(&self) {
+        self.leading.set(true);
+        self.wake();
+    }
+
+    fn done(&self, result: Result<Taken, VolumeError>) {
+        self.result.replace(Some(result));
+        self.wake();
+    }
+
+    fn is_done(&self) -> bool {
+        self.result.borrow().is_some()
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
@@ -75,7 +81,11 @@ impl<D: Device> StripeSet<D> {
         fua: bool,
     ) -> Result<Results, VolumeError> {
         let redo = &self.shared.redo;
-        match redo.admit(&self.shared.members, stripe..stripe + 1).await? {
+        // The gate opens when every owner is there or has ended; who gathers must not wait for those who are.
+        let waiting = self.in_flight.wait();
+        let admitted = redo.admit(&self.shared.members, stripe..stripe + 1).await;
+        drop(waiting);
+        match admitted? {
             Admitted::Unlogged => Ok(self.write_members(writes, fua).await),
             Admitted::Logged => {
                 let results = self.write_logged(stripe, writes, parity, fua).await;
@@ -171,49 +181,49 @@ impl<D: Device> StripeSet<D> {
         let ticket = Rc::new(Ticket {
             stripes,
             pieces,
-            turn: RefCell::new(Turn::Queued),
-            waker: RefCell::new(None),
+            result: RefCell::new(None),
             leading: Cell::new(false),
+            waker: RefCell::new(None),
         });
         let queue = &self.redo_queue;
         queue.waiting.borrow_mut().push_back(Rc::clone(&ticket));
         if queue.on_their_way.get() < RECORDS_AT_ONCE {
             queue.on_their_way.set(queue.on_their_way.get() + 1);
             ticket.leading.set(true);
-            *ticket.turn.borrow_mut() = Turn::Leads;
         }
         loop {
-            let turn = std::future::poll_fn(|context| {
-                let turn = &mut *ticket.turn.borrow_mut();
-                if matches!(turn, Turn::Queued) {
-                    *ticket.waker.borrow_mut() = Some(context.waker().clone());
+            let result = std::future::poll_fn(|context| {
+                // The lead first, or nobody would have it.
+                if ticket.leading.get() {
+                    return Poll::Ready(None);
+                }
+                let result = ticket.result.take();
+                if result.is_none() {
+                    ticket.waker.replace(Some(context.waker().clone()));
                     return Poll::Pending;
                 }
-                Poll::Ready(std::mem::replace(turn, Turn::Told))
+                Poll::Ready(result)
             });
-            match turn.await {
-                Turn::Done(result) => return result,
-                Turn::Leads => {
-                    *ticket.turn.borrow_mut() = Turn::Queued;
-                    self.write_record(&ticket).await;
-                    ticket.leading.set(false);
-                    queue.hand_over();
-                }
-                Turn::Queued | Turn::Told => unreachable!("a ticket is told once"),
+            if let Some(result) = result.await {
+                return result;
             }
+            self.write_record(&ticket).await;
+            ticket.leading.set(false);
+            queue.hand_over();
         }
     }
 
     /// Writes one record with what waits, as much as fits.
     async fn write_record(&self, leader: &Rc<Ticket>) {
-        let taken = match self.take_slot().await {
-            Ok(taken) => taken,
+        let taken = match self.slot_for(leader).await {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return,
             Err(error) => {
                 let mut waiting = self.redo_queue.waiting.borrow_mut();
                 let before = waiting.len();
                 waiting.retain(|ticket| !Rc::ptr_eq(ticket, leader));
                 if waiting.len() < before {
-                    leader.turn(Turn::Done(Err(error)));
+                    leader.done(Err(error));
                 }
                 return;
             }
@@ -230,7 +240,28 @@ impl<D: Device> StripeSet<D> {
             self.shared.redo.give_back(taken);
         }
         for ticket in batch {
-            ticket.turn(Turn::Done(result.clone().map(|()| taken)));
+            ticket.done(result.clone().map(|()| taken));
+        }
+    }
+
+    /// A free slot, after the log was emptied if there is none. None when another record took the leader's own pieces
+    /// along: the slot of that one is open until the leader has made its writes, and no later slot is freed before it.
+    /// Whoever waits here has no slot open.
+    async fn slot_for(&self, leader: &Ticket) -> Result<Option<Taken>, VolumeError> {
+        let redo = &self.shared.redo;
+        loop {
+            let next = std::future::poll_fn(|context| {
+                if leader.is_done() {
+                    return Poll::Ready(None);
+                }
+                leader.waker.replace(Some(context.waker().clone()));
+                redo.poll_when(context, Redo::take).map(Some)
+            });
+            match next.await {
+                None => return Ok(None),
+                Some(Next::Taken(taken)) => return Ok(Some(taken)),
+                Some(Next::Retire) => self.retire_as_the_one().await?,
+            }
         }
     }
 
@@ -329,10 +360,7 @@ impl Queue {
     fn hand_over(&self) {
         let next = self.waiting.borrow().iter().find(|ticket| !ticket.leading.get()).cloned();
         match next {
-            Some(next) => {
-                next.leading.set(true);
-                next.turn(Turn::Leads);
-            }
+            Some(next) => next.lead(),
             None => self.on_their_way.set(self.on_their_way.get() - 1),
         }
     }
