@@ -106,7 +106,7 @@ impl<D: Device> StripeSet<D> {
         while done < bytes {
             let at = offset_bytes + done;
             let regions = regions(at, bytes - done);
-            let claims = shared.table.claim_run(*regions.start(), regions.end() + 1, self.shard).await;
+            let claims = shared.table.claim_whole_run(*regions.start(), regions.end() + 1, self.shard).await;
             let owned = *regions.start()..regions.start() + claims.len() as u64;
             let part = (bytes - done).min(owned.end * REGION_BYTES - at);
             let data = data.part(to_usize(done), to_usize(part));

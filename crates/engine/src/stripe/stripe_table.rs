@@ -196,6 +196,29 @@ impl StripeTable {
         claims
     }
 
+    /// Becomes the owner of the stripes from `first` to `end` - 1 and waits for their owners, in ascending order, so that
+    /// nobody waits in a circle; fewer if the table has no room. For levels without parity only: the drain before the
+    /// redo log is in force waits for every owner, who must wait for nobody.
+    pub(crate) async fn claim_whole_run(
+        self: &Arc<Self>,
+        first: u64,
+        end: u64,
+        shard: usize,
+    ) -> SmallVec<[Claim; 2]> {
+        let mut claims = SmallVec::new();
+        claims.push(self.claim(first, shard).await);
+        for stripe in first + 1..end {
+            claims.push(loop {
+                match self.try_claim(stripe, shard) {
+                    Found::Claimed(place) => break self.begin(place, stripe, false),
+                    Found::Held(place) => self.released(place, stripe).await,
+                    Found::Full => return claims,
+                }
+            });
+        }
+        claims
+    }
+
     /// Becomes the owner of `stripe` alone, if it has none.
     pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
         match self.try_claim(stripe, shard) {

@@ -120,7 +120,7 @@ fn a_claim_that_finds_no_room_is_woken() {
 
 /// Runs are claimed in ascending order, so that two that overlap do not wait for each other, not even without room.
 #[test]
-fn overlapping_runs_do_not_wait_for_each_other() {
+fn overlapping_runs_do_not_wait_in_a_circle() {
     check(|| {
         let table = table_with_room(3);
         let inside = Arc::clone(&table);
@@ -128,7 +128,10 @@ fn overlapping_runs_do_not_wait_for_each_other() {
             block_on(async {
                 let mut next = shard as u64;
                 while next < 4 {
-                    let claims = inside.claim_run(next, 4, shard).await;
+                    let claims = match shard {
+                        0 => inside.claim_run(next, 4, shard).await,
+                        _ => inside.claim_whole_run(next, 4, shard).await,
+                    };
                     next += claims.len() as u64;
                     shuttle::thread::yield_now();
                 }
