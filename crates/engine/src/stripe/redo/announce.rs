@@ -79,7 +79,7 @@ impl<D: Device> StripeSet<D> {
     /// Writes a header to every member that has the log. The caller holds [`Redo::announce`].
     ///
     /// # Errors
-    /// No member has it any more.
+    /// No member that should have it takes it.
     pub(crate) async fn write_headers(&self, in_force: bool) -> Result<(), VolumeError> {
         let writes = self.headers(in_force);
         let start = |write: &HeaderWrite| {
@@ -107,7 +107,8 @@ impl<D: Device> StripeSet<D> {
                 Err(error) => self.no_log_on(slot, &error),
             }
         }
-        if written > 0 {
+        // Where all of them are gone their headers are old: the superblocks of the others say so.
+        if written > 0 || writes.is_empty() {
             return Ok(());
         }
         Err(VolumeError::Io { reason: "the redo log cannot be written".to_string() })

@@ -226,6 +226,14 @@ impl Redo {
         .await
     }
 
+    /// Too few members took a record: returns when that is different, or [`tend`] has begun to put the log on others.
+    /// The owner asks to be admitted again.
+    async fn another_log(&self, members: &Members) {
+        self.poke();
+        self.when(|state| (state.phase != Phase::InForce || state.has_enough_logs(members)).then_some(()))
+            .await;
+    }
+
     /// The writes of an admitted owner have returned.
     pub(super) fn done(&self) {
         let mut state = self.state.lock();

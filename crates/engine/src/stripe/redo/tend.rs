@@ -50,13 +50,19 @@ impl State {
                 self.phase = Phase::Off;
                 None
             }
-            Phase::InForce if whole => Some(Due::Close),
+            Phase::InForce if whole || !self.has_enough_logs(members) => Some(Due::Close),
             // A member that was rebuilt can take part of the log: it starts anew.
             Phase::InForce if self.candidates(members).any(|slot| !self.logs.contains(&slot)) => {
                 Some(Due::Close)
             }
             _ => None,
         }
+    }
+
+    /// Whether a record gets as many copies as it needs.
+    pub(super) fn has_enough_logs(&self, members: &Members) -> bool {
+        let logs = self.logs.iter().filter(|slot| members.state(**slot) == MemberState::InSync);
+        logs.count() >= members.copies_wanted() as usize
     }
 
     /// Members that can have the log.

@@ -26,6 +26,9 @@ const RECORDS_AT_ONCE: u32 = 2;
 /// What each write of a stripe came to.
 type Results = SmallVec<[Result<(), Undone>; 4]>;
 
+/// What came of a record: none, if too few members took it.
+type Logged = Result<Option<Taken>, VolumeError>;
+
 /// Writers of one shard that want a record.
 #[derive(Default)]
 pub(in crate::stripe) struct Queue {
@@ -38,7 +41,7 @@ struct Ticket {
     stripes: Range<u64>,
     pieces: SmallVec<[(RedoPiece, Gather); 4]>,
     /// What its record came to.
-    result: RefCell<Option<Result<Taken, VolumeError>>>,
+    result: RefCell<Option<Logged>>,
     /// It writes the next record, its own pieces in it or not.
     leading: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -50,7 +53,7 @@ impl Ticket {
         self.wake();
     }
 
-    fn done(&self, result: Result<Taken, VolumeError>) {
+    fn done(&self, result: Logged) {
         self.result.replace(Some(result));
         self.wake();
     }
@@ -81,34 +84,38 @@ impl<D: Device> StripeSet<D> {
         fua: bool,
     ) -> Result<Results, VolumeError> {
         let redo = &self.shared.redo;
-        // The gate opens when every owner is there or has ended; who gathers must not wait for those who are.
-        let waiting = self.in_flight.wait();
-        let admitted = redo.admit(&self.shared.members, stripe..stripe + 1).await;
-        drop(waiting);
-        match admitted? {
-            Admitted::Unlogged => Ok(self.write_members(writes, fua).await),
-            Admitted::Logged => {
-                let results = self.write_logged(stripe, writes, parity, fua).await;
-                redo.done();
-                results
+        loop {
+            // The gate opens when every owner is there or has ended; who gathers must not wait for those who are.
+            let waiting = self.in_flight.wait();
+            let admitted = redo.admit(&self.shared.members, stripe..stripe + 1).await;
+            drop(waiting);
+            if admitted? == Admitted::Unlogged {
+                return Ok(self.write_members(writes, fua).await);
+            }
+            let results = self.write_logged(stripe, writes, parity, fua).await;
+            redo.done();
+            match results? {
+                Some(results) => return Ok(results),
+                None => redo.another_log(&self.shared.members).await,
             }
         }
     }
 
+    /// None: no members took the record.
     async fn write_logged(
         &self,
         stripe: u64,
         writes: &[MemberWrite],
         parity: bool,
         fua: bool,
-    ) -> Result<Results, VolumeError> {
+    ) -> Result<Option<Results>, VolumeError> {
         let redo = &self.shared.redo;
         // A stripe is touched without a member only after the superblocks say that it failed: were it taken for good
         // after a crash, this record could not make up for what it has missed (invariant 8).
         self.settle().await?;
         if !parity && !redo.has_record(stripe) {
             // Only data: nothing can come to disagree with it, and no older record would be redone over it.
-            return Ok(self.write_members(writes, fua).await);
+            return Ok(Some(self.write_members(writes, fua).await));
         }
         let base = self.shared.geometry.member_offset(stripe);
         let mut results = Results::new();
@@ -117,7 +124,9 @@ impl<D: Device> StripeSet<D> {
                 let piece = piece(stripe, write.slot, write.offset, write.data.len() as u64, PieceKind::Data);
                 (piece, write.data.clone())
             };
-            let taken = self.log(stripe..stripe + 1, part.iter().map(piece).collect()).await?;
+            let Some(taken) = self.log(stripe..stripe + 1, part.iter().map(piece).collect()).await? else {
+                return Ok(None); // what was written already is written again
+            };
             results.extend(self.write_members(&part, fua).await);
             let failed = results.iter().any(|result| matches!(result, Err(Undone::Request(_))));
             if failed {
@@ -129,7 +138,7 @@ impl<D: Device> StripeSet<D> {
                 break;
             }
         }
-        Ok(results)
+        Ok(Some(results))
     }
 
     /// Whole stripes are about to be zeroed. Returns once that may be done; what comes back is for
@@ -139,28 +148,35 @@ impl<D: Device> StripeSet<D> {
         stripes: Range<u64>,
     ) -> Result<ZeroesLogged, VolumeError> {
         let redo = &self.shared.redo;
-        if redo.admit(&self.shared.members, stripes.clone()).await? == Admitted::Unlogged {
-            return Ok(ZeroesLogged(None));
-        }
-        let result = async {
-            self.settle().await?;
-            let geometry = &self.shared.geometry;
-            let offset = geometry.member_offset(stripes.start);
-            let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
-            let in_use = |slot: &u32| {
-                matches!(self.shared.members.state(*slot), MemberState::InSync | MemberState::Recovering)
-            };
-            let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
-            let pieces = (0..geometry.members()).filter(in_use).map(zeroes).collect();
-            self.log(stripes, pieces).await
-        };
-        match result.await {
-            Ok(taken) => Ok(ZeroesLogged(Some(taken))),
-            Err(error) => {
-                redo.done();
-                Err(error)
+        loop {
+            if redo.admit(&self.shared.members, stripes.clone()).await? == Admitted::Unlogged {
+                return Ok(ZeroesLogged(None));
+            }
+            match self.log_zeroes_admitted(stripes.clone()).await {
+                Ok(Some(taken)) => return Ok(ZeroesLogged(Some(taken))),
+                Ok(None) => {
+                    redo.done();
+                    redo.another_log(&self.shared.members).await;
+                }
+                Err(error) => {
+                    redo.done();
+                    return Err(error);
+                }
             }
         }
+    }
+
+    async fn log_zeroes_admitted(&self, stripes: Range<u64>) -> Result<Option<Taken>, VolumeError> {
+        self.settle().await?;
+        let geometry = &self.shared.geometry;
+        let offset = geometry.member_offset(stripes.start);
+        let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
+        let in_use = |slot: &u32| {
+            matches!(self.shared.members.state(*slot), MemberState::InSync | MemberState::Recovering)
+        };
+        let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
+        let pieces = (0..geometry.members()).filter(in_use).map(zeroes).collect();
+        self.log(stripes, pieces).await
     }
 
     /// The zeroes are written, or that has failed.
@@ -172,12 +188,8 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Returns when a record with these pieces is durable. Its writes are to be made then, and
-    /// [`Redo::written`] called.
-    async fn log(
-        &self,
-        stripes: Range<u64>,
-        pieces: SmallVec<[(RedoPiece, Gather); 4]>,
-    ) -> Result<Taken, VolumeError> {
+    /// [`Redo::written`] called. None: too few members took the record.
+    async fn log(&self, stripes: Range<u64>, pieces: SmallVec<[(RedoPiece, Gather); 4]>) -> Logged {
         let ticket = Rc::new(Ticket {
             stripes,
             pieces,
@@ -235,12 +247,12 @@ impl<D: Device> StripeSet<D> {
         }
         let stripes = batch.iter().map(|ticket| ticket.stripes.clone()).collect();
         self.shared.redo.shared_by(taken, batch.len(), stripes);
-        let result = self.write_to_logs(taken, &batch).await;
-        if result.is_err() {
+        let enough = self.write_to_logs(taken, &batch).await;
+        if !enough {
             self.shared.redo.give_back(taken);
         }
         for ticket in batch {
-            ticket.done(result.clone().map(|()| taken));
+            ticket.done(Ok(enough.then_some(taken)));
         }
     }
 
@@ -265,8 +277,9 @@ impl<D: Device> StripeSet<D> {
         }
     }
 
-    /// Writes the record to as many members as keep it when more of them fail within the level.
-    async fn write_to_logs(&self, taken: Taken, batch: &[Rc<Ticket>]) -> Result<(), VolumeError> {
+    /// Writes the record to as many members as keep it when more of them fail within the level. False if there are
+    /// too few.
+    async fn write_to_logs(&self, taken: Taken, batch: &[Rc<Ticket>]) -> bool {
         let (mut payload, mut sum) = (Gather::new(), Checksum::default());
         for (_, data) in batch.iter().flat_map(|ticket| &ticket.pieces) {
             for slice in data.slices() {
@@ -287,13 +300,12 @@ impl<D: Device> StripeSet<D> {
         while written < copies {
             let targets = self.log_members(taken.slot, &tried, (copies - written) as usize);
             if targets.is_empty() {
-                let reason = "no member takes a redo log record".to_string();
-                return Err(VolumeError::Io { reason });
+                return false;
             }
             tried.extend(targets.iter().copied());
             written += self.write_record_to(&targets, taken, &record, &payload).await;
         }
-        Ok(())
+        true
     }
 
     async fn write_record_to(
