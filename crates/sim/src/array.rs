@@ -7,7 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::array::assemble::{Assembly, Refusal};
+use engine::array::bitmap::Bitmaps;
 use engine::array::keeper::{Keeper, Spare};
+use engine::array::redo::{Repair, replay, take_doubts};
+use engine::array::start_bitmap::StartBitmap;
 use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
@@ -26,7 +29,8 @@ use crate::oracle::Oracle;
 use crate::platform::SimPlatform;
 use crate::random::Random;
 use crate::recorded::Guard;
-use crate::scenario::Scenario;
+use crate::scenario::{Consistency, Scenario};
+use crate::start::{self, Slots};
 use crate::trace::Note;
 use crate::world::{Ended, World};
 
@@ -52,6 +56,10 @@ pub(crate) struct Excuses {
     pub(crate) full: Cell<bool>,
     /// Stripes, or places of a mirror, that a failed request touched.
     pub(crate) hurt: RefCell<BTreeSet<u64>>,
+    /// Stripes whose missing chunks nobody knows, since a crash with members missing.
+    pub(crate) doubted: RefCell<BTreeSet<u64>>,
+    /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
+    pub(crate) all_logged: Cell<bool>,
 }
 
 impl Machine {
@@ -78,6 +86,23 @@ impl Machine {
         });
         machine.guard.watch(&machine);
         machine
+    }
+
+    /// An array was started whose crash left stripes in doubt, or none. Where the log was in force when the power went
+    /// none may be (invariant 10).
+    fn start_in_doubt(&self, repair: &Repair) {
+        let stripes = repair.doubts.iter().flat_map(|range| range.first..range.end);
+        self.excuses.doubted.borrow_mut().extend(stripes);
+        if repair.doubts.is_empty() {
+            return;
+        }
+        self.world.counts.borrow_mut().started_in_doubt += 1;
+        if self.excuses.all_logged.get() {
+            let (doubts, reason) = (&repair.doubts, &repair.reason);
+            self.world.fail(format!(
+                "invariant 10: the redo log was in force, and after the crash stripes are in doubt: {doubts:?}, {reason:?}"
+            ));
+        }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -142,26 +167,19 @@ pub(crate) struct Shard {
 }
 
 impl Array {
-    /// Starts the array that the devices make, as the program does. None: that is no array, and the world knows. An
-    /// error without a refusal: it is dirty and degraded.
-    pub(crate) fn assemble(machine: &Rc<Machine>, force: bool) -> Option<Result<Rc<Self>, Option<Refusal>>> {
+    /// Starts the array that the devices make, as the program does. None: that is no array, and the world knows.
+    pub(crate) fn assemble(machine: &Rc<Machine>, force: bool) -> Option<Result<Rc<Self>, Refusal>> {
         machine.world.counts.borrow_mut().assemblies += 1;
         let candidates = machine.candidates();
         let assembly = machine.one_array(&candidates, force)?;
         machine.world.note(Note::Words(format!("assembly: {:?}", assembly.verdicts)));
-        if let Err(refusal) = assembly.start {
-            return Some(Err(Some(refusal)));
+        match assembly.start {
+            Err(refusal) => Some(Err(refusal)),
+            Ok(()) => Self::start(machine, &assembly, force).map(Ok),
         }
-        // The redo log is not kept here (crates/engine/tests/redo has its power cuts): nothing tells which stripes agree.
-        let degraded = assembly.states().iter().any(|state| *state != MemberState::InSync);
-        let parity = machine.geometry().parity_chunks() > 0;
-        if assembly.resync_from_bytes.is_some() && degraded && parity && !force {
-            return Some(Err(None));
-        }
-        Some(Ok(Self::start(machine, &assembly)))
     }
 
-    fn start(machine: &Rc<Machine>, assembly: &Assembly) -> Rc<Self> {
+    fn start(machine: &Rc<Machine>, assembly: &Assembly, force: bool) -> Option<Rc<Self>> {
         let (scenario, world) = (&machine.scenario, Rc::clone(&machine.world));
         assert_eq!(assembly.geometry, Some(scenario.geometry), "the geometry that was created");
         let (connected, candidates) = (machine.connected(), machine.candidates());
@@ -171,21 +189,38 @@ impl Array {
         *machine.disks.borrow_mut() = assembly.slots.iter().map(disk).collect();
         let superblocks: Vec<Option<Superblock>> =
             assembly.slots.iter().map(|slot| slot.map(superblock)).collect();
-        let shared = share(machine, assembly, &superblocks);
+        let (bitmap, found) = {
+            let slots = Slots { disks: &machine.disks.borrow(), superblocks: &superblocks };
+            let bitmap = scenario.has_bitmap().then(|| start::bitmap(machine, assembly, &slots)).flatten();
+            (bitmap, start::redo(machine, assembly, &slots, force))
+        };
+        let shared = share(machine, assembly, &superblocks, bitmap.as_ref());
         let shards: Vec<Shard> =
             (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard)).collect();
         let set = Rc::clone(&shards[0].set);
-        let resync = assembly.resync_from_bytes.filter(|_| scenario.geometry.losses_survived() > 0);
+        replay_now(machine, &shards, &found.repair)?;
+        take_doubts(&set, &found.repair);
+        machine.start_in_doubt(&found.repair);
+        let bitmap =
+            bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
         let clock = Rc::clone(&world);
-        let keeper = Keeper::new(Rc::clone(&set), superblocks, resync, Box::new(move || clock.now()));
+        let now = Box::new(move || clock.now());
+        let keeper = Keeper::new(Rc::clone(&set), superblocks, found.resync_from_bytes, now);
+        if scenario.redo_log {
+            keeper.keep_redo_log(found.repair.start, &found.bitmaps);
+        }
         for &spare in &assembly.spares {
             let device = Rc::new(SimDevice(Rc::clone(&connected[spare])));
             keeper.spares().borrow_mut().push(Spare { superblock: superblock(spare), device });
         }
+        if let Some(bitmap) = bitmap {
+            keeper.keep_bitmap(Rc::clone(&bitmap));
+            shards[0].executor.spawn(async move { bitmap.run().await });
+        }
         let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
         let platform = SimPlatform::new(machine, sets);
         let manager = Manager::new(set, Rc::clone(&keeper), platform, None, false);
-        Rc::new(Array {
+        Some(Rc::new(Array {
             machine: Rc::clone(machine),
             world,
             shared,
@@ -198,7 +233,7 @@ impl Array {
             resyncs: Cell::new(0),
             keeper,
             manager,
-        })
+        }))
     }
 
     /// Starts the keeper of the superblocks alone: nothing is repaired, and nothing called clean, unasked.
@@ -212,6 +247,10 @@ impl Array {
         self.start_keeper();
         let manager = Rc::clone(&self.manager);
         self.shards[0].executor.spawn(async move { manager.run().await });
+        if self.keeper.bitmap().is_some() {
+            let clearing = clear_bits(Rc::clone(&self.manager), Rc::clone(&self.machine));
+            self.shards[0].executor.spawn(clearing);
+        }
     }
 
     /// Runs the world until nothing is left to do, or `steps` steps were made. What is idle with work left is stuck.
@@ -256,6 +295,11 @@ impl Array {
         self.world.random().below(self.shards.len() as u64) as usize
     }
 
+    /// Whether a crash now leaves no stripe in doubt.
+    pub(crate) fn is_all_logged(&self) -> bool {
+        self.shared.redo.in_force() && self.shared.doubts.count(self.shared.geometry.stripes()) == 0
+    }
+
     /// Ends the process: no task runs any more.
     pub(crate) fn kill(&self) {
         self.shards.iter().for_each(|shard| shard.executor.abandon());
@@ -282,8 +326,42 @@ impl Array {
     }
 }
 
+/// Clears bits of idle chunks now and then, as the program does every few seconds.
+async fn clear_bits(manager: Rc<Manager<SimDevice, SimPlatform>>, machine: Rc<Machine>) {
+    while !manager.is_stopping() {
+        let ticks = machine.world.random().between(1, 2 * machine.scenario.look);
+        machine.world.look_after(ticks).await;
+        manager.keeper().clear_idle_bits().await;
+    }
+}
+
+/// Makes the logged writes again before anything else begins. None: that failed, and the world knows.
+fn replay_now(machine: &Machine, shards: &[Shard], repair: &Repair) -> Option<()> {
+    if repair.records.is_empty() {
+        return Some(());
+    }
+    machine.world.counts.borrow_mut().logs_replayed += 1;
+    machine.world.counts.borrow_mut().records_replayed += repair.records.len() as u64;
+    let (set, own) = (Rc::clone(&shards[0].set), repair.clone());
+    let handle = shards[0].executor.spawn_with_result(async move { replay(&set, &own).await });
+    let executors: Vec<Executor> = shards.iter().map(|shard| shard.executor.clone()).collect();
+    machine.world.run(&executors, u64::MAX);
+    match handle.try_take() {
+        Some(Ok(())) => Some(()),
+        result => {
+            machine.world.fail(format!("what a crash left half done is not made good: {result:?}"));
+            None
+        }
+    }
+}
+
 /// What all shards share, as the program makes it.
-fn share(machine: &Machine, assembly: &Assembly, superblocks: &[Option<Superblock>]) -> Arc<Shared> {
+fn share(
+    machine: &Machine,
+    assembly: &Assembly,
+    superblocks: &[Option<Superblock>],
+    bitmap: Option<&StartBitmap>,
+) -> Arc<Shared> {
     let (scenario, world) = (&machine.scenario, &machine.world);
     let heard = Arc::clone(&world.events);
     let sink = Box::new(move |event| heard.lock().expect("one thread").push(event));
@@ -295,7 +373,11 @@ fn share(machine: &Machine, assembly: &Assembly, superblocks: &[Option<Superbloc
             members.resume_recovery(slot, offset.bytes());
         }
     }
-    let intent = Intent::new(scenario.shards, scenario.geometry.level() != Level::Raid0, false);
+    let is_used = scenario.geometry.level() != Level::Raid0 && scenario.consistency != Consistency::None;
+    let intent = match bitmap {
+        Some(start) => start.intent(assembly.resync_from_bytes),
+        None => Intent::new(scenario.shards, is_used, false),
+    };
     let mut shared = Shared::new(scenario.geometry, members, intent, scenario.shards, scenario.cache_bytes);
     let own = Arc::get_mut(&mut shared).expect("not shared yet");
     own.table = StripeTable::with_entries(scenario.table_entries);

@@ -155,6 +155,9 @@ pub(crate) fn at_rest(array: &Array) {
     if excuses.beyond.get() || excuses.full.get() || array.shared.suspects() > 0 {
         return;
     }
+    if !members.all_in_sync() && array.shared.doubts.count(array.shared.geometry.stripes()) > 0 {
+        return; // what nobody knows cannot be rebuilt
+    }
     let states = members.states();
     let free = states.iter().any(|s| matches!(s, MemberState::Missing | MemberState::Failed));
     let outcome = &array.machine.outcomes()[0];
@@ -276,7 +279,8 @@ fn parity(array: &Array, stripe: u64) {
     }
     let Some(data) = data.into_iter().collect::<Option<Vec<_>>>() else { return };
     array.world.counts.borrow_mut().stripes_parity += 1;
-    let excused = array.machine.excuses.hurt.borrow().contains(&stripe) && array.shared.suspects() > 0;
+    let excused = array.machine.excuses.hurt.borrow().contains(&stripe) && array.shared.suspects() > 0
+        || array.shared.doubts.contains(stripe) && !array.shared.members.all_in_sync();
     for (chunk, held) in [(P, p), (Q, q)] {
         let Some(held) = held else { continue };
         if expected_parity(array, stripe, chunk, &data) != held && !excused {

@@ -30,7 +30,7 @@ counts! {
         slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost;
     "repairs": replacements, stale_returns, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing;
-    "power": power_cuts, kills, clean_stops, assemblies, refused_dirty_degraded;
+    "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
         avoided_reads, cache_hits;
     "checks": blocks_read, blocks_on_acknowledgement, blocks_durable, blocks_after_cut, stripes_parity, copies_equal,

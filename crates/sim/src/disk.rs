@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
 use crate::pages::Pages;
 use crate::random::Random;
@@ -149,6 +150,13 @@ impl Disk {
         self.cache.borrow().read(offset, target);
     }
 
+    /// A read of the device by somebody who waits for it.
+    pub(crate) fn read_at_once(&self, offset: u64, bytes: usize) -> Vec<u8> {
+        let mut read = vec![0; bytes];
+        self.peek_device(offset, &mut read);
+        read
+    }
+
     /// Whether this part of the data area was never written.
     pub(crate) fn untouched(&self, offset: u64, bytes: u64) -> bool {
         self.cache.borrow().untouched(self.places.data + offset, bytes)
@@ -157,6 +165,14 @@ impl Disk {
     /// Every content that a power cut now could leave in this part of the data area (one logical block).
     pub(crate) fn peek_durable(&self, offset: u64, block: &mut [u8], visit: impl FnMut(&[u8])) {
         self.cache.borrow().may_leave(self.places.data + offset, block, visit);
+    }
+
+    /// Every content that a power cut now could leave in the block that holds a byte of the device.
+    pub(crate) fn may_hold_byte(&self, offset: u64, mut visit: impl FnMut(u8)) {
+        let unit = u64::from(self.places.block);
+        let mut block = vec![0; unit as usize];
+        let first = offset / unit * unit;
+        self.cache.borrow().may_leave(first, &mut block, |block| visit(block[(offset - first) as usize]));
     }
 
     /// Every first block of a superblock that a power cut now could leave, newest first.
@@ -290,7 +306,8 @@ impl Disk {
     }
 
     fn changed(&self, offset: u64) {
-        if !(self.places.data..self.places.data_end).contains(&offset) {
+        let superblock = self.places.superblock..self.places.superblock + SUPERBLOCK_BYTES_MAX as u64;
+        if superblock.contains(&offset) {
             self.guard.metadata_changed();
         }
     }
@@ -306,7 +323,11 @@ impl Disk {
         let (bytes, operation) = (written.bytes(), self.cache.borrow_mut().begin());
         self.sent(name, offset, bytes, fua);
         if self.places.is_data(&(offset..offset + bytes)) == Some(true) {
-            let changes = || self.cache.borrow().changes(offset, &written);
+            let data = self.places.data;
+            let changes = |range: Range<u64>| {
+                let cache = self.cache.borrow();
+                cache.changes(offset, &written, data + range.start..data + range.end)
+            };
             self.guard.check(&self.world, self.number, name, (offset - self.places.data, bytes), changes);
         }
         let blocks = bytes / u64::from(self.info.logical_block_bytes);

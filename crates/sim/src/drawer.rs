@@ -3,12 +3,14 @@
 use std::rc::Rc;
 
 use layout::geometry::Level;
+use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::units::Sectors;
 
 use crate::array::Machine;
 use crate::disk::{Disk, Places};
 use crate::pages::Pages;
+use crate::scenario::Consistency;
 
 /// Room behind the data area for what metadata 1.0 keeps there.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -24,11 +26,21 @@ impl Machine {
             role: DeviceRole::Active(slot),
         };
         let devices: Vec<NewMember> = (0u16..).zip(&disks).map(|(slot, disk)| member(slot, disk)).collect();
+        let all_set = self.world.random().one_in(2);
         let created = self.new_array().create(&devices).expect("an array of simulated members");
         for (disk, mut superblock) in disks.iter().zip(created.superblocks) {
             // The checks from outside know no places without contents: what cannot be rebuilt ends a recovery here.
             superblock.drop_bad_block_log();
-            disk.put(superblock.offset(), &superblock.encode(disk.places.block as usize));
+            let block_bytes = disk.places.block as usize;
+            if let Some((bitmap, start)) = created.bitmap.as_ref().zip(superblock.bitmap_start()) {
+                // Parity agrees, so no bit is needed; a new array of the program's has all of them set.
+                let bitmap = Bitmap::new(bitmap.clone(), all_set);
+                (0..bitmap.pages()).for_each(|page| {
+                    let offset = start.bytes() + page as u64 * layout::md_bitmap::PAGE_BYTES as u64;
+                    disk.put(offset, &bitmap.page(page, block_bytes));
+                });
+            }
+            disk.put(superblock.offset(), &superblock.encode(block_bytes));
         }
     }
 
@@ -43,7 +55,10 @@ impl Machine {
             layout: geometry.layout(),
             chunk_bytes: geometry.chunk_bytes(),
             raid_disks: geometry.members(),
-            bitmap: NewBitmap::None,
+            bitmap: match scenario.consistency {
+                Consistency::Bitmap(chunk_bytes) => NewBitmap::Internal(Some(chunk_bytes)),
+                Consistency::None | Consistency::Resync => NewBitmap::None,
+            },
             member_bytes: Some(geometry.member_bytes()),
             data_offset: Some(Sectors::from_bytes_floor(scenario.data_offset)),
             clean: true,

@@ -15,7 +15,7 @@ use crate::counts::Counts;
 use crate::disk::Disk;
 use crate::operator;
 use crate::random::Random;
-use crate::scenario::{FaultPlan, Load, Scenario, Support};
+use crate::scenario::{Consistency, FaultPlan, Load, Scenario, Support};
 use crate::workload::{self, Kind};
 use crate::world::{Ended, World};
 
@@ -73,6 +73,8 @@ fn array_with_table(
         load,
         faults,
         rounds: 1,
+        consistency: Consistency::Resync,
+        redo_log: false,
     };
     let machine = Machine::new(World::new(Random::new(1), 100), scenario);
     let array = Array::assemble(&machine, false).expect("one array").expect("it starts");

@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use engine::array::assemble::Refusal;
+use engine::array::scrub::Wish;
 use engine::members::MemberState;
+use engine::stripe::check::ScrubMode;
 use layout::geometry::Level;
 
 use crate::array::{Array, Machine};
@@ -14,7 +16,7 @@ use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::random::Random;
-use crate::scenario::Scenario;
+use crate::scenario::{Consistency, Scenario};
 use crate::trace::Note;
 use crate::workload;
 use crate::world::{Ended, World};
@@ -27,6 +29,8 @@ pub(crate) const NO_LIMIT: u64 = u64::MAX;
 pub struct Options {
     /// Only this level.
     pub level: Option<Level>,
+    /// Some arrays keep a redo log while members are missing.
+    pub redo_log: bool,
     /// Lines of the trace to keep for a failure.
     pub tail: usize,
 }
@@ -61,7 +65,8 @@ pub struct Failure {
 /// [`Failure`] says which check failed, and how.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let random = Random::new(seed);
-    let scenario = Scenario::draw(&random, options.level);
+    let mut scenario = Scenario::draw(&random, options.level);
+    scenario.redo_log &= options.redo_log;
     let world = World::new(random, options.tail.max(1));
     world.counts.borrow_mut().histories = 1;
     witness(seed, &world, scenario, live)
@@ -101,7 +106,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     for round in 0..machine.scenario.rounds {
         let array = match Array::assemble(machine, false) {
             Some(Ok(array)) => array,
-            Some(Err(refusal)) => return refused(machine, refusal.as_ref()),
+            Some(Err(refusal)) => return refused(machine, &refusal),
             None => return,
         };
         *running = Some(Rc::clone(&array));
@@ -129,15 +134,10 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     }
 }
 
-/// The program refused to start the array. Dirty and degraded is its right: what such an array may promise is another
-/// story.
-pub(crate) fn refused(machine: &Machine, refusal: Option<&Refusal>) {
+/// The program refused to start the array: not while failures are within the level.
+pub(crate) fn refused(machine: &Machine, refusal: &Refusal) {
     machine.world.note(Note::Words(format!("refused: {refusal:?}")));
-    machine.world.counts.borrow_mut().refused_dirty_degraded += 1;
-    let outcome = &machine.outcomes()[0];
-    let dirty_degraded = outcome.resync_from.is_some() && outcome.degraded();
-    let right = refusal.is_none() && dirty_degraded;
-    if !right && !machine.excuses.beyond.get() {
+    if !machine.excuses.beyond.get() {
         machine.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
     }
 }
@@ -147,6 +147,9 @@ pub(crate) fn refused(machine: &Machine, refusal: Option<&Refusal>) {
 fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
+    if machine.scenario.consistency == Consistency::None {
+        return repair_by_hand(array);
+    }
     let faults = &machine.scenario.faults;
     let dirty = array.keeper.resync_from_bytes().is_some();
     let parity = machine.geometry().parity_chunks() > 0;
@@ -155,6 +158,26 @@ fn restart(array: &Rc<Array>) -> bool {
             return false;
         }
         check::at_rest(array);
+        check::quiet(array);
+    }
+    check::settle(array);
+    array.world.failure().is_none()
+}
+
+/// Nothing was written down before stripes changed: whoever chose that has a repair run after a crash. Where members are
+/// missing nobody knows what they held.
+pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
+    if array.machine.geometry().losses_survived() > 0 {
+        if !array.shared.members.all_in_sync() {
+            return false;
+        }
+        let mode = ScrubMode { repair: true, trust_data: true };
+        array.manager.wish(Wish::Start { mode, restart: true }).expect("a level with redundancy");
+        if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles)
+            || !array.shared.members.all_in_sync()
+        {
+            return false;
+        }
         check::quiet(array);
     }
     check::settle(array);
@@ -256,6 +279,7 @@ fn replace_all(array: &Rc<Array>) {
 /// The process is killed, or the power goes and takes what was not durable.
 fn crash(array: &Rc<Array>) {
     let (machine, world) = (&array.machine, &array.world);
+    machine.excuses.all_logged.set(array.is_all_logged());
     array.kill();
     world.cut();
     let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);

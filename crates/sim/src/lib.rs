@@ -24,6 +24,7 @@ mod platform;
 mod random;
 mod recorded;
 mod scenario;
+mod start;
 mod trace;
 mod workload;
 mod world;

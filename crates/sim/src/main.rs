@@ -40,6 +40,9 @@ struct Arguments {
     /// Only this level: raid0, raid1, raid4, raid5, raid6, raid10.
     #[arg(long)]
     level: Option<Level>,
+    /// Some arrays keep a redo log while members are missing.
+    #[arg(long)]
+    redo_log: bool,
     /// Print every scenario and its trace hash; with --seed the whole trace.
     #[arg(long)]
     verbose: bool,
@@ -111,7 +114,7 @@ fn main() -> ExitCode {
         (_, None, None) => 1000,
     };
     let tail = if arguments.verbose && arguments.seed.is_some() { usize::MAX } else { TAIL };
-    let options = Options { level: arguments.level, tail };
+    let options = Options { level: arguments.level, redo_log: arguments.redo_log, tail };
     let only = arguments.only.map(Kind::from);
     let cores = || std::thread::available_parallelism().map_or(1, Into::into);
     let campaign = Campaign {
@@ -154,7 +157,10 @@ fn print_experiment(arguments: &AdaptiveArguments) {
 
 fn print_failure(kind: Kind, failure: &Failure, arguments: &Arguments) {
     let Failure { seed, what, scenario, tail } = failure;
-    let level = arguments.level.map_or_else(String::new, |level| format!(" --level {level}"));
+    let mut level = arguments.level.map_or_else(String::new, |level| format!(" --level {level}"));
+    if arguments.redo_log {
+        level.push_str(" --redo-log");
+    }
     println!("seed {seed} FAILED: {what}\n  array: {scenario}\n  the last of what happened:");
     tail.iter().for_each(|line| println!("  {line}"));
     println!(

@@ -2,22 +2,28 @@
 //! crash at this moment. Checks ask this, never what the running array believes of itself.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
 use engine::members::MemberState;
+use layout::geometry::Level;
+use layout::md_bitmap;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
 use crate::array::Machine;
 use crate::check;
 use crate::disk::Disk;
 use crate::random::Random;
+use crate::scenario::{Consistency, Scenario};
 use crate::world::World;
 
 /// One of the arrays that a crash now could leave.
 pub(crate) struct Outcome {
     pub(crate) states: Vec<MemberState>,
     pub(crate) disks: Vec<Option<Rc<Disk>>>,
+    /// Where the bitmap begins on the device in each slot, if there is one.
+    bitmaps: Vec<Option<u64>>,
     /// From here on, in bytes of the data area, parity or copies need not agree.
     pub(crate) resync_from: Option<u64>,
     pub(crate) refusal: Option<Refusal>,
@@ -31,8 +37,34 @@ impl Outcome {
         })
     }
 
-    pub(crate) fn degraded(&self) -> bool {
-        self.states.iter().any(|state| *state != MemberState::InSync)
+    /// A device in sync whose bitmap need not have the bits of a range of the members' data areas after a power cut,
+    /// where that range changes. RAID-10's bits are about the array, not about members: its copies are compared after each crash.
+    fn unmarked(
+        &self,
+        scenario: &Scenario,
+        range: Range<u64>,
+        changes: &impl Fn(Range<u64>) -> bool,
+    ) -> Option<u32> {
+        let Consistency::Bitmap(chunk) = scenario.consistency else { return None };
+        if scenario.geometry.level() == Level::Raid10 || self.resync_from.is_none() {
+            return None;
+        }
+        let chunk = u64::from(chunk);
+        for (slot, disk) in self.disks.iter().enumerate() {
+            let in_sync = self.states[slot] == MemberState::InSync;
+            let Some((disk, start)) = disk.as_ref().filter(|_| in_sync).zip(self.bitmaps[slot]) else {
+                continue;
+            };
+            for bit in range.start / chunk..range.end.div_ceil(chunk) {
+                let mut set = true;
+                let byte = start + md_bitmap::SUPER_BYTES as u64 + bit / 8;
+                disk.may_hold_byte(byte, |byte| set &= byte & (1 << (bit % 8)) != 0);
+                if !set && changes(bit * chunk..(bit + 1) * chunk) {
+                    return Some(disk.number);
+                }
+            }
+        }
+        None
     }
 }
 
@@ -64,26 +96,37 @@ impl Guard {
         self.generation.set(self.generation.get() + 1);
     }
 
-    /// Invariant 2: what the superblocks call in sync and clean changes only to what it is already.
+    /// Invariant 2: what the superblocks call in sync and clean changes only to what it is already. With a bitmap what
+    /// no bit marks is as good as clean.
     pub(crate) fn check(
         &self,
         world: &World,
         device: u32,
         operation: &'static str,
         (offset, bytes): (u64, u64),
-        changes: impl Fn() -> bool,
+        changes: impl Fn(Range<u64>) -> bool,
     ) {
         let Some(machine) = self.machine.borrow().upgrade() else { return };
-        if machine.geometry().losses_survived() == 0 {
-            return; // nothing is redundant, nothing can disagree
+        if machine.geometry().losses_survived() == 0 || machine.scenario.consistency == Consistency::None {
+            return; // nothing is redundant, nothing can disagree; or nobody promised anything
         }
         let clean = |outcome: &Outcome| {
             outcome.trusts(device) && outcome.resync_from.is_none_or(|from| offset < from)
         };
-        if machine.outcomes().iter().any(clean) && changes() {
+        let unmarked = |outcome: &Outcome| {
+            let range = offset..offset + bytes;
+            outcome.trusts(device).then(|| outcome.unmarked(&machine.scenario, range, &changes)).flatten()
+        };
+        let outcomes = machine.outcomes();
+        if outcomes.iter().any(clean) && changes(offset..offset + bytes) {
             world.fail(format!(
                 "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area while superblocks \
                  say clean"
+            ));
+        } else if let Some(other) = outcomes.iter().find_map(unmarked) {
+            world.fail(format!(
+                "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area, and after a power \
+                 cut the bitmap of device {other} need not have its bit"
             ));
         }
     }
@@ -128,10 +171,14 @@ impl Machine {
         let Some(assembly) = self.one_array(&candidates, false) else {
             let states = vec![MemberState::Missing; self.geometry().members() as usize];
             let disks = vec![None; states.len()];
-            return Outcome { states, disks, resync_from: None, refusal: None };
+            return Outcome { states, disks, bitmaps: Vec::new(), resync_from: None, refusal: None };
+        };
+        let bitmap = |slot: &Option<usize>| {
+            Some(candidates[(*slot)?].superblock.as_ref().ok()?.bitmap_start()?.bytes())
         };
         Outcome {
             states: assembly.states(),
+            bitmaps: assembly.slots.iter().map(bitmap).collect(),
             disks: assembly.slots.iter().map(|slot| slot.map(|index| Rc::clone(&disks[index]))).collect(),
             resync_from: assembly.resync_from_bytes,
             refusal: assembly.start.err(),

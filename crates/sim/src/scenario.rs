@@ -31,7 +31,26 @@ pub(crate) struct Scenario {
     pub(crate) faults: FaultPlan,
     /// Crash and assembly in between.
     pub(crate) rounds: u64,
+    pub(crate) consistency: Consistency,
+    /// Writes are logged while members are missing, as far as there is room.
+    pub(crate) redo_log: bool,
 }
+
+/// What is durable before a stripe may become inconsistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consistency {
+    /// Nothing: after a crash nobody knows which parity agrees.
+    None,
+    /// The superblocks say dirty.
+    Resync,
+    /// And a bitmap says where, with chunks of so many bytes.
+    Bitmap(u32),
+}
+
+/// A redo log of the least size, after superblock and bitmap.
+const DATA_OFFSET_WITH_LOG: u64 = 300 << 10;
+/// Smaller members have no room for a bitmap, by mdadm's rule.
+pub(crate) const MEMBER_BYTES_WITH_BITMAP: u64 = 64 << 10;
 
 /// What the clients do.
 #[derive(Clone, Debug)]
@@ -89,9 +108,16 @@ impl Scenario {
         let heavy = members > 12;
         let tables = [4096, 4096, 64, 16]; // the last ones are full now and then
         let metadata = draw_metadata(random, geometry.level());
+        let redo_log = geometry.parity_chunks() > 0 && metadata != MinorVersion::V1_0 && random.one_in(2);
         Scenario {
             metadata,
-            data_offset: if metadata == MinorVersion::V1_0 { 0 } else { random.pick(&[16 << 10, 64 << 10]) },
+            data_offset: match metadata {
+                MinorVersion::V1_0 => 0,
+                _ if redo_log => DATA_OFFSET_WITH_LOG,
+                _ => random.pick(&[16 << 10, 64 << 10]),
+            },
+            consistency: draw_consistency(random, &geometry),
+            redo_log,
             look: random.pick(&[20, 100, 400, 2000]),
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),
@@ -105,6 +131,10 @@ impl Scenario {
             avoid_slow: random.one_in(2),
             geometry,
         }
+    }
+
+    pub(crate) fn has_bitmap(&self) -> bool {
+        matches!(self.consistency, Consistency::Bitmap(_))
     }
 
     pub(crate) fn abilities(&self, random: &Random) -> Abilities {
@@ -130,7 +160,7 @@ impl Scenario {
         let geometry = &self.geometry;
         format!(
             "{} {:?}, superblock {}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
-             {} clients, {} requests, {:?}",
+             {:?}{}, {} clients, {} requests, {:?}",
             geometry.level(),
             geometry.layout(),
             self.metadata,
@@ -144,6 +174,8 @@ impl Scenario {
             if self.two_phase { "two phases" } else { "one phase" },
             self.policy,
             if self.avoid_slow { " that avoids slow members" } else { "" },
+            self.consistency,
+            if self.redo_log { " with redo log" } else { "" },
             self.load.clients,
             self.load.requests,
             self.faults,
@@ -154,6 +186,16 @@ impl Scenario {
 fn draw_metadata(random: &Random, level: Level) -> MinorVersion {
     use MinorVersion::{V1_0, V1_1, V1_2};
     if level == Level::Raid0 { V1_2 } else { random.pick(&[V1_2, V1_2, V1_2, V1_1, V1_0]) }
+}
+
+fn draw_consistency(random: &Random, geometry: &Geometry) -> Consistency {
+    let may_have_bitmap =
+        geometry.losses_survived() > 0 && geometry.member_bytes() >= MEMBER_BYTES_WITH_BITMAP;
+    match random.below(10) {
+        0 if geometry.losses_survived() > 0 => Consistency::None,
+        1..6 if may_have_bitmap => Consistency::Bitmap(random.pick(&[4 << 10, 16 << 10, 64 << 10, 1 << 20])),
+        _ => Consistency::Resync,
+    }
 }
 
 fn draw_geometry(random: &Random, wanted: Option<Level>) -> Geometry {

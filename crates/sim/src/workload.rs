@@ -212,6 +212,14 @@ fn contents(array: &Array, write: &Write) -> Gather {
     cuts.windows(2).map(piece).collect()
 }
 
+/// Whether nobody knows what missing chunks of these blocks' stripes held (invariant 10).
+fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
+    let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
+    let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));
+    let doubted = machine.excuses.doubted.borrow();
+    degraded && stripes.any(|stripe| array.shared.doubts.contains(stripe) || doubted.contains(&stripe))
+}
+
 /// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).
 fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) {
     array.world.counts.borrow_mut().request_errors += 1;
@@ -222,7 +230,7 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
         excuses.hurt.borrow_mut().extend(stripes);
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
-    if !excuses.beyond.get() && !excuses.full.get() {
+    if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) {
         let states = array.shared.members.states();
         array.world.fail(format!(
             "invariant 6: {name} of blocks {blocks:?} failed within the level: {error}; members {states:?}"

@@ -192,17 +192,18 @@ impl<D: Device> Keeper<D> {
     /// Writes them all, `events` newer than before. False if a member that the array needs did not take its own.
     async fn write_superblocks(&self, round: &Round, events: u64) -> bool {
         let mut enough = true;
+        self.events.set(self.events.get() + events);
+        // The bitmap says that it is as new as the superblocks that come next.
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.follow(self.events.get()).await;
+        }
+        // Last, with no wait between: who was rebuilt since, and who failed then, are not told in one round.
         loop {
             let promoted = self.promote();
             if promoted.is_empty() {
                 break;
             }
             enough &= self.write_all(round, &promoted).await;
-        }
-        self.events.set(self.events.get() + events);
-        // The bitmap says that it is as new as the superblocks that come next.
-        if let Some(bitmap) = self.bitmap() {
-            bitmap.follow(self.events.get()).await;
         }
         enough & self.write_all(round, &self.prepare(round)).await
     }

@@ -1,5 +1,7 @@
 //! The volatile write cache of a device, and what is durable below it.
 
+use std::ops::Range;
+
 use engine::buffer::Gather;
 
 use crate::pages::Pages;
@@ -93,12 +95,13 @@ impl Cache {
         self.volatile.untouched(offset, bytes)
     }
 
-    /// Whether a write would change what a read finds.
-    pub(crate) fn changes(&self, offset: u64, written: &Written) -> bool {
-        let mut held = vec![0; written.bytes() as usize];
-        self.read(offset, &mut held);
+    /// Whether a write would change what a read of a range finds.
+    pub(crate) fn changes(&self, offset: u64, written: &Written, range: Range<u64>) -> bool {
+        let (start, end) = (range.start.max(offset), range.end.min(offset + written.bytes()));
+        let mut held = vec![0; end.saturating_sub(start) as usize];
+        self.read(start, &mut held);
         let mut new = vec![0; held.len()];
-        written.copy_to(&mut new);
+        written.part(start - offset, held.len() as u64).copy_to(&mut new);
         held != new
     }
 

@@ -6,8 +6,9 @@ use super::states::State;
 use crate::array::{Array, Machine};
 use crate::check;
 use crate::disk::cache::Survivors;
-use crate::history::{NO_LIMIT, read_all, refused};
+use crate::history::{NO_LIMIT, read_all, refused, repair_by_hand};
 use crate::random::Random;
+use crate::scenario::Consistency;
 use crate::world::{Ended, World};
 
 /// Percent of what is not durable that survives, in the images of one moment.
@@ -27,7 +28,7 @@ pub(super) fn crash_here(array: &Array, state: &State) {
     for (number, percent) in (0..).zip(SURVIVE_PERCENT) {
         let random = Random::new(point * SURVIVE_PERCENT.len() as u64 + number);
         let world = World::new(random, TAIL);
-        check_image(&array.machine, &world, percent);
+        check_image(array, &world, percent);
         let mut counts = array.world.counts.borrow_mut();
         counts.crash_images += 1;
         counts.add(&world.counts.borrow());
@@ -43,23 +44,31 @@ pub(super) fn crash_here(array: &Array, state: &State) {
     }
 }
 
-fn check_image(of: &Rc<Machine>, world: &Rc<World>, percent: u64) {
+fn check_image(running: &Array, world: &Rc<World>, percent: u64) {
+    let of = &running.machine;
     let mut scenario = of.scenario.clone();
     (scenario.shards, scenario.table_entries, scenario.look) = (1, 64, 20);
     scenario.faults.transient_one_in = 0;
     let machine = Machine::empty(Rc::clone(world), scenario, of.oracle.borrow().clone());
     *machine.all_disks.borrow_mut() =
         of.all_disks.borrow().iter().map(|disk| disk.twin(world, &machine.guard)).collect();
+    machine.excuses.all_logged.set(running.is_all_logged());
     machine.cut_power(|blocks, random| Survivors::some(blocks, percent, random));
     check::after_cut(&machine);
     let array = match Array::assemble(&machine, false) {
         Some(Ok(array)) => array,
-        Some(Err(refusal)) => return refused(&machine, refusal.as_ref()),
+        Some(Err(refusal)) => return refused(&machine, &refusal),
         None => return,
     };
     array.start_manager();
-    read_all(&array); // repairs are on their way
-    if array.run(NO_LIMIT) == Ended::Idle {
+    let known = match machine.scenario.consistency {
+        Consistency::None => repair_by_hand(&array),
+        Consistency::Resync | Consistency::Bitmap(_) => {
+            read_all(&array); // repairs are on their way
+            array.run(NO_LIMIT) == Ended::Idle
+        }
+    };
+    if known {
         check::at_rest(&array);
         check::quiet(&array);
         read_all(&array);

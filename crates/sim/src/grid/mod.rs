@@ -24,7 +24,8 @@ use states::{STATES, State};
 /// [`Failure`] says after which crash which check failed, and how.
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let random = Random::new(seed ^ 0x6772_6964);
-    let (scenario, state) = draw(&random, options.level);
+    let (mut scenario, state) = draw(&random, options.level);
+    scenario.redo_log &= options.redo_log;
     let world = World::new(random, options.tail.max(1));
     world.counts.borrow_mut().crash_histories = 1;
     let mut report = witness(seed, &world, scenario, |machine, running| live(machine, running, state));
@@ -71,7 +72,7 @@ fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Ar
             Some(array)
         }
         Err(refusal) => {
-            refused(machine, refusal.as_ref());
+            refused(machine, &refusal);
             None
         }
     }
@@ -111,15 +112,20 @@ fn draw_scenario(random: &Random, level: Level) -> Option<Scenario> {
         }
         _ => Layout::default_for(level),
     };
-    let chunks = if level == Level::Raid1 { random.between(8, 20) } else { random.between(3, 6) };
+    let chunks = match level {
+        _ if random.one_in(2) => random.between(16, 18), // room for a bitmap
+        Level::Raid1 => random.between(8, 15),
+        _ => random.between(3, 6),
+    };
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK_BYTES };
     let member_bytes = chunks * u64::from(CHUNK_BYTES);
     let geometry = Geometry::new(level, layout, members as u32, chunk, member_bytes).ok()?;
     let mut scenario = Scenario::draw_for(random, geometry);
+    scenario.data_offset =
+        if scenario.redo_log { scenario.data_offset } else { scenario.data_offset.min(16 << 10) };
     scenario.unit = random.pick(&[512, 4096, 4096]);
     scenario.shards = random.pick(&[1, 1, 2]);
     scenario.look = random.pick(&[20, 100]);
-    scenario.data_offset = scenario.data_offset.min(16 << 10);
     scenario.load = Load {
         clients: random.pick(&[1, 2, 4]),
         requests: random.between(3, 12),

@@ -13,7 +13,7 @@ use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::history::NO_LIMIT;
 use crate::operator;
-use crate::scenario::Scenario;
+use crate::scenario::{Consistency, Scenario};
 use crate::workload;
 use crate::world::Ended;
 
@@ -53,6 +53,9 @@ pub(super) const STATES: &[State] = &[
 impl State {
     pub(super) fn fits(&self, scenario: &Scenario) -> bool {
         let geometry = &scenario.geometry;
+        if self.name == "resyncing" && scenario.consistency == Consistency::None {
+            return false; // nobody knows that there is something to resync
+        }
         geometry.level() != Level::Raid0 && lost(geometry.members(), self.losses, geometry).is_some()
     }
 }
