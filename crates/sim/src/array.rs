@@ -58,6 +58,8 @@ pub(crate) struct Excuses {
     pub(crate) hurt: RefCell<BTreeSet<u64>>,
     /// Stripes whose missing chunks nobody knows, since a crash with members missing.
     pub(crate) doubted: RefCell<BTreeSet<u64>>,
+    /// A member lies: what it holds is compared when that is over.
+    pub(crate) lying: Cell<bool>,
     /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
     pub(crate) all_logged: Cell<bool>,
 }
@@ -134,6 +136,12 @@ impl Machine {
         let place = geometry.locate(offset);
         let member = geometry.data_member(place.stripe, place.data_index);
         vec![(member, geometry.member_offset(place.stripe) + u64::from(place.chunk_offset))]
+    }
+
+    /// Whether a place of a member's data area holds a copy of something.
+    pub(crate) fn holds_copy(&self, slot: u32, at: u64) -> bool {
+        let mut offsets = (0..self.geometry().array_bytes()).step_by(self.unit() as usize);
+        offsets.any(|offset| self.places(offset).contains(&(slot, at)))
     }
 
     /// Number of the stripe of a byte, or of a mirror's place.

@@ -27,12 +27,14 @@ counts! {
     "requests": reads, writes, fua_writes, flushes, zeroes, discards, request_errors;
     "member I/O": member_reads, member_writes, member_flushes, member_zeroes, member_discards;
     "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, full_members,
-        slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost;
+        slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost,
+        latent_errors, bit_flips, lost_writes, misdirected_writes;
     "repairs": replacements, stale_returns, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing;
     "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
         avoided_reads, cache_hits;
+    "scrub": scrubs, lies_located, lies_named;
     "checks": blocks_read, blocks_on_acknowledgement, blocks_durable, blocks_after_cut, stripes_parity, copies_equal,
         cached_parity, tables_empty;
 }

@@ -6,6 +6,7 @@
 //! - A write that returned sits in the cache. A flush makes durable what had returned when it was sent; a write with
 //!   FUA is durable when it returns. At a power cut every other write since then is durable in any part.
 //! - A failed write was applied in any part. A failed flush loses any part of what it should have made durable.
+//! - A write that is acknowledged is lost or goes elsewhere, a bit flips (`lies.rs`).
 //! - A device fails an operation once, reads badly at a place until that is written, has no space, fails its flushes,
 //!   takes no superblocks, or fails everything: as an error, as gone, or silent until the time limit.
 //!
@@ -13,6 +14,7 @@
 //! reaches both the data area and what lies around it.
 
 pub(crate) mod cache;
+mod lies;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
@@ -29,6 +31,7 @@ use crate::recorded::Guard;
 use crate::trace::Note;
 use crate::world::{Pending, World, pending};
 use cache::{Cache, Survivors, Written};
+pub(crate) use lies::{Astray, Damage};
 
 pub(crate) struct Disk {
     pub(crate) number: u32,
@@ -39,6 +42,8 @@ pub(crate) struct Disk {
     guard: Rc<Guard>,
     cache: RefCell<Cache>,
     pub(crate) faults: RefCell<Faults>,
+    /// Where it does not hold what it should.
+    damage: RefCell<Vec<Damage>>,
     /// It is plugged in: whoever assembles finds it.
     pub(crate) connected: Cell<bool>,
 }
@@ -84,6 +89,10 @@ pub(crate) struct Faults {
     pub(crate) flush_fails: Option<DeviceErrorKind>,
     /// Writes outside the data area fail.
     pub(crate) no_superblocks: bool,
+    /// The next write to the data area is acknowledged, and this becomes of it.
+    pub(crate) astray: Option<Astray>,
+    /// Flush and FUA do nothing.
+    pub(crate) flushes_lie: bool,
     /// Times that an operation takes.
     pub(crate) slow: u64,
     /// One in so many operations fails once; 0 is never. What failed once never does again: the retry succeeds.
@@ -121,6 +130,7 @@ impl Disk {
             guard: Rc::clone(guard),
             cache: RefCell::new(Cache::new(contents, places.block)),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
+            damage: RefCell::default(),
             connected: Cell::new(true),
         })
     }
@@ -136,6 +146,7 @@ impl Disk {
             guard: Rc::clone(guard),
             cache: self.cache.clone(),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
+            damage: RefCell::default(),
             connected: self.connected.clone(),
         })
     }
@@ -202,7 +213,8 @@ impl Disk {
 
     /// The device works again; what it holds is as old as it is.
     pub(crate) fn mend(&self) {
-        *self.faults.borrow_mut() = Faults { slow: 1, ..Faults::default() };
+        let flushes_lie = self.faults.borrow().flushes_lie;
+        *self.faults.borrow_mut() = Faults { slow: 1, flushes_lie, ..Faults::default() };
     }
 
     fn delay(&self) -> u64 {
@@ -330,8 +342,18 @@ impl Disk {
             };
             self.guard.check(&self.world, self.number, name, (offset - self.places.data, bytes), changes);
         }
-        let blocks = bytes / u64::from(self.info.logical_block_bytes);
-        let dead = self.faults.borrow().dead.is_some();
+        let mut blocks = bytes / u64::from(self.info.logical_block_bytes);
+        let (dead, fua) = {
+            let faults = self.faults.borrow();
+            (faults.dead.is_some(), fua && !faults.flushes_lie)
+        };
+        let (meant, mut offset) = (offset, offset);
+        if name == "write" && self.places.is_data(&(offset..offset + bytes)) == Some(true) {
+            let astray = self.faults.borrow_mut().astray.take();
+            if let Some(astray) = astray {
+                (offset, blocks) = self.led_astray(astray, offset, &written);
+            }
+        }
         let early = match self.world.random().below(4) {
             _ if dead => 0,
             0 => blocks,
@@ -342,7 +364,7 @@ impl Disk {
         let (pending, filler) = pending();
         let disk = Rc::clone(self);
         self.world.after(self.delay(), move || {
-            let result = disk.fault(name, offset, bytes);
+            let result = disk.fault(name, meant, bytes);
             let to = match &result {
                 Ok(()) => blocks,
                 Err(_) if dead => early,
@@ -352,7 +374,7 @@ impl Disk {
             disk.cache.borrow_mut().returned(operation, fua && result.is_ok());
             disk.guard.boundary();
             disk.changed(offset);
-            disk.done(name, offset, bytes, &result);
+            disk.done(name, meant, bytes, &result);
             filler.fill(result);
         });
         pending
@@ -409,6 +431,7 @@ impl Device for SimDevice {
         self.0.world.after(self.0.delay(), move || {
             let result = disk.fault("flush", 0, 0);
             let failed = result.is_err();
+            let sent = if disk.faults.borrow().flushes_lie { 0 } else { sent };
             disk.cache.borrow_mut().flushed(sent, || failed && disk.world.random().one_in(2));
             disk.guard.metadata_changed();
             disk.guard.boundary();

@@ -73,6 +73,7 @@ impl Machine {
         let abilities = self.scenario.abilities(self.world.random());
         let disk = Disk::new(number, contents, (&self.world, &self.guard), places, abilities);
         disk.faults.borrow_mut().transient_one_in = self.scenario.faults.transient_one_in;
+        disk.faults.borrow_mut().flushes_lie = self.scenario.faults.flushes_lie;
         self.all_disks.borrow_mut().push(Rc::clone(&disk));
         self.guard.metadata_changed();
         disk

@@ -55,6 +55,7 @@ fn array_with_table(
         beyond: false,
         full: false,
         metadata_lost: false,
+        flushes_lie: false,
         write_zeroes,
         discard: Support::All.into(),
     };

@@ -17,6 +17,8 @@ use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::random::Random;
 use crate::scenario::{Consistency, Scenario};
+use crate::shrink::Reduced;
+use crate::silent;
 use crate::trace::Note;
 use crate::workload;
 use crate::world::{Ended, World};
@@ -25,14 +27,27 @@ use crate::world::{Ended, World};
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
 /// What to run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Only this level.
     pub level: Option<Level>,
     /// Some arrays keep a redo log while members are missing.
     pub redo_log: bool,
+    /// A bug that is planted: members say that a flush is done, and nothing is durable.
+    pub flushes_lie: bool,
+    /// How the history is made smaller than the seed says.
+    pub reduced: Reduced,
     /// Lines of the trace to keep for a failure.
     pub tail: usize,
+}
+
+impl Options {
+    /// Changes a drawn scenario as wanted; returns another source of chance, if there is to be one.
+    pub(crate) fn change(&self, scenario: &mut Scenario, seed: u64) -> Option<Random> {
+        scenario.redo_log &= self.redo_log;
+        scenario.faults.flushes_lie = self.flushes_lie;
+        self.reduced.apply(scenario, seed).map(Random::new)
+    }
 }
 
 /// A history that ended well.
@@ -57,6 +72,8 @@ pub struct Failure {
     pub scenario: String,
     /// The last part of the trace.
     pub tail: Vec<String>,
+    /// What it was about.
+    pub(crate) drawn: Scenario,
 }
 
 /// Runs the history of a seed.
@@ -66,7 +83,7 @@ pub struct Failure {
 pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let random = Random::new(seed);
     let mut scenario = Scenario::draw(&random, options.level);
-    scenario.redo_log &= options.redo_log;
+    let random = options.change(&mut scenario, seed).unwrap_or(random);
     let world = World::new(random, options.tail.max(1));
     world.counts.borrow_mut().histories = 1;
     witness(seed, &world, scenario, live)
@@ -79,7 +96,7 @@ pub(crate) fn witness(
     scenario: Scenario,
     live: impl Fn(&Rc<Machine>, &mut Option<Rc<Array>>),
 ) -> Result<Report, Box<Failure>> {
-    let words = scenario.words();
+    let (words, drawn) = (scenario.words(), scenario.clone());
     let machine = Machine::new(Rc::clone(world), scenario);
     let mut running: Option<Rc<Array>> = None;
     let lived = catch_unwind(AssertUnwindSafe(|| live(&machine, &mut running)));
@@ -93,7 +110,7 @@ pub(crate) fn witness(
     }
     world.cut();
     match world.failure() {
-        Some(what) => Err(Box::new(Failure { seed, what, scenario: words, tail: world.trace_tail() })),
+        Some(what) => Err(Box::new(Failure { seed, what, scenario: words, tail: world.trace_tail(), drawn })),
         None => {
             let counts = *world.counts.borrow();
             Ok(Report { counts, trace_hash: world.trace_hash(), scenario: words })
@@ -191,6 +208,10 @@ fn afterwards(array: &Rc<Array>) {
     read_all(array);
     if array.world.failure().is_some() || array.machine.excuses.beyond.get() {
         return;
+    }
+    if array.world.random().one_in(2) {
+        silent::trial(array);
+        read_all(array);
     }
     let steps = array.world.random().below(3);
     if steps > 0 {

@@ -24,6 +24,8 @@ mod platform;
 mod random;
 mod recorded;
 mod scenario;
+pub mod shrink;
+mod silent;
 mod start;
 mod trace;
 mod workload;

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
 use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
+use sim::shrink::{Reduced, shrink};
 use sim::{Counts, Failure, Options};
 
 /// Lines of the trace that a failure prints.
@@ -43,6 +44,15 @@ struct Arguments {
     /// Some arrays keep a redo log while members are missing.
     #[arg(long)]
     redo_log: bool,
+    /// Plants a bug to see it found: members ignore flush and FUA.
+    #[arg(long)]
+    flushes_lie: bool,
+    /// With --seed: the history made smaller, as a failure prints it.
+    #[arg(long, default_value = "", requires = "seed")]
+    reduced: Reduced,
+    /// A history that fails is not made smaller.
+    #[arg(long)]
+    no_shrink: bool,
     /// Print every scenario and its trace hash; with --seed the whole trace.
     #[arg(long)]
     verbose: bool,
@@ -114,7 +124,13 @@ fn main() -> ExitCode {
         (_, None, None) => 1000,
     };
     let tail = if arguments.verbose && arguments.seed.is_some() { usize::MAX } else { TAIL };
-    let options = Options { level: arguments.level, redo_log: arguments.redo_log, tail };
+    let options = Options {
+        level: arguments.level,
+        redo_log: arguments.redo_log,
+        flushes_lie: arguments.flushes_lie,
+        reduced: arguments.reduced.clone(),
+        tail,
+    };
     let only = arguments.only.map(Kind::from);
     let cores = || std::thread::available_parallelism().map_or(1, Into::into);
     let campaign = Campaign {
@@ -131,8 +147,13 @@ fn main() -> ExitCode {
             println!("seed {seed} {} ok, trace {hash:016x}: {scenario}", kind.name());
         }
     });
-    if let Some((kind, failure)) = &outcome.failure {
-        print_failure(*kind, failure, &arguments);
+    if let Some((kind, failure)) = outcome.failure {
+        print_failure(kind, &failure, &options);
+        if !arguments.no_shrink && options.reduced == Reduced::default() {
+            println!("made smaller:");
+            let (failure, options) = shrink(kind, failure, &options);
+            print_failure(kind, &failure, &options);
+        }
         return ExitCode::FAILURE;
     }
     print_counts(&outcome.counts, started.elapsed(), arguments.json);
@@ -155,16 +176,21 @@ fn print_experiment(arguments: &AdaptiveArguments) {
     }
 }
 
-fn print_failure(kind: Kind, failure: &Failure, arguments: &Arguments) {
-    let Failure { seed, what, scenario, tail } = failure;
-    let mut level = arguments.level.map_or_else(String::new, |level| format!(" --level {level}"));
-    if arguments.redo_log {
-        level.push_str(" --redo-log");
+fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
+    let (seed, what, scenario) = (failure.seed, &failure.what, &failure.scenario);
+    let mut words = options.level.map_or_else(String::new, |level| format!(" --level {level}"));
+    for (flag, given) in [("--redo-log", options.redo_log), ("--flushes-lie", options.flushes_lie)] {
+        if given {
+            words.push_str(&format!(" {flag}"));
+        }
+    }
+    if options.reduced != Reduced::default() {
+        words.push_str(&format!(" --reduced {}", options.reduced));
     }
     println!("seed {seed} FAILED: {what}\n  array: {scenario}\n  the last of what happened:");
-    tail.iter().for_each(|line| println!("  {line}"));
+    failure.tail.iter().for_each(|line| println!("  {line}"));
     println!(
-        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p sim -- --only {} --seed {seed}{level} --verbose",
+        "seed {seed} FAILED: {what}\nreplay: cargo run --release -p sim -- --only {} --seed {seed}{words} --verbose",
         kind.name()
     );
 }

@@ -107,6 +107,9 @@ impl Guard {
         changes: impl Fn(Range<u64>) -> bool,
     ) {
         let Some(machine) = self.machine.borrow().upgrade() else { return };
+        if machine.excuses.lying.get() {
+            return; // a repair writes what is right over what lies
+        }
         if machine.geometry().losses_survived() == 0 || machine.scenario.consistency == Consistency::None {
             return; // nothing is redundant, nothing can disagree; or nobody promised anything
         }

@@ -82,6 +82,8 @@ pub(crate) struct FaultPlan {
     pub(crate) full: bool,
     /// No member takes superblocks any more.
     pub(crate) metadata_lost: bool,
+    /// A bug that is planted: members say that a flush is done, and nothing is durable.
+    pub(crate) flushes_lie: bool,
     pub(crate) write_zeroes: Support,
     /// Changes in a test only.
     pub(crate) discard: Cell<Support>,
@@ -277,6 +279,7 @@ fn draw_faults(random: &Random) -> FaultPlan {
         beyond: kind == 9,
         full: random.one_in(8),
         metadata_lost: random.one_in(40),
+        flushes_lie: false,
         write_zeroes: random.pick(&support),
         discard: random.pick(&support).into(),
     }

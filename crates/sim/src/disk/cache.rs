@@ -53,7 +53,7 @@ impl Written {
         }
     }
 
-    fn copy_to(&self, target: &mut [u8]) {
+    pub(super) fn copy_to(&self, target: &mut [u8]) {
         match self {
             Written::Data(data) => data.copy_to(target),
             Written::Zeroes(_) => target.fill(0),

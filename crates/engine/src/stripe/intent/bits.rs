@@ -72,6 +72,8 @@ type Folder = Box<[OnceLock<Group>]>;
 /// The words of all chunks, and who waits for bits.
 pub(super) struct Bits {
     folders: Box<[OnceLock<Folder>]>,
+    /// No chunk from here on ever had a bit: a look at all words ends here.
+    end: AtomicU64,
     /// Chunks whose bits have to become durable.
     wanted: Mutex<Wanted>,
 }
@@ -86,7 +88,7 @@ struct Wanted {
 impl Bits {
     pub(super) fn new() -> Self {
         let folders = (0..FOLDERS).map(|_| OnceLock::new()).collect();
-        Bits { folders, wanted: Mutex::default() }
+        Bits { folders, end: AtomicU64::new(0), wanted: Mutex::default() }
     }
 
     /// The word of a chunk.
@@ -112,6 +114,7 @@ impl Bits {
 
     /// The bit is on the members already; with `needed` its chunk has to be resynced.
     pub(super) fn load(&self, chunk: u64, needed: bool) {
+        self.end.fetch_max(chunk + 1, SeqCst);
         self.word(chunk).fetch_or(if needed { READY | NEEDED } else { READY }, SeqCst);
     }
 
@@ -119,6 +122,7 @@ impl Bits {
     pub(super) fn want(&self, chunks: Range<u64>) -> bool {
         let mut wanted = Vec::new();
         let mut ready = true;
+        self.end.fetch_max(chunks.end, SeqCst); // before a bit is there that a write could find
         for chunk in chunks {
             let word = self.word(chunk);
             let before =
@@ -236,8 +240,9 @@ impl Bits {
 
     fn for_each(&self, mut visit: impl FnMut(u64, &AtomicU64)) {
         let groups = (0..FOLDERS * FOLDER_GROUPS).filter_map(|number| Some((number, self.existing(number)?)));
+        let end = self.end.load(SeqCst);
         for (number, group) in groups {
-            for chunk in number * GROUP_WORDS..(number + 1) * GROUP_WORDS {
+            for chunk in number * GROUP_WORDS..((number + 1) * GROUP_WORDS).min(end) {
                 visit(chunk, group.word(chunk));
             }
         }
