@@ -22,7 +22,10 @@ use world::World;
 const BLOCK: u64 = 512;
 const PAGE: u64 = 4096;
 
-/// Which versions of a block may be there. Version 0 is zeroes.
+/// A version of zeroes. Each has a number of its own, or a flush could be taken for that of another one.
+const ZEROES: u64 = 1 << 63;
+
+/// Which versions of a block may be there.
 #[derive(Default)]
 struct Oracle {
     /// The newest that is durable for certain, and what was written since, in order; with whether it was acknowledged.
@@ -33,7 +36,7 @@ struct Oracle {
 
 impl Oracle {
     fn versions(&mut self, block: u64) -> &mut Vec<(u64, bool)> {
-        self.blocks.entry(block).or_insert_with(|| vec![(0, true)])
+        self.blocks.entry(block).or_insert_with(|| vec![(ZEROES, true)])
     }
 
     /// The versions of these blocks that were acknowledged last: durable once a flush that starts now returns.
@@ -54,19 +57,16 @@ impl Oracle {
 }
 
 fn contents(block: u64, version: u64) -> Vec<u8> {
-    match version {
-        0 => vec![0; BLOCK as usize],
-        _ => {
-            let mut word =
-                block.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
-            let mut bytes = Vec::with_capacity(BLOCK as usize);
-            while bytes.len() < BLOCK as usize {
-                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                bytes.extend_from_slice(&word.to_be_bytes());
-            }
-            bytes
-        }
+    if version & ZEROES != 0 {
+        return vec![0; BLOCK as usize];
     }
+    let mut word = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    let mut bytes = Vec::with_capacity(BLOCK as usize);
+    while bytes.len() < BLOCK as usize {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    bytes
 }
 
 /// A client: writes, zeroes, flushes, until the crash.
@@ -110,7 +110,7 @@ async fn write(
     let version = {
         let mut oracle = oracle.borrow_mut();
         oracle.last += 1;
-        let version = if zero { 0 } else { oracle.last };
+        let version = if zero { ZEROES | oracle.last } else { oracle.last };
         blocks.clone().for_each(|block| oracle.versions(block).push((version, false)));
         version
     };
