@@ -75,6 +75,11 @@ pub enum Event {
         /// Where it starts, in bytes on the member.
         from_bytes: u64,
     },
+    /// A member that was away took its slot again. It gets what the bitmap marks, and nothing else.
+    MemberReAdded {
+        /// Slot of the member.
+        member: u32,
+    },
     /// A rebuilt member is in sync.
     RecoveryFinished {
         /// Slot of the member.

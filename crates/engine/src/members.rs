@@ -52,6 +52,8 @@ struct Slot {
     state: AtomicU8,
     /// Bytes of the data area that are in sync while recovering.
     recovered_bytes: AtomicU64,
+    /// While recovering: it lacks only what the bitmap marks.
+    lacks_marked: AtomicBool,
     errors: AtomicU64,
     read_errors: Mutex<ReadErrors>,
     bad: Mutex<BadBlocks>,
@@ -113,6 +115,7 @@ impl Members {
         let slot = |state: &MemberState| Slot {
             state: AtomicU8::new(*state as u8),
             recovered_bytes: AtomicU64::new(0),
+            lacks_marked: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             read_errors: Mutex::new(ReadErrors::default()),
             bad: Mutex::new(BadBlocks::default()),
@@ -341,6 +344,7 @@ impl Members {
         }
         let new = &self.slots[slot as usize];
         new.recovered_bytes.store(from_bytes, SeqCst);
+        new.lacks_marked.store(false, SeqCst);
         *new.read_errors.lock() = ReadErrors::default();
         *new.bad.lock() = BadBlocks::default();
         self.set(slot, MemberState::Recovering);
@@ -348,9 +352,34 @@ impl Members {
         true
     }
 
-    /// How far a member that is recovering from the start on had come in an earlier run.
-    pub fn resume_recovery(&self, slot: u32, from_bytes: u64) {
-        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
+    /// A member that was away for a while takes its empty slot again. It lacks only what the bitmap marks; read errors
+    /// and bad places are those that it has had. False if the slot is taken.
+    pub fn begin_catching_up(&self, slot: u32, corrected_reads: u64, bad: BadBlocks) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::Missing {
+            return false;
+        }
+        let back = &self.slots[slot as usize];
+        back.recovered_bytes.store(0, SeqCst);
+        back.lacks_marked.store(true, SeqCst);
+        *back.read_errors.lock() = ReadErrors::with_total(corrected_reads);
+        *back.bad.lock() = bad;
+        self.set(slot, MemberState::Recovering);
+        self.report(Event::MemberReAdded { member: slot });
+        true
+    }
+
+    /// How far a member that is recovering from the start on had come in an earlier run; `lacks_marked`: beyond that it
+    /// lacks only what the bitmap marks.
+    pub fn resume_recovery(&self, slot: u32, from_bytes: u64, lacks_marked: bool) {
+        let slot = &self.slots[slot as usize];
+        slot.recovered_bytes.store(from_bytes, SeqCst);
+        slot.lacks_marked.store(lacks_marked, SeqCst);
+    }
+
+    /// Whether a member that is recovering lacks only what the bitmap marks.
+    pub fn lacks_only_marked(&self, slot: u32) -> bool {
+        self.state(slot) == MemberState::Recovering && self.slots[slot as usize].lacks_marked.load(SeqCst)
     }
 
     /// Everything below `bytes` of a recovering member is in sync. The caller owns the stripes in between.

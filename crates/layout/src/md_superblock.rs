@@ -470,13 +470,27 @@ impl Superblock {
     }
 
     /// Sets up to where this member is current; `None` for everywhere, which takes the features of recovery away.
+    /// Of what is beyond all has to be recovered, until [`Superblock::set_recovers_by_bitmap`] says otherwise.
     pub fn set_recovery_offset(&mut self, offset: Option<Sectors>) {
         self.raw.recovery_offset.set(offset.map_or(0, |offset| offset.0));
         let features = self.features().with(Features::RECOVERY_OFFSET, offset.is_some());
-        self.set_features(match offset {
-            Some(_) => features,
-            None => features.with(Features::RECOVERY_BITMAP, false),
-        });
+        self.set_features(features.with(Features::RECOVERY_BITMAP, false));
+    }
+
+    /// Whether the member lacks, beyond its recovery offset, only what the bitmap marks.
+    #[must_use]
+    pub fn recovers_by_bitmap(&self) -> bool {
+        self.features().contains(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP, true))
+    }
+
+    /// Says that the member, which is recovering, lacks only what the bitmap marks.
+    ///
+    /// # Panics
+    /// If it has no recovery offset, or there is no bitmap.
+    pub fn set_recovers_by_bitmap(&mut self) {
+        let needed = Features::RECOVERY_OFFSET.with(Features::BITMAP_OFFSET, true);
+        assert!(self.features().contains(needed), "a recovery by bitmap without a recovery or a bitmap");
+        self.set_features(self.features().with(Features::RECOVERY_BITMAP, true));
     }
 
     /// Sets the role of a device.

@@ -378,7 +378,7 @@ fn share(
     for (slot, superblock) in (0u32..).zip(superblocks) {
         let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
         if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
-            members.resume_recovery(slot, offset.bytes());
+            members.resume_recovery(slot, offset.bytes(), false);
         }
     }
     let is_used = scenario.geometry.level() != Level::Raid0 && scenario.consistency != Consistency::None;

@@ -68,6 +68,8 @@ pub enum Command {
     Remove(RemoveArguments),
     /// Add a member, to be rebuilt or as a spare.
     Add(AddArguments),
+    /// Take back a member that was away for a while: it gets only what was written since.
+    ReAdd(ReAddArguments),
     /// Say whether data and parity, or copies, agree, and which block on which member does not.
     Check(CheckArguments),
     /// Check, and rewrite what is known to be wrong.
@@ -244,6 +246,9 @@ pub struct ServeArguments {
     /// with data, and nobody resyncs it. For contents that nobody will miss.
     #[arg(short = 'k', long, value_name = "none", value_parser = only_none)]
     pub consistency_policy: Option<Policy>,
+    /// Take back members that failed or were not there for a while, if the bitmap tells what they lack.
+    #[arg(long, conflicts_with = "read_only")]
+    pub re_add: bool,
     /// Accept no writes and write nothing on the members.
     #[arg(short = 'o', long)]
     pub read_only: bool,
@@ -434,6 +439,24 @@ pub struct AddArguments {
     /// Take it although it holds something.
     #[arg(short, long)]
     pub force: bool,
+    /// File or block device.
+    pub member: PathBuf,
+}
+
+/// Arguments of `re-add`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a cable was loose for a minute
+  twill re-add /dev/nvme3n1 && twill status --watch
+
+The array needs a bitmap, which knows what was written meanwhile. A member that was away for too long, or was used
+elsewhere, is refused (code 19): `twill add` rebuilds all of it. A member that failed is removed first.")]
+pub struct ReAddArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    #[arg(long, value_name = "NAME")]
+    pub array: Option<String>,
     /// File or block device.
     pub member: PathBuf,
 }

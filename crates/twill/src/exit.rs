@@ -49,13 +49,15 @@ pub enum ExitKind {
     NoDriver = 17,
     /// Somebody uses the block device of the array.
     DeviceInUse = 18,
+    /// A member lacks more than the bitmap tells.
+    LacksMore = 19,
     /// A signal ended it.
     Interrupted = 130,
 }
 
 impl ExitKind {
     /// Every kind with its name and a line for a person, in the order of the codes.
-    pub const TABLE: [(Self, &str, &str); 20] = [
+    pub const TABLE: [(Self, &str, &str); 21] = [
         (Self::Ok, "ok", "Done."),
         (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
         (Self::Usage, "usage", "The command line is wrong."),
@@ -87,6 +89,11 @@ impl ExitKind {
         (Self::Mismatch, "mismatch", "A check found blocks that do not agree, or a repair left some."),
         (Self::NoDriver, "no-driver", "The kernel lacks what is asked for, or its module is not loaded."),
         (Self::DeviceInUse, "device-in-use", "Somebody uses the block device of the array."),
+        (
+            Self::LacksMore,
+            "lacks-more",
+            "A member that was away lacks more than the bitmap tells: it has to be added and rebuilt.",
+        ),
         (Self::Interrupted, "interrupted", "A signal ended it before it was done."),
     ];
 

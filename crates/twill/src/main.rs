@@ -56,6 +56,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Fail(arguments) => members::fail(arguments, output),
         Command::Remove(arguments) => members::remove(arguments, output),
         Command::Add(arguments) => members::add(arguments, output),
+        Command::ReAdd(arguments) => members::re_add(arguments, output),
         Command::Check(arguments) => scrub::check(arguments, output),
         Command::Repair(arguments) => scrub::repair(arguments, output),
         Command::Scrub(arguments) => scrub::control(arguments, output),

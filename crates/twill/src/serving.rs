@@ -3,6 +3,7 @@
 pub mod block_device;
 mod control;
 mod event_log;
+mod re_add;
 mod scrub_file;
 mod speed;
 mod start;

@@ -92,6 +92,8 @@ pub struct Assembly {
     pub slots: Vec<Option<usize>>,
     /// Candidates that wait as spares, by index.
     pub spares: Vec<usize>,
+    /// Candidates that the newest superblock calls members and that are stale, by index: nobody says that they failed.
+    pub left_behind: Vec<usize>,
     /// A verdict for each candidate that belongs to the array, with its index.
     pub verdicts: Vec<(usize, Verdict)>,
     /// Newest event count.
@@ -176,6 +178,7 @@ struct Decision<'a> {
     spares: Vec<usize>,
     /// Stale members with the slots they had, newest first.
     stale: Vec<(usize, u32)>,
+    left_behind: Vec<usize>,
     verdicts: Vec<(usize, Verdict)>,
 }
 
@@ -195,6 +198,7 @@ impl<'a> Decision<'a> {
             slots,
             spares: Vec::new(),
             stale: Vec::new(),
+            left_behind: Vec::new(),
             verdicts: Vec::new(),
         };
         // Newest first, so that of two that want one slot the newer one has it.
@@ -219,18 +223,14 @@ impl<'a> Decision<'a> {
         let slot = match role {
             DeviceRole::Active(slot) => u32::from(slot),
             DeviceRole::Spare if matches!(superblock.role(), DeviceRole::Active(_)) => {
-                return refused(
-                    "the array has gone on without it; its contents are stale: add it again to rebuild it",
-                );
+                return self.stale_with("the array has gone on without it");
             }
             DeviceRole::Spare => {
                 self.spares.push(index);
                 return Verdict::Spare;
             }
             DeviceRole::Faulty => {
-                let reason =
-                    "the array says that it failed; its contents are stale: add it again to rebuild it";
-                return refused(reason);
+                return self.stale_with("the array says that it failed");
             }
             DeviceRole::Journal => return refused("it is a write journal, which Twill does not use"),
         };
@@ -247,12 +247,19 @@ impl<'a> Decision<'a> {
         if behind > EVENTS_BEHIND_MAX {
             self.stale.push((index, slot));
             let (events, newest) = (superblock.events(), self.newest.events());
-            return refused(&format!(
-                "its event count {events} is behind the array's {newest}: its contents are stale; add it again to \
-                 rebuild it"
-            ));
+            self.left_behind.push(index);
+            return self.stale_with(&format!("its event count {events} is behind the array's {newest}"));
         }
         self.take(index, slot, superblock)
+    }
+
+    fn stale_with(&self, why: &str) -> Verdict {
+        refused(&match self.newest.bitmap_start() {
+            None => format!("{why}; its contents are stale: add it again to rebuild it"),
+            Some(_) => format!(
+                "{why}; its contents are stale: re-add it to get what the bitmap marks, or add it again to rebuild it"
+            ),
+        })
     }
 
     fn take(&mut self, index: usize, slot: u32, superblock: &Superblock) -> Verdict {
@@ -284,27 +291,8 @@ impl<'a> Decision<'a> {
 
     /// Whether the superblock describes the same array as the newest one, on a device that can hold it once.
     fn belongs(&self, index: usize, superblock: &Superblock) -> Result<(), String> {
-        let differs = |what: &str, own: String, array: String| {
-            Err(format!("its {what} is {own}, the array's is {array}"))
-        };
-        let (own, array) = (superblock, self.newest);
-        if own.level() != array.level() || own.layout_word() != array.layout_word() {
-            let text = |superblock: &Superblock| format!("{} {}", superblock.level(), superblock.layout());
-            return differs("level", text(own), text(array));
-        }
-        if own.chunk_bytes() != array.chunk_bytes() {
-            return differs("chunk", own.chunk_bytes().to_string(), array.chunk_bytes().to_string());
-        }
-        if own.raid_disks() != array.raid_disks() {
-            return differs(
-                "number of members",
-                own.raid_disks().to_string(),
-                array.raid_disks().to_string(),
-            );
-        }
-        if own.size() != array.size() {
-            return differs("size", own.size().to_string(), array.size().to_string());
-        }
+        let own = superblock;
+        describes_same(own, self.newest)?;
         let needed = own.data_offset().bytes().saturating_add(own.size().bytes());
         if own.role() != DeviceRole::Spare
             && self.candidates[index].size_bytes < needed
@@ -335,6 +323,7 @@ impl<'a> Decision<'a> {
             geometry: geometry.as_ref().ok().copied(),
             slots: self.slots,
             spares: self.spares,
+            left_behind: self.left_behind,
             verdicts: self.verdicts,
             events: newest.events(),
             resync_from_bytes: newest.resync_offset().map(layout::units::Sectors::bytes),
@@ -343,6 +332,27 @@ impl<'a> Decision<'a> {
         assembly.start = may_start(&assembly, newest, geometry, self.candidates);
         assembly
     }
+}
+
+/// Whether two superblocks describe arrays alike, and how not.
+pub(super) fn describes_same(own: &Superblock, array: &Superblock) -> Result<(), String> {
+    let level = |of: &Superblock| format!("{} {}", of.level(), of.layout());
+    let differs =
+        |what: &str, own: String, array: String| Err(format!("its {what} is {own}, the array's is {array}"));
+    if own.level() != array.level() || own.layout_word() != array.layout_word() {
+        return differs("level", level(own), level(array));
+    }
+    if own.chunk_bytes() != array.chunk_bytes() {
+        return differs("chunk", own.chunk_bytes().to_string(), array.chunk_bytes().to_string());
+    }
+    if own.raid_disks() != array.raid_disks() {
+        let (own, array) = (own.raid_disks().to_string(), array.raid_disks().to_string());
+        return differs("number of members", own, array);
+    }
+    if own.size() != array.size() {
+        return differs("size", own.size().to_string(), array.size().to_string());
+    }
+    Ok(())
 }
 
 fn may_start(

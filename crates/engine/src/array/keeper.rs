@@ -310,6 +310,10 @@ impl<D: Device> Keeper<D> {
                 }
                 MemberState::InSync | MemberState::Failed | MemberState::Missing => None,
             });
+            let by_bitmap = superblock.recovery_offset().is_some() && superblock.bitmap_start().is_some();
+            if by_bitmap && self.set.shared.members.lacks_only_marked(slot) {
+                superblock.set_recovers_by_bitmap();
+            }
             writes.extend(self.superblock_write(slot, superblock));
         }
         writes

@@ -5,7 +5,10 @@ pub mod assemble;
 pub mod bad_block_log;
 pub mod bitmap;
 pub mod keeper;
+pub mod re_add;
 pub mod rebuild;
+#[cfg(test)]
+mod rebuild_tests;
 pub mod redo;
 pub mod scrub;
 pub mod start_bitmap;

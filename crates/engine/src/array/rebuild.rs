@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::device::Device;
-use crate::executor::join_all;
+use crate::executor::{join_all, yield_now};
 use crate::members::MemberState;
 use crate::stripe::mirror::REGION_BYTES;
 use crate::stripe::{Shared, StripeSet};
@@ -109,14 +109,15 @@ pub async fn resync<D: Device>(
                 results.into_iter().collect::<Result<(), VolumeError>>()?;
                 let is_end = end == set.shared.geometry.stripes();
                 set.shared.intent.resynced(first * chunk_bytes..end * chunk_bytes, is_end);
-                Ok(())
+                Ok(end - first)
             };
             stripes(set, from_bytes, progress, pace, next, batch).await
         }
     }
 }
 
-/// Fills the member in `slot` with what it should hold, from its cursor on.
+/// Fills the member in `slot` with what it should hold, from its cursor on; one that was away for a while with what the
+/// bitmap marks. Bits stay while a member is not in sync, so what is marked now is all that was written since.
 pub async fn recover<D: Device>(
     set: &Rc<StripeSet<D>>,
     slot: u32,
@@ -125,7 +126,13 @@ pub async fn recover<D: Device>(
 ) -> Ended {
     let members = &set.shared.members;
     let ended = match set.shared.geometry.parity_chunks() {
-        0 => copy_regions(set, Some(slot), progress, pace, |at, _| Some(at)).await,
+        0 => {
+            let next = |at, end| match members.lacks_only_marked(slot) {
+                true => set.shared.intent.next_marked(at, end),
+                false => Some(at),
+            };
+            copy_regions(set, Some(slot), progress, pace, next).await
+        }
         _ => {
             let batch = async |first: u64, end: u64| set.recover_stripes(first, end, slot).await;
             let all = |at, _| Some(at);
@@ -155,14 +162,14 @@ fn gone(slot: u32) -> Ended {
     Ended::Failed(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") })
 }
 
-/// Works on batches of stripes, each from the next byte that needs it (`next`) on.
+/// Works on batches of stripes, each from the next byte that needs it (`next`) on. A batch says how many it worked on.
 async fn stripes<D: Device>(
     set: &Rc<StripeSet<D>>,
     from_bytes: u64,
     progress: &Progress,
     pace: &impl Pace,
     next: impl Fn(u64, u64) -> Option<u64>,
-    batch: impl AsyncFn(u64, u64) -> Result<(), VolumeError>,
+    batch: impl AsyncFn(u64, u64) -> Result<u64, VolumeError>,
 ) -> Ended {
     let geometry = set.shared.geometry;
     let chunk_bytes = u64::from(geometry.chunk_bytes());
@@ -180,11 +187,15 @@ async fn stripes<D: Device>(
         };
         first = wanted_bytes / chunk_bytes;
         let end = (first + at_once).min(geometry.stripes());
-        if let Err(error) = batch(first, end).await {
-            return Ended::Failed(error);
-        }
+        let worked = match batch(first, end).await {
+            Ok(worked) => worked,
+            Err(error) => return Ended::Failed(error),
+        };
         progress.done_bytes.store(end * chunk_bytes, Relaxed);
-        pace.after((end - first) * chunk_bytes).await;
+        match worked {
+            0 => yield_now().await, // nothing to wait for: others have their turn all the same
+            worked => pace.after(worked * chunk_bytes).await,
+        }
         first = end;
     }
     Ended::Finished

@@ -5,6 +5,7 @@
 
 use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, sync_sectors};
+use layout::md_superblock::Superblock;
 
 use crate::stripe::intent::Intent;
 use crate::stripe::intent::bits::CHUNKS_MAX;
@@ -24,6 +25,13 @@ pub struct StartBitmap {
 }
 
 impl StartBitmap {
+    /// Whether a member with this superblock, which was getting what is marked, may go on with that. One that is no newer
+    /// than `events_cleared` may come from before this bitmap was made.
+    pub fn lets_catch_up(&self, superblock: &Superblock) -> bool {
+        let events_cleared = self.image.superblock().events_cleared();
+        superblock.recovers_by_bitmap() && self.distrust.is_none() && superblock.events() > events_cleared
+    }
+
     /// The intents of the array: chunks whose bits are set are resynced if they end above `resync_from_bytes`.
     pub fn intent(&self, resync_from_bytes: Option<u64>) -> Intent {
         let superblock = self.image.superblock();

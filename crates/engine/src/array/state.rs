@@ -13,10 +13,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
 use layout::md_superblock::Superblock;
+use layout::units::Sectors;
 
 use super::keeper::{Keeper, Spare};
+use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, recover, resync};
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
+use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
 use crate::device::{Device, DeviceError};
@@ -53,6 +56,17 @@ pub enum Work {
     Recovery(u32),
     /// Data is compared with parity, or copies with each other.
     Scrub,
+}
+
+/// Why a member was not taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReAdded {
+    /// It may not come back so.
+    #[error(transparent)]
+    Refused(#[from] NoReAdd),
+    /// Its superblock cannot be written.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
 /// What is under way.
@@ -333,6 +347,55 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.keeper.spares().borrow_mut().push(Spare { superblock, device });
         self.set.shared.members.want_metadata();
         Ok(())
+    }
+
+    /// Takes back a member that was away for a while: it gets only what the bitmap marks. `bad` is what its bad-block log
+    /// lists.
+    ///
+    /// # Errors
+    /// [`NotReAdded`] says why not; nothing has changed then.
+    pub async fn re_add(
+        &self,
+        device: Rc<D>,
+        mut superblock: Superblock,
+        bad: BadBlocks,
+    ) -> Result<u32, NotReAdded> {
+        let slot = self.may_re_add(&superblock)?;
+        if !self.changing.borrow_mut().insert(slot) {
+            return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
+        }
+        // Whatever happens next, it does not say any more that it has everything.
+        superblock.set_recovery_offset(Some(Sectors(0)));
+        superblock.set_recovers_by_bitmap();
+        let bytes = superblock.encode(device.info().logical_block_bytes as usize);
+        let written = device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await;
+        if written.is_ok() {
+            let corrected_reads = u64::from(superblock.corrected_reads());
+            self.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
+            self.keeper.set_superblock(slot, Some(superblock));
+            self.set.shared.members.begin_catching_up(slot, corrected_reads, bad);
+        }
+        self.changing.borrow_mut().remove(&slot);
+        Ok(written.map(|()| slot)?)
+    }
+
+    /// The slot that a member with this superblock would take again.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn may_re_add(&self, superblock: &Superblock) -> Result<u32, NoReAdd> {
+        let superblocks: Vec<Option<Superblock>> =
+            (0..).map_while(|slot| self.keeper.try_superblock(slot)).collect();
+        let spares: Vec<u32> =
+            self.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
+        let array = re_add::Array {
+            superblocks: &superblocks,
+            states: &self.set.shared.members.states(),
+            spares: &spares,
+            events: self.keeper.events(),
+            events_cleared: self.keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
+        };
+        re_add::judge(superblock, &array)
     }
 
     /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it.

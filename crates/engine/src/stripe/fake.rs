@@ -167,16 +167,33 @@ pub(crate) const STRIPES: u64 = 8;
 
 impl World {
     pub(crate) fn new(level: Level, members: u32) -> Self {
+        World::with_intent(level, members, STRIPES, Intent::new(1, false, false))
+    }
+
+    /// An array of so many stripes with a bitmap, whose bits are durable as soon as they are wanted.
+    pub(crate) fn with_bitmap(level: Level, members: u32, stripes: u64, bitmap_chunk_bytes: u32) -> Self {
+        let world =
+            World::with_intent(level, members, stripes, Intent::with_bitmap(bitmap_chunk_bytes, true));
+        let shared = Arc::clone(&world.set.shared);
+        world.set.executor.spawn(async move {
+            while let Some(chunks) = shared.intent.bits_wanted().await {
+                shared.intent.bits_written(&chunks);
+            }
+        });
+        world
+    }
+
+    fn with_intent(level: Level, members: u32, stripes: u64, intent: Intent) -> Self {
         let layout = Layout::default_for(level);
         let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
         let geometry =
-            Geometry::new(level, layout, members, chunk, u64::from(CHUNK) * STRIPES).expect("an array");
+            Geometry::new(level, layout, members, chunk, u64::from(CHUNK) * stripes).expect("an array");
         let events = Arc::<parking_lot::Mutex<Vec<Event>>>::default();
         let heard = Arc::clone(&events);
         let sink = Box::new(move |event| heard.lock().push(event));
         let states = vec![MemberState::InSync; members as usize];
         let health = Members::new(geometry, &states, sink);
-        let shared = Shared::new(geometry, health, Intent::new(1, false, false), 1, 1 << 20);
+        let shared = Shared::new(geometry, health, intent, 1, 1 << 20);
         shared.loads.set_parity_agrees(true);
         let fakes: Vec<Fake> =
             (0..members).map(|slot| Fake::new(format!("m{slot}"), geometry.member_bytes())).collect();

@@ -94,16 +94,17 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    /// Writes what the member in `slot` should hold of the stripes `first` to `end` - 1. As many as are written at once
-    /// are owned until the cursor has moved over the last one: a write that comes later finds the member in sync there, and none can
-    /// come between (it would go past the member and leave it stale).
+    /// Writes what the member in `slot` should hold of the stripes `first` to `end` - 1, or of those that it lacks, and
+    /// returns how many these were. As many as are written at once are owned until the cursor has moved over the last
+    /// one: a write that comes later finds the member in sync there, and none can come between (it would go past the
+    /// member and leave it stale). So a stripe that is not marked is owned too: a write marks before it owns.
     pub async fn recover_stripes(
         self: &Rc<Self>,
         first: u64,
         end: u64,
         slot: u32,
-    ) -> Result<(), VolumeError> {
-        let mut at = first;
+    ) -> Result<u64, VolumeError> {
+        let (mut at, mut recovered) = (first, 0);
         while at < end {
             let claims = self.shared.table.claim_run(at, end, self.shard).await;
             let next = at + claims.len() as u64;
@@ -111,7 +112,10 @@ impl<D: Device> StripeSet<D> {
                 let set = Rc::clone(self);
                 self.executor.spawn_with_result(async move { set.recover_as_owner(stripe, slot).await })
             };
-            let results = join_all((at..next).map(start)).await;
+            let lacking: SmallVec<[u64; 64]> =
+                (at..next).filter(|&stripe| self.lacks(slot, stripe)).collect();
+            recovered += lacking.len() as u64;
+            let results = join_all(lacking.into_iter().map(start)).await;
             let result = results.into_iter().collect::<Result<(), VolumeError>>();
             if result.is_ok() {
                 let last = self.shared.geometry.member_offset(next - 1);
@@ -121,7 +125,15 @@ impl<D: Device> StripeSet<D> {
             result?;
             at = next;
         }
-        Ok(())
+        Ok(recovered)
+    }
+
+    /// Whether a member that is rebuilt may lack anything of a stripe.
+    fn lacks(&self, slot: u32, stripe: u64) -> bool {
+        let (start, chunk_bytes) =
+            (self.shared.geometry.member_offset(stripe), u64::from(self.shared.geometry.chunk_bytes()));
+        !self.shared.members.lacks_only_marked(slot)
+            || self.shared.intent.next_marked(start, start + chunk_bytes).is_some()
     }
 
     async fn recover_as_owner(&self, stripe: u64, slot: u32) -> Result<(), VolumeError> {

@@ -144,7 +144,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let members = Members::new(geometry, &states, Box::new(move |event| heard.lock().unwrap().push(event)));
     for (slot, superblock) in (0u32..).zip(&superblocks) {
         if let Some(offset) = superblock.as_ref().and_then(Superblock::recovery_offset) {
-            members.resume_recovery(slot, offset.bytes());
+            members.resume_recovery(slot, offset.bytes(), false);
         }
     }
     let intent = Intent::new(SHARDS, true, false);

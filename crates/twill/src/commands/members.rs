@@ -1,4 +1,4 @@
-//! `fail`, `remove`, `add`, `set` and `stop`: changes of an array while it is served.
+//! `fail`, `remove`, `add`, `re-add`, `set` and `stop`: changes of an array while it is served.
 
 use engine::stripe::load::UpdatePolicy;
 use serde::Serialize;
@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::Output;
 use super::status::call;
-use crate::arguments::{AddArguments, MemberArguments, RemoveArguments, ServedArguments, SetArguments};
+use crate::arguments::{
+    AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ServedArguments, SetArguments,
+};
 use crate::failure::Failure;
 use crate::member_file::MemberFile;
 
@@ -58,6 +60,22 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
     call(control, array, "add", json!({ "path": named(&path), "force": arguments.force }))?;
     let answer = Answer { done: "added", member: Some(&path) };
     output.print(&answer, |_| format!("{path} is added"));
+    Ok(())
+}
+
+/// Takes back a member that was away for a while.
+///
+/// # Errors
+/// No such array, or why the member has to be rebuilt instead.
+pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure> {
+    if let Err(problem) = MemberFile::open(&arguments.member) {
+        return Err(Failure::from_problems("the member cannot be re-added", vec![problem]));
+    }
+    let path = arguments.member.display().to_string();
+    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
+    call(control, array, "re-add", json!({ "path": named(&path) }))?;
+    let answer = Answer { done: "re-added", member: Some(&path) };
+    output.print(&answer, |_| format!("{path} is back and gets what was written since"));
     Ok(())
 }
 

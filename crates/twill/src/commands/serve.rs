@@ -85,6 +85,9 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
     let options = options(arguments, &name, &server);
     let serving = start_when_free(&taken(&candidates, array), &filter, &options)?;
+    if !arguments.read_only {
+        take_back(&serving, &away(&candidates, array, arguments.re_add));
+    }
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = announcement(&controlled, &server, warnings)?;
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
@@ -204,6 +207,23 @@ fn taken(candidates: &Candidates, array: &Assembly) -> Vec<PathBuf> {
     let is_taken = |verdict: &Verdict| !matches!(verdict, Verdict::Refused { .. });
     let indices = array.verdicts.iter().filter(|(_, verdict)| is_taken(verdict)).map(|(index, _)| *index);
     indices.map(|index| absolute(&candidates.paths[index])).collect()
+}
+
+/// Paths of stale members that may come back: those that nobody calls failed, or with `all` those too.
+fn away(candidates: &Candidates, array: &Assembly, all: bool) -> Vec<PathBuf> {
+    let is_away = |(index, verdict): &&(usize, Verdict)| {
+        matches!(verdict, Verdict::Refused { .. }) && (all || array.left_behind.contains(index))
+    };
+    let indices = array.verdicts.iter().filter(is_away).map(|(index, _)| *index);
+    indices.map(|index| absolute(&candidates.paths[index])).collect()
+}
+
+fn take_back(serving: &Serving, members: &[PathBuf]) {
+    for member in members {
+        if let Err(failure) = serving.re_add(member) {
+            tracing::warn!("not taken back: {failure}");
+        }
+    }
 }
 
 fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<String> {

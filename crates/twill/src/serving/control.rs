@@ -58,7 +58,7 @@ pub(super) struct Known {
 const LOOK: Duration = Duration::from_millis(200);
 
 /// What the manager needs from the shards.
-struct HostPlatform {
+pub(super) struct HostPlatform {
     array: HostArray,
     ring: Ring,
     known: Arc<Mutex<Known>>,
@@ -104,14 +104,14 @@ impl Platform<HostDevice> for HostPlatform {
     }
 }
 
-type HostManager = Manager<HostDevice, HostPlatform>;
+pub(super) type HostManager = Manager<HostDevice, HostPlatform>;
 
 thread_local! {
     /// The manager of the array that this process serves; on shard 0 only.
     static MANAGER: RefCell<Option<Rc<HostManager>>> = const { RefCell::new(None) };
 }
 
-fn manager() -> Rc<HostManager> {
+pub(super) fn manager() -> Rc<HostManager> {
     MANAGER.with_borrow(|manager| Rc::clone(manager.as_ref().expect("shard 0 manages the array")))
 }
 
@@ -200,7 +200,7 @@ impl ArrayManager {
         Ok(ArrayManager)
     }
 
-    fn ask<T: Send + 'static>(
+    pub(super) fn ask<T: Send + 'static>(
         &self,
         shards: &Shards,
         question: impl FnOnce(Rc<HostManager>) -> T + Send + 'static,
@@ -528,7 +528,7 @@ impl Serving {
     }
 
     /// The slot that a person names by number or path.
-    fn slot(&self, member: &str) -> Result<u32, Failure> {
+    pub(super) fn slot(&self, member: &str) -> Result<u32, Failure> {
         let known = self.known.lock();
         let count = self.array.shared.geometry.members();
         if let Some(slot) = member.parse().ok().filter(|slot| *slot < count) {

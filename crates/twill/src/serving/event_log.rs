@@ -30,6 +30,7 @@ impl EventLog {
         let words = event_words(&event);
         match &event {
             Event::RecoveryStarted { .. }
+            | Event::MemberReAdded { .. }
             | Event::RecoveryFinished { .. }
             | Event::ResyncStarted { .. }
             | Event::ResyncFinished {}

@@ -297,9 +297,10 @@ fn shared(
             let corrected = u64::from(superblock.corrected_reads());
             members.begin_with(slot, corrected, bad.clone(), bad_block_log::room(superblock));
         }
-        let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
-        if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
-            members.resume_recovery(slot, offset.bytes());
+        let recovering = superblock.as_ref().filter(|_| states[slot as usize] == MemberState::Recovering);
+        if let Some((superblock, offset)) = recovering.and_then(|of| Some((of, of.recovery_offset()?))) {
+            let lacks_marked = bitmap.is_some_and(|bitmap| bitmap.lets_catch_up(superblock));
+            members.resume_recovery(slot, offset.bytes(), lacks_marked);
         }
     }
     let intent = match bitmap {

@@ -1,11 +1,12 @@
 //! Arrays with a write-intent bitmap: what a crash leaves, and what the next start makes of it.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::world::{Server, World, tool};
+use crate::world::{MEMBER_BYTES, Server, World, output_of, tool};
 
 const CHUNK: u64 = 64 << 10;
 
@@ -179,4 +180,116 @@ fn without_consistency_nothing_is_written_down_and_a_bitmap_forbids_it() {
     let refused =
         world.twill(&["serve", "--consistency-policy", "none", "--control", "c", "--unix", "n"], &members);
     assert!(refused.code == 2 && refused.stderr.contains("bitmap"), "{refused:?}");
+}
+
+/// Member 1 goes away.
+fn is_away(server: &Server<'_>) {
+    server.twill(&["fail", "1"]).succeeds();
+    server.twill(&["remove", "1"]).succeeds();
+}
+
+#[test]
+fn a_member_that_was_away_gets_what_is_marked_and_nothing_else() {
+    let world = World::new();
+    let members = array(&world);
+    let server = world.serve(&[], &members);
+    if !write(&world, &[7; 4096], 0) {
+        return;
+    }
+    is_away(&server);
+    write(&world, &[8; 2 * CHUNK as usize], 20 * 2 * CHUNK);
+    let at = data_offset(&world);
+    world.damage("m1", at + 20 * CHUNK + 5); // of what is marked, and of what nobody may touch
+    world.damage("m1", at + 41 * CHUNK);
+    let away = world.bytes("m1", 0, MEMBER_BYTES as usize);
+    let again = server.twill(&["re-add", "--json", "m1"]).succeeds().json();
+    assert_eq!(again["done"], "re-added");
+    server.wait_for("a recovery", |status| status["members"][1]["state"] == "in-sync");
+    server.wait_for("no recovery", |status| status["rebuild"].is_null());
+    let back = world.bytes("m1", 0, MEMBER_BYTES as usize);
+    let differs = |stripe: u64| {
+        let range = (at + stripe * CHUNK) as usize..(at + (stripe + 1) * CHUNK) as usize;
+        away[range.clone()] != back[range]
+    };
+    let stripes = (MEMBER_BYTES - at) / CHUNK;
+    assert_eq!((0..stripes).filter(|stripe| differs(*stripe)).collect::<Vec<_>>(), [20], "{}", server.log());
+    let events = server.twill(&["events", "--json"]).succeeds().stdout;
+    assert!(events.contains("member-re-added") && !events.contains("recovery-started"), "{events}");
+    let refused = server.twill(&["re-add", "m1"]);
+    assert!(refused.code == 6 && refused.stderr.contains("already"), "{refused:?}");
+    server.stop();
+    assert!(agrees(&world, 20) && !agrees(&world, 41));
+    if let Some(mdadm) = tool("mdadm") {
+        let text = output_of(&mdadm, &[Path::new("--examine"), &world.path("m1")]);
+        assert!(text.contains("Active device 1") && text.contains("State : clean"), "{text}");
+        assert!(!text.contains("Recovery Offset"), "{text}");
+    }
+}
+
+#[test]
+fn a_recovery_by_bitmap_goes_on_after_a_crash_as_md_would_go_on() {
+    let world = World::new();
+    let members = array(&world);
+    let mut server = world.serve(&[], &members);
+    if !write(&world, &[7; 4096], 0) {
+        return;
+    }
+    is_away(&server);
+    write(&world, &[8; 16 * 2 * CHUNK as usize], 20 * 2 * CHUNK);
+    let at = data_offset(&world);
+    world.damage("m1", at + 41 * CHUNK);
+    // Else the crash would leave stripes in doubt, which nobody recovers a member from.
+    server.wait_for("a clean array", |status| status["clean"] == true);
+    server.twill(&["set", "--rate", "1"]).succeeds(); // it is under way for as long as the test takes
+    server.twill(&["re-add", "m1"]).succeeds();
+    server.wait_for("a recovery", |status| !status["rebuild"].is_null());
+    server.process.kill().unwrap();
+    server.end();
+    let examined = world.twill(&["examine", "--json", "m1"], &[] as &[&str]).succeeds().json();
+    let features = examined["members"][0]["superblock"]["features"].to_string();
+    assert!(features.contains("RECOVERY_BITMAP"), "{features}");
+    if let Some(mdadm) = tool("mdadm") {
+        let text = output_of(&mdadm, &[Path::new("--examine"), &world.path("m1")]);
+        assert!(text.contains("Feature Map : 0x83") && text.contains("Recovery Offset"), "{text}");
+    }
+    let server = world.serve(&[], &members);
+    server.wait_for("a recovery", |status| status["members"][1]["state"] == "in-sync");
+    resynced(&server);
+    server.stop();
+    assert!((20..36).all(|stripe| agrees(&world, stripe)));
+    assert!(!agrees(&world, 41), "what is not marked is left alone");
+}
+
+#[test]
+fn who_was_away_while_the_array_was_not_served_comes_back_when_it_is_wanted() {
+    let world = World::new();
+    let members = array(&world);
+    let server = world.serve(&[], &members);
+    if !write(&world, &[7; 4096], 0) {
+        return;
+    }
+    server.stop();
+    let two = [members[0].clone(), members[2].clone()];
+    let server = world.serve(&[], &two);
+    write(&world, &[8; 4096], 20 * 2 * CHUNK);
+    server.stop();
+    let explained = world.twill(&["assemble"], &members).stdout;
+    assert!(explained.contains("re-add"), "{explained}");
+    let server = world.serve(&["--re-add"], &members);
+    server.wait_for("a recovery", |status| status["members"][1]["state"] == "in-sync");
+    server.stop();
+    assert!(agrees(&world, 20) && agrees(&world, 0));
+}
+
+#[test]
+fn who_lacks_more_than_is_marked_is_not_taken_back() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&["--shards", "1"], &members);
+    is_away(&server);
+    let refused = server.twill(&["re-add", "m1"]);
+    assert!(refused.code == 19 && refused.stderr.contains("without a bitmap"), "{refused:?}");
+    let stranger = world.member("stranger", MEMBER_BYTES);
+    assert_eq!(server.twill(&["re-add", &stranger]).code, 4);
+    assert_eq!(server.twill(&["re-add", "nobody"]).code, 8);
 }

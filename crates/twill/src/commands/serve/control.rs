@@ -42,6 +42,12 @@ struct AddParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct ReAddParams {
+    path: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SetParams {
     update_policy: Option<String>,
     avoid_slow: Option<bool>,
@@ -158,6 +164,11 @@ impl Handler for Controlled {
             "add" => {
                 let AddParams { path, force } = parse(params)?;
                 self.with(|serving| serving.add(Path::new(&path), force))?;
+                Ok(Value::Null)
+            }
+            "re-add" => {
+                let ReAddParams { path } = parse(params)?;
+                self.with(|serving| serving.re_add(Path::new(&path)))?;
                 Ok(Value::Null)
             }
             "scrub" => {

@@ -1,0 +1,246 @@
+//! Whether a member that was away may come back and get only what the bitmap marks, as a pure decision.
+//!
+//! The rules are md's (`super_1_validate`, `md_add_new_disk`): the same array, the role that it had, an event count not
+//! below the bitmap's `events_cleared`, since bits that were cleared later say nothing about it. One is added: a member
+//! whose own superblock says that all who are in sync here were out ran the array by itself meanwhile, and what it wrote
+//! then no bit here marks (invariant 8).
+
+use layout::md_superblock::{DeviceRole, Superblock};
+
+use super::assemble::describes_same;
+use crate::members::MemberState;
+
+/// What the array is like now.
+pub struct Array<'a> {
+    /// Superblocks by slot.
+    pub superblocks: &'a [Option<Superblock>],
+    /// States by slot.
+    pub states: &'a [MemberState],
+    /// Device numbers of its spares.
+    pub spares: &'a [u32],
+    /// Newest event count.
+    pub events: u64,
+    /// The bitmap's `events_cleared`; None without a bitmap.
+    pub events_cleared: Option<u64>,
+}
+
+/// Why a member does not come back so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is no member of this array.
+    #[error("{0}")]
+    NotOurs(String),
+    /// Its place is taken.
+    #[error("{0}")]
+    Taken(String),
+    /// Nobody knows what it lacks.
+    #[error("{0}")]
+    LacksMore(String),
+}
+
+/// The slot that a member with this superblock takes again.
+///
+/// # Errors
+/// [`Refused`] says why it has to be added and rebuilt instead, or cannot be.
+pub fn judge(member: &Superblock, array: &Array<'_>) -> Result<u32, Refused> {
+    let slot = belongs(member, array)?;
+    is_free(member, slot, array)?;
+    lacks_only_marked(member, array)?;
+    Ok(slot)
+}
+
+fn belongs(member: &Superblock, array: &Array<'_>) -> Result<u32, Refused> {
+    let Some(newest) = array.superblocks.iter().flatten().max_by_key(|superblock| superblock.events()) else {
+        return Err(Refused::NotOurs("the array has no superblock any more".into()));
+    };
+    if member.set_uuid() != newest.set_uuid() {
+        return Err(Refused::NotOurs("it belongs to another array".into()));
+    }
+    describes_same(member, newest).map_err(Refused::NotOurs)?;
+    match member.role() {
+        DeviceRole::Active(slot) if usize::from(slot) < array.states.len() => Ok(u32::from(slot)),
+        _ => Err(Refused::NotOurs("it was no member of the array when it was last there".into())),
+    }
+}
+
+fn is_free(member: &Superblock, slot: u32, array: &Array<'_>) -> Result<(), Refused> {
+    let same = |other: &Superblock| other.device_uuid() == member.device_uuid();
+    match array.states[slot as usize] {
+        MemberState::Missing => {}
+        _ if array.superblocks[slot as usize].as_ref().is_some_and(same) => {
+            return Err(Refused::Taken(format!("it is in slot {slot} already")));
+        }
+        _ => return Err(Refused::Taken(format!("its slot {slot} has another member now"))),
+    }
+    let number = member.dev_number();
+    let members = array.superblocks.iter().flatten().map(Superblock::dev_number);
+    if members.chain(array.spares.iter().copied()).any(|other| other == number) {
+        return Err(Refused::Taken(format!("its device number {number} has another member now")));
+    }
+    Ok(())
+}
+
+fn lacks_only_marked(member: &Superblock, array: &Array<'_>) -> Result<(), Refused> {
+    let lacks_more = |why: String| Err(Refused::LacksMore(why));
+    let Some(events_cleared) = array.events_cleared.filter(|_| member.bitmap_start().is_some()) else {
+        return lacks_more("without a bitmap nobody knows what it lacks".into());
+    };
+    if member.recovery_offset().is_some() && !member.recovers_by_bitmap() {
+        return lacks_more("it was being rebuilt when it went away".into());
+    }
+    let events = member.events();
+    if events > array.events {
+        let of_array = array.events;
+        return lacks_more(format!(
+            "its event count {events} is beyond the array's {of_array}: it was used elsewhere"
+        ));
+    }
+    if events < events_cleared {
+        return lacks_more(format!(
+            "its event count {events} is below {events_cleared}, from when bits were cleared: it was away too long"
+        ));
+    }
+    let ran_alone = array.superblocks.iter().zip(array.states).all(|(superblock, state)| {
+        let number =
+            superblock.as_ref().filter(|_| *state == MemberState::InSync).map(Superblock::dev_number);
+        number.is_none_or(|number| !matches!(member.role_of(number), Some(DeviceRole::Active(_))))
+    });
+    if ran_alone {
+        return lacks_more("its superblock says that it ran without any of the others".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use MemberState::{Failed, InSync, Missing, Recovering};
+    use layout::geometry::{Layout, Level};
+    use layout::md_superblock::{MinorVersion, NewArray, NewBitmap, NewMember};
+    use layout::units::Sectors;
+
+    const MEMBERS: u16 = 4;
+
+    fn superblocks(set_uuid: [u8; 16], bitmap: NewBitmap) -> Vec<Superblock> {
+        let array = NewArray {
+            minor: MinorVersion::V1_2,
+            set_uuid,
+            name: "test".into(),
+            ctime_s: 1,
+            level: Level::Raid6,
+            layout: Layout::default_for(Level::Raid6),
+            chunk_bytes: 64 << 10,
+            raid_disks: u32::from(MEMBERS),
+            bitmap,
+            member_bytes: None,
+            data_offset: None,
+            clean: true,
+        };
+        let device = |i: u16| NewMember {
+            device_bytes: 64 << 20,
+            device_uuid: [i as u8 + 1; 16],
+            role: DeviceRole::Active(i),
+        };
+        array.create(&(0..MEMBERS).map(device).collect::<Vec<_>>()).expect("an array").superblocks
+    }
+
+    /// An array at event 20 whose slots 1 and 2 are free; the member of slot 2 went away at event 15.
+    fn judged(
+        change: impl FnOnce(&mut Superblock, &mut Vec<Option<Superblock>>, &mut Vec<MemberState>),
+    ) -> Result<u32, Refused> {
+        let bitmap = NewBitmap::Internal(None);
+        let mut all = superblocks([7; 16], bitmap);
+        all.iter_mut().for_each(|superblock| superblock.set_events(20));
+        let mut member = all[2].clone();
+        member.set_events(15);
+        let mut by_slot: Vec<Option<Superblock>> = all.into_iter().map(Some).collect();
+        (by_slot[1], by_slot[2]) = (None, None);
+        let mut states = vec![InSync, Missing, Missing, InSync];
+        change(&mut member, &mut by_slot, &mut states);
+        let array = Array {
+            superblocks: &by_slot,
+            states: &states,
+            spares: &[9],
+            events: 20,
+            events_cleared: Some(15),
+        };
+        judge(&member, &array)
+    }
+
+    fn lacks_more(judged: &Result<u32, Refused>, why: &str) {
+        assert!(matches!(judged, Err(Refused::LacksMore(reason)) if reason.contains(why)), "{judged:?}");
+    }
+
+    #[test]
+    fn one_that_was_away_for_a_while_comes_back() {
+        assert_eq!(judged(|_, _, _| ()), Ok(2));
+        assert_eq!(judged(|member, _, _| member.set_events(20)), Ok(2));
+        let by_bitmap = judged(|member, _, _| {
+            member.set_recovery_offset(Some(Sectors(8)));
+            member.set_recovers_by_bitmap();
+        });
+        assert_eq!(by_bitmap, Ok(2), "it went away while it caught up");
+        let one_in_touch = judged(|member, _, _| member.set_role(0, DeviceRole::Faulty));
+        assert_eq!(one_in_touch, Ok(2), "member 0 came back after this one had gone");
+    }
+
+    #[test]
+    fn who_lacks_more_than_is_marked_is_refused() {
+        lacks_more(&judged(|member, _, _| member.set_events(14)), "below 15");
+        lacks_more(&judged(|member, _, _| member.set_events(21)), "elsewhere");
+        lacks_more(&judged(|member, _, _| member.set_recovery_offset(Some(Sectors(8)))), "being rebuilt");
+        let alone = judged(|member, _, _| {
+            [0, 3].into_iter().for_each(|other| member.set_role(other, DeviceRole::Faulty));
+        });
+        lacks_more(&alone, "without any");
+        let member = &superblocks([7; 16], NewBitmap::None)[2];
+        let others: Vec<Option<Superblock>> = vec![None, None, None, Some(member.clone())];
+        let array = Array {
+            superblocks: &others,
+            states: &[Missing; 4],
+            spares: &[],
+            events: 20,
+            events_cleared: None,
+        };
+        assert!(matches!(judge(member, &array), Err(Refused::Taken(_))), "its number is in use");
+        let others: Vec<Option<Superblock>> =
+            superblocks([7; 16], NewBitmap::None).into_iter().map(Some).take(2).chain([None, None]).collect();
+        let array = Array { superblocks: &others, ..array };
+        lacks_more(&judge(member, &array), "without a bitmap");
+    }
+
+    #[test]
+    fn a_place_that_is_taken_stays_so() {
+        for state in [Failed, Recovering, InSync] {
+            let other = judged(|member, superblocks, states| {
+                let mut other = member.clone();
+                other.set_device(5, [99; 16]);
+                (superblocks[2], states[2]) = (Some(other), state);
+            });
+            assert!(
+                matches!(&other, Err(Refused::Taken(why)) if why.contains("another member")),
+                "{other:?}"
+            );
+            let itself = judged(|member, superblocks, states| {
+                (superblocks[2], states[2]) = (Some(member.clone()), state);
+            });
+            assert!(matches!(&itself, Err(Refused::Taken(why)) if why.contains("already")), "{itself:?}");
+        }
+        let number = judged(|member, superblocks, _| {
+            superblocks[0].as_mut().unwrap().set_device(member.dev_number(), [9; 16]);
+        });
+        assert!(matches!(number, Err(Refused::Taken(_))));
+        assert!(matches!(
+            judged(|member, _, _| member.set_device(9, [9; 16])),
+            Err(Refused::NotOurs(_) | Refused::Taken(_))
+        ));
+    }
+
+    #[test]
+    fn strangers_and_spares_are_refused() {
+        let spare = judged(|member, _, _| member.set_role(2, DeviceRole::Spare));
+        assert!(matches!(spare, Err(Refused::NotOurs(_))), "{spare:?}");
+        let stranger = judged(|member, _, _| *member = superblocks([8; 16], NewBitmap::None).remove(2));
+        assert_eq!(stranger, Err(Refused::NotOurs("it belongs to another array".into())));
+    }
+}

@@ -1,0 +1,77 @@
+//! `re-add`: a member that was away for a while comes back and gets only what the bitmap marks.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use engine::array::re_add::Refused;
+use engine::array::state::NotReAdded;
+use engine::members::MemberState;
+
+use super::Serving;
+use super::control::manager;
+use super::start::{gone, open_device};
+use crate::candidates::{bad_blocks_of, superblock_of};
+use crate::exit::ExitKind;
+use crate::failure::{Failure, Problem};
+use crate::member_file::MemberFile;
+
+impl Serving {
+    /// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
+    ///
+    /// # Errors
+    /// It cannot be opened, is no member of this array, its place is taken, or nobody knows what it lacks.
+    pub fn re_add(&self, path: &Path) -> Result<(), Failure> {
+        let name = path.display().to_string();
+        if self.read_only {
+            return Err(Failure::new(ExitKind::MemberInUse, format!("{name}: the array is read-only")));
+        }
+        let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
+        let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
+        self.remove_failed(&name)?;
+        // Asked before it is locked: what is refused stays as it is.
+        let judged = self.manager.ask(&self.shards, move |manager| manager.may_re_add(&superblock))?;
+        judged.map_err(|refused| cannot(problem(path, &refused)))?;
+        let device = open_device(path, false, true).map_err(cannot)?;
+        // Nobody else changes it from here on.
+        let member = MemberFile::open(path).map_err(cannot)?;
+        let superblock = superblock_of(&member).map_err(cannot)?;
+        let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
+        self.known.lock().devices.insert(device.info().name.clone(), device.clone());
+        let re_added = self.shards.run_on(0, move |context| async move {
+            let device = Rc::new(device.attach(&context.ring));
+            manager().re_add(device, superblock, bad).await
+        });
+        match re_added.map_err(gone)? {
+            Ok(slot) => {
+                tracing::info!(member = name, slot, "re-added");
+                Ok(())
+            }
+            Err(NotReAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
+            Err(NotReAdded::Device(error)) => Err(Failure::new(
+                ExitKind::IoError,
+                format!("{name}: its superblock cannot be written: {error}"),
+            )),
+        }
+    }
+
+    /// A member that failed and is still in its slot comes back only after it was let go.
+    fn remove_failed(&self, name: &str) -> Result<(), Failure> {
+        match self.slot(name) {
+            Ok(slot) if self.array.shared.members.state(slot) == MemberState::Failed => self.remove(name),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn problem(path: &Path, refused: &Refused) -> Problem {
+    let kind = match refused {
+        Refused::NotOurs(_) => ExitKind::NotAMember,
+        Refused::Taken(_) => ExitKind::MemberInUse,
+        Refused::LacksMore(_) => ExitKind::LacksMore,
+    };
+    let problem = Problem::new(kind, path, refused.to_string());
+    match refused {
+        Refused::LacksMore(_) => problem.help("`twill add` rebuilds all of it"),
+        Refused::NotOurs(_) | Refused::Taken(_) => problem,
+    }
+}
