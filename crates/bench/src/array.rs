@@ -81,6 +81,11 @@ impl OpenMembers {
         OpenMembers { occupied: Vec::new(), ..self }
     }
 
+    /// How many.
+    pub(crate) fn count(&self) -> usize {
+        self.devices.len()
+    }
+
     /// The members' memory by slot, if all are memory.
     pub(crate) fn memories(&self) -> Option<Vec<Arc<Memory>>> {
         memories(&self.devices)

@@ -16,6 +16,7 @@ pub mod footprint;
 pub mod histogram;
 pub mod machine;
 mod random;
+pub mod rebuild;
 mod redundancy;
 pub mod report;
 pub mod roofline;

@@ -124,7 +124,7 @@ fn is_waiting(engine: &str) -> bool {
 }
 
 /// Writes a member from its start to its end, so that no read is of a hole and no write has to find room first.
-fn fill(path: &Path) -> io::Result<()> {
+pub(crate) fn fill(path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     let mut left = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;

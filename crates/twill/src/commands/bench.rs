@@ -49,6 +49,10 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             let measured = bench::beside::files::measure(&files.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::beside::Beside::words);
         }
+        Some(BenchCommand::Rebuild(rebuild)) => {
+            let measured = bench::rebuild::measure(&rebuild.plan(), &|line| eprintln!("{line}"));
+            output.print(&measured.map_err(|error| failure(&error))?, bench::rebuild::Rebuild::words);
+        }
         Some(BenchCommand::Memory(memory)) => {
             let measured = bench::footprint::measure(&memory.plan(), &|line| eprintln!("{line}"));
             output.print(&measured.map_err(|error| failure(&error))?, bench::footprint::Footprint::words);

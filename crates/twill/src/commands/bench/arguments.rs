@@ -41,6 +41,8 @@ pub enum BenchCommand {
     Nbd(NbdArguments),
     /// An array on files or block devices beside fio on the same members without RAID, in turns.
     Files(FilesArguments),
+    /// How fast a member is rebuilt when nobody else wants anything, beside plain writes of the same member.
+    Rebuild(RebuildArguments),
     /// What arrays of 1 TB to 1 PB keep in memory.
     Memory(MemoryArguments),
 }
@@ -289,6 +291,43 @@ pub struct MemoryArguments {
     /// Memory for parity.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64M")]
     pub parity_cache: u64,
+}
+
+/// Arguments of `bench rebuild`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: six members in memory, then six files
+  twill bench rebuild --members memory:6x256M
+  for i in 0 1 2 3 4 5; do truncate -s 256M m$i; done && twill bench rebuild --members m0,m1,m2,m3,m4,m5")]
+pub struct RebuildArguments {
+    /// Members: files, block devices, or memory:COUNTxSIZE; what files hold is lost.
+    #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:6x256M")]
+    pub members: Vec<String>,
+    /// RAID levels with redundancy.
+    #[arg(short, long, value_name = "LEVEL", value_delimiter = ',', default_value = "5,6,10,1")]
+    pub levels: Vec<String>,
+    /// Chunk, a member's share of a stripe.
+    #[arg(short, long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64K")]
+    pub chunk: u64,
+    /// Rounds; the median counts.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Overwrite members that hold something.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+impl RebuildArguments {
+    /// What to measure.
+    pub fn plan(&self) -> bench::rebuild::Plan {
+        let array = Setting {
+            members: self.members.clone(),
+            level: self.levels.first().cloned().unwrap_or_default(),
+            chunk: self.chunk,
+            force: self.force,
+            ..Setting::default()
+        };
+        bench::rebuild::Plan { runs: self.runs, levels: self.levels.clone(), array }
+    }
 }
 
 impl MemoryArguments {

@@ -1,0 +1,224 @@
+//! How fast a member is rebuilt when nobody else wants anything: beside plain writes of as much to the same member past
+//! the engine, the two taking turns.
+
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use engine::array::rebuild::{Ended, FullSpeed, Progress, recover};
+use engine::buffer::{Buffer, Gather};
+use engine::device::Device;
+use engine::executor::join_all;
+use host::array::MemberDevice;
+use host::device::{DeviceSpec, SharedDevice};
+use host::shard::ShardContext;
+use layout::geometry::Geometry;
+use serde::Serialize;
+
+use crate::array::{Array, OpenMembers, shards_failed};
+use crate::beside::files::fill;
+use crate::clock::{now_ns, process_cpu_ns};
+use crate::machine::Machine;
+use crate::setting::Setting;
+use crate::table::Spread;
+use crate::{Error, random::Random};
+
+/// The member that is rebuilt.
+const SLOT: u32 = 1;
+
+/// A plain write, and how many are in flight: what keeps a member of any kind busy.
+const WRITE_BYTES: usize = 256 << 10;
+const WRITES: usize = 16;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Rounds; the median counts.
+    pub runs: usize,
+    /// Levels, as `create` takes them.
+    pub levels: Vec<String>,
+    /// Members, chunk and whether members that hold something are used.
+    pub array: Setting,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rebuild {
+    /// The machine.
+    pub machine: Machine,
+    /// What was done, in words.
+    pub method: String,
+    /// One for each level.
+    pub levels: Vec<Level>,
+}
+
+/// One level.
+#[derive(Clone, Debug, Serialize)]
+pub struct Level {
+    /// Which.
+    pub level: String,
+    /// The recovery.
+    pub recovery: Speed,
+    /// Plain writes of one member.
+    pub writes: Speed,
+    /// Median speed of the recovery by that of the writes.
+    pub ratio: f64,
+}
+
+/// How fast, and at what cost.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Speed {
+    /// Bytes of the member in a second, in millions.
+    pub mb_per_s: Spread,
+    /// Processor seconds of the whole process for a GiB of the member.
+    pub cpu_s_per_gib: Spread,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    mb_per_s: f64,
+    cpu_s_per_gib: f64,
+}
+
+/// Rebuilds a member at each level; `say` hears how it goes.
+///
+/// # Errors
+/// What is wrong with a member or a level, or an operation that failed.
+pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Rebuild, Error> {
+    let machine = Machine::now();
+    let specs = plan.array.specs()?;
+    let members = OpenMembers::open(&plan.array)?.of_any_contents();
+    for spec in &specs {
+        if let DeviceSpec::Path(path) = spec {
+            say(&format!("filling {}", path.display()));
+            fill(path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        }
+    }
+    let mut levels = Vec::new();
+    for level in &plan.levels {
+        let setting = Setting { level: level.clone(), fail: vec![SLOT], ..plan.array.clone() };
+        let array = Array::start(&setting, &members)?;
+        let (mut recoveries, mut writes) = (Vec::new(), Vec::new());
+        for round in 1..=plan.runs.max(1) {
+            say(&format!("RAID-{level}, round {round} of {}", plan.runs));
+            recoveries.push(array.recovery()?);
+            writes.push(array.writes()?);
+        }
+        let (recovery, writes) = (Speed::of(&recoveries), Speed::of(&writes));
+        let ratio = recovery.mb_per_s.median / writes.mb_per_s.median.max(1e-9);
+        levels.push(Level { level: format!("RAID-{level}"), recovery, writes, ratio });
+    }
+    let method = format!(
+        "{} members {}, chunks of {} KiB, no clients. {} rounds: member {SLOT} is rebuilt whole and flushed, then as much is \
+         written to it past the engine in requests of {} KiB, {WRITES} in flight, and flushed. Processor time is that of \
+         the process.",
+        members.count(),
+        if plan.array.is_memory() { "in memory" } else { "past the page cache" },
+        plan.array.chunk >> 10,
+        plan.runs.max(1),
+        WRITE_BYTES >> 10,
+    );
+    Ok(Rebuild { machine, method, levels })
+}
+
+impl Array {
+    fn recovery(&self) -> Result<Run, Error> {
+        let (host, device, geometry) = (self.host.clone(), self.device(), self.geometry);
+        let job = async move |_: ShardContext| {
+            let members = &host.shared.members;
+            members.fail(SLOT, "to be rebuilt");
+            members.remove(SLOT);
+            let member = MemberDevice { device, data_offset_bytes: 0 };
+            host.attach(SLOT, Some(member)).await.map_err(shards_failed)?;
+            let set = Rc::clone(host.volume().stripes());
+            let start = (now_ns(), process_cpu_ns());
+            members.begin_recovery(SLOT, 0);
+            match recover(&set, SLOT, &Progress::default(), &FullSpeed).await {
+                Ended::Finished => Ok(Run::since(start, &geometry)),
+                ended => Err(Error::Request(format!("the recovery ended: {ended:?}"))),
+            }
+        };
+        self.shards.run_on(0, job).map_err(shards_failed)?
+    }
+
+    fn writes(&self) -> Result<Run, Error> {
+        let (device, geometry) = (self.device(), self.geometry);
+        let job = async move |context: ShardContext| {
+            let device = Rc::new(device.attach(&context.ring));
+            let mut data = Buffer::new(WRITE_BYTES);
+            let mut random = Random::new(1);
+            data.bytes_mut()
+                .chunks_exact_mut(8)
+                .for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
+            let data = data.freeze();
+            let start = (now_ns(), process_cpu_ns());
+            let writer = |number: usize| {
+                let (device, data) = (Rc::clone(&device), data.clone());
+                context.executor.spawn_with_result(async move {
+                    let first = (number * WRITE_BYTES) as u64;
+                    for at in (first..geometry.member_bytes()).step_by(WRITES * WRITE_BYTES) {
+                        let bytes = (geometry.member_bytes() - at).min(WRITE_BYTES as u64);
+                        device.write(at, Gather::from(data.part(0, bytes as usize)), false).await?;
+                    }
+                    Ok(())
+                })
+            };
+            let written = join_all((0..WRITES).map(writer)).await;
+            let written = written.into_iter().collect::<Result<(), engine::device::DeviceError>>();
+            written.map_err(|error| Error::Request(error.to_string()))?;
+            device.flush().await.map_err(|error| Error::Request(error.to_string()))?;
+            Ok(Run::since(start, &geometry))
+        };
+        self.shards.run_on(0, job).map_err(shards_failed)?
+    }
+
+    fn device(&self) -> SharedDevice {
+        self.devices[SLOT as usize].clone()
+    }
+}
+
+impl Run {
+    fn since((wall_ns, cpu_ns): (u64, u64), geometry: &Geometry) -> Self {
+        let (wall_ns, cpu_ns) = ((now_ns() - wall_ns).max(1), process_cpu_ns() - cpu_ns);
+        let bytes = geometry.member_bytes() as f64;
+        Run {
+            mb_per_s: bytes * 1e3 / wall_ns as f64,
+            cpu_s_per_gib: cpu_ns as f64 / 1e9 / (bytes / (1u64 << 30) as f64),
+        }
+    }
+}
+
+impl Speed {
+    fn of(runs: &[Run]) -> Self {
+        Speed {
+            mb_per_s: Spread::of(runs.iter().map(|run| run.mb_per_s).collect()),
+            cpu_s_per_gib: Spread::of(runs.iter().map(|run| run.cpu_s_per_gib).collect()),
+        }
+    }
+}
+
+impl Rebuild {
+    /// A table in Markdown.
+    pub fn words(&self) -> String {
+        let Machine { cpu, cores, kernel, load_before, .. } = &self.machine;
+        let mut text = format!(
+            "{}\n\n{cpu}, {cores} cores, Linux {kernel}, load before {load_before}.\n\n",
+            self.method
+        );
+        text +=
+            "| level | recovery MB/s | plain writes MB/s | ratio | recovery CPU s/GiB | writes CPU s/GiB |\n";
+        text += "|---|---|---|---|---|---|\n";
+        for Level { level, recovery, writes, ratio } in &self.levels {
+            let speed =
+                |speed: &Spread| format!("{:.0} ({:.0} to {:.0})", speed.median, speed.least, speed.greatest);
+            let _infallible = writeln!(
+                text,
+                "| {level} | {} | {} | {ratio:.2} | {:.2} | {:.2} |",
+                speed(&recovery.mb_per_s),
+                speed(&writes.mb_per_s),
+                recovery.cpu_s_per_gib.median,
+                writes.cpu_s_per_gib.median
+            );
+        }
+        text
+    }
+}
