@@ -204,6 +204,10 @@ pub struct AssembleArguments {
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
   twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 /dev/nvme[0-5]n1
 
+Example: two arrays that share a spare, which the first one has
+  twill serve --daemon --spare-group rack /dev/nvme[0-3]n1 /dev/nvme8n1
+  twill serve --daemon --spare-group rack /dev/nvme[4-7]n1
+
 Example: a block device with a file system on it
   twill serve --daemon --ublk=0 /dev/nvme[0-5]n1
   mkfs.ext4 /dev/ublkb0 && mount /dev/ublkb0 /mnt
@@ -249,6 +253,9 @@ pub struct ServeArguments {
     /// Take back members that failed or were not there for a while, if the bitmap tells what they lack.
     #[arg(long, conflicts_with = "read_only")]
     pub re_add: bool,
+    /// Share spares with the other arrays of this machine that are served with this name.
+    #[arg(long, value_name = "NAME")]
+    pub spare_group: Option<String>,
     /// Accept no writes and write nothing on the members.
     #[arg(short = 'o', long)]
     pub read_only: bool,
@@ -421,7 +428,7 @@ pub struct RemoveArguments {
     /// Name of the array; not needed when just one is served.
     #[arg(long, value_name = "NAME")]
     pub array: Option<String>,
-    /// Path or slot; `failed` for all failed members, `detached` for those whose device is gone.
+    /// Path or slot, of a spare its path; `failed` for all failed members, `detached` for those whose device is gone.
     pub member: String,
 }
 

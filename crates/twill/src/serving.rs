@@ -5,6 +5,7 @@ mod control;
 mod event_log;
 mod re_add;
 mod scrub_file;
+mod spares;
 mod speed;
 mod start;
 
@@ -56,6 +57,8 @@ pub struct ServeOptions {
     pub ublk: Option<Option<u32>>,
     /// Name that clients ask for; the array is the default export too.
     pub export_name: String,
+    /// Arrays of this group share their spares.
+    pub spare_group: Option<String>,
     /// Past the page cache wherever the file system can.
     pub direct: bool,
 }
@@ -73,6 +76,7 @@ pub struct Serving {
     log: Arc<EventLog>,
     known: Arc<Mutex<Known>>,
     read_only: bool,
+    spare_group: Option<String>,
     started_unix_s: u64,
     _scrub_file: ScrubFile,
 }

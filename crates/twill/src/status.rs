@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::commands::scrub::mismatch_words;
 
 /// A served array.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ArrayStatus {
     /// Its name, without the host's.
     pub name: String,
@@ -70,6 +70,9 @@ pub struct ArrayStatus {
     /// How writes choose what to read for new parity: fewest-reads or adaptive.
     #[serde(default)]
     pub update_policy: String,
+    /// Arrays of this group share their spares.
+    #[serde(default)]
+    pub spare_group: Option<String>,
     /// Reads of a member that is far slower than the others are reconstructed.
     #[serde(default)]
     pub avoid_slow: bool,
@@ -121,7 +124,7 @@ impl BitmapStatus {
 }
 
 /// A member, or a slot without one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
     /// Its place in the array, from 0; none for a spare.
     pub slot: Option<u32>,
@@ -159,10 +162,11 @@ impl MemberStatus {
 }
 
 /// What a member is to its array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemberHealth {
     /// Nobody is there.
+    #[default]
     Missing,
     /// It is there and not used any more.
     Failed,

@@ -398,6 +398,20 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         re_add::judge(superblock, &array)
     }
 
+    /// Lets go of the spare with this device number. False if there is none, or slots are just being filled.
+    pub fn remove_spare(&self, number: u32) -> bool {
+        if !self.changing.borrow().is_empty() {
+            return false;
+        }
+        let mut spares = self.keeper.spares().borrow_mut();
+        let before = spares.len();
+        spares.retain(|spare| spare.superblock.dev_number() != number);
+        let removed = spares.len() < before;
+        drop(spares);
+        self.set.shared.members.want_metadata();
+        removed
+    }
+
     /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it.
     pub async fn remove(&self, slot: u32) -> bool {
         if self.changing.borrow().contains(&slot) || !self.set.shared.members.remove(slot) {

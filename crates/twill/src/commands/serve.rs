@@ -2,6 +2,7 @@
 
 mod background;
 mod control;
+mod spares;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,11 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         controlled.stop()?;
         return Err(Failure::from_io("answer at", server.path(), &error));
     }
+    if arguments.spare_group.is_some()
+        && let Err(error) = spares::share(Arc::clone(&controlled))
+    {
+        tracing::warn!("spares are not shared: {error}");
+    }
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
         background::announce(&announcement, arguments.log.is_some())?;
@@ -164,6 +170,7 @@ fn quiet_options() -> ServeOptions {
         tcp: Vec::new(),
         ublk: None,
         export_name: String::new(),
+        spare_group: None,
         direct: true,
     }
 }
@@ -189,6 +196,7 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         tcp: arguments.tcp.clone(),
         ublk: arguments.ublk,
         export_name: arguments.export_name.clone().unwrap_or_else(|| name.to_owned()),
+        spare_group: arguments.spare_group.clone(),
         direct: !arguments.buffered,
     }
 }

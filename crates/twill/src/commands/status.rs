@@ -250,6 +250,9 @@ fn detail_words(status: &ArrayStatus) -> String {
     if !status.consistency_policy.is_empty() {
         add("Consistency Policy", status.consistency_policy.clone());
     }
+    if let Some(group) = &status.spare_group {
+        add("Spare Group", group.clone());
+    }
     if let Some(bitmap) = &status.bitmap {
         add("Intent Bitmap", format!("Internal, {}", bitmap.words()));
     }

@@ -279,6 +279,7 @@ impl Serving {
             bitmap: kept.bitmap,
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
+            spare_group: self.spare_group.clone(),
             redo_log: match () {
                 () if shared.redo.in_force() => "in-force".to_string(),
                 () if shared.redo.has_no_room() => "absent".to_string(),
@@ -450,11 +451,14 @@ impl Serving {
         }
     }
 
-    /// Takes a failed member out of the array, or with `failed` or `detached` all of them.
+    /// Takes a failed member or a spare out of the array, or with `failed` or `detached` all members that failed.
     ///
     /// # Errors
     /// There is no such member, or it is in use.
     pub fn remove(&self, member: &str) -> Result<(), Failure> {
+        if self.remove_spare(member)? {
+            return Ok(());
+        }
         let members = &self.array.shared.members;
         let slots: Vec<u32> = match member {
             "failed" | "faulty" | "detached" => {

@@ -79,6 +79,7 @@ impl Serving {
             log,
             known,
             read_only: options.read_only,
+            spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
             _scrub_file: scrub_file,
         })

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -101,7 +102,7 @@ fn the_json_answer_keeps_its_names() {
         member_bytes members[].bad_block_bytes members[].corrected_reads members[].device_bytes members[].device_uuid members[].errors members[].path \
         members[].read_latency_ns members[].recovered_bytes members[].slot members[].state \
         members[].write_latency_ns metadata name p99_budget_ns pid raid_devices rate_max rate_min read_only rebuild redo_log scrub \
-        shards size_bytes started_unix_s stripes_in_doubt update_policy updated_unix_s uuid";
+        shards size_bytes spare_group started_unix_s stripes_in_doubt update_policy updated_unix_s uuid";
     let names: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| !name.starts_with("counters.")).collect();
     assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
@@ -323,4 +324,46 @@ fn watching_and_waiting_end() {
         assert!(output.status.success());
         assert!(String::from_utf8_lossy(&output.stdout).contains(says), "{output:?}");
     }
+}
+
+#[test]
+fn an_array_that_lacks_a_member_takes_a_spare_of_its_group() {
+    let world = World::new();
+    let poor = world.array(3);
+    let rich: Vec<String> = (0..4).map(|i| world.member(&format!("r{i}"), MEMBER_BYTES)).collect();
+    let create = ["create", "--level", "5", "--name", "rich", "--spare-devices", "1"];
+    world.twill(&create, &rich).succeeds();
+    // Both where servers look for each other.
+    let (run, group) = (world.path("run"), ["--spare-group", "rack"]);
+    fs::create_dir_all(&run).unwrap();
+    let socket = |name: &str| run.join(name).display().to_string();
+    let (rich_control, rich_nbd) = (socket("rich.sock"), socket("rich.nbd"));
+    let mut donor = world
+        .command()
+        .args(["serve", "--shards", "1", "--control", &rich_control, "--unix", &rich_nbd])
+        .args(group)
+        .args(&rich)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let asked = || world.twill::<&str>(&["status", "--json", "--control", &rich_control], &[]);
+    let start = Instant::now();
+    while asked().code != 0 {
+        assert!(start.elapsed().as_secs() < 60, "it does not serve: {:?}", asked());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let server = world.serve(&group, &poor);
+    assert_eq!(server.status()["spare_group"], "rack");
+    server.twill(&["fail", "2"]).succeeds();
+    server.wait_for("a spare", |status| status["members"][2]["state"] == "in-sync");
+    let path = server.status()["members"][2]["path"].as_str().unwrap().to_owned();
+    assert!(path.ends_with("r3"), "{path}");
+    let left = asked().succeeds().json()["arrays"][0]["members"].as_array().unwrap().len();
+    assert_eq!(left, 3, "the other array has it no more");
+    server.stop();
+    world.twill::<&str>(&["stop", "--control", &rich_control], &[]).succeeds();
+    donor.wait().unwrap();
+    let examined = world.twill(&["examine", "--json", "r3"], &[] as &[&str]).succeeds().json();
+    assert!(examined["members"][0]["superblock"]["name"].as_str().unwrap().ends_with("test"), "{examined}");
 }

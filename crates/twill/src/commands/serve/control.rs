@@ -120,6 +120,14 @@ impl Controlled {
         }
     }
 
+    /// Adds a device as a spare.
+    ///
+    /// # Errors
+    /// [`ExitKind::NotFound`] once it is being stopped, and why the device is not taken.
+    pub fn add(&self, path: &Path, force: bool) -> Result<(), Failure> {
+        self.with(|serving| serving.add(path, force))
+    }
+
     fn tell(&self, ending: Ending) {
         if self.endings.lock().send(ending).is_err() {
             tracing::debug!("the server has ended already");
@@ -163,7 +171,7 @@ impl Handler for Controlled {
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;
-                self.with(|serving| serving.add(Path::new(&path), force))?;
+                self.add(Path::new(&path), force)?;
                 Ok(Value::Null)
             }
             "re-add" => {

@@ -1,0 +1,151 @@
+//! Spares that arrays share, after mdadm's spare-group: a server whose array lacks a member and has no spare asks the
+//! other servers of this machine for one.
+//!
+//! Every server looks after its own array, and only while that lacks something, so there is nobody who has to be started
+//! besides, and nothing to keep. A spare has one owner at any time: it is taken out of one array and then added to the
+//! other, by the control sockets, and given back if that fails.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::control::Controlled;
+use crate::control::{Client, served};
+use crate::failure::Failure;
+use crate::status::{ArrayStatus, MemberHealth};
+
+/// How often a server looks whether its array lacks a member.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Looks after the array until it is stopped.
+///
+/// # Errors
+/// The system has no thread for it.
+pub(super) fn share(controlled: Arc<Controlled>) -> std::io::Result<()> {
+    let look = move || {
+        let mut useless = HashSet::new();
+        while let Ok(own) = controlled.status() {
+            if wants_spare(&own) {
+                ask_others(&controlled, &own, &mut useless);
+            }
+            thread::sleep(INTERVAL);
+        }
+    };
+    thread::Builder::new().name("spares".into()).spawn(look).map(drop)
+}
+
+/// The first array that can do without a spare gives it. One that did not fit is not asked for again.
+fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut HashSet<String>) {
+    for (_, socket) in served() {
+        let Ok(mut donor) = Client::connect(&socket) else { continue };
+        let Some(theirs) = status_of(&mut donor) else { continue };
+        let Some(spare) = spare_for(own, &theirs).filter(|spare| !useless.contains(spare)) else { continue };
+        match take(controlled, &mut donor, &spare) {
+            Ok(()) => {
+                tracing::warn!(spare, from = theirs.name, "took a spare of the group");
+                return;
+            }
+            Err(failure) => {
+                tracing::warn!(spare, from = theirs.name, "a spare of the group was not taken: {failure}");
+                useless.insert(spare);
+            }
+        }
+    }
+}
+
+fn status_of(server: &mut Client) -> Option<ArrayStatus> {
+    serde_json::from_value(server.call("status", Value::Null).ok()?).ok()
+}
+
+fn take(controlled: &Controlled, donor: &mut Client, spare: &str) -> Result<(), Failure> {
+    donor.call("remove", json!({ "member": spare }))?;
+    // It holds the other array's superblock, and nothing else.
+    let added = controlled.add(&PathBuf::from(spare), true);
+    if added.is_err()
+        && let Err(failure) = donor.call("add", json!({ "path": spare, "force": true }))
+    {
+        tracing::warn!(spare, "it could not be given back: {failure}");
+    }
+    added
+}
+
+/// Whether the array lacks a member and has nobody to take its place.
+fn wants_spare(status: &ArrayStatus) -> bool {
+    let has = |state| status.members.iter().any(|member| member.state == state);
+    let lacks = has(MemberHealth::Missing) || has(MemberHealth::Failed);
+    lacks && !has(MemberHealth::Spare) && !status.failed && !status.read_only
+}
+
+/// The spare that one array may have of another: of the same group, from one that lacks nothing itself.
+fn spare_for(own: &ArrayStatus, donor: &ArrayStatus) -> Option<String> {
+    let is_whole =
+        donor.members.iter().all(|member| matches!(member.state, MemberHealth::InSync | MemberHealth::Spare));
+    if own.uuid == donor.uuid
+        || own.spare_group.is_none()
+        || own.spare_group != donor.spare_group
+        || !is_whole
+    {
+        return None;
+    }
+    let fits = |bytes: u64| bytes >= own.member_bytes;
+    let mut spares = donor.members.iter().filter(|member| member.state == MemberHealth::Spare);
+    spares.find(|spare| fits(spare.device_bytes))?.path.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::MemberStatus;
+    use MemberHealth::{Failed, InSync, Missing, Recovering, Spare};
+
+    fn array(uuid: &str, group: Option<&str>, states: &[MemberHealth]) -> ArrayStatus {
+        let member = |(slot, state): (usize, &MemberHealth)| MemberStatus {
+            slot: None,
+            path: Some(format!("/{uuid}/{slot}")),
+            state: *state,
+            device_bytes: 100 * (slot as u64 + 1),
+            ..MemberStatus::default()
+        };
+        ArrayStatus {
+            uuid: uuid.into(),
+            member_bytes: 300,
+            spare_group: group.map(str::to_owned),
+            members: states.iter().enumerate().map(member).collect(),
+            ..ArrayStatus::default()
+        }
+    }
+
+    #[test]
+    fn who_lacks_a_member_and_has_no_spare_wants_one() {
+        for (states, wants) in [
+            (&[InSync, InSync][..], false),
+            (&[InSync, Missing], true),
+            (&[InSync, Failed], true),
+            (&[InSync, Recovering], false),
+            (&[InSync, Failed, Spare], false),
+        ] {
+            assert_eq!(wants_spare(&array("a", Some("g"), states)), wants, "{states:?}");
+        }
+        let array = array("a", Some("g"), &[InSync, Missing]);
+        assert!(!wants_spare(&ArrayStatus { read_only: true, ..array.clone() }));
+        assert!(!wants_spare(&ArrayStatus { failed: true, ..array }));
+    }
+
+    #[test]
+    fn only_a_whole_array_of_the_same_group_gives_one_that_fits() {
+        let own = array("a", Some("g"), &[InSync, Missing]);
+        let given = |group, states: &[MemberHealth]| spare_for(&own, &array("b", group, states));
+        assert_eq!(given(Some("g"), &[InSync, InSync, Spare]), Some("/b/2".into()));
+        assert_eq!(given(Some("g"), &[InSync, Spare, Spare]), Some("/b/2".into()), "the first is too small");
+        assert_eq!(given(Some("g"), &[InSync, Spare]), None, "too small");
+        assert_eq!(given(Some("h"), &[InSync, InSync, Spare]), None);
+        assert_eq!(given(None, &[InSync, InSync, Spare]), None);
+        assert_eq!(given(Some("g"), &[InSync, Failed, Spare]), None, "it needs its own");
+        assert_eq!(given(Some("g"), &[InSync, Recovering, Spare]), None);
+        assert_eq!(spare_for(&own, &array("a", Some("g"), &[InSync, InSync, Spare])), None);
+    }
+}
