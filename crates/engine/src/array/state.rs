@@ -216,6 +216,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             self.keeper.spares().borrow_mut().retain(|spare| spare.superblock.dev_number() != number);
             self.keeper.set_superblock(slot, Some(superblock));
             members.begin_recovery(slot, 0);
+            // Another device: the states may be those with which an earlier recovery failed, and are no reason to wait.
+            self.failed_with.replace(None);
             self.changing.borrow_mut().remove(&slot);
         }
     }
