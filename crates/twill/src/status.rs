@@ -450,9 +450,7 @@ pub fn event_words(event: &Event) -> String {
         Event::RecoveryStarted { member, from_bytes } => {
             format!("member {member} is being rebuilt, from {}", crate::bytes::human(*from_bytes))
         }
-        Event::MemberReAdded { member } => {
-            format!("member {member} is back and gets what the bitmap marks")
-        }
+        Event::MemberReAdded { member } => format!("member {member} is back for what the bitmap marks"),
         Event::RecoveryFinished { member } => format!("member {member} is rebuilt and in sync"),
         Event::ResyncStarted { from_bytes } => {
             format!("resync started, from {}", crate::bytes::human(*from_bytes))
