@@ -4,13 +4,19 @@
 #   begin                    scratch folder in $scratch, removed at the end together with the server
 #   make_members N SIZE      N sparse files in $scratch, named in ${members[@]}
 #   serve MEMBER…            starts the server; $uri leads to the array, $socket is its socket
+#   serve_block MEMBER…      the same with $options; the array is $BLOCK_DEVICE
 #   fail_member MEMBER       as if it had failed
 #   stop_array               a clean stop; the server has ended when this returns
+#   kill_server              SIGKILL; the server has ended when this returns
+#   wait_for WHAT COMMAND…   until the command succeeds
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 server='' scratch='' socket='' control='' uri=''
 members=()
+BLOCK_DEVICE=/dev/ublkb0
+# Seconds after which what does not come is taken for lost: a slow machine with other work must not be.
+PATIENCE=120
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'failed: %s\n' "$*" >&2; exit 1; }
@@ -41,7 +47,7 @@ finish() {
         echo "the server's last words:" >&2
         tail -n 20 "$scratch/server.log" >&2
     fi
-    rm -rf "$scratch"
+    rm -rf --one-file-system "$scratch" # what is mounted there may hang without its server
     exit "$code"
 }
 
@@ -55,34 +61,51 @@ make_members() { # N SIZE
     done
 }
 
-serve() { # MEMBER…
-    rm -f "$socket" "$control"
-    "$TWILL" serve --unix "$socket" --control "$control" "$@" >>"$scratch/server.log" 2>&1 </dev/null &
-    server=$!
-    local i
-    for ((i = 0; i < 300; i++)); do
-        if [[ -S $socket ]] && nbdinfo --size "$uri" >/dev/null 2>&1; then return 0; fi
-        kill -0 "$server" 2>/dev/null || { wait "$server" || true; server=; die "the server did not start"; }
+wait_for() { # WHAT COMMAND…
+    local end=$((SECONDS + PATIENCE)) what=$1; shift
+    until "$@"; do
+        ((SECONDS < end)) || die "$what: not after $PATIENCE s"
         sleep 0.1
     done
-    die "the server did not answer within 30 s"
 }
 
-# A server that hangs is a failure with a name, not a script without an end.
-fail_member() { timeout 60 "$TWILL" fail --control "$control" "$1" || die "twill fail $1: status $?"; }
+serve() { start_server nbd_answers --unix "$socket" "$@"; }
+nbd_answers() { [[ -S $socket ]] && nbdinfo --size "$uri" >/dev/null 2>&1; }
 
-stop_array() {
-    timeout 60 "$TWILL" stop --control "$control" || die "twill stop: status $?"
-    local i
-    for ((i = 0; i < 300; i++)); do
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    if kill -0 "$server" 2>/dev/null; then die "the server goes on 30 s after twill stop"; fi
+# shellcheck disable=SC2086
+serve_block() { start_server block_answers "--ublk=${BLOCK_DEVICE#/dev/ublkb}" ${options:-} "$@"; }
+block_answers() {
+    [[ -S $control && -b $BLOCK_DEVICE ]] && (($(<"/sys/block/${BLOCK_DEVICE#/dev/}/size") > 0)) &&
+        "$TWILL" status --control "$control" >/dev/null 2>&1
+}
+
+start_server() { # ANSWERS WORD…: until the command ANSWERS succeeds
+    local answers=$1; shift
+    rm -f "$socket" "$control" # a file of the server before this one would be taken for the new one's
+    "$TWILL" serve --control "$control" "$@" >>"$scratch/server.log" 2>&1 </dev/null &
+    server=$!
+    wait_for "an answer of the server" answered_or_ended "$answers"
+    kill -0 "$server" 2>/dev/null || { wait "$server" || true; server=; die "the server did not start"; }
+}
+answered_or_ended() { "$1" || ! kill -0 "$server" 2>/dev/null; }
+
+# A server that hangs is a failure with a name, not a script without an end.
+fail_member() { timeout $PATIENCE "$TWILL" fail --control "$control" "$1" || die "twill fail $1: status $?"; }
+
+stop_array() { # OPTION…
+    timeout $PATIENCE "$TWILL" stop "$@" --control "$control" || die "twill stop: status $?"
+    wait_for "the end of the server after twill stop" ended "$server"
     local code=0
     wait "$server" || code=$?
     server=
     ((code == 0)) || die "the server ended with status $code"
+}
+ended() { ! kill -0 "$1" 2>/dev/null; }
+
+kill_server() {
+    kill -9 "$server"
+    wait "$server" 2>/dev/null || true
+    server=
 }
 
 array_size() { nbdinfo --size "$uri"; }

@@ -1,11 +1,11 @@
 # md.sh: what the kernel tests of this folder share, read in by them inside the machine: ram drives, md, data.
 #
-# Members are the first N of /dev/ram0 … (12 MiB each, since every byte is emulated), all zero at the start of a case.
+# Members are the first N of /dev/ram0 …, all zero at the start of a case; small, since every byte is emulated.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 export TWILL_SCRATCH=/run
 
-RAM_MIB=12
+: "${RAM_MIB:=12}"
 modprobe -r brd 2>/dev/null || true
 modprobe brd rd_nr="${RAM_DRIVES:-8}" rd_size=$((RAM_MIB << 10)) || skip "this kernel has no brd"
 
@@ -37,13 +37,19 @@ md_check() { # parity and mirrors agree, by md's own scrub
     [[ $mismatches == 0 ]] || die "md finds mismatch_cnt $mismatches"
 }
 
-# Random bytes, as many as the largest array here holds; made once, since making them is slow here.
+# Random bytes, as many as six small members hold; made once, since making them is slow here.
 RANDOM_DATA=/run/random
-head -c $((6 * RAM_MIB << 20)) /dev/urandom >$RANDOM_DATA
+head -c $((6 * 12 << 20)) /dev/urandom >$RANDOM_DATA
 
 same() { # FILE BYTES WHAT: FILE begins with what $scratch/wanted holds
     cmp -n "$2" "$scratch/wanted" "$1" || die "$3 reads other data"
 }
+
+wait_for_writes() { # DRIVE N: so many more reach it
+    wait_for "$2 writes on $1" has_written "$1" $(($(writes "$1") + $2))
+}
+has_written() { (($(writes "$1") >= $2)); }
+writes() { awk '{ print $5 }' "/sys/block/$1/stat"; }
 
 # Small writes all over, in and out of order, each checked by fio.
 small_writes() { fio_verify small --numjobs=2 --rw=randwrite --bsrange=4k-96k --blockalign=4k --size=4M --offset_increment=8M; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# vm: --mem 3G --nvme 4:32M:logical_block_size=4096 --nvme 2:32M --mod raid456 --timeout 600
+# vm: --mem 3G --nvme 4:32M:logical_block_size=4096 --nvme 2:32M --mod raid456 --timeout 1800
 # nvme.sh: members that are NVMe drives, with 4 KiB and 512 byte sectors, and one that is pulled out under load.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
@@ -36,10 +36,11 @@ pulled() { # the drive is gone from the machine while fio writes
     "$TWILL" create --level 5 --chunk 64K --name nvme --assume-clean "${members[@]}"
     serve "${members[@]}"
     local victim=${members[1]##*/} load
-    fio_verify load --numjobs=2 --rw=randwrite --bs=16k --size=12M --offset_increment=24M --rate=,3m & load=$!
-    sleep 2
-    kill -0 $load || die "the load ended before the drive was pulled"
+    (until [[ -e $scratch/enough ]]; do fio_verify load --numjobs=2 --rw=randwrite --bs=16k --size=4M --offset_increment=24M || exit 1; done) & load=$!
+    wait_for_writes "$victim" 40
     echo 1 >"/sys/block/$victim/device/device/remove"
+    wait_for_writes "${members[2]##*/}" 40
+    : >"$scratch/enough"
     wait $load || die "fio: $(cat "$scratch/load.log")"
     stop_array
     echo 1 >/sys/bus/pci/rescan

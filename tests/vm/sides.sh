@@ -19,15 +19,6 @@ clean_slate() { # whatever a broken case left behind
     dmsetup remove_all --force >/dev/null 2>&1 || true
 }
 
-wait_for() { # SECONDS WHAT COMMAND…
-    local end=$((SECONDS + $1)) what="$2: not after $1 s"; shift 2
-    while ((SECONDS <= end)); do
-        if "$@"; then return 0; fi
-        sleep 0.1
-    done
-    die "$what"
-}
-
 # --- members
 
 map_members() { # [DELAY_MS]: the members behind device mapper: a freeze stops them, a delay makes their writes slow
@@ -47,7 +38,7 @@ unmap_members() {
     local i
     for ((i = 0; i < ${#members[@]}; i++)); do
         if [[ ${members[i]} == /dev/mapper/* ]]; then
-            wait_for 10 "dmsetup remove ${members[i]}" dmsetup remove "${members[i]}" 2>/dev/null
+            wait_for "dmsetup remove ${members[i]}" dmsetup remove "${members[i]}" 2>/dev/null
             members[i]=/dev/${members[i]##*/}
         fi
     done
@@ -106,7 +97,7 @@ half_way() { # COMMAND…: it begins a resync or recovery, which goes on to the 
     local half=$(($(<$md/component_size) / 1024 * 1024)) # sectors: a whole number of chunks of any size here
     echo "$half" >$md/sync_max
     "$@" || die "$*"
-    wait_for 30 "the resync or recovery of md in its middle" sync_reached "$half"
+    wait_for "the resync or recovery of md in its middle" sync_reached "$half"
 }
 
 sync_reached() { local done; read -r done _ <$md/sync_completed; [[ $done != none && $done != delayed ]] && ((done >= $1)); }
@@ -120,7 +111,7 @@ md_replace_half_way() { # member 1 fails, an empty one comes in its place
 
 md_fail() { # MEMBER
     mdadm --quiet /dev/md0 --fail "$1"
-    wait_for 10 "mdadm --remove" mdadm --quiet /dev/md0 --remove "$1" 2>/dev/null
+    wait_for "mdadm --remove" mdadm --quiet /dev/md0 --remove "$1" 2>/dev/null
 }
 
 md_cut() { # while the load runs, every member is copied as it is at one moment; the copies are the members from now on
@@ -172,7 +163,7 @@ twill_run() { # serves the members to the kernel's NBD client
     serve --export-name vm "${members[@]}"
     nbd-client -unix "$socket" /dev/nbd0 -N vm -C 2 -b 4096 >"$scratch/nbd-client" 2>&1 || { cat "$scratch/nbd-client"; die "nbd-client"; }
     device=/dev/nbd0
-    wait_for 10 "/dev/nbd0 has a size" nbd_is_there
+    wait_for "/dev/nbd0 has a size" nbd_is_there
 }
 
 nbd_is_there() { (($(</sys/block/nbd0/size) > 0)); }
@@ -186,15 +177,13 @@ twill_cut() { # the daemon dies under load
 }
 
 twill_kill() {
-    kill -9 "$server"
-    wait "$server" 2>/dev/null || true
-    server=
+    kill_server
     nbd-client -d /dev/nbd0 >/dev/null 2>&1 || true
 }
 
 twill_status() { "$TWILL" status --json --control "$control"; }
 
-twill_wait() { timeout 120 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync of twill does not end"; }
+twill_wait() { timeout 300 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync of twill does not end"; }
 
 twill_rebuilds() { # KIND: it is under way, and not at its end
     twill_status | jq -e --arg kind "$1" '.arrays[].rebuild // empty | select(.kind == $kind and .done_bytes > 0)' >/dev/null
@@ -212,14 +201,14 @@ twill_slow_members() { # stops, and runs the same members with slow writes, so t
 
 twill_leave() { # STATE
     case $1 in
-        *resync*) twill_cut; twill_slow_members; wait_for 20 "a resync of twill" twill_rebuilds resync ;;
+        *resync*) twill_cut; twill_slow_members; wait_for "a resync of twill" twill_rebuilds resync ;;
         *recovery*)
             twill_fail "${members[1]}"
             load 0.5
             twill_stop
             garbage "${members[1]}"
             twill_slow_members_without_1
-            wait_for 20 "a recovery of twill" twill_rebuilds recovery ;;
+            wait_for "a recovery of twill" twill_rebuilds recovery ;;
         2-degraded*) load 0.5; twill_fail "${members[1]}"; twill_fail "${members[3]}" ;;
         degraded*) load 0.5; twill_fail "${members[1]}" ;;
     esac

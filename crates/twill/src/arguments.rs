@@ -55,7 +55,7 @@ pub enum Command {
     /// Serve an array to clients, in the foreground or as a daemon.
     Serve(ServeArguments),
     /// Stop serving an array, so that it is clean on its members.
-    Stop(ServedArguments),
+    Stop(StopArguments),
     /// Say in a few lines how a served array is.
     Status(StatusArguments),
     /// Say all about a served array, as mdadm --detail does.
@@ -290,11 +290,31 @@ pub struct Served {
     pub control: Option<PathBuf>,
 }
 
+/// Arguments of `stop`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: an array by name; a new program in the place of the old one, under a mounted file system
+  twill stop store
+
+  twill stop --keep-device store && twill serve --daemon --name store /dev/nvme*n1"
+)]
+pub struct StopArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+    /// Leave the block device to the next server of the array, in use or not. Its requests wait until then. It needs Linux
+    /// 6.16 or later.
+    #[arg(long)]
+    pub keep_device: bool,
+}
+
 /// Arguments of commands on a served array.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: the only array that is served, or one by name
   twill detail
-  twill stop store")]
+  twill detail store")]
 pub struct ServedArguments {
     /// Which array.
     #[command(flatten)]

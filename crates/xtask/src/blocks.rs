@@ -53,6 +53,9 @@ enum Action {
         /// What must be there: what was acknowledged, or, where a write cache was lost, what was flushed
         #[arg(long, default_value = "acknowledged")]
         least: Least,
+        /// A block may also give an error instead of contents; so many are counted
+        #[arg(long)]
+        unreadable: bool,
     },
 }
 
@@ -75,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.action {
         Action::Fill(place) => fill(place),
         Action::Write { place, load } => writer::write(place, load),
-        Action::Check { place, least } => check(place, *least),
+        Action::Check { place, least, unreadable } => check(place, *least, *unreadable),
     }
 }
 
@@ -101,19 +104,21 @@ fn fill(place: &Place) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(place: &Place, least: Least) -> Result<ExitCode> {
+fn check(place: &Place, least: Least, may_be_unreadable: bool) -> Result<ExitCode> {
     let (device, blocks) = open(&place.device, false)?;
     let state = State::open(&place.state, blocks)?;
     let content = Content { seed: place.seed };
     let mut buffer = AlignedBuffer::new(BULK_BLOCKS as usize * BLOCK_BYTES);
-    let (mut found, mut wrong) = (Vec::with_capacity(blocks as usize), 0);
+    let (mut found, mut wrong, mut unreadable) = (Vec::with_capacity(blocks as usize), 0, 0);
     for (first, count) in bulk(blocks) {
         let bytes = &mut buffer.bytes()[..count as usize * BLOCK_BYTES];
-        device.read_exact_at(bytes, offset(first)).with_context(|| format!("reading block {first}"))?;
+        let errors = read(&device, first, bytes, may_be_unreadable)?;
+        unreadable += errors.len();
         for (block, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
             let (from, to) = state.allowed(block, least);
             let holds = content.generation(bytes, block);
-            if !holds.as_ref().is_ok_and(|generation| (from..=to).contains(generation)) {
+            let right = holds.as_ref().is_ok_and(|generation| (from..=to).contains(generation));
+            if !right && !errors.contains(&block) {
                 wrong += 1;
                 if wrong <= NAMED_MAX {
                     let holds = holds
@@ -129,9 +134,28 @@ fn check(place: &Place, least: Least) -> Result<ExitCode> {
         println!("{wrong} of {blocks} blocks are wrong");
         return Ok(ExitCode::from(WRONG_DATA));
     }
+    if unreadable > 0 {
+        println!("{unreadable} of {blocks} blocks cannot be read, the others hold what they should");
+        return Ok(ExitCode::SUCCESS);
+    }
     State::settle(&place.state, &found)?;
     println!("{blocks} blocks hold what they should");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads blocks from `first` on; those that give errors, where that may be.
+fn read(device: &File, first: u32, bytes: &mut [u8], may_be_unreadable: bool) -> Result<Vec<u32>> {
+    match device.read_exact_at(bytes, offset(first)) {
+        Ok(()) => return Ok(Vec::new()),
+        Err(error) if !may_be_unreadable => {
+            return Err(error).with_context(|| format!("reading block {first}"));
+        }
+        Err(_) => {}
+    }
+    let one_by_one = (first..).zip(bytes.chunks_exact_mut(BLOCK_BYTES));
+    Ok(one_by_one
+        .filter_map(|(block, bytes)| device.read_exact_at(bytes, offset(block)).is_err().then_some(block))
+        .collect())
 }
 
 /// Opens a device past the page cache; its size in whole blocks.
@@ -181,9 +205,9 @@ mod tests {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let place = place(folder.path(), 300);
         fill(&place).unwrap();
-        assert_eq!(check(&place, Least::Flushed).unwrap(), ExitCode::SUCCESS);
+        assert_eq!(check(&place, Least::Flushed, false).unwrap(), ExitCode::SUCCESS);
         spoil(&place, 299, &[0; 4096]);
-        assert_eq!(check(&place, Least::Flushed).unwrap(), ExitCode::from(WRONG_DATA));
+        assert_eq!(check(&place, Least::Flushed, false).unwrap(), ExitCode::from(WRONG_DATA));
     }
 
     #[test]
@@ -196,17 +220,21 @@ mod tests {
         let state = State::open(&place.state, 8).unwrap();
         let generations = state.issue(3, 1).unwrap();
         assert_eq!(
-            check(&place, Least::Acknowledged).unwrap(),
+            check(&place, Least::Acknowledged, false).unwrap(),
             ExitCode::SUCCESS,
             "issued only: may be lost"
         );
         let state = State::open(&place.state, 8).unwrap();
         state.issue(3, 1).unwrap();
         state.acknowledge(3, &generations).unwrap();
-        assert_eq!(check(&place, Least::Flushed).unwrap(), ExitCode::SUCCESS, "not flushed: may be lost");
+        assert_eq!(
+            check(&place, Least::Flushed, false).unwrap(),
+            ExitCode::SUCCESS,
+            "not flushed: may be lost"
+        );
         let state = State::open(&place.state, 8).unwrap();
         state.issue(3, 1).unwrap();
         state.acknowledge(3, &generations).unwrap();
-        assert_eq!(check(&place, Least::Acknowledged).unwrap(), ExitCode::from(WRONG_DATA));
+        assert_eq!(check(&place, Least::Acknowledged, false).unwrap(), ExitCode::from(WRONG_DATA));
     }
 }

@@ -45,6 +45,11 @@ enum Action {
         #[arg(long)]
         control: PathBuf,
     },
+    /// Ask whether the drives are served; status 0 if so
+    Ready {
+        #[arg(long)]
+        control: PathBuf,
+    },
     /// Choose what the drives hold after a power cut at this moment
     Cut {
         #[arg(long)]
@@ -73,6 +78,7 @@ struct Drives {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.action {
         Action::Serve { count, mib, socket, control } => serve(*count, *mib << 20, socket, control),
+        Action::Ready { control } => say(control, "ready"),
         Action::Cut { control, seed, copy } => {
             let words: Vec<String> = copy.iter().map(|pair| format!(" {pair}")).collect();
             say(control, &format!("cut {seed}{}", words.concat()))
@@ -124,6 +130,7 @@ impl Drives {
     fn obey(&self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
+            ["ready"] => Ok(String::new()),
             ["cut", seed, copies @ ..] => self.cut(seed.parse()?, copies),
             ["power-on"] => self.power_on(),
             _ => bail!("unknown command {line:?}"),

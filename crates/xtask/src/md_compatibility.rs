@@ -53,9 +53,9 @@ struct Machine {
 struct Row {
     /// The words of the table, from maker to the second state.
     row: String,
-    /// works, refused or failed.
+    /// works, refused, in doubt or failed.
     outcome: String,
-    /// The reason of a refusal or failure; else the event count and how many members have it.
+    /// The reason of what is not works; else the event count and how many members have it.
     words: String,
     seconds: u64,
 }
@@ -182,7 +182,9 @@ How one leaves the array to the other (`first`: its maker, `second`: who has it 
 | recovery | stopped in order while member 1, failed and replaced by one with other contents, is being rebuilt |
 | +cut | the same, but cut |
 
-What `refused` says is a refusal before anything is written, with the reason it gives.
+What `refused` says is a refusal before anything is written, with the reason it gives. *In doubt*: a crash while members
+were missing, and no log of what was under way. Twill starts the array and names the stripes; each block that can be read
+is right, and what the missing member held there is an error. There the row ends.
 
 ";
 
@@ -190,14 +192,14 @@ fn text(machine: &Machine, rows: &[String], outcomes: &BTreeMap<String, String>)
     let outcome = |row: &String| outcomes.get(row).map_or("not run yet", String::as_str);
     let count =
         |word: &str| rows.iter().filter(|row| outcome(row).trim_start_matches('*').starts_with(word)).count();
-    let (works, refused) = (count("works"), count("refused"));
+    let (works, refused, in_doubt) = (count("works"), count("refused"), count("in doubt"));
     let mut text = INTRODUCTION.to_owned();
     text += &format!(
-        "Last run on Linux {}, {}. {} rows: {works} work, {refused} are refused, {} are neither.\n",
+        "Last run on Linux {}, {}. {} rows: {works} work, {refused} are refused, {in_doubt} in doubt, {} are neither.\n",
         machine.kernel,
         machine.mdadm,
         rows.len(),
-        rows.len() - works - refused,
+        rows.len() - works - refused - in_doubt,
     );
     for (maker, title) in SECTIONS {
         text += &format!("\n## {title}\n\n");
@@ -258,7 +260,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| cut | cut | **refused**: twill: no / never |"), "a bar ends no cell");
-        assert!(text.contains("1 work, 1 are refused, 0 are neither"));
+        assert!(text.contains("1 work, 1 are refused, 0 in doubt, 0 are neither"));
         publish(&page, &rows, &report(0, "works"), true).unwrap();
         assert!(publish(&page, &rows, &report(1, "works"), true).is_err(), "--check sees another outcome");
     }

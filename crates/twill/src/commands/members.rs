@@ -2,12 +2,12 @@
 
 use engine::stripe::load::UpdatePolicy;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Output;
 use super::status::call;
 use crate::arguments::{
-    AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ServedArguments, SetArguments,
+    AddArguments, MemberArguments, ReAddArguments, RemoveArguments, SetArguments, StopArguments,
 };
 use crate::failure::Failure;
 use crate::member_file::MemberFile;
@@ -119,11 +119,12 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 ///
 /// # Errors
 /// No such array, or it could not be made clean.
-pub fn stop(arguments: &ServedArguments, output: Output) -> Result<(), Failure> {
+pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    call(control, array, "stop", Value::Null)?.wait_for_end();
+    call(control, array, "stop", json!({ "keep_device": arguments.keep_device }))?.wait_for_end();
+    let device = if arguments.keep_device { "; its block device waits for the next server" } else { "" };
     output.print(&Answer { done: "stopped", member: None }, |_| {
-        "stopped; the array is clean on its members".into()
+        format!("stopped; the array is clean on its members{device}")
     });
     Ok(())
 }

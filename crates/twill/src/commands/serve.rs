@@ -92,7 +92,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = announcement(&controlled, &server, warnings)?;
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
-        controlled.stop()?;
+        controlled.stop(false)?;
         return Err(Failure::from_io("answer at", server.path(), &error));
     }
     if arguments.spare_group.is_some()

@@ -53,6 +53,14 @@ impl Serving {
         self.device.as_ref().map_or(Ok(()), |device| device.stop().map_err(|error| failure(&error)))
     }
 
+    /// Leaves the block device, if there is one, to the next server of the array; this one is to be stopped now.
+    ///
+    /// # Errors
+    /// [`ExitKind::NoDriver`]: the driver is too old, all goes on as it was.
+    pub fn leave_device(&self) -> Result<(), Failure> {
+        self.device.as_ref().map_or(Ok(()), |device| device.leave().map_err(|error| failure(&error)))
+    }
+
     /// How the block device is.
     pub(super) fn device_status(&self) -> Option<BlockDeviceStatus> {
         let status = self.device.as_ref()?.status();
@@ -79,6 +87,13 @@ fn failure(error: &UblkError) -> Failure {
         UblkError::TooOld(_) => {
             (ExitKind::NoDriver, Some("use Linux 6.5 or later; without --ublk the array is served over NBD"))
         }
+        UblkError::NoHandover(_) => (
+            ExitKind::NoDriver,
+            Some(
+                "use Linux 6.16 or later, for the server that makes the device too. Until then: kill -9 the server and \
+                  serve again; the device lives on, and a resync follows",
+            ),
+        ),
         UblkError::NoRing => (
             ExitKind::Permission,
             Some("allow it with: sysctl kernel.io_uring_disabled=0, and see the limits of the container"),

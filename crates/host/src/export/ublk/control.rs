@@ -49,6 +49,9 @@ pub enum UblkError {
     /// Somebody has the block device open, or mounted.
     #[error("{} is in use", .0.display())]
     InUse(PathBuf),
+    /// The device cannot be handed over in order.
+    #[error("{} cannot be left to the next server in order: this kernel's ublk cannot quiesce it", .0.display())]
+    NoHandover(PathBuf),
     /// The device that waits for this array is not as this array would be served.
     #[error("{} waits for this array, but {reason}", path.display())]
     Unfit {
@@ -126,6 +129,11 @@ impl Control {
     /// Whether the driver has a feature.
     pub fn has(&self, feature: u64) -> bool {
         self.features & feature != 0
+    }
+
+    /// Those of these features that the driver has.
+    pub(super) fn features(&self, wanted: u64) -> u64 {
+        self.features & wanted
     }
 
     /// Numbers of the devices that exist.
@@ -208,6 +216,13 @@ impl Control {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(UblkError::InUse(path)),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Waits until no request is under way. Those that come from now on wait for the next server.
+    pub(super) fn quiesce(&self, number: u32) -> Result<(), UblkError> {
+        let quiesced = self.call(control::QUIESCE, number, 0, &mut []);
+        let failed = |error| UblkError::system(format!("quiesce {}", block_path(number).display()), error);
+        quiesced.map(|_| ()).map_err(failed)
     }
 
     /// Takes the block device away, whoever uses it.

@@ -124,6 +124,18 @@ impl UblkDevice {
         let deleted = self.control.delete(self.info.number);
         deleted.map_err(|error| UblkError::system(format!("take {} away", self.path().display()), error))
     }
+
+    /// Leaves the block device to the next server, whoever uses it: requests that are under way are done when this
+    /// returns, later ones wait. This server is to end now.
+    ///
+    /// # Errors
+    /// [`UblkError::NoHandover`]: all goes on as it was.
+    pub fn leave(&self) -> Result<(), UblkError> {
+        if self.info.flags & feature::QUIESCE == 0 {
+            return Err(UblkError::NoHandover(self.path()));
+        }
+        self.control.quiesce(self.info.number)
+    }
 }
 
 impl Served {
@@ -164,7 +176,7 @@ fn make<V: Volume>(
             | feature::IOCTL_ENCODE
             | feature::USER_RECOVERY
             | feature::USER_RECOVERY_REISSUE
-            | if control.has(feature::SAFE_STOP) { feature::SAFE_STOP } else { 0 },
+            | control.features(feature::QUIESCE | feature::SAFE_STOP),
         server_flags: options.identity,
         ..DeviceInfo::empty()
     };

@@ -31,6 +31,9 @@ pub mod control {
     pub const END_RECOVERY: u32 = command(READ_WRITE, 0x11);
     /// Reads the driver's features, 64 bits.
     pub const GET_FEATURES: u32 = command(READ, 0x13);
+    /// Gives the server no further request and waits until those it has are done; the next server gets what came since.
+    /// `data` is the longest wait in milliseconds, 0 for any.
+    pub const QUIESCE: u32 = command(READ_WRITE, 0x16);
     /// As [`STOP`], but only if nobody has the block device open.
     pub const TRY_STOP: u32 = command(READ_WRITE, 0x17);
 }
@@ -64,6 +67,8 @@ pub mod feature {
     pub const IOCTL_ENCODE: u64 = 1 << 6;
     /// The server reads and writes a request's data at its character device (Linux 6.5).
     pub const USER_COPY: u64 = 1 << 7;
+    /// [`super::control::QUIESCE`] is there (Linux 6.16).
+    pub const QUIESCE: u64 = 1 << 12;
     /// [`super::control::TRY_STOP`] is there.
     pub const SAFE_STOP: u64 = 1 << 17;
 }
@@ -296,6 +301,7 @@ mod tests {
         // As a C compiler makes them of the macros in linux/ublk_cmd.h.
         assert_eq!(control::ADD, 0xc020_7504);
         assert_eq!(control::GET_INFO, 0x8020_7502);
+        assert_eq!(control::QUIESCE, 0xc020_7516);
         assert_eq!(control::TRY_STOP, 0xc020_7517);
         assert_eq!(io::FETCH, 0xc010_7520);
         assert_eq!(io::COMMIT_AND_FETCH, 0xc010_7521);

@@ -75,6 +75,12 @@ struct WishParams {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct StopParams {
+    keep_device: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct EventsParams {
     #[serde(default)]
     since: u64,
@@ -98,13 +104,13 @@ impl Controlled {
         self.with(|serving| Ok(serving.status()))
     }
 
-    /// Stops it in order.
+    /// Stops it in order. With `keep_device` its block device is left to the next server.
     ///
     /// # Errors
     /// [`ExitKind::NotFound`] if it is being stopped already, and what went wrong.
-    pub fn stop(&self) -> Result<(), Failure> {
+    pub fn stop(&self, keep_device: bool) -> Result<(), Failure> {
         // Before anything else is taken: in use it is not, and all goes on.
-        self.with(Serving::take_device_away)?;
+        self.with(if keep_device { Serving::leave_device } else { Serving::take_device_away })?;
         // Calls that are under way are finished first.
         let serving = self.serving.write().take().ok_or_else(stopping)?;
         serving.stop()
@@ -112,7 +118,7 @@ impl Controlled {
 
     /// Stops it and ends the server.
     pub fn stop_and_tell(&self) {
-        match self.stop() {
+        match self.stop(false) {
             // Somebody else stops it already, and will tell.
             Err(failure) if failure.kind == ExitKind::NotFound => {}
             Err(failure) if failure.kind == ExitKind::DeviceInUse => self.tell(Ending::Refused(failure)),
@@ -207,9 +213,12 @@ impl Handler for Controlled {
                 Ok(Value::Null)
             }
             "stop" => {
-                let outcome = self.stop();
-                let goes_on =
-                    |failure: &Failure| matches!(failure.kind, ExitKind::NotFound | ExitKind::DeviceInUse);
+                let StopParams { keep_device } =
+                    if params.is_null() { StopParams::default() } else { parse(params)? };
+                let outcome = self.stop(keep_device);
+                let goes_on = |failure: &Failure| {
+                    matches!(failure.kind, ExitKind::NotFound | ExitKind::DeviceInUse | ExitKind::NoDriver)
+                };
                 if let Some(failure) = outcome.as_ref().err().filter(|failure| goes_on(failure)) {
                     return Err(failure.clone().into());
                 }
