@@ -15,16 +15,16 @@ const SECTION: &str = "bench-md";
 /// Arguments of `cargo xtask vm bench-md`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example: ten minutes, nothing written\n  cargo xtask vm bench-md --quick --members null_blk --json figures.json"
+    after_help = "Example: twenty minutes, and the table goes into docs/performance.md; without --quick some hours\n  cargo xtask vm bench-md --quick --publish"
 )]
 pub struct Arguments {
     /// null_blk, nvme, or both
     #[arg(long, default_value = "both")]
     members: String,
-    /// Seconds of each run
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
-    /// Three settings of md instead of six, one job only, no degraded array with a bitmap
+    /// Seconds of each run [default: 3, with --quick 1]
+    #[arg(long)]
+    seconds: Option<u32>,
+    /// Three settings of md instead of six, one job only, a bitmap only at RAID-5 on null_blk, no degraded array on NVMe
     #[arg(long)]
     quick: bool,
     /// The program under test; without it target/release/twill, built first
@@ -95,16 +95,17 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
         "nvme" => &["nvme"],
         other => bail!("--members {other}: null_blk, nvme or both"),
     };
-    let mut report = Report { seconds: arguments.seconds, ..Report::default() };
+    let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1 } else { 3 });
+    let mut report = Report { seconds, ..Report::default() };
     for kind in kinds {
         let mut command = Command::new(vm::script(root, "vm"));
-        command.args(["--mem", "5G", "--timeout", "7200", "--mod", "null_blk,raid456,ublk_drv"]);
+        command.args(["--mem", "5G", "--timeout", "43200", "--mod", "null_blk,raid456,ublk_drv"]);
         if *kind == "nvme" {
             command.args(["--nvme", "6:340M:logical_block_size=4096"]);
         }
         command.args(["--", "env"]).arg(format!("TWILL={}", twill.display()));
         command.arg(format!("NULL_DEVICE={}", null_device.display()));
-        command.arg("bash").arg(vm::script(root, "bench-md")).arg(kind).arg(arguments.seconds.to_string());
+        command.arg("bash").arg(vm::script(root, "bench-md")).arg(kind).arg(seconds.to_string());
         command.arg(if arguments.quick { "quick" } else { "full" });
         let status = vm::lines(&mut command, |line| report.take(line))?;
         if status != 0 {
