@@ -1,0 +1,127 @@
+//! The readers of on-disk bytes on a few ten thousand mutations of good ones.
+
+mod entries;
+
+use layout::geometry::{Layout, Level};
+use layout::md_bitmap::Bitmap;
+use layout::md_superblock::{
+    BadRange, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, encode_bad_blocks,
+};
+use layout::redo_log::{
+    Checksum, PieceKind, Place, RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
+};
+use layout::units::Sectors;
+
+const MUTATIONS: u64 = 2000;
+const PLACE: Place = Place { set_uuid: [7; 16], device_uuid: [9; 16], offset_bytes: 65536 };
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n.max(1)
+    }
+}
+
+/// Feeds `entry` each good input, and then mutations of it: flipped bits, words that are often wrong, cut ends.
+fn mutate(seeds: &[Vec<u8>], entry: fn(&[u8])) {
+    const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
+    let mut random = Random(1);
+    for seed in seeds {
+        entry(seed);
+        for _ in 0..MUTATIONS {
+            let mut bytes = seed.clone();
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(bytes.len().min(320));
+                let width = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);
+                match random.below(4) {
+                    0 => bytes[at] ^= 1 << random.below(8),
+                    1 => bytes[at] = random.below(256) as u8,
+                    _ => {
+                        let word = WORDS[random.below(WORDS.len())].to_le_bytes();
+                        bytes[at..at + width].copy_from_slice(&word[..width]);
+                    }
+                }
+            }
+            if random.below(16) == 0 {
+                bytes.truncate(random.below(bytes.len()));
+            }
+            if bytes.is_empty() {
+                continue;
+            }
+            entry(&bytes);
+        }
+    }
+}
+
+/// Superblocks and bitmap of a new array.
+fn created(minor: MinorVersion, level: Level, device_bytes: u64) -> (Vec<u8>, Vec<u8>) {
+    let array = NewArray {
+        minor,
+        set_uuid: [7; 16],
+        name: "readers".into(),
+        ctime_s: 1,
+        level,
+        layout: Layout::default_for(level),
+        chunk_bytes: if level == Level::Raid1 { 0 } else { 64 << 10 },
+        raid_disks: 4,
+        bitmap: NewBitmap::Internal(None),
+        member_bytes: None,
+        data_offset: (minor == MinorVersion::V1_0).then_some(Sectors(0)),
+        clean: true,
+    };
+    let member =
+        |slot| NewMember { device_bytes, device_uuid: [slot as u8; 16], role: DeviceRole::Active(slot) };
+    let created = array.create(&(0..4).map(member).collect::<Vec<_>>()).expect("an array");
+    let bitmap = Bitmap::new(created.bitmap.expect("a bitmap"), true);
+    let pages = (0..bitmap.pages()).flat_map(|page| bitmap.page(page, 512)).collect();
+    (created.superblocks[0].encode(4096), pages)
+}
+
+#[test]
+fn superblocks() {
+    let seeds: Vec<Vec<u8>> = [MinorVersion::V1_0, MinorVersion::V1_1, MinorVersion::V1_2]
+        .into_iter()
+        .flat_map(|minor| [Level::Raid1, Level::Raid6].map(|level| created(minor, level, 1 << 40).0))
+        .collect();
+    mutate(&seeds, entries::superblock);
+}
+
+#[test]
+fn bitmaps() {
+    let seeds = [Level::Raid1, Level::Raid6, Level::Raid10]
+        .map(|level| created(MinorVersion::V1_2, level, 1 << 40).1);
+    mutate(&seeds, entries::bitmap);
+}
+
+#[test]
+fn bad_block_logs() {
+    let range = |start, length| BadRange { start: Sectors(start), length: Sectors(length) };
+    let log =
+        encode_bad_blocks(&[range(8, 8), range(1 << 20, 512), range(1 << 40, 1)], 4096).expect("it fits");
+    mutate(&[[vec![0], log.clone()].concat(), [vec![3], log].concat()], entries::bad_blocks);
+}
+
+#[test]
+fn redo_logs() {
+    let header = RedoHeader {
+        generation: 5,
+        epoch: 2,
+        in_force: true,
+        retired_below: 17,
+        events: 99,
+        superblocks: [1, 2],
+        plan: SlotPlan { slot_bytes: 64 << 10, slots: 32 },
+        doubts: vec![StripeRange { first: 3, end: 5 }, StripeRange { first: 9, end: u64::MAX }],
+    };
+    let piece = |member, kind| RedoPiece { stripe: 4, member, offset_bytes: 262_144, bytes: 8192, kind };
+    let record = RedoRecord {
+        epoch: 2,
+        sequence: 18,
+        copies: 2,
+        payload_checksum: Checksum::of(&[0; 8192]),
+        pieces: vec![piece(0, PieceKind::Data), piece(3, PieceKind::Zeroes)],
+    };
+    mutate(&[header.encode(PLACE), record.encode(PLACE)], entries::redo_log);
+}
