@@ -117,15 +117,16 @@ file_system() {
     [[ $(blkid -s TYPE -o value $device) == ext4 ]] || die "blkid does not see it"
     mkdir -p "$scratch/mnt"
     mount $device "$scratch/mnt"
-    cp -r "$root/crates/engine" "$root/crates/host" "$scratch/mnt/"
+    cp -r $TREE "$scratch/mnt/gone"
+    cp -r $TREE "$scratch/mnt/kept"
     local code=0
     "$TWILL" stop --control "$control" >"$scratch/out" 2>&1 || code=$?
     [[ $code == 18 ]] || die "stop of a mounted device: status $code"
-    rm -r "$scratch/mnt/engine"
+    rm -r "$scratch/mnt/gone"
     fstrim "$scratch/mnt"
     umount "$scratch/mnt"
     mount $device "$scratch/mnt"
-    diff -r "$root/crates/host" "$scratch/mnt/host" || die "other files"
+    diff -r $TREE "$scratch/mnt/kept" || die "other files"
     umount "$scratch/mnt"
     e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
     no_errors
@@ -176,7 +177,7 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     local i load copies
     (for ((i = 0; i < 40; i++)); do
         [[ ! -e $scratch/enough ]] || exit 0
-        cp -r "$root/crates/layout" "$scratch/mnt/$i" && sync -f "$scratch/mnt" || exit 1
+        cp -r $TREE "$scratch/mnt/$i" && sync -f "$scratch/mnt" || exit 1
     done) & load=$!
     wait_for "two copies" test -d "$scratch/mnt/2"
     kill_server
@@ -188,7 +189,7 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     copies=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
     umount "$scratch/mnt"
     mount $device "$scratch/mnt"
-    for ((i = 0; i < copies; i++)); do diff -r "$root/crates/layout" "$scratch/mnt/$i" || die "other files in $i"; done
+    for ((i = 0; i < copies; i++)); do diff -r $TREE "$scratch/mnt/$i" || die "other files in $i"; done
     umount "$scratch/mnt"
     e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
     settled
