@@ -12,6 +12,7 @@ mod kernel_tests;
 mod md_compatibility;
 mod models;
 mod mutants;
+mod nbd_device;
 mod power_cuts;
 mod replay;
 mod section;
@@ -66,6 +67,8 @@ enum Command {
     Blocks(blocks::Arguments),
     /// Serve drives that lose their write cache at a power cut
     Drives(drives::Arguments),
+    /// Connect the kernel's NBD client so that it waits for a server that comes back
+    NbdDevice(nbd_device::Arguments),
     /// Write files and check that a crash lost none that was flushed
     Files(files::Arguments),
     /// Let model checkers choose who runs: every model of what cores share
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         }
         Command::Blocks(arguments) => blocks::run(&arguments),
         Command::Drives(arguments) => drives::run(&arguments),
+        Command::NbdDevice(arguments) => nbd_device::run(&arguments),
         Command::Files(arguments) => files::run(&arguments),
         Command::Models(arguments) => models::run(&root, &arguments),
         Command::Mutants(arguments) => mutants::run(&root, &arguments),

@@ -1,0 +1,237 @@
+//! `cargo xtask nbd-device`: the kernel's NBD client over netlink, with what nbd-client 3.24 cannot ask for: requests that
+//! wait for a new connection when all have gone, and that connection.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+/// Arguments of `cargo xtask nbd-device`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Make /dev/nbdN of an export
+    Connect {
+        #[command(flatten)]
+        place: Place,
+        /// Seconds that requests wait when no connection is left
+        #[arg(long, default_value_t = 600)]
+        patience: u64,
+        /// Seconds after which a request goes to another connection
+        #[arg(long, default_value_t = 30)]
+        timeout: u64,
+    },
+    /// Give /dev/nbdN new connections for those that have gone
+    Reconnect {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// N
+    #[arg(long)]
+    number: u32,
+    /// The server's unix socket
+    #[arg(long)]
+    socket: PathBuf,
+    #[arg(long)]
+    export: String,
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+}
+
+/// Does it; the connections are the kernel's then.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (Action::Connect { place, .. } | Action::Reconnect { place }) = &arguments.action;
+    let open = || connect(&place.socket, &place.export);
+    let connections: Vec<Connection> = (0..place.connections).map(|_| open()).collect::<Result<_>>()?;
+    let first = connections.first().context("--connections is 0")?;
+    let mut message = attribute(attributes::INDEX, &place.number.to_ne_bytes());
+    let command = match &arguments.action {
+        Action::Connect { patience, timeout, .. } => {
+            message.extend(attribute(attributes::SIZE_BYTES, &first.bytes.to_ne_bytes()));
+            message.extend(attribute(attributes::BLOCK_SIZE_BYTES, &4096u64.to_ne_bytes()));
+            message.extend(attribute(attributes::SERVER_FLAGS, &u64::from(first.flags).to_ne_bytes()));
+            message.extend(attribute(attributes::TIMEOUT_S, &timeout.to_ne_bytes()));
+            message.extend(attribute(attributes::DEAD_CONNECTION_TIMEOUT_S, &patience.to_ne_bytes()));
+            CONNECT
+        }
+        Action::Reconnect { .. } => RECONFIGURE,
+    };
+    message.extend(sockets(&connections));
+    let kernel = Kernel::open()?;
+    let family = kernel.family("nbd")?;
+    kernel.ask(family, command, &message).with_context(|| format!("/dev/nbd{}", place.number))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Connection {
+    stream: UnixStream,
+    bytes: u64,
+    /// The transmission flags that the server sent.
+    flags: u16,
+}
+
+/// NBD's fixed newstyle handshake up to the transmission.
+fn connect(socket: &Path, export: &str) -> Result<Connection> {
+    const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
+    const GO: u32 = 7;
+    const ACKNOWLEDGED: u32 = 1;
+    const INFO: u32 = 3;
+    let mut stream = UnixStream::connect(socket).with_context(|| socket.display().to_string())?;
+    let greeting: [u8; 18] = read(&mut stream)?;
+    if &greeting[..8] != b"NBDMAGIC" || &greeting[8..16] != OPTION_MAGIC {
+        bail!("{}: no NBD server", socket.display());
+    }
+    let name_bytes = u32::try_from(export.len())?;
+    let mut words = 3u32.to_be_bytes().to_vec(); // fixed newstyle, no zeroes
+    words.extend(OPTION_MAGIC);
+    words.extend(GO.to_be_bytes());
+    words.extend((name_bytes + 6).to_be_bytes());
+    words.extend(name_bytes.to_be_bytes());
+    words.extend(export.as_bytes());
+    words.extend([0; 2]); // no information is asked for
+    stream.write_all(&words)?;
+    let (mut bytes, mut flags) = (0, 0);
+    loop {
+        let header: [u8; 20] = read(&mut stream)?;
+        let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let mut data = vec![0; word(16).min(1 << 16) as usize];
+        stream.read_exact(&mut data)?;
+        match (word(12), data.as_slice()) {
+            (ACKNOWLEDGED, _) => return Ok(Connection { stream, bytes, flags }),
+            (INFO, [0, 0, rest @ ..]) if rest.len() == 10 => {
+                bytes = u64::from_be_bytes(rest[..8].try_into().expect("eight bytes"));
+                flags = u16::from_be_bytes(rest[8..].try_into().expect("two bytes"));
+            }
+            (INFO, _) => {}
+            (refusal, words) => {
+                bail!("{export}: refused with {refusal:#x} {}", String::from_utf8_lossy(words))
+            }
+        }
+    }
+}
+
+fn read<const N: usize>(stream: &mut UnixStream) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).context("the server hung up")?;
+    Ok(bytes)
+}
+
+/// `linux/nbd-netlink.h`.
+mod attributes {
+    pub const INDEX: u16 = 1;
+    pub const SIZE_BYTES: u16 = 2;
+    pub const BLOCK_SIZE_BYTES: u16 = 3;
+    pub const TIMEOUT_S: u16 = 4;
+    pub const SERVER_FLAGS: u16 = 5;
+    pub const SOCKETS: u16 = 7;
+    pub const DEAD_CONNECTION_TIMEOUT_S: u16 = 8;
+    /// In a list of sockets.
+    pub const SOCKET: u16 = 1;
+    /// In a socket.
+    pub const DESCRIPTOR: u16 = 1;
+}
+const CONNECT: u8 = 1;
+const RECONFIGURE: u8 = 3;
+
+fn sockets(connections: &[Connection]) -> Vec<u8> {
+    let one = |connection: &Connection| {
+        let descriptor = attribute(attributes::DESCRIPTOR, &connection.stream.as_raw_fd().to_ne_bytes());
+        attribute(attributes::SOCKET, &descriptor)
+    };
+    attribute(attributes::SOCKETS, &connections.iter().flat_map(one).collect::<Vec<u8>>())
+}
+
+/// Length, kind, value, and zeroes up to the next multiple of four.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len() + 4).expect("a short value");
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// A generic netlink socket.
+struct Kernel(OwnedFd);
+
+impl Kernel {
+    fn open() -> Result<Self> {
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, Some(netlink::GENERIC));
+        Ok(Self(socket.context("netlink")?))
+    }
+
+    /// The number of a family.
+    fn family(&self, name: &str) -> Result<u16> {
+        const CONTROLLER: u16 = 16;
+        const GET_FAMILY: u8 = 3;
+        const FAMILY_ID: u16 = 1;
+        const FAMILY_NAME: u16 = 2;
+        let name_and_zero = [name.as_bytes(), &[0]].concat();
+        let answer = self.ask(CONTROLLER, GET_FAMILY, &attribute(FAMILY_NAME, &name_and_zero));
+        let answer = answer.with_context(|| format!("is the module {name} loaded?"))?;
+        let mut rest = answer.as_slice();
+        while let [a, b, c, d, value @ ..] = rest {
+            let length = usize::from(u16::from_ne_bytes([*a, *b]));
+            if let (FAMILY_ID, [low, high, ..]) = (u16::from_ne_bytes([*c, *d]), value) {
+                return Ok(u16::from_ne_bytes([*low, *high]));
+            }
+            rest = rest.get(length.max(4).next_multiple_of(4)..).unwrap_or_default();
+        }
+        bail!("the kernel does not say which netlink family {name} is")
+    }
+
+    /// The attributes of the answer; nothing if the kernel only acknowledges.
+    fn ask(&self, family: u16, command: u8, attributes: &[u8]) -> Result<Vec<u8>> {
+        const REQUEST_AND_ACKNOWLEDGE: u16 = 1 | 4;
+        const ERROR: u16 = 2;
+        let length = u32::try_from(20 + attributes.len())?;
+        let mut message = length.to_ne_bytes().to_vec();
+        message.extend(family.to_ne_bytes());
+        message.extend(REQUEST_AND_ACKNOWLEDGE.to_ne_bytes());
+        message.extend([0; 8]); // sequence and port
+        message.extend([command, 1, 0, 0]);
+        message.extend(attributes);
+        rustix::net::send(&self.0, &message, SendFlags::empty())?;
+        let mut answer = Vec::new();
+        loop {
+            let mut buffer = vec![0; 1 << 16];
+            let (received, _) = rustix::net::recv(&self.0, &mut buffer, RecvFlags::empty())?;
+            let mut rest = &buffer[..received];
+            while let [a, b, c, d, e, f, ..] = rest {
+                let length = u32::from_ne_bytes([*a, *b, *c, *d]) as usize;
+                let (one, after) = rest.split_at_checked(length.max(20)).context("half a netlink message")?;
+                if u16::from_ne_bytes([*e, *f]) == ERROR {
+                    return match i32::from_ne_bytes(one[16..20].try_into().expect("four bytes")) {
+                        0 => Ok(answer),
+                        error => Err(std::io::Error::from_raw_os_error(-error).into()),
+                    };
+                }
+                answer = one[20..].to_vec();
+                rest = after;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_but_say_their_own_length() {
+        assert_eq!(attribute(7, &[1, 2, 3, 4, 5]), [&[9, 0, 7, 0, 1, 2, 3, 4, 5][..], &[0; 3]].concat());
+    }
+}

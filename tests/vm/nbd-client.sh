@@ -1,0 +1,153 @@
+#!/bin/bash
+# vm: --mem 3G --mod nbd,raid456 --timeout 1800
+# nbd-client.sh: the kernel's NBD client on the export: several connections, one of them lost under load, a server that
+# ends under load and comes back.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+device=/dev/nbd0
+PORT=10809
+
+served() { # LEVEL COUNT: an array of ram drives, over TCP and at $socket
+    dmesg --clear # no_errors sees those of this case alone
+    ram_members "$2"
+    "$TWILL" create --level "$1" --chunk 64K --name vm --assume-clean "${members[@]}" >/dev/null
+    serve_both
+}
+serve_both() { serve --tcp 127.0.0.1:$PORT --export-name vm "${members[@]}"; }
+
+connect() { # CONNECTIONS OPTION…
+    local count=$1; shift
+    nbd-client 127.0.0.1 $PORT $device -N vm -C "$count" -b 4096 "$@" >"$scratch/nbd-client" 2>&1 ||
+        die "nbd-client: $(cat "$scratch/nbd-client")"
+    wait_for "the size of $device" connected
+}
+connected() { (($(</sys/block/nbd0/size) > 0)); }
+connections() { ss -Htn state established "( dport = :$PORT )" | wc -l; }
+
+disconnect() {
+    nbd-client -d $device >/dev/null 2>&1 || die "nbd-client -d"
+    wait_for "the end of $device" no_client
+}
+no_client() { [[ ! -e /sys/block/nbd0/pid ]]; }
+
+client_fio() { # NAME OPTION…: fio's own check of what it wrote
+    local name=$1; shift
+    (cd "$scratch" && fio --name="$name" --filename=$device --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+        --iodepth=32 --group_reporting --thread --randrepeat=0 "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
+        { tail -n 20 "$scratch/$name.log"; return 1; }
+}
+
+no_errors() { ! dmesg | grep -E "I/O error|EXT4-fs error|Buffer I/O" || die "the kernel saw errors"; }
+
+agrees_with_md() {
+    stop_array
+    md_assemble "${members[@]}"
+    md_check
+    md_stop
+}
+
+verified() { # LEVEL MEMBERS CONNECTIONS
+    served "$1" "$2"
+    connect "$3"
+    [[ $(connections) == "$3" ]] || die "$(connections) connections, not $3"
+    client_fio written --numjobs=2 --rw=randwrite --bsrange=4k-128k --blockalign=4k --size=4M --offset_increment=8M
+    client_fio synced --rw=randwrite --bs=4k --size=512k --fsync=16 --sync=dsync
+    disconnect
+    no_errors
+    agrees_with_md
+}
+
+zeroes() {
+    served 5 4
+    connect 2
+    dd if=$RANDOM_DATA of=$device bs=1M count=8 oflag=direct status=none
+    blkdiscard --offset $((1 << 20)) --length $((2 << 20)) $device
+    blkdiscard -z --offset $((4 << 20)) --length $((1 << 20 | 4096)) $device
+    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
+    cmp -n $((1 << 20 | 4096)) -i $((4 << 20)):0 $device /dev/zero || die "not zero"
+    cmp -n $((2 << 20)) -i $((5 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
+    disconnect
+    no_errors
+    agrees_with_md
+}
+
+connection_lost() { # one of four is reset under load: the kernel goes on with the others, and fio sees nothing
+    served 5 4
+    connect 4
+    local load victim
+    (until [[ -e $scratch/enough ]]; do client_fio load --numjobs=2 --rw=randwrite --bs=16k --size=2M --offset_increment=10M || exit 1; done) & load=$!
+    wait_for_writes nbd0 40
+    victim=$(ss -Htn state established "( dport = :$PORT )" | awk 'NR == 1 { sub(/.*:/, "", $3); print $3 }')
+    ss -K "( sport = :$victim )" "( dport = :$PORT )" >/dev/null 2>&1 || true
+    local left
+    left=$(connections)
+    wait_for_writes nbd0 40
+    : >"$scratch/enough"
+    wait $load || die "fio saw it"
+    disconnect
+    ((left == 3)) || skip "this kernel resets no connection from outside"
+    agrees_with_md
+}
+
+server_ends() { # HOW: under load; the load sees an error, and what was flushed is there for the next client
+    served 5 4
+    connect 2
+    "$XTASK" blocks fill --device $device --state "$scratch/state" >/dev/null
+    "$XTASK" blocks write --device $device --state "$scratch/state" --seconds 600 >"$scratch/writer" 2>&1 & writer=$!
+    wait_for_writes nbd0 40
+    kill -0 $writer || die "the load ended by itself: $(cat "$scratch/writer")"
+    if [[ $1 == killed ]]; then kill_server; else stop_array; fi
+    local code=0
+    wait $writer || code=$?
+    ((code == 1)) || die "the load ended with status $code: $(cat "$scratch/writer")"
+    nbd-client -d $device >/dev/null 2>&1 || true
+    wait_for "the end of $device" no_client
+    serve_both
+    connect 2
+    "$XTASK" blocks check --device $device --state "$scratch/state" || die "wrong data"
+    disconnect
+    "$TWILL" status --wait --control "$control" >/dev/null
+    agrees_with_md
+}
+
+mounted_through() { # a file system is written while its server ends; the next one gets the requests that waited
+    served 5 4
+    nbd_device connect
+    wait_for "the size of $device" connected
+    mke2fs -q -t ext4 $device
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    local i load copies
+    (for ((i = 0; i < 40; i++)); do
+        [[ ! -e $scratch/enough ]] || exit 0
+        cp -r $TREE "$scratch/mnt/$i" && sync -f "$scratch/mnt" || exit 1
+    done) & load=$!
+    wait_for "two copies" test -d "$scratch/mnt/2"
+    kill_server
+    sleep 1 # the load runs into a device without a server
+    kill -0 $load || die "the load has ended"
+    serve_both
+    nbd_device reconnect
+    : >"$scratch/enough"
+    wait $load || die "a program saw it"
+    copies=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
+    umount "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    for ((i = 0; i < copies; i++)); do diff -r $TREE "$scratch/mnt/$i" || die "other files in $i"; done
+    umount "$scratch/mnt"
+    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    disconnect
+    no_errors
+    "$TWILL" status --wait --control "$control" >/dev/null
+    agrees_with_md
+}
+nbd_device() { "$XTASK" nbd-device "$1" --number 0 --socket "$socket" --export vm --connections 2 || die "nbd-device $1"; }
+
+run_case "raid5 over one connection" verified 5 4 1
+run_case "raid6 over four connections" verified 6 5 4
+run_case "discards and zeroes" zeroes
+run_case "one of four connections lost under load" connection_lost
+run_case "the server killed under load" server_ends killed
+run_case "the server stopped under load" server_ends stopped
+run_case "a mounted file system, the server killed and started again" mounted_through
+summary
