@@ -1,4 +1,4 @@
-//! The readers of on-disk bytes on a few ten thousand mutations of good ones.
+//! The readers of on-disk bytes on thousands of mutations of good ones.
 
 mod entries;
 
