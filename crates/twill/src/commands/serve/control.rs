@@ -144,6 +144,22 @@ impl Controlled {
         act(self.serving.read().as_ref().ok_or_else(stopping)?)
     }
 
+    /// What the stop came to is told when its caller has the answer; a server that goes on tells nothing.
+    fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
+        let StopParams { keep_device } =
+            if params.is_null() { StopParams::default() } else { parse(params)? };
+        let outcome = self.stop(keep_device);
+        let goes_on = |failure: &Failure| {
+            matches!(failure.kind, ExitKind::NotFound | ExitKind::DeviceInUse | ExitKind::NoDriver)
+        };
+        if let Some(failure) = outcome.as_ref().err().filter(|failure| goes_on(failure)) {
+            return Err(failure.clone().into());
+        }
+        *self.stopped.lock() = Some(outcome.clone());
+        outcome?;
+        Ok(Value::Null)
+    }
+
     fn events(&self, since: u64) -> Result<Value, Failure> {
         let logged = self.with(|serving| Ok(serving.events(since)))?;
         let with_text = logged.iter().map(|logged| {
@@ -212,20 +228,7 @@ impl Handler for Controlled {
                 })?;
                 Ok(Value::Null)
             }
-            "stop" => {
-                let StopParams { keep_device } =
-                    if params.is_null() { StopParams::default() } else { parse(params)? };
-                let outcome = self.stop(keep_device);
-                let goes_on = |failure: &Failure| {
-                    matches!(failure.kind, ExitKind::NotFound | ExitKind::DeviceInUse | ExitKind::NoDriver)
-                };
-                if let Some(failure) = outcome.as_ref().err().filter(|failure| goes_on(failure)) {
-                    return Err(failure.clone().into());
-                }
-                *self.stopped.lock() = Some(outcome.clone());
-                outcome?;
-                Ok(Value::Null)
-            }
+            "stop" => self.stop_for_caller(params),
             _ => Err(CallError::NoSuchMethod),
         }
     }
