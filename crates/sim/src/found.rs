@@ -13,9 +13,10 @@ use crate::array::{Array, Machine};
 use crate::check;
 use crate::counts::Counts;
 use crate::disk::Disk;
+use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::random::Random;
-use crate::scenario::{Consistency, FaultPlan, Load, Scenario, Support};
+use crate::scenario::{Consistency, DATA_OFFSET_WITH_LOG, FaultPlan, Load, Scenario, Support};
 use crate::workload::{self, Kind};
 use crate::world::{Ended, World};
 
@@ -35,6 +36,17 @@ fn array_with_table(
     chunks: u64,
     table_entries: usize,
 ) -> Rc<Array> {
+    start(quiet(level, members, write_zeroes, chunks, table_entries))
+}
+
+fn start(scenario: Scenario) -> Rc<Array> {
+    let machine = Machine::new(World::new(Random::new(1), 100), scenario);
+    let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
+    array.start_manager();
+    array
+}
+
+fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_entries: usize) -> Scenario {
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level);
     let geometry = Geometry::new(level, layout, members, chunk, chunks * u64::from(CHUNK)).expect("an array");
@@ -59,7 +71,7 @@ fn array_with_table(
         write_zeroes,
         discard: Support::All.into(),
     };
-    let scenario = Scenario {
+    Scenario {
         geometry,
         unit: 512,
         metadata: MinorVersion::V1_2,
@@ -76,11 +88,7 @@ fn array_with_table(
         rounds: 1,
         consistency: Consistency::Resync,
         redo_log: false,
-    };
-    let machine = Machine::new(World::new(Random::new(1), 100), scenario);
-    let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
-    array.start_manager();
-    array
+    }
 }
 
 /// Runs some work to its end, and everything else too.
@@ -323,4 +331,29 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
         assert!(mixed > 0, "all superblocks came at once");
         finish(&array);
     }
+}
+
+/// The redo log made good what a crash left. The superblocks have to say so, though nobody writes and nobody stops the
+/// array: they called it dirty until then.
+#[test]
+fn what_the_redo_log_made_good_is_called_clean() {
+    let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
+    let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+    fail(&array, 0);
+    write(&array, 0..BLOCKS);
+    let (own, machine) = (Rc::clone(&array), Rc::clone(&array.machine));
+    let says_dirty = || machine.outcomes().iter().all(|outcome| outcome.resync_from.is_some());
+    array.spawn(0, "a write", async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await });
+    while !says_dirty() {
+        assert_eq!(array.run(1), Ended::Steps, "no write without dirty superblocks");
+    }
+    assert!(array.is_all_logged());
+    array.kill();
+    array.world.cut();
+    machine.cut_power(|blocks, random| Survivors::some(blocks, 100, random));
+    assert!(says_dirty(), "the cut came before the end of the write");
+    let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
+    array.start_manager();
+    finish(&array);
+    assert!(!says_dirty(), "the log has made all of it good");
 }

@@ -31,8 +31,6 @@ pub(crate) const NO_LIMIT: u64 = u64::MAX;
 pub struct Options {
     /// Only this level.
     pub level: Option<Level>,
-    /// Some arrays keep a redo log while members are missing.
-    pub redo_log: bool,
     /// A bug that is planted: members say that a flush is done, and nothing is durable.
     pub flushes_lie: bool,
     /// How the history is made smaller than the seed says.
@@ -44,7 +42,6 @@ pub struct Options {
 impl Options {
     /// Changes a drawn scenario as wanted; returns another source of chance, if there is to be one.
     pub(crate) fn change(&self, scenario: &mut Scenario, seed: u64) -> Option<Random> {
-        scenario.redo_log &= self.redo_log;
         scenario.faults.flushes_lie = self.flushes_lie;
         self.reduced.apply(scenario, seed).map(Random::new)
     }

@@ -41,9 +41,6 @@ struct Arguments {
     /// Only this level: raid0, raid1, raid4, raid5, raid6, raid10.
     #[arg(long)]
     level: Option<Level>,
-    /// Some arrays keep a redo log while members are missing.
-    #[arg(long)]
-    redo_log: bool,
     /// Plants a bug to see it found: members ignore flush and FUA.
     #[arg(long)]
     flushes_lie: bool,
@@ -126,7 +123,6 @@ fn main() -> ExitCode {
     let tail = if arguments.verbose && arguments.seed.is_some() { usize::MAX } else { TAIL };
     let options = Options {
         level: arguments.level,
-        redo_log: arguments.redo_log,
         flushes_lie: arguments.flushes_lie,
         reduced: arguments.reduced.clone(),
         tail,
@@ -179,10 +175,8 @@ fn print_experiment(arguments: &AdaptiveArguments) {
 fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
     let (seed, what, scenario) = (failure.seed, &failure.what, &failure.scenario);
     let mut words = options.level.map_or_else(String::new, |level| format!(" --level {level}"));
-    for (flag, given) in [("--redo-log", options.redo_log), ("--flushes-lie", options.flushes_lie)] {
-        if given {
-            words.push_str(&format!(" {flag}"));
-        }
+    if options.flushes_lie {
+        words.push_str(" --flushes-lie");
     }
     if options.reduced != Reduced::default() {
         words.push_str(&format!(" --reduced {}", options.reduced));

@@ -48,7 +48,7 @@ pub(crate) enum Consistency {
 }
 
 /// A redo log of the least size, after superblock and bitmap.
-const DATA_OFFSET_WITH_LOG: u64 = 300 << 10;
+pub(crate) const DATA_OFFSET_WITH_LOG: u64 = 300 << 10;
 /// Smaller members have no room for a bitmap, by mdadm's rule.
 pub(crate) const MEMBER_BYTES_WITH_BITMAP: u64 = 64 << 10;
 

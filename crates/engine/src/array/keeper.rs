@@ -50,6 +50,8 @@ pub struct Keeper<D> {
     pub(super) logs_written: RefCell<Vec<u64>>,
     /// Parity or copies may not agree from here on, whether or not writes are on their way.
     resync_from_bytes: Cell<Option<u64>>,
+    /// The superblocks on disk say dirty, though the redo log made good what a crash left.
+    made_good: bool,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
     close_wanted: Cell<bool>,
     /// [`Keeper::run`] ends after the next round.
@@ -84,6 +86,8 @@ impl<D: Device> Keeper<D> {
         let events = superblocks.iter().flatten().map(Superblock::events).max().unwrap_or(0);
         let uneven = superblocks.iter().flatten().any(|superblock| superblock.events() != events);
         let went_on_without = went_on_without(&superblocks);
+        let made_good =
+            resync_from_bytes.is_none() && superblocks.iter().flatten().any(|s| s.resync_offset().is_some());
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         set_unsynced(&set, resync_from_bytes);
         let slots = 0..set.shared.geometry.members();
@@ -100,6 +104,7 @@ impl<D: Device> Keeper<D> {
             uneven: Cell::new(uneven),
             went_on_without: Cell::new(went_on_without),
             resync_from_bytes: Cell::new(resync_from_bytes),
+            made_good,
             bitmap: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
@@ -366,6 +371,14 @@ impl<D: Device> Keeper<D> {
                 },
             };
             superblock.set_role(number, role);
+        }
+    }
+
+    /// Asks for superblocks now if those on disk call dirty what was made good before the start. Without a write and
+    /// without an orderly stop they would say so until another crash, which could then refuse the array.
+    pub fn tell_what_was_made_good(&self) {
+        if self.made_good {
+            self.set.shared.members.want_metadata();
         }
     }
 

@@ -118,6 +118,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Looks after the array until it is stopped.
     pub async fn run(self: &Rc<Self>) {
         let (mut writes, mut quiet) = (u64::MAX, 0);
+        if !self.read_only {
+            self.keeper.tell_what_was_made_good();
+        }
         while !self.stopping.get() {
             if !self.read_only {
                 self.take_spares().await;
