@@ -200,7 +200,8 @@ impl Array {
         let (bitmap, found) = {
             let slots = Slots { disks: &machine.disks.borrow(), superblocks: &superblocks };
             let bitmap = scenario.has_bitmap().then(|| start::bitmap(machine, assembly, &slots)).flatten();
-            (bitmap, start::redo(machine, assembly, &slots, force))
+            let found = start::redo(machine, assembly, &slots, bitmap.as_ref(), force);
+            (bitmap, found)
         };
         let shared = share(machine, assembly, &superblocks, bitmap.as_ref());
         let shards: Vec<Shard> =
@@ -390,6 +391,9 @@ fn share(
     let own = Arc::get_mut(&mut shared).expect("not shared yet");
     own.table = StripeTable::with_entries(scenario.table_entries);
     own.two_phase = scenario.two_phase.into();
+    if let Some(start) = bitmap.filter(|_| scenario.geometry.parity_chunks() > 0) {
+        own.doubts.limit_resync_to(start.marked_stripes(&scenario.geometry));
+    }
     own.loads.set_clock(Arc::clone(&world.ticks) as _);
     own.loads.set_policy(scenario.policy);
     own.loads.set_avoid_slow(scenario.avoid_slow);

@@ -58,7 +58,13 @@ pub(crate) struct Found {
 }
 
 /// Reads the members' redo logs and decides what they ask for.
-pub(crate) fn redo(machine: &Machine, assembly: &Assembly, slots: &Slots<'_>, force: bool) -> Found {
+pub(crate) fn redo(
+    machine: &Machine,
+    assembly: &Assembly,
+    slots: &Slots<'_>,
+    bitmap: Option<&StartBitmap>,
+    force: bool,
+) -> Found {
     let states = assembly.states();
     let (mut bitmaps, mut logs) = (Vec::new(), Vec::new());
     for (slot, (disk, superblock)) in (0u32..).zip(slots.disks.iter().zip(slots.superblocks)) {
@@ -71,7 +77,10 @@ pub(crate) fn redo(machine: &Machine, assembly: &Assembly, slots: &Slots<'_>, fo
         logs.extend(read_member(slot, superblock, bitmap, disk));
     }
     let resync_from_bytes = assembly.resync_from_bytes.filter(|_| machine.geometry().losses_survived() > 0);
-    let situation = Situation { geometry: *machine.geometry(), states: &states, resync_from_bytes, force };
+    let geometry = *machine.geometry();
+    let marked = bitmap.filter(|_| geometry.parity_chunks() > 0).map(|start| start.marked_stripes(&geometry));
+    let marked = marked.as_deref();
+    let situation = Situation { geometry, states: &states, resync_from_bytes, marked, force };
     let repair = decide(&situation, &logs);
     let mut resync_from_bytes = repair.resync_from_bytes(&situation);
     if machine.scenario.has_bitmap() {

@@ -1,14 +1,56 @@
-//! Reads the bitmap of a member.
+//! Reads the bitmap of a member, and those of an array that is about to start.
 
+use engine::array::assemble::Assembly;
+use engine::array::start_bitmap::{self, StartBitmap};
+use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES};
 use layout::md_superblock::{Superblock, SuperblockError};
 
+use crate::candidates::Candidates;
+use crate::failure::Problem;
 use crate::member_file::MemberFile;
 
 /// The bitmap beside a superblock, or why it cannot be believed; None if the array has none.
 pub fn read(member: &MemberFile, superblock: &Superblock) -> Option<Result<Bitmap, Unreadable>> {
     let start = superblock.bitmap_start()?;
     Some(read_at(member, superblock, start.bytes()))
+}
+
+/// The bitmap that an array starts with; `superblocks` by slot. None if it has none, or one that Twill leaves alone.
+///
+/// # Errors
+/// A member cannot be read.
+pub fn decide_start(
+    candidates: &Candidates,
+    assembly: &Assembly,
+    superblocks: &[Option<Superblock>],
+    geometry: &Geometry,
+) -> Result<Option<StartBitmap>, Problem> {
+    let (mut found, mut room) = (Vec::new(), u64::MAX);
+    for (slot, superblock) in superblocks.iter().enumerate() {
+        found.push(None);
+        let Some((index, superblock)) = assembly.slots[slot].zip(superblock.as_ref()) else { continue };
+        let path = &candidates.paths[index];
+        let member = MemberFile::open(path)?;
+        room = room.min(superblock.bitmap_room(member.device_bytes).unwrap_or(0));
+        // A member that is being rebuilt has not held everything: the others know better.
+        if superblock.recovery_offset().is_some() {
+            continue;
+        }
+        let read = read(&member, superblock);
+        if let Some(Err(foreign)) = read.as_ref().filter(|read| matches!(read, Err(why) if why.is_foreign()))
+        {
+            tracing::warn!(member = %path.display(), "its bitmap is left alone, and all is resynced after a crash: {foreign}");
+            return Ok(None);
+        }
+        found[slot] = read.map(|read| read.map_err(|why| why.to_string()));
+    }
+    let resync = assembly.resync_from_bytes;
+    let start = start_bitmap::decide(&found, geometry, assembly.set_uuid, assembly.events, resync, room);
+    if let Some(why) = start.as_ref().and_then(|start| start.distrust.as_ref()) {
+        tracing::warn!("no member's bitmap can be believed, so all of it counts as set: {why}");
+    }
+    Ok(start)
 }
 
 /// Why there is no bitmap to be believed.

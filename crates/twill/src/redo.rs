@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use engine::array::assemble::Assembly;
 use engine::array::redo::{MemberLog, Repair, Situation, decide, member_of, read_log};
+use engine::array::start_bitmap::StartBitmap;
 use engine::members::MemberState;
 use layout::md_bitmap::{self, BitmapSuper};
 use layout::md_superblock::Superblock;
@@ -26,7 +27,14 @@ pub struct Found {
 }
 
 /// Reads the logs of an array's members and decides what they ask for. What cannot be read is part of the decision.
-pub fn find(candidates: &Candidates, assembly: &Assembly, force: bool, read_only: bool) -> Found {
+/// `bitmap` is what the array starts with, if it has one.
+pub fn find(
+    candidates: &Candidates,
+    assembly: &Assembly,
+    bitmap: Option<&StartBitmap>,
+    force: bool,
+    read_only: bool,
+) -> Found {
     let (mut found, mut logs) = (Found::default(), Vec::new());
     let states = assembly.states();
     for (slot, index) in (0u32..).zip(&assembly.slots) {
@@ -34,17 +42,19 @@ pub fn find(candidates: &Candidates, assembly: &Assembly, force: bool, read_only
             let superblock = candidates.read[index].superblock.as_ref().ok()?;
             Some((superblock, MemberFile::open(&candidates.paths[index]).ok()?))
         });
-        let bitmap =
+        let held =
             member.as_ref().map_or(BitmapExtent::Unknown, |(superblock, file)| extent(superblock, file));
-        found.bitmaps.push(bitmap);
+        found.bitmaps.push(held);
         if let Some((superblock, file)) = member.filter(|_| states[slot as usize] == MemberState::InSync) {
-            logs.extend(read_member(slot, superblock, bitmap, &file));
+            logs.extend(read_member(slot, superblock, held, &file));
         }
     }
     let Some(geometry) = assembly.geometry else { return found };
     let redundant = geometry.losses_survived() > 0;
     let resync_from_bytes = assembly.resync_from_bytes.filter(|_| redundant);
-    let situation = Situation { geometry, states: &states, resync_from_bytes, force };
+    let marked = bitmap.filter(|_| geometry.parity_chunks() > 0).map(|start| start.marked_stripes(&geometry));
+    let marked = marked.as_deref();
+    let situation = Situation { geometry, states: &states, resync_from_bytes, marked, force };
     found.repair = decide(&situation, &logs);
     if read_only && !found.repair.records.is_empty() {
         doubt_instead(&mut found.repair);

@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::events::Event;
 use crate::members::MemberState;
 use crate::stripe::StripeSet;
+use crate::stripe::doubts::cut;
 use crate::stripe::redo::{RedoMember, RedoStart};
 use crate::volume::VolumeError;
 
@@ -91,6 +92,8 @@ pub struct Situation<'a> {
     pub states: &'a [MemberState],
     /// Parity may not agree from here on: the superblocks say so.
     pub resync_from_bytes: Option<u64>,
+    /// Of an array with a bitmap: the stripes that it marks, ascending. All others agree (invariant 2).
+    pub marked: Option<&'a [StripeRange]>,
     /// A person accepts contents that may be wrong.
     pub force: bool,
 }
@@ -200,8 +203,9 @@ fn doubt_all(situation: &Situation<'_>, reason: String, repair: &mut Repair) {
     let degraded = situation.states.iter().any(|state| *state != MemberState::InSync);
     let Some(from) = situation.resync_from_bytes.filter(|_| degraded) else { return };
     let (first, end) = (from / u64::from(situation.geometry.chunk_bytes()), situation.geometry.stripes());
-    if first < end {
-        repair.doubts = vec![StripeRange { first, end }];
+    let due = StripeRange { first, end };
+    repair.doubts = cut(situation.marked.unwrap_or(&[due]), due);
+    if !repair.doubts.is_empty() {
         repair.reason = Some(reason);
     }
 }

@@ -6,6 +6,7 @@
 use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, sync_sectors};
 use layout::md_superblock::Superblock;
+use layout::redo_log::StripeRange;
 
 use crate::stripe::intent::Intent;
 use crate::stripe::intent::bits::CHUNKS_MAX;
@@ -30,6 +31,20 @@ impl StartBitmap {
     pub fn lets_catch_up(&self, superblock: &Superblock) -> bool {
         let events_cleared = self.image.superblock().events_cleared();
         superblock.recovers_by_bitmap() && self.distrust.is_none() && superblock.events() > events_cleared
+    }
+
+    /// The stripes whose bits are set, ascending: after a crash all others agree.
+    pub fn marked_stripes(&self, geometry: &Geometry) -> Vec<StripeRange> {
+        let (superblock, chunk) = (self.image.superblock(), u64::from(geometry.chunk_bytes()));
+        let mut marked: Vec<StripeRange> = Vec::new();
+        for bytes in self.image.set_bits().map(|bit| superblock.range_of(bit)) {
+            let (first, end) = (bytes.start / chunk, bytes.end.div_ceil(chunk));
+            match marked.last_mut().filter(|last| last.end >= first) {
+                Some(last) => last.end = end,
+                None => marked.push(StripeRange { first, end }),
+            }
+        }
+        marked
     }
 
     /// The intents of the array: chunks whose bits are set are resynced if they end above `resync_from_bytes`.

@@ -17,9 +17,16 @@ pub struct Doubts {
     /// A resync has not come to this stripe and what follows, plus one; 0 if none is due. While all members are there
     /// that is no doubt; from the failure of one on it is.
     unsynced: AtomicU64,
+    /// What a bitmap marks: other stripes agree, whatever is due to a resync. None without a bitmap.
+    marked: Option<Box<[StripeRange]>>,
 }
 
 impl Doubts {
+    /// A resync is due only to these stripes: ascending ranges that do not touch.
+    pub fn limit_resync_to(&mut self, marked: Vec<StripeRange>) {
+        self.marked = Some(marked.into());
+    }
+
     /// Adds stripes.
     pub fn add(&self, range: StripeRange) {
         let StripeRange { mut first, mut end } = range;
@@ -69,11 +76,27 @@ impl Doubts {
     /// Whether lost chunks of this stripe must not be reconstructed.
     pub fn contains(&self, stripe: u64) -> bool {
         let unsynced = self.unsynced.load(SeqCst);
-        if unsynced != 0 && stripe + 1 >= unsynced {
+        if unsynced != 0 && stripe + 1 >= unsynced && self.is_marked(stripe) {
             return true;
         }
         self.any.load(SeqCst)
             && self.ranges.lock().range(..=stripe).next_back().is_some_and(|(_, &end)| stripe < end)
+    }
+
+    fn is_marked(&self, stripe: u64) -> bool {
+        self.marked.as_ref().is_none_or(|marked| {
+            let after = marked.partition_point(|range| range.first <= stripe);
+            after > 0 && stripe < marked[after - 1].end
+        })
+    }
+
+    /// What is due to a resync, ascending.
+    fn unsynced(&self) -> Vec<StripeRange> {
+        let Some(first) = self.unsynced.load(SeqCst).checked_sub(1) else { return Vec::new() };
+        match &self.marked {
+            None => vec![StripeRange { first, end: u64::MAX }],
+            Some(marked) => cut(marked, StripeRange { first, end: u64::MAX }),
+        }
     }
 
     /// How many stripes are in doubt, up to `stripes`.
@@ -84,15 +107,14 @@ impl Doubts {
     /// The ranges, ascending, of which neighbours are joined until there are at most `most`. What is due to a resync
     /// is among them.
     pub fn ranges(&self, most: usize) -> Vec<StripeRange> {
-        let unsynced = self.unsynced.load(SeqCst).checked_sub(1);
-        let below = |range: &StripeRange| unsynced.is_none_or(|from| range.first < from);
-        let ranges = self.ranges.lock();
-        let all = ranges.iter().map(|(&first, &end)| StripeRange { first, end });
-        let mut list: Vec<StripeRange> = all.filter(below).collect();
-        if let Some(first) = unsynced {
-            match list.last_mut().filter(|last| last.end >= first) {
-                Some(last) => last.end = u64::MAX,
-                None => list.push(StripeRange { first, end: u64::MAX }),
+        let mut all = self.unsynced();
+        all.extend(self.ranges.lock().iter().map(|(&first, &end)| StripeRange { first, end }));
+        all.sort_unstable_by_key(|range| range.first);
+        let mut list: Vec<StripeRange> = Vec::with_capacity(all.len());
+        for range in all {
+            match list.last_mut().filter(|last| last.end >= range.first) {
+                Some(last) => last.end = last.end.max(range.end),
+                None => list.push(range),
             }
         }
         while list.len() > most.max(1) {
@@ -102,6 +124,15 @@ impl Doubts {
         }
         list
     }
+}
+
+/// The parts of ascending ranges that lie within another one.
+pub(crate) fn cut(ranges: &[StripeRange], within: StripeRange) -> Vec<StripeRange> {
+    let part = |range: &StripeRange| StripeRange {
+        first: range.first.max(within.first),
+        end: range.end.min(within.end),
+    };
+    ranges.iter().map(part).filter(|range| range.first < range.end).collect()
 }
 
 #[cfg(test)]
@@ -149,5 +180,19 @@ mod tests {
         assert!(!doubts.contains(6));
         doubts.clear();
         assert!(!doubts.contains(3));
+    }
+
+    #[test]
+    fn only_what_a_bitmap_marks_waits_for_a_resync() {
+        let mut doubts = Doubts::default();
+        let range = |first, end| StripeRange { first, end };
+        doubts.limit_resync_to(vec![range(2, 4), range(8, 12)]);
+        assert!(!doubts.contains(3));
+        doubts.set_unsynced(Some(3));
+        let expected = [3, 8, 9, 10, 11];
+        assert!((0..20).all(|stripe| doubts.contains(stripe) == expected.contains(&stripe)));
+        doubts.add(range(4, 6));
+        assert_eq!(doubts.ranges(9), [range(3, 6), range(8, 12)]);
+        assert_eq!(doubts.count(10), 5);
     }
 }

@@ -136,9 +136,14 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let superblock =
         |slot: &Option<usize>| slot.map(|i| candidates[i].superblock.clone().expect("a superblock"));
     let superblocks: Vec<Option<Superblock>> = assembly.slots.iter().map(superblock).collect();
-    let repair = find(&machine.world, &assembly.slots, &states, &superblocks, &disks, |repair_states| {
-        Situation { geometry, states: repair_states, resync_from_bytes: assembly.resync_from_bytes, force }
-    });
+    let repair =
+        find(&machine.world, &assembly.slots, &states, &superblocks, &disks, |repair_states| Situation {
+            geometry,
+            states: repair_states,
+            resync_from_bytes: assembly.resync_from_bytes,
+            marked: None,
+            force,
+        });
     let events = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&events);
     let members = Members::new(geometry, &states, Box::new(move |event| heard.lock().unwrap().push(event)));
@@ -163,8 +168,13 @@ pub fn start(machine: &Machine, force: bool) -> Array {
         executors[0].spawn_with_result(async move { replay(&set, &repair).await.expect("replay") })
     });
     take_doubts(&sets[0], &repair);
-    let situation =
-        Situation { geometry, states: &states, resync_from_bytes: assembly.resync_from_bytes, force };
+    let situation = Situation {
+        geometry,
+        states: &states,
+        resync_from_bytes: assembly.resync_from_bytes,
+        marked: None,
+        force,
+    };
     let resync = repair.resync_from_bytes(&situation);
     let keeper = Keeper::new(Rc::clone(&sets[0]), superblocks, resync, Box::new(|| 1));
     keeper.keep_redo_log(repair.start, &vec![BitmapExtent::Absent; states.len()]);

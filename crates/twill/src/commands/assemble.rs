@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engine::array::assemble::{Assembly, Filter, Found, Refusal, Verdict, assemble};
+use engine::array::start_bitmap::StartBitmap;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
 use layout::redo_log::StripeRange;
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 use super::{Output, examine};
 use crate::arguments::{AssembleArguments, Choice};
+use crate::bitmap;
 use crate::bytes;
 use crate::candidates::{self, Candidates};
 use crate::exit::ExitKind;
@@ -230,7 +232,9 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
         }),
     };
     let array = |array: &Assembly| {
-        let redo::Found { repair, resync_from_bytes, .. } = redo::find(candidates, array, force, false);
+        let bitmap = start_bitmap(candidates, array);
+        let redo::Found { repair, resync_from_bytes, .. } =
+            redo::find(candidates, array, bitmap.as_ref(), force, false);
         let range = |range: &StripeRange| AnswerRange { first: range.first, end: range.end };
         AnswerArray {
             name: array.name.clone(),
@@ -257,6 +261,14 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
         arrays: found.arrays.iter().map(array).collect(),
         others: found.others.iter().map(candidate).collect(),
     }
+}
+
+/// The bitmap that the array would start with. One that cannot be read is told by the start itself.
+fn start_bitmap(candidates: &Candidates, array: &Assembly) -> Option<StartBitmap> {
+    let superblock = |index: usize| candidates.read[index].superblock.as_ref().ok().cloned();
+    let superblocks: Vec<_> = array.slots.iter().map(|slot| slot.and_then(superblock)).collect();
+    superblocks.iter().flatten().find(|superblock| superblock.bitmap_start().is_some())?;
+    bitmap::decide_start(candidates, array, &superblocks, array.geometry.as_ref()?).ok()?
 }
 
 fn words(answer: &Answer, explain: bool) -> String {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
 use engine::array::bad_block_log;
-use engine::array::start_bitmap::{self, StartBitmap};
+use engine::array::start_bitmap::StartBitmap;
 use engine::bad_blocks::BadBlocks;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
@@ -55,7 +55,7 @@ impl Serving {
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         // From here on nobody else changes the members.
-        let mut redo = redo::find(&candidates, &assembly, filter.force, options.read_only);
+        let mut redo = redo::find(&candidates, &assembly, bitmap.as_ref(), filter.force, options.read_only);
         if bitmap.is_some() {
             // Its bits are cleared by a resync when the array is whole again, whatever was redone.
             redo.resync_from_bytes = assembly.resync_from_bytes;
@@ -196,33 +196,8 @@ impl Opened {
                 Failure::new(ExitKind::Usage, message).help("take it off first: mdadm --grow --bitmap=none")
             );
         }
-        let (mut found, mut room) = (Vec::new(), u64::MAX);
-        for (slot, superblock) in self.superblocks.iter().enumerate() {
-            found.push(None);
-            let Some((index, superblock)) = assembly.slots[slot].zip(superblock.as_ref()) else { continue };
-            let path = &candidates.paths[index];
-            let member = MemberFile::open(path)
-                .map_err(|problem| Failure::from_problems("no bitmap", vec![problem]))?;
-            room = room.min(superblock.bitmap_room(member.device_bytes).unwrap_or(0));
-            // A member that is being rebuilt has not held everything: the others know better.
-            if superblock.recovery_offset().is_some() {
-                continue;
-            }
-            let read = bitmap::read(&member, superblock);
-            if let Some(Err(foreign)) =
-                read.as_ref().filter(|read| matches!(read, Err(why) if why.is_foreign()))
-            {
-                tracing::warn!(member = %path.display(), "its bitmap is left alone, and all is resynced after a crash: {foreign}");
-                return Ok(None);
-            }
-            found[slot] = read.map(|read| read.map_err(|why| why.to_string()));
-        }
-        let resync = assembly.resync_from_bytes;
-        let start = start_bitmap::decide(&found, geometry, assembly.set_uuid, assembly.events, resync, room);
-        if let Some(why) = start.as_ref().and_then(|start| start.distrust.as_ref()) {
-            tracing::warn!("no member's bitmap can be believed, so all of it counts as set: {why}");
-        }
-        Ok(start)
+        bitmap::decide_start(candidates, assembly, &self.superblocks, geometry)
+            .map_err(|problem| Failure::from_problems("no bitmap", vec![problem]))
     }
 
     /// Paths and devices, by the device's name.
@@ -311,7 +286,11 @@ fn shared(
             Intent::new(options.shards, is_used, false)
         }
     };
-    let shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
+    let mut shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
+    if let Some(start) = bitmap.filter(|_| geometry.parity_chunks() > 0) {
+        let own = Arc::get_mut(&mut shared).expect("not shared yet");
+        own.doubts.limit_resync_to(start.marked_stripes(geometry));
+    }
     if options.read_only {
         shared.set_read_only();
     }

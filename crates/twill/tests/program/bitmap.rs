@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::nbd::Client;
 use crate::world::{MEMBER_BYTES, Server, World, output_of, tool};
 
 const CHUNK: u64 = 64 << 10;
@@ -80,6 +81,37 @@ fn after_a_crash_only_what_is_marked_is_resynced() {
     assert!(!agrees(&world, 41), "a stripe that is not marked is left alone");
     let words = world.twill(&["examine", "m1"], &[] as &[&str]).succeeds().stdout;
     assert!(words.contains("0 of 176 bits set") || words.contains("0 of "), "{words}");
+}
+
+/// The crash takes a member with it. Only stripes that were being written may have been left half done: all others are
+/// read, without force.
+#[test]
+fn a_crash_that_takes_a_member_leaves_only_what_is_marked_in_doubt() {
+    let world = World::new();
+    let members = array(&world);
+    let mut server = world.serve(&[], &members);
+    if !write(&world, &[7; 2 * CHUNK as usize], 20 * 2 * CHUNK) || !write(&world, &[9; 4096], 40 * 2 * CHUNK)
+    {
+        return;
+    }
+    server.process.kill().unwrap();
+    server.end();
+    let left = [members[0].clone(), members[2].clone()];
+    let answer = world.twill(&["assemble", "--json"], &left).succeeds().json();
+    let range = |first: u64| serde_json::json!({ "first": first, "end": first + 1 });
+    assert_eq!(answer["arrays"][0]["in_doubt"], serde_json::json!([range(20), range(40)]), "{answer}");
+    let server = world.serve(&[], &left);
+    assert_eq!(server.status()["stripes_in_doubt"], 2);
+    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut refused = Vec::new();
+    for chunk in 0..128 {
+        if client.read(chunk * CHUNK, 4096).expect("served").is_err() {
+            refused.push(chunk / 2);
+        }
+    }
+    // Of a stripe whose parity is what is gone, all data is there.
+    assert!(!refused.is_empty() && refused.iter().all(|stripe| [20, 40].contains(stripe)), "{refused:?}");
+    server.stop();
 }
 
 #[test]
