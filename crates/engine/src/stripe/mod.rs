@@ -252,6 +252,11 @@ pub struct StripeSet<D> {
 /// Zeroes are written from one buffer of this size, again and again.
 const ZEROES_BYTES: usize = 1 << 20;
 
+thread_local! {
+    /// One for all arrays of a shard's thread: making it costs more than all else of a small array's start.
+    static ZEROES: Slice = crate::buffer::Buffer::new(ZEROES_BYTES).freeze();
+}
+
 impl<D: Device> StripeSet<D> {
     /// The view of shard `shard`; `members` in slot order.
     pub fn new(
@@ -263,7 +268,7 @@ impl<D: Device> StripeSet<D> {
     ) -> Rc<Self> {
         assert_eq!(members.len(), shared.geometry.members() as usize, "a place for every slot");
         let members = RefCell::new(members.into_iter().map(|member| member.map(Rc::new)).collect());
-        let zeroes = crate::buffer::Buffer::new(ZEROES_BYTES).freeze();
+        let zeroes = ZEROES.with(Slice::clone);
         let (in_flight, redo_queue) = (InFlight::default(), redo::Queue::default());
         Rc::new(StripeSet { shared, shard, pool, executor, members, zeroes, in_flight, redo_queue })
     }
