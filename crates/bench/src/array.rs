@@ -169,7 +169,9 @@ fn shared(setting: &Setting, geometry: Geometry, stages: &Arc<StageTimes>) -> Ar
     let members = Members::new(geometry, &states, Box::new(|_| {}));
     let is_marked = geometry.losses_survived() > 0;
     let intent = match setting.consistency {
-        Consistency::Bitmap if is_marked => Intent::with_bitmap(bitmap::CHUNK_BYTES, true),
+        Consistency::Bitmap if is_marked => {
+            Intent::with_bitmap(bitmap::CHUNK_BYTES, true, setting.bitmap_locks)
+        }
         policy => Intent::new(setting.shards, is_marked && policy == Consistency::Resync, true),
     };
     let cache = usize::try_from(setting.parity_cache).unwrap_or(usize::MAX);

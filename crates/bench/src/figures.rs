@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use crate::ceiling::Raw;
 use crate::histogram::Histogram;
+use crate::locks::{LockFigures, LockTotals};
 use crate::machine::Machine;
 use crate::run::{Limits, ShardFigures};
-use crate::setting::Setting;
+use crate::setting::{Consistency, Setting};
 
 /// Points of the latency curve that are kept.
 const CURVE_POINTS: usize = 100;
@@ -39,6 +40,8 @@ pub struct Figures {
     pub stages: Option<Shares>,
     /// The same with one request in flight: what is work rather than waiting.
     pub stages_alone: Option<Shares>,
+    /// The time of writes in locks, or in what stands in their place; with a bitmap.
+    pub locks: Option<LockFigures>,
     /// The floor of the same requests.
     pub roofline: Option<Roofline>,
     /// What the members allow, where they are more than memory.
@@ -192,13 +195,22 @@ pub struct Verified {
 
 type StageNs = [u64; Stage::ALL.len()];
 
+/// Where the time of writes to stripes went.
+pub(crate) struct Times {
+    /// By stage, as they ran.
+    pub(crate) together: StageNs,
+    /// By stage, with one request in flight.
+    pub(crate) alone: StageNs,
+    pub(crate) locks: LockTotals,
+}
+
 impl Figures {
     pub(crate) fn new(
         setting: &Setting,
         machine: Machine,
         shards: &[ShardFigures],
         cache: (CacheCounters, CacheCounters),
-        stages: (StageNs, StageNs),
+        times: &Times,
         limits: Limits,
         verified: Option<Verified>,
     ) -> Self {
@@ -210,6 +222,8 @@ impl Figures {
             |shard: &ShardFigures| ((shard.end.wall_ns - shard.start.wall_ns) as f64 / 1e9).max(1e-9);
         let rate =
             |of: fn(&ShardFigures) -> u64| shards.iter().map(|s| of(s) as f64 / seconds(s)).sum::<f64>();
+        let all_seconds = shards.iter().map(seconds).sum::<f64>().max(1e-9);
+        let stripe_writes = counted(|counts| counts.stripe_writes + counts.joined_writes);
         let cpu_ns = sum(|shard| shard.end.cpu_ns - shard.start.cpu_ns) as f64;
         let mut latency = Histogram::default();
         shards.iter().for_each(|shard| latency.merge(&shard.latency));
@@ -237,22 +251,19 @@ impl Figures {
             member,
             amplification: Amplification::of(&member, &requests),
             parity_cache: CacheFigures::of(&cache.0, &cache.1),
-            stages: Shares::of(stages.0),
-            stages_alone: Shares::of(stages.1),
+            stages: Shares::of(times.together),
+            stages_alone: Shares::of(times.alone),
+            locks: match setting.consistency {
+                Consistency::Bitmap => LockFigures::of(&times.locks, stripe_writes as f64 / all_seconds),
+                _ => None,
+            },
             ceiling: limits.raw.map(|raw| Ceiling::of(raw, iops)),
             roofline: limits.floor.map(|floor| Roofline {
                 bytes_per_s: floor.bytes_per_s,
                 ratio: bytes_per_s / floor.bytes_per_s.max(1.0),
                 cpu_ratio: bytes / (cpu_ns / 1e9).max(1e-9) / floor.bytes_per_cpu_s.max(1.0),
             }),
-            engine: EngineFigures {
-                stripe_writes: counted(|counts| counts.stripe_writes),
-                joined_writes: counted(|counts| counts.joined_writes),
-                full_stripe_writes: counted(|counts| counts.full_stripe_writes),
-                rmw: counted(|counts| counts.rmw),
-                rcw: counted(|counts| counts.rcw),
-                reconstructed_reads: counted(|counts| counts.reconstructed_reads),
-            },
+            engine: EngineFigures::of(counted),
             requests,
             seconds: shards.iter().map(seconds).fold(0.0, f64::max),
             verified,
@@ -297,6 +308,9 @@ impl Figures {
                 line(name, shares.words());
             }
         }
+        if let Some(locks) = &self.locks {
+            line("locks", format!("{}: {}", self.setting.bitmap_locks, locks.words()));
+        }
         line("roofline", self.roofline.map_or_else(|| "n/a".to_string(), |roofline| roofline.words()));
         if let Some(ceiling) = &self.ceiling {
             line("ceiling", ceiling.words());
@@ -331,6 +345,19 @@ impl Amplification {
         Amplification {
             read: member.read_bytes as f64 / all,
             write: if requests.writes > 0 { write } else { 0.0 },
+        }
+    }
+}
+
+impl EngineFigures {
+    fn of(counted: impl Fn(fn(&CounterTotals) -> u64) -> u64) -> Self {
+        EngineFigures {
+            stripe_writes: counted(|counts| counts.stripe_writes),
+            joined_writes: counted(|counts| counts.joined_writes),
+            full_stripe_writes: counted(|counts| counts.full_stripe_writes),
+            rmw: counted(|counts| counts.rmw),
+            rcw: counted(|counts| counts.rcw),
+            reconstructed_reads: counted(|counts| counts.reconstructed_reads),
         }
     }
 }

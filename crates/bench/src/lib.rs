@@ -14,6 +14,7 @@ mod error;
 pub mod figures;
 pub mod footprint;
 pub mod histogram;
+pub mod locks;
 pub mod machine;
 mod random;
 pub mod rebuild;

@@ -20,7 +20,7 @@ use host::shard::ShardContext;
 use crate::array::{Array, OpenMembers, shards_failed};
 use crate::ceiling::Raw;
 use crate::clock::{now_ns, thread_cpu_ns};
-use crate::figures::{Figures, Verified};
+use crate::figures::{Figures, Times, Verified};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::random::Random;
@@ -64,12 +64,14 @@ pub(crate) fn run_on(members: &OpenMembers, setting: &Setting) -> Result<Figures
     };
     let job = Job { array: &array, setting, replay, verify };
     let alone = job.stages_alone()?;
-    let (stages, cache) = (array.stages.total_ns(), array.host.shared.cache.counters());
+    let (before, locks) = (array.stages.total_ns(), array.stages.locks());
+    let cache = array.host.shared.cache.counters();
     let shards = job.drive(setting)?;
-    let stages = std::array::from_fn(|stage| array.stages.total_ns()[stage] - stages[stage]);
+    let together = std::array::from_fn(|stage| array.stages.total_ns()[stage] - before[stage]);
+    let times = Times { together, alone, locks: array.stages.locks().since(&locks) };
     let cache = (cache, array.host.shared.cache.counters());
     let verified = job.check_contents()?;
-    Ok(Figures::new(setting, machine, &shards, cache, (stages, alone), limits, verified))
+    Ok(Figures::new(setting, machine, &shards, cache, &times, limits, verified))
 }
 
 /// What bounds a run: copies and parity passes where members are memory, else the members themselves.

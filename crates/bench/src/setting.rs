@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use engine::stripe::load::UpdatePolicy;
+use engine::stripe::locks::Locks;
 use host::device::{DeviceSpec, parse_size};
 use layout::geometry::{Geometry, Layout, Level};
 use serde::Serialize;
@@ -148,6 +149,8 @@ pub struct Setting {
     pub member_read_us: u64,
     /// What is durable before a stripe changes.
     pub consistency: Consistency,
+    /// Which locks are over a bitmap's counters and over the stripes.
+    pub bitmap_locks: Locks,
     /// Slots that fail before the run.
     pub fail: Vec<u32>,
     /// Which places random requests choose.
@@ -188,6 +191,7 @@ impl Default for Setting {
             update_policy: UpdatePolicy::default(),
             member_read_us: 0,
             consistency: Consistency::None,
+            bitmap_locks: Locks::default(),
             fail: Vec::new(),
             skew: Skew::Uniform,
             rwmixread: 50,

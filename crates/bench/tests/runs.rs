@@ -10,6 +10,7 @@ use bench::roofline::{Copied, copied};
 use bench::run::run;
 use bench::setting::{Consistency, Setting, Skew, Work};
 use bench::trace;
+use engine::stripe::locks::Locks;
 
 fn tiny() -> Setting {
     Setting {
@@ -184,6 +185,23 @@ fn the_object_has_every_field() {
     for word in ["iops", "latency", "roofline", "machine"] {
         assert!(figures.words().contains(word), "{}", figures.words());
     }
+}
+
+/// The three systems of ScalaRAID's comparison: the same contents, and each tells its time in locks.
+#[test]
+fn every_kind_of_locks_keeps_the_contents_and_tells_its_time() {
+    for bitmap_locks in Locks::ALL {
+        let setting = Setting { consistency: Consistency::Bitmap, bitmap_locks, shards: 2, ..tiny() };
+        let figures = ran(&Setting { verify: true, roofline: false, ..setting });
+        assert!(figures.verified.is_some_and(|verified| verified.blocks > 0));
+        let locks = figures.locks.expect("writes with a bitmap");
+        let all = [locks.counters, locks.stripes];
+        assert!(all.iter().all(|lock| lock.share >= 0.0 && lock.share.is_finite()), "{locks:?}");
+        if bitmap_locks == Locks::Scala {
+            assert!(all.iter().all(|lock| lock.wait_ns == 0.0), "there is nothing to wait for: {locks:?}");
+        }
+    }
+    assert!(ran(&tiny()).locks.is_none(), "without a bitmap");
 }
 
 /// A trace of requests of all kinds, and what the floor copies for them.

@@ -38,9 +38,14 @@ mod tests {
     #[test]
     fn what_shuttle_checks_is_sequential() {
         let files = [
+            ("stages.rs", include_str!("stages.rs")),
             ("stripe_table.rs", include_str!("stripe/stripe_table.rs")),
+            ("stripe_table/words.rs", include_str!("stripe/stripe_table/words.rs")),
+            ("stripe_table/segments.rs", include_str!("stripe/stripe_table/segments.rs")),
             ("intent/mod.rs", include_str!("stripe/intent/mod.rs")),
             ("intent/bits.rs", include_str!("stripe/intent/bits.rs")),
+            ("intent/words.rs", include_str!("stripe/intent/words.rs")),
+            ("intent/pages.rs", include_str!("stripe/intent/pages.rs")),
             ("members.rs", include_str!("members.rs")),
         ];
         for (name, text) in files {

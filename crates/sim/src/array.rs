@@ -384,12 +384,13 @@ fn share(
     }
     let is_used = scenario.geometry.level() != Level::Raid0 && scenario.consistency != Consistency::None;
     let intent = match bitmap {
-        Some(start) => start.intent(assembly.resync_from_bytes),
+        Some(start) => start.intent(assembly.resync_from_bytes, scenario.locks),
         None => Intent::new(scenario.shards, is_used, false),
     };
     let mut shared = Shared::new(scenario.geometry, members, intent, scenario.shards, scenario.cache_bytes);
     let own = Arc::get_mut(&mut shared).expect("not shared yet");
-    own.table = StripeTable::with_entries(scenario.table_entries);
+    own.table = StripeTable::with_entries(scenario.table_entries, own.intent.locks());
+    world.counts.borrow_mut().add_locks(own.intent.has_bitmap().then(|| own.intent.locks()));
     own.two_phase = scenario.two_phase.into();
     if let Some(start) = bitmap.filter(|_| scenario.geometry.parity_chunks() > 0) {
         own.doubts.limit_resync_to(start.marked_stripes(&scenario.geometry));

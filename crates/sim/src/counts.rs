@@ -1,6 +1,7 @@
 //! What a run of the simulator did, so that "nothing was found" says how hard it looked.
 
 use engine::counters::CounterTotals;
+use engine::stripe::locks::Locks;
 
 macro_rules! counts {
     ($($group:literal: $($name:ident),+;)+) => {
@@ -32,6 +33,7 @@ counts! {
     "repairs": replacements, stale_returns, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing;
     "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;
+    "starts with a bitmap, by its locks": locks_orig, locks_hemi, locks_scala;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
         avoided_reads, cache_hits;
     "scrub": scrubs, lies_located, lies_named;
@@ -40,6 +42,16 @@ counts! {
 }
 
 impl Counts {
+    /// An array with a bitmap has started, with these locks over it; None: one without.
+    pub(crate) fn add_locks(&mut self, locks: Option<Locks>) {
+        match locks {
+            Some(Locks::Orig) => self.locks_orig += 1,
+            Some(Locks::Hemi) => self.locks_hemi += 1,
+            Some(Locks::Scala) => self.locks_scala += 1,
+            None => {}
+        }
+    }
+
     pub(crate) fn add_engine(&mut self, totals: &CounterTotals) {
         self.joined_writes += totals.joined_writes;
         self.full_stripe_writes += totals.full_stripe_writes;

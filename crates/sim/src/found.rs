@@ -6,6 +6,7 @@ use std::rc::Rc;
 use engine::device::DeviceErrorKind;
 use engine::members::{Failing, MemberState};
 use engine::stripe::load::UpdatePolicy;
+use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{MinorVersion, Superblock};
 
@@ -87,6 +88,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         faults,
         rounds: 1,
         consistency: Consistency::Resync,
+        locks: Locks::default(),
         redo_log: false,
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use engine::stripe::load::UpdatePolicy;
+use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::MinorVersion;
 
@@ -32,6 +33,8 @@ pub(crate) struct Scenario {
     /// Crash and assembly in between.
     pub(crate) rounds: u64,
     pub(crate) consistency: Consistency,
+    /// Over a bitmap's counters and the stripes.
+    pub(crate) locks: Locks,
     /// Writes are logged while members are missing, as far as there is room.
     pub(crate) redo_log: bool,
 }
@@ -131,6 +134,7 @@ impl Scenario {
             rounds: random.pick(&[1, 1, 1, 2, 3]),
             policy: random.pick(&UpdatePolicy::ALL),
             avoid_slow: random.one_in(2),
+            locks: random.pick(&Locks::ALL),
             geometry,
         }
     }
@@ -162,7 +166,7 @@ impl Scenario {
         let geometry = &self.geometry;
         format!(
             "{} {:?}, superblock {}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
-             {:?}{}, {} clients, {} requests, {:?}",
+             {:?}{}{}, {} clients, {} requests, {:?}",
             geometry.level(),
             geometry.layout(),
             self.metadata,
@@ -177,6 +181,7 @@ impl Scenario {
             self.policy,
             if self.avoid_slow { " that avoids slow members" } else { "" },
             self.consistency,
+            if self.has_bitmap() { format!(", locks {}", self.locks) } else { String::new() },
             if self.redo_log { " with redo log" } else { "" },
             self.load.clients,
             self.load.requests,

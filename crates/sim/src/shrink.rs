@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Level};
 
 use crate::campaign::Kind;
@@ -31,6 +32,7 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("two-phases", |s| s.two_phase = false),
     ("avoid-slow", |s| s.avoid_slow = false),
     ("redo-log", |s| s.redo_log = false),
+    ("locks", |s| s.locks = Locks::Scala),
     ("bitmap", |s| {
         if s.has_bitmap() {
             s.consistency = Consistency::Resync;

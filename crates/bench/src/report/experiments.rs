@@ -153,4 +153,36 @@ pub(super) const ALL: &[Experiment] = &[
         ],
         claims: claims::CACHES,
     },
+    Experiment {
+        name: "scalaraid-fig5",
+        title: "Writes with a bitmap against shards, by locks",
+        note: "RAID-5, a bit for 64 MiB: orig has md's locks (one over all counters, eight over the stripes), hemi 128 over \
+               the stripes, scala none. Full stripes in sequence as in the paper, and random writes of 4 KiB. Where the \
+               paper has 33 threads on 26 cores, here are shards that share the machine's cores.",
+        cases: Lab::locks,
+        plots: &[
+            THROUGHPUT,
+            Plot::Lines(View("99.9th percentile", "us", SHARDS, |figures| figures.lat_ns.p999 as f64 / 1e3)),
+            Plot::Lines(View("processor time of a request", "us", SHARDS, |figures| {
+                figures.cpu_ns_per_op / 1e3
+            })),
+        ],
+        claims: claims::LOCKS,
+    },
+    Experiment {
+        name: "scalaraid-fig6",
+        title: "The time of writes in locks, by locks",
+        note: "As scalaraid-fig5: waiting for a lock and having it, by the time of the run. Where there is no lock it is \
+               what the same bookkeeping takes without.",
+        cases: Lab::locks,
+        plots: &[
+            Plot::Lines(View("counters of the bitmap", "share", SHARDS, |figures| {
+                figures.locks.map_or(f64::NAN, |locks| locks.counters.share)
+            })),
+            Plot::Lines(View("stripes in work", "share", SHARDS, |figures| {
+                figures.locks.map_or(f64::NAN, |locks| locks.stripes.share)
+            })),
+        ],
+        claims: claims::LOCK_TIMES,
+    },
 ];

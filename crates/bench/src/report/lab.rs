@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use engine::stripe::locks::Locks;
+
 use super::{Extent, Plan};
 use crate::Error;
-use crate::setting::{Setting, Skew, Work};
+use crate::setting::{Consistency, Setting, Skew, Work};
 
 /// Members of every array.
 const MEMBERS: usize = 6;
@@ -53,7 +55,10 @@ impl Lab {
 
     pub(super) fn words(&self) -> String {
         let mib = self.member_bytes >> 20;
-        format!("six members of {mib} MiB in memory, {} s a run, no crash consistency", self.runtime)
+        format!(
+            "six members of {mib} MiB in memory, {} s a run, no crash consistency unless it is said",
+            self.runtime
+        )
     }
 
     fn setting(&self, level: u32, rw: Work, bs: u64) -> Setting {
@@ -207,6 +212,24 @@ impl Lab {
                         let setting = Setting { fail: fail.clone(), shards, ..self.setting(5, rw, bs) };
                         cases.push(Case::new(work, format!("{size} {health}"), &shards, setting));
                     }
+                }
+            }
+        }
+        cases
+    }
+}
+
+impl Lab {
+    /// The three kinds of locks against shards, writing with a bitmap: a panel for each work.
+    pub(super) fn locks(&self) -> Vec<Case> {
+        let works = [("full stripes", Work::Write, 320 << 10), ("4K", Work::RandWrite, 4 << 10)];
+        let mut cases = Vec::new();
+        for (panel, rw, bs) in works {
+            for &shards in &self.shards {
+                for bitmap_locks in Locks::ALL {
+                    let setting = Setting { shards, bitmap_locks, ..self.setting(5, rw, bs) };
+                    let setting = Setting { consistency: Consistency::Bitmap, roofline: false, ..setting };
+                    cases.push(Case::new(panel, bitmap_locks.to_string(), &shards, setting));
                 }
             }
         }

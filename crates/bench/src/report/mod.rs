@@ -1,4 +1,4 @@
-//! The StRAID paper's experiments at this machine's size, as a page with plots and the raw figures beside it.
+//! The experiments of the StRAID and ScalaRAID papers at this machine's size, as a page with plots and the raw figures beside it.
 
 mod claims;
 mod experiments;

@@ -10,6 +10,7 @@ use layout::redo_log::StripeRange;
 
 use crate::stripe::intent::Intent;
 use crate::stripe::intent::bits::CHUNKS_MAX;
+use crate::stripe::locks::Locks;
 
 /// What was found on a member in sync: its bitmap, or why there is none that may be believed.
 pub type Found = Result<Bitmap, String>;
@@ -48,9 +49,9 @@ impl StartBitmap {
     }
 
     /// The intents of the array: chunks whose bits are set are resynced if they end above `resync_from_bytes`.
-    pub fn intent(&self, resync_from_bytes: Option<u64>) -> Intent {
+    pub fn intent(&self, resync_from_bytes: Option<u64>, locks: Locks) -> Intent {
         let superblock = self.image.superblock();
-        let intent = Intent::with_bitmap(superblock.chunk_bytes(), false);
+        let intent = Intent::with_bitmap(superblock.chunk_bytes(), false, locks);
         let is_needed = |bit| resync_from_bytes.is_some_and(|from| superblock.range_of(bit).end > from);
         intent.load_bits(self.image.set_bits().map(|bit| (bit, is_needed(bit))));
         intent

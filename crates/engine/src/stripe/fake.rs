@@ -15,6 +15,7 @@ use crate::events::Event;
 use crate::executor::Executor;
 use crate::members::{MemberState, Members};
 use crate::stripe::intent::Intent;
+use crate::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 
 /// Where the data area starts.
@@ -172,8 +173,12 @@ impl World {
 
     /// An array of so many stripes with a bitmap, whose bits are durable as soon as they are wanted.
     pub(crate) fn with_bitmap(level: Level, members: u32, stripes: u64, bitmap_chunk_bytes: u32) -> Self {
-        let world =
-            World::with_intent(level, members, stripes, Intent::with_bitmap(bitmap_chunk_bytes, true));
+        let world = World::with_intent(
+            level,
+            members,
+            stripes,
+            Intent::with_bitmap(bitmap_chunk_bytes, true, Locks::default()),
+        );
         let shared = Arc::clone(&world.set.shared);
         world.set.executor.spawn(async move {
             while let Some(chunks) = shared.intent.bits_wanted().await {

@@ -18,6 +18,7 @@ use super::member_io::{MemberRead, MemberWrite, Undone};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::members::MemberState;
+use crate::stages::Watch;
 use crate::volume::VolumeError;
 use layout::geometry::CopyPlace;
 
@@ -102,7 +103,7 @@ impl<D: Device> StripeSet<D> {
         let shared = &*self.shared;
         let (mut done, bytes) = (0, data.len() as u64);
         let range = offset_bytes..offset_bytes + bytes;
-        let _marked = shared.intent.mark(self.shard, &shared.members, range).await?;
+        let _marked = shared.intent.mark(&Watch::off(self.shard), &shared.members, range).await?;
         while done < bytes {
             let at = offset_bytes + done;
             let regions = regions(at, bytes - done);

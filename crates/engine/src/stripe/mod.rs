@@ -14,6 +14,7 @@ mod image;
 pub mod intent;
 pub mod load;
 mod locate;
+pub mod locks;
 mod member_io;
 pub(crate) mod mirror;
 pub mod parity_cache;
@@ -108,7 +109,7 @@ impl Shared {
             doubts: doubts::Doubts::default(),
             redo: redo::Redo::new(geometry.members()),
             geometry,
-            table: StripeTable::new(),
+            table: StripeTable::new(intent.locks()),
             cache: ParityCache::new(cache_bytes),
             members,
             intent,

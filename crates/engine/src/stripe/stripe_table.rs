@@ -3,54 +3,48 @@
 //! Invariant 4: one owner of a stripe at a time; a waiter is never lost; nobody waits for a stripe whose owner is
 //! gone.
 //!
-//! A stripe hashes to two buckets of eight words (a cuckoo table of two choices). One word is one entry:
+//! Who owns which stripe is kept in [`Words`] that are changed by CAS, or, in the other systems of ScalaRAID's
+//! comparison, in [`Segments`] with a lock each ([`Locks`]). Either gives an owned stripe a place that stays its own.
 //!
-//! ```text
-//! bit 63 LOCKED | 62 TENTATIVE | 61 FROZEN | 60..48 owner's shard | 47..0 stripe + 1        0 = free
-//! ```
-//!
-//! Words change by CAS only. An entry never moves, because its place names its batch; where a cuckoo table would
-//! kick entries out, a claim that finds both buckets full waits for a release (with two choices of eight ways that
-//! takes thousands of stripes in flight).
-//!
-//! *Two shards that claim one stripe at once* may put it into two places. So a claim is first TENTATIVE, then looks
-//! at both buckets again: a locked twin wins; of two tentative ones the lower place stays and the higher withdraws.
-//! The lower waits the few instructions until the higher has decided, since that one may have looked before the
-//! lower was there, and then it is the owner.
-//!
-//! Beside each word stands a batch (StRAID 4.3): the writes that joined while the owner reads. Whether a batch is
+//! Each place has a batch (StRAID 4.3): the writes that joined while the owner reads. Whether a batch is
 //! open is decided under its own lock, as is the release, so no write slips in between the freeze and the pick-up,
 //! and no waker comes after the last wake-up.
 
-use crossbeam::utils::CachePadded;
+mod segments;
+mod words;
+
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use super::locks::Locks;
 use super::union::StripeWrite;
-use crate::limits::{STRIPE_TABLE_ENTRIES, STRIPE_TABLE_WAYS};
-use crate::sync::sequential::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use crate::limits::STRIPE_TABLE_ENTRIES;
+use crate::stages::{Lock, Watch};
+use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
 use crate::volume::VolumeError;
+use segments::Segments;
+use words::Words;
 
-const LOCKED: u64 = 1 << 63;
-const TENTATIVE: u64 = 1 << 62;
-const FROZEN: u64 = 1 << 61;
-const STRIPE_MASK: u64 = (1 << 48) - 1;
 /// No stripe: what a batch says between two owners.
 const NO_STRIPE: u64 = u64::MAX;
 
-type Bucket = CachePadded<[AtomicU64; STRIPE_TABLE_WAYS]>;
-
 /// The table. Its size does not depend on the capacity of the array.
 pub struct StripeTable {
-    buckets: Box<[Bucket]>,
+    owners: Owners,
     batches: Box<[Mutex<Batch>]>,
-    /// Claims that found both buckets full.
+    /// Claims that found no place.
     overflow: SegQueue<Waker>,
     overflowed: AtomicUsize,
+}
+
+/// Which stripes have owners, and where.
+enum Owners {
+    Words(Words),
+    Segments(Segments),
 }
 
 /// What a table takes in memory.
@@ -58,7 +52,7 @@ pub struct StripeTable {
 pub struct TableBytes {
     /// The entries themselves.
     pub entries: usize,
-    /// With what keeps buckets on cache lines of their own.
+    /// With what keeps buckets on cache lines of their own; or segments, free places and chains.
     pub entries_padded: usize,
     /// The batches beside them, without the writes that join.
     pub batches: usize,
@@ -116,18 +110,21 @@ enum Found {
 
 impl StripeTable {
     /// An empty table.
-    pub fn new() -> Arc<Self> {
-        Self::with_entries(STRIPE_TABLE_ENTRIES)
+    pub fn new(locks: Locks) -> Arc<Self> {
+        Self::with_entries(STRIPE_TABLE_ENTRIES, locks)
     }
 
     /// An empty table of this many entries, a multiple of eight and a power of two from 16 on. For tests that want
     /// the table full: [`StripeTable::new`] knows the right number.
-    pub fn with_entries(entries: usize) -> Arc<Self> {
-        let bucket = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+    pub fn with_entries(entries: usize, locks: Locks) -> Arc<Self> {
         let batch =
             |_| Mutex::new(Batch { stripe: NO_STRIPE, open: false, joined: Vec::new(), waiting: Vec::new() });
+        let owners = match locks.of_stripes() {
+            Some(locks) => Owners::Segments(Segments::new(entries, locks)),
+            None => Owners::Words(Words::new(entries)),
+        };
         Arc::new(StripeTable {
-            buckets: (0..entries / STRIPE_TABLE_WAYS).map(bucket).collect(),
+            owners,
             batches: (0..entries).map(batch).collect(),
             overflow: SegQueue::new(),
             overflowed: AtomicUsize::new(0),
@@ -138,7 +135,10 @@ impl StripeTable {
     pub fn bytes(&self) -> TableBytes {
         TableBytes {
             entries: self.batches.len() * size_of::<u64>(),
-            entries_padded: size_of_val(&*self.buckets),
+            entries_padded: match &self.owners {
+                Owners::Words(words) => words.bytes(),
+                Owners::Segments(segments) => segments.bytes(),
+            },
             batches: size_of_val(&*self.batches),
         }
     }
@@ -147,12 +147,12 @@ impl StripeTable {
     pub(crate) async fn claim_or_join(
         self: &Arc<Self>,
         stripe: u64,
-        shard: usize,
+        watch: &Watch<'_>,
         write: StripeWrite,
     ) -> Entry {
         let mut write = Some(write);
         loop {
-            match self.try_claim(stripe, shard) {
+            match self.try_claim(stripe, watch) {
                 Found::Claimed(place) => {
                     let write = write.take().expect("the write has not joined");
                     return Entry::Owned(self.begin(place, stripe, true), write);
@@ -168,8 +168,13 @@ impl StripeTable {
 
     /// Becomes the owner of `stripe` alone: no write joins.
     pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
+        self.claim_watched(stripe, &Watch::off(shard)).await
+    }
+
+    /// The same for a write whose times are told.
+    pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: &Watch<'_>) -> Claim {
         loop {
-            match self.try_claim(stripe, shard) {
+            match self.try_claim(stripe, watch) {
                 Found::Claimed(place) => return self.begin(place, stripe, false),
                 Found::Held(place) => self.released(place, stripe).await,
                 Found::Full => self.room(stripe).await,
@@ -209,7 +214,7 @@ impl StripeTable {
         claims.push(self.claim(first, shard).await);
         for stripe in first + 1..end {
             claims.push(loop {
-                match self.try_claim(stripe, shard) {
+                match self.try_claim(stripe, &Watch::off(shard)) {
                     Found::Claimed(place) => break self.begin(place, stripe, false),
                     Found::Held(place) => self.released(place, stripe).await,
                     Found::Full => return claims,
@@ -221,7 +226,7 @@ impl StripeTable {
 
     /// Becomes the owner of `stripe` alone, if it has none.
     pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
-        match self.try_claim(stripe, shard) {
+        match self.try_claim(stripe, &Watch::off(shard)) {
             Found::Claimed(place) => Some(self.begin(place, stripe, false)),
             Found::Held(_) | Found::Full => None,
         }
@@ -229,25 +234,28 @@ impl StripeTable {
 
     /// Stripes that have an owner now.
     pub fn active(&self) -> usize {
-        self.buckets.iter().flat_map(|bucket| bucket.iter()).filter(|word| word.load(SeqCst) != 0).count()
+        self.owned().len()
     }
 
     /// The stripes that have an owner now.
     pub(crate) fn owned(&self) -> Vec<u64> {
-        let words = self.buckets.iter().flat_map(|bucket| bucket.iter()).map(|word| word.load(SeqCst));
-        words.filter(|word| *word != 0).map(|word| (word & STRIPE_MASK) - 1).collect()
+        match &self.owners {
+            Owners::Words(words) => words.owned(),
+            Owners::Segments(segments) => segments.owned(),
+        }
     }
 
     /// True if `stripe` has no owner now; else `waker` is called when it is released, or before.
     pub(crate) fn wake_at_release(&self, stripe: u64, waker: &Waker) -> bool {
-        for place in self.places(stripe).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS) {
-            if self.word(place).load(SeqCst) & STRIPE_MASK != stripe + 1 {
-                continue;
-            }
+        let places: SmallVec<[usize; 2]> = match &self.owners {
+            Owners::Words(words) => words.holding(stripe).collect(),
+            Owners::Segments(segments) => segments.find(stripe).into_iter().collect(),
+        };
+        for place in places {
             let mut batch = self.batches[place].lock();
             if batch.stripe == stripe {
                 batch.waiting.push(waker.clone());
-            } else if self.word(place).load(SeqCst) & STRIPE_MASK == stripe + 1 {
+            } else if self.owners.holds(place, stripe) {
                 waker.wake_by_ref(); // just about to begin: look again
             } else {
                 continue;
@@ -257,82 +265,13 @@ impl StripeTable {
         true
     }
 
-    fn places(&self, stripe: u64) -> [usize; 2] {
-        let mask = self.buckets.len() - 1;
-        let hash = stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (first, second) = ((hash >> 32) as usize & mask, (hash >> 48) as usize & mask);
-        // Two different buckets, in ascending order: "lower place" is the same for everybody.
-        let second = if first == second { (second + 1) & mask } else { second };
-        [first.min(second) * STRIPE_TABLE_WAYS, first.max(second) * STRIPE_TABLE_WAYS]
-    }
-
-    fn word(&self, place: usize) -> &AtomicU64 {
-        &self.buckets[place / STRIPE_TABLE_WAYS][place % STRIPE_TABLE_WAYS]
-    }
-
-    fn try_claim(&self, stripe: u64, shard: usize) -> Found {
-        assert!(stripe < STRIPE_MASK, "a stripe number has 48 bits");
-        let buckets = self.places(stripe);
-        let word = (stripe + 1) | (shard as u64 & 0xfff) << 48;
-        'again: loop {
-            let mut free = None;
-            for first in buckets {
-                for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
-                    let seen = word.load(SeqCst);
-                    if seen == 0 {
-                        free = free.or(Some(first + way));
-                    } else if seen & STRIPE_MASK == stripe + 1 {
-                        if seen & TENTATIVE == 0 {
-                            return Found::Held(first + way);
-                        }
-                        spin_loop();
-                        continue 'again;
-                    }
-                }
-            }
-            let Some(mine) = free else { return Found::Full };
-            if self.word(mine).compare_exchange(0, word | TENTATIVE, SeqCst, SeqCst).is_err() {
-                continue;
-            }
-            match self.settle(mine, stripe, buckets) {
-                Settled::Won => {
-                    self.word(mine).store(word | LOCKED, SeqCst);
-                    return Found::Claimed(mine);
-                }
-                Settled::Held(place) => {
-                    self.word(mine).store(0, SeqCst);
-                    self.wake_overflow();
-                    return Found::Held(place);
-                }
-                Settled::Lost => {
-                    self.word(mine).store(0, SeqCst);
-                    self.wake_overflow();
-                    spin_loop();
-                }
-            }
+    #[inline]
+    fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Found {
+        match &self.owners {
+            Owners::Words(words) => watch
+                .without(Lock::Stripes, || words.try_claim(stripe, watch.shard(), || self.wake_overflow())),
+            Owners::Segments(segments) => segments.try_claim(stripe, watch),
         }
-    }
-
-    /// Looks for a twin of the tentative claim at `mine`.
-    fn settle(&self, mine: usize, stripe: u64, buckets: [usize; 2]) -> Settled {
-        for first in buckets {
-            for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
-                let place = first + way;
-                let twin = |seen: u64| seen & STRIPE_MASK == stripe + 1 && place != mine;
-                let mut seen = word.load(SeqCst);
-                while twin(seen) {
-                    if seen & TENTATIVE == 0 {
-                        return Settled::Held(place);
-                    }
-                    if place < mine {
-                        return Settled::Lost;
-                    }
-                    spin_loop();
-                    seen = word.load(SeqCst);
-                }
-            }
-        }
-        Settled::Won
     }
 
     fn begin(self: &Arc<Self>, place: usize, stripe: u64, open: bool) -> Claim {
@@ -350,7 +289,7 @@ impl StripeTable {
         stripe: u64,
         write: &mut Option<StripeWrite>,
     ) -> Option<JoinedWrite> {
-        if self.word(place).load(SeqCst) & FROZEN != 0 {
+        if matches!(&self.owners, Owners::Words(words) if words.is_frozen(place)) {
             return None;
         }
         let mut batch = self.batches[place].lock();
@@ -380,7 +319,7 @@ impl StripeTable {
         .await;
     }
 
-    /// Waits until some entry was released after both buckets of `stripe` were full.
+    /// Waits until some entry was released after `stripe` found no place.
     async fn room(&self, stripe: u64) {
         let mut waited = false;
         std::future::poll_fn(|context| {
@@ -392,8 +331,7 @@ impl StripeTable {
             self.overflowed.fetch_add(1, SeqCst);
             self.overflow.push(context.waker().clone());
             // A release between the failed claim and the push woke nobody: look once more.
-            let full = self.places(stripe).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS);
-            if full.into_iter().any(|place| self.word(place).load(SeqCst) == 0) {
+            if self.owners.has_room(stripe) {
                 return Poll::Ready(());
             }
             Poll::Pending
@@ -412,10 +350,28 @@ impl StripeTable {
     }
 }
 
-enum Settled {
-    Won,
-    Held(usize),
-    Lost,
+impl Owners {
+    fn holds(&self, place: usize, stripe: u64) -> bool {
+        match self {
+            Owners::Words(words) => words.holds(place, stripe),
+            Owners::Segments(segments) => segments.find(stripe) == Some(place),
+        }
+    }
+
+    fn has_room(&self, stripe: u64) -> bool {
+        match self {
+            Owners::Words(words) => words.has_room(stripe),
+            Owners::Segments(segments) => segments.has_room(stripe),
+        }
+    }
+
+    #[inline]
+    fn release(&self, place: usize, stripe: u64, watch: &Watch<'_>) {
+        match self {
+            Owners::Words(words) => watch.without(Lock::Stripes, || words.release(place)),
+            Owners::Segments(segments) => segments.release(stripe, watch),
+        }
+    }
 }
 
 /// Ownership of a stripe. Dropping it releases the stripe and fails the writes that joined.
@@ -440,7 +396,9 @@ impl Claim {
         let mut batch = self.table.batches[self.place].lock();
         (batch.open, self.open) = (false, false);
         self.joined.append(&mut batch.joined);
-        self.table.word(self.place).fetch_or(FROZEN, SeqCst);
+        if let Owners::Words(words) = &self.table.owners {
+            words.freeze(self.place);
+        }
         self.joined.len() - before
     }
 
@@ -460,17 +418,23 @@ impl Claim {
     }
 
     /// Releases the stripe and tells every joined write its result.
-    pub(crate) fn release(mut self, result: &Result<(), VolumeError>) {
-        self.finish(result);
+    pub(crate) fn release(self, result: &Result<(), VolumeError>) {
+        self.release_watched(result, &Watch::off(0));
     }
 
-    fn finish(&mut self, result: &Result<(), VolumeError>) {
+    /// The same for a write whose times are told.
+    pub(crate) fn release_watched(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
+        self.finish(result, watch);
+    }
+
+    fn finish(&mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
         let mut batch = self.table.batches[self.place].lock();
         self.joined.append(&mut batch.joined);
         let waiting = std::mem::take(&mut batch.waiting);
-        (batch.stripe, batch.open) = (NO_STRIPE, false);
-        // Under the lock: whoever locks the batch next sees both the free word and that the owner has gone.
-        self.table.word(self.place).store(0, SeqCst);
+        let stripe = std::mem::replace(&mut batch.stripe, NO_STRIPE);
+        batch.open = false;
+        // Under the lock: whoever locks the batch next sees both the free place and that the owner has gone.
+        self.table.owners.release(self.place, stripe, watch);
         drop(batch);
         self.table.wake_overflow();
         waiting.into_iter().for_each(Waker::wake);
@@ -490,7 +454,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.place != usize::MAX {
-            self.finish(&Err(VolumeError::Stopping));
+            self.finish(&Err(VolumeError::Stopping), &Watch::off(0));
         }
     }
 }
@@ -499,117 +463,4 @@ impl Drop for Claim {
 mod model;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::executor::{Executor, yield_now};
-    use std::sync::atomic::AtomicBool;
-
-    fn write() -> StripeWrite {
-        StripeWrite { parts: SmallVec::new(), fua: false, in_stream: false }
-    }
-
-    fn run(executor: &Executor) {
-        executor.run_ready(usize::MAX);
-    }
-
-    #[test]
-    fn writes_join_until_the_freeze_and_wait_after_it() {
-        let executor = Executor::new(Box::new(|| {}));
-        let table = StripeTable::new();
-        let owner = {
-            let table = Arc::clone(&table);
-            executor.spawn_with_result(async move {
-                let Entry::Owned(claim, _) = table.claim_or_join(7, 0, write()).await else { panic!("free") };
-                claim
-            })
-        };
-        run(&executor);
-        let mut claim = owner.try_take().expect("claimed");
-        let start = || {
-            let table = Arc::clone(&table);
-            executor.spawn_with_result(async move {
-                match table.claim_or_join(7, 0, write()).await {
-                    Entry::Joined(joined) => (true, joined.await.is_ok()),
-                    Entry::Owned(claim, _) => {
-                        claim.release(&Ok(()));
-                        (false, true)
-                    }
-                }
-            })
-        };
-        let early = start();
-        run(&executor);
-        assert_eq!(claim.freeze(), 1);
-        let late = start();
-        run(&executor);
-        assert!(early.try_take().is_none() && late.try_take().is_none());
-        claim.release(&Ok(()));
-        run(&executor);
-        assert_eq!((early.try_take(), late.try_take()), (Some((true, true)), Some((false, true))));
-        assert_eq!(table.active(), 0);
-    }
-
-    #[test]
-    fn an_owner_that_is_gone_fails_its_batch_and_frees_the_stripe() {
-        let executor = Executor::new(Box::new(|| {}));
-        let table = StripeTable::new();
-        let (one, two) = (Arc::clone(&table), Arc::clone(&table));
-        let owner = executor.spawn_with_result(async move { one.claim_or_join(7, 0, write()).await });
-        run(&executor);
-        let joined = executor.spawn_with_result(async move {
-            let Entry::Joined(joined) = two.claim_or_join(7, 0, write()).await else { panic!("owned") };
-            joined.await
-        });
-        run(&executor);
-        drop(owner.try_take());
-        run(&executor);
-        assert_eq!(joined.try_take(), Some(Err(VolumeError::Stopping)));
-        assert_eq!(table.active(), 0);
-    }
-
-    /// Threads hammer few stripes in a tiny table: ownership excludes, nobody is lost, overflow drains.
-    #[test]
-    fn claims_exclude_each_other_across_threads() {
-        let table = StripeTable::with_entries(2 * STRIPE_TABLE_WAYS);
-        let stripes = 40;
-        let busy: Arc<Vec<AtomicBool>> = Arc::new((0..stripes).map(|_| AtomicBool::new(false)).collect());
-        let threads: Vec<_> = (0..4)
-            .map(|shard| {
-                let (table, busy) = (Arc::clone(&table), Arc::clone(&busy));
-                std::thread::spawn(move || {
-                    let parker = std::thread::current();
-                    let executor = Executor::new(Box::new(move || parker.unpark()));
-                    for task in 0..8u64 {
-                        let (table, busy) = (Arc::clone(&table), Arc::clone(&busy));
-                        executor.spawn(async move {
-                            for round in 0..300u64 {
-                                let stripe = (round * 7 + task * 13 + shard as u64) % stripes;
-                                match table.claim_or_join(stripe, shard, write()).await {
-                                    Entry::Joined(joined) => joined.await.expect("owner finishes"),
-                                    Entry::Owned(mut claim, _) => {
-                                        let flag = &busy[usize::try_from(stripe).unwrap()];
-                                        assert!(!flag.swap(true, SeqCst), "one owner at a time");
-                                        yield_now().await;
-                                        claim.freeze();
-                                        yield_now().await;
-                                        assert!(flag.swap(false, SeqCst));
-                                        claim.release(&Ok(()));
-                                    }
-                                }
-                            }
-                        });
-                    }
-                    while executor.tasks_alive() > 0 {
-                        executor.run_ready(16);
-                        if executor.tasks_alive() > 0 && executor.prepare_to_sleep() {
-                            std::thread::park_timeout(std::time::Duration::from_secs(60));
-                            executor.awake();
-                        }
-                    }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-        assert_eq!(table.active(), 0);
-    }
-}
+mod tests;

@@ -74,14 +74,13 @@ impl<D: Device> StripeSet<D> {
     pub(super) async fn write_stripe(&self, stripe: u64, write: StripeWrite) -> Result<(), VolumeError> {
         let shared = &*self.shared;
         let mut watch = self.watch();
-        let marked =
-            shared.intent.mark(self.shard, &shared.members, self.written_range(stripe, &write)).await?;
+        let marked = shared.intent.mark(&watch, &shared.members, self.written_range(stripe, &write)).await?;
 
         // Invariant 4: one owner of a stripe; a write that finds one joins its batch, or waits its turn.
         let two_phase = self.two_phase();
         let entry = match two_phase {
-            true => shared.table.claim_or_join(stripe, self.shard, write).await,
-            false => Entry::Owned(shared.table.claim(stripe, self.shard).await, write),
+            true => shared.table.claim_or_join(stripe, &watch, write).await,
+            false => Entry::Owned(shared.table.claim_watched(stripe, &watch).await, write),
         };
         watch.enter(Stage::Wait);
         let (mut claim, own) = match entry {
@@ -89,7 +88,9 @@ impl<D: Device> StripeSet<D> {
             Entry::Joined(done) => {
                 self.counters().joined_writes.add(1);
                 self.in_flight.joined();
-                return done.await;
+                let result = done.await;
+                marked.end(&watch);
+                return result;
             }
         };
 
@@ -118,8 +119,10 @@ impl<D: Device> StripeSet<D> {
             // Invariants 1 and 8: what a missing member did not get is known on disk before anyone is told.
             result = self.settle().await;
         }
-        self.finish(claim, &result);
-        drop((marked, in_flight));
+        self.counters().stripe_writes.add(1);
+        claim.release_watched(&result, &watch);
+        marked.end(&watch);
+        drop(in_flight);
         result
     }
 
@@ -310,11 +313,6 @@ impl<D: Device> StripeSet<D> {
         let error = too_many_missing(stripe, missing);
         self.shared.suspect(stripe, &error.to_string());
         Err(error)
-    }
-
-    fn finish(&self, claim: Claim, result: &Result<(), VolumeError>) {
-        self.counters().stripe_writes.add(1);
-        claim.release(result);
     }
 
     fn count(&self, plan: &Plan) {

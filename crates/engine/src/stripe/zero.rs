@@ -11,6 +11,7 @@ use crate::buffer::Gather;
 use crate::device::{Device, DeviceErrorKind};
 use crate::executor::join_all;
 use crate::members::MemberState;
+use crate::stages::Watch;
 use crate::volume::VolumeError;
 
 /// Stripes zeroed in one go: they are owned together, and each member gets one operation.
@@ -92,7 +93,7 @@ impl<D: Device> StripeSet<D> {
             let most = end.min(at + STRIPES_AT_ONCE);
             let offset = |stripe| shared.geometry.member_offset(stripe);
             let range = offset(at)..offset(most - 1) + u64::from(shared.geometry.chunk_bytes());
-            let _marked = shared.intent.mark(self.shard, &shared.members, range).await?;
+            let _marked = shared.intent.mark(&Watch::off(self.shard), &shared.members, range).await?;
             let claims = shared.table.claim_run(at, most, self.shard).await;
             let next = at + claims.len() as u64;
             (at..next).for_each(|stripe| shared.cache.forget(stripe));

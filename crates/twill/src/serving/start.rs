@@ -13,6 +13,7 @@ use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
 use engine::stripe::load::Clock;
+use engine::stripe::locks::Locks;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
@@ -280,7 +281,7 @@ fn shared(
         }
     }
     let intent = match bitmap {
-        Some(start) => start.intent(assembly.resync_from_bytes),
+        Some(start) => start.intent(assembly.resync_from_bytes, Locks::default()),
         None => {
             let is_used = geometry.level() != Level::Raid0 && !options.no_consistency;
             Intent::new(options.shards, is_used, false)

@@ -1,5 +1,5 @@
-//! The bookkeeping of a bitmap (ScalaRAID 3): one atomic word for each chunk of the bitmap says how many writes are on
-//! their way there, and whether the chunk's bit is durable.
+//! The bookkeeping of a bitmap: one word for each chunk of the bitmap says how many writes are on their way there, and
+//! whether the chunk's bit is durable.
 //!
 //! Invariant 3: counter and bit are one word, so they cannot come from different chunks.
 //!
@@ -8,17 +8,19 @@
 //! ```
 //!
 //! - A write that comes adds one to both numbers in one step and goes ahead if it finds READY; a write that ends
-//!   takes one from the lower number. Nobody waits for anybody, and there is no lock.
+//!   takes one from the lower number. With words that are changed by themselves ([`Words`]) nobody waits for anybody;
+//!   with one lock over all of them ([`Pages`]) the steps are the same, one after the other.
 //! - The activity is taken away by each look for idle bits: a bit is idle if it is without activity twice running, so
 //!   a hot chunk costs no I/O (md's scheme). It runs over at the upper end of the word without harm.
-//! - Words of neighbouring chunks are a line of memory apart ([`Group`]), so that a sequential load from several
-//!   cores does not fight for a cache line (C2, C4).
-//! - Memory is taken for sixteen thousand chunks when the first of them is written.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
+use super::Marked;
+use super::pages::Pages;
+use super::words::{self, Words};
+use crate::stages::{Lock, Watch};
+use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -37,45 +39,24 @@ const STATE: u64 = u64::MAX >> 32;
 /// The number of writes.
 const WRITES: u64 = STATE & !(WRITE - 1);
 
-/// Words of one line: two cache lines of 64 bytes, which processors fetch together.
-const LINE_WORDS: u64 = 16;
-/// Few where a model makes all of them thousands of times.
-const GROUP_LINES: u64 = if cfg!(feature = "model") { 2 } else { 1 << 10 };
-const GROUP_WORDS: u64 = GROUP_LINES * LINE_WORDS;
-const FOLDERS: u64 = 64;
-const FOLDER_GROUPS: u64 = 64;
-
 /// Most chunks of one bitmap. md's own bitmaps stay far below: 128 KiB hold a million bits.
-pub const CHUNKS_MAX: u64 = FOLDERS * FOLDER_GROUPS * GROUP_WORDS;
-
-#[repr(align(128))]
-struct Line([AtomicU64; LINE_WORDS as usize]);
-
-/// The words of neighbouring chunks: the next chunk has its word in the next line.
-struct Group(Box<[Line]>);
-
-impl Group {
-    fn new() -> Self {
-        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
-        Group((0..GROUP_LINES).map(line).collect())
-    }
-
-    fn word(&self, chunk: u64) -> &AtomicU64 {
-        let line = chunk % GROUP_LINES;
-        let place = chunk / GROUP_LINES % LINE_WORDS;
-        &self.0[index(line)].0[index(place)]
-    }
-}
-
-type Folder = Box<[OnceLock<Group>]>;
+pub const CHUNKS_MAX: u64 = words::CHUNKS_MAX;
 
 /// The words of all chunks, and who waits for bits.
 pub(super) struct Bits {
-    folders: Box<[OnceLock<Folder>]>,
+    counters: Counters,
     /// No chunk from here on ever had a bit: a look at all words ends here.
     end: AtomicU64,
     /// Chunks whose bits have to become durable.
     wanted: Mutex<Wanted>,
+}
+
+/// The words, by who may change them.
+pub(super) enum Counters {
+    /// Anybody, each by itself.
+    Words(Words),
+    /// Who has the one lock.
+    Pages(Pages),
 }
 
 #[derive(Default)]
@@ -85,37 +66,85 @@ struct Wanted {
     stopped: bool,
 }
 
-impl Bits {
-    pub(super) fn new() -> Self {
-        let folders = (0..FOLDERS).map(|_| OnceLock::new()).collect();
-        Bits { folders, end: AtomicU64::new(0), wanted: Mutex::default() }
-    }
-
-    /// The word of a chunk.
-    #[inline]
-    pub(super) fn word(&self, chunk: u64) -> &AtomicU64 {
-        match self.existing(chunk / GROUP_WORDS) {
-            Some(group) => group.word(chunk),
-            None => self.made(chunk / GROUP_WORDS).word(chunk),
+impl Counters {
+    /// Changes the word of a chunk unless `change` says None; returns what it was, as an error if it is that still.
+    fn update(&self, chunk: u64, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
+        match self {
+            Counters::Words(words) => words.update(chunk, change),
+            Counters::Pages(pages) => pages.update(chunk, change),
         }
     }
 
-    #[inline]
-    fn existing(&self, group: u64) -> Option<&Group> {
-        self.folders[index(group / FOLDER_GROUPS)].get()?[index(group % FOLDER_GROUPS)].get()
+    /// Changes the words of those chunks that ever had one; `changed` hears of the chunk and what its word was.
+    fn update_all(
+        &self,
+        chunks: Range<u64>,
+        change: impl FnMut(u64) -> Option<u64>,
+        changed: impl FnMut(u64, u64),
+    ) {
+        match self {
+            Counters::Words(words) => words.update_all(chunks, change, changed),
+            Counters::Pages(pages) => pages.update_all(chunks, change, changed),
+        }
     }
 
-    #[cold]
-    fn made(&self, group: u64) -> &Group {
-        let folder = self.folders[index(group / FOLDER_GROUPS)]
-            .get_or_init(|| (0..FOLDER_GROUPS).map(|_| OnceLock::new()).collect());
-        folder[index(group % FOLDER_GROUPS)].get_or_init(Group::new)
+    /// The first chunk whose word has one of these bits.
+    fn first(&self, chunks: Range<u64>, bits: u64) -> Option<u64> {
+        match self {
+            Counters::Words(words) => words.first(chunks, bits),
+            Counters::Pages(pages) => pages.first(chunks, bits),
+        }
+    }
+}
+
+impl Bits {
+    pub(super) fn new(locks: Locks) -> Self {
+        let counters = match locks.one_for_counters() {
+            true => Counters::Pages(Pages::new()),
+            false => Counters::Words(Words::new()),
+        };
+        Bits { counters, end: AtomicU64::new(0), wanted: Mutex::default() }
+    }
+
+    /// A write comes to these chunks. Returns whether all bits are durable.
+    #[inline]
+    pub(super) fn enter(&self, watch: &Watch<'_>, chunks: Range<u64>) -> (bool, Marked<'_>) {
+        let words = match &self.counters {
+            Counters::Words(words) => words,
+            Counters::Pages(pages) => {
+                let ready = pages.enter(watch, chunks.clone());
+                return (ready, Marked { word: None, more: Some((self, chunks)) });
+            }
+        };
+        watch.without(Lock::Counters, || {
+            // Invariant 3: the chunk is taken from the address once, for the counter and for the bit.
+            let word = words.word(chunks.start);
+            let mut ready = word.fetch_add(ENTER, SeqCst) & READY;
+            let mut marked = Marked { word: Some(word), more: None };
+            if chunks.end - chunks.start > 1 {
+                let more = chunks.start + 1..chunks.end;
+                more.clone().for_each(|chunk| ready &= words.word(chunk).fetch_add(ENTER, SeqCst));
+                marked.more = Some((self, more));
+            }
+            (ready != 0, marked)
+        })
+    }
+
+    /// A write that came to these chunks goes.
+    pub(super) fn leave(&self, watch: &Watch<'_>, chunks: Range<u64>) {
+        match &self.counters {
+            Counters::Words(words) => watch.without(Lock::Counters, || {
+                chunks.for_each(|chunk| _ = words.word(chunk).fetch_sub(WRITE, SeqCst));
+            }),
+            Counters::Pages(pages) => pages.leave(watch, chunks),
+        }
     }
 
     /// The bit is on the members already; with `needed` its chunk has to be resynced.
     pub(super) fn load(&self, chunk: u64, needed: bool) {
         self.end.fetch_max(chunk + 1, SeqCst);
-        self.word(chunk).fetch_or(if needed { READY | NEEDED } else { READY }, SeqCst);
+        let bits = if needed { READY | NEEDED } else { READY };
+        let _always = self.counters.update(chunk, |word| Some(word | bits));
     }
 
     /// Asks the flusher for the bits that are not durable. Returns whether all are.
@@ -124,10 +153,8 @@ impl Bits {
         let mut ready = true;
         self.end.fetch_max(chunks.end, SeqCst); // before a bit is there that a write could find
         for chunk in chunks {
-            let word = self.word(chunk);
-            let before =
-                word.fetch_update(SeqCst, SeqCst, |word| (word & READY == 0).then_some(word | WANTED));
-            let Ok(before) = before else { continue };
+            let ask = |word| (word & READY == 0).then_some(word | WANTED);
+            let Ok(before) = self.counters.update(chunk, ask) else { continue };
             ready = false;
             if before & WANTED == 0 {
                 wanted.push(chunk);
@@ -168,24 +195,23 @@ impl Bits {
     /// These bits are durable: their chunks may be written.
     pub(super) fn written(&self, chunks: &[u64]) {
         for &chunk in chunks {
-            let set = |word: u64| Some(word & !WANTED | READY);
-            let _always = self.word(chunk).fetch_update(SeqCst, SeqCst, set);
+            let _always = self.counters.update(chunk, |word| Some(word & !WANTED | READY));
         }
     }
 
     /// Takes the mark from chunks that have been idle since the look before this one, and returns them. No write goes
     /// ahead there before [`Bits::written`]. With `keep_needed` chunks that wait for a resync keep theirs.
     pub(super) fn take_idle(&self, keep_needed: bool) -> Vec<u64> {
-        let mut idle = Vec::new();
-        self.for_each(|chunk, word| {
-            let now = word.load(SeqCst);
+        let is_idle = |word: u64| word & !STATE == 0;
+        let look = |now: u64| {
             if now & READY == 0 || now & WRITES != 0 || (keep_needed && now & NEEDED != 0) {
-                return;
+                return None;
             }
-            let is_idle = now & !STATE == 0;
-            let next = if is_idle { now & !(READY | NEEDED) } else { now & STATE };
-            // Who comes in between has work for this chunk: it is looked at next time.
-            if word.compare_exchange(now, next, SeqCst, SeqCst).is_ok() && is_idle {
+            Some(if is_idle(now) { now & !(READY | NEEDED) } else { now & STATE })
+        };
+        let mut idle = Vec::new();
+        self.counters.update_all(self.all(), look, |chunk, before| {
+            if is_idle(before) {
                 idle.push(chunk);
             }
         });
@@ -194,61 +220,35 @@ impl Bits {
 
     /// Whether a write is on its way anywhere.
     pub(super) fn any_write(&self) -> bool {
-        let mut any = false;
-        self.for_each(|_, word| any |= word.load(SeqCst) & WRITES != 0);
-        any
+        self.counters.first(self.all(), WRITES).is_some()
     }
 
     /// The chunks were made to agree.
     pub(super) fn synced(&self, chunks: Range<u64>) {
-        for chunk in chunks {
-            if let Some(group) = self.existing(chunk / GROUP_WORDS) {
-                group.word(chunk).fetch_and(!NEEDED, SeqCst);
-            }
-        }
+        let agrees = |word: u64| (word & NEEDED != 0).then_some(word & !NEEDED);
+        self.counters.update_all(chunks, agrees, |_, _| {});
     }
 
     /// All chunks agree.
     pub(super) fn all_synced(&self) {
-        self.for_each(|_, word| _ = word.fetch_and(!NEEDED, SeqCst));
+        self.synced(self.all());
     }
 
     /// The first chunk from `first` on, below `end`, that waits for a resync; with `marked` the first that is marked
     /// for any reason.
     pub(super) fn next(&self, first: u64, end: u64, marked: bool) -> Option<u64> {
-        let mut chunk = first;
-        while chunk < end {
-            let Some(group) = self.existing(chunk / GROUP_WORDS) else {
-                chunk = (chunk / GROUP_WORDS + 1) * GROUP_WORDS;
-                continue;
-            };
-            let wanted = if marked { STATE } else { NEEDED };
-            if group.word(chunk).load(SeqCst) & wanted != 0 {
-                return Some(chunk);
-            }
-            chunk += 1;
-        }
-        None
+        self.counters.first(first..end, if marked { STATE } else { NEEDED })
     }
 
     /// Bytes of memory taken for words so far.
     pub(super) fn memory_bytes(&self) -> u64 {
-        let groups = self.folders.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
-        let folders = self.folders.iter().filter_map(OnceLock::get).count() as u64;
-        groups.count() as u64 * GROUP_WORDS * 8 + folders * FOLDER_GROUPS * 24 + FOLDERS * 24
-    }
-
-    fn for_each(&self, mut visit: impl FnMut(u64, &AtomicU64)) {
-        let groups = (0..FOLDERS * FOLDER_GROUPS).filter_map(|number| Some((number, self.existing(number)?)));
-        let end = self.end.load(SeqCst);
-        for (number, group) in groups {
-            for chunk in number * GROUP_WORDS..((number + 1) * GROUP_WORDS).min(end) {
-                visit(chunk, group.word(chunk));
-            }
+        match &self.counters {
+            Counters::Words(words) => words.memory_bytes(),
+            Counters::Pages(pages) => pages.memory_bytes(),
         }
     }
-}
 
-fn index(place: u64) -> usize {
-    usize::try_from(place).expect("at most CHUNKS_MAX")
+    fn all(&self) -> Range<u64> {
+        0..self.end.load(SeqCst)
+    }
 }

@@ -9,23 +9,28 @@
 //! of the chunk that it writes to ([`bits`]), and two loads of a word that hardly ever changes, the *gate*: what the
 //! superblocks say, and the shape of the bitmap. Whoever wants to change either closes the gate first, then waits until
 //! no write is counted anywhere; a write counts itself first and then looks at the gate. So writes never wait for each
-//! other, and only a change waits for writes (C3).
+//! other, and only a change waits for writes (C3). The other two systems of ScalaRAID's comparison, with one lock over the
+//! words ([`Locks`]), keep the same promise.
 
 pub mod bits;
 mod flush;
 #[cfg(all(test, feature = "model"))]
 mod model;
+mod pages;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crossbeam::utils::CachePadded;
 use std::ops::Range;
 use std::task::{Poll, Waker};
 
 use crate::members::{Members, MetadataLost};
+use crate::stages::{Lock, Watch};
+use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
-use bits::{Bits, ENTER, READY, WRITE};
+use bits::{Bits, ENTER, WRITE};
 
 /// The superblocks say clean; a write has to wait.
 const CLEAN: u8 = 0;
@@ -44,6 +49,7 @@ const LOST: u8 = 5;
 pub struct Intent {
     gate: AtomicU64,
     marks: Marks,
+    locks: Locks,
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -84,18 +90,34 @@ impl Gate {
 
 /// While it lives the stripes of a write may be inconsistent.
 pub(crate) struct Marked<'a> {
-    word: &'a AtomicU64,
-    /// The chunks after the first one: hardly ever any.
+    /// Where the write is counted, if that is a word that is changed by itself.
+    word: Option<&'a AtomicU64>,
+    /// The chunks after that one, hardly ever any; with one lock over the words all chunks.
     more: Option<(&'a Bits, Range<u64>)>,
+}
+
+impl Marked<'_> {
+    /// The stripes agree again.
+    #[inline]
+    pub(crate) fn end(mut self, watch: &Watch<'_>) {
+        self.leave(watch);
+    }
+
+    #[inline]
+    fn leave(&mut self, watch: &Watch<'_>) {
+        if let Some(word) = self.word.take() {
+            watch.without(Lock::Counters, || word.fetch_sub(WRITE, SeqCst));
+        }
+        if let Some((bits, chunks)) = self.more.take() {
+            bits.leave(watch, chunks);
+        }
+    }
 }
 
 impl Drop for Marked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.word.fetch_sub(WRITE, SeqCst);
-        if let Some((bits, chunks)) = self.more.take() {
-            chunks.for_each(|chunk| _ = bits.word(chunk).fetch_sub(WRITE, SeqCst));
-        }
+        self.leave(&Watch::off(0));
     }
 }
 
@@ -115,32 +137,37 @@ impl Intent {
             (true, false) => CLEAN,
         };
         let writing = (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Intent::with(Gate::new(state, 0), Marks::Whole(writing))
+        Intent::with(Gate::new(state, 0), Marks::Whole(writing), Locks::Scala)
     }
 
     /// Intents by the policy `bitmap`, with no bit set yet: see [`Intent::load_bits`]. A chunk of the bitmap is
-    /// `chunk_bytes`, a power of two.
-    pub fn with_bitmap(chunk_bytes: u32, dirty: bool) -> Self {
+    /// `chunk_bytes`, a power of two; `locks` are over its counters, and over the stripes of the array.
+    pub fn with_bitmap(chunk_bytes: u32, dirty: bool, locks: Locks) -> Self {
         assert!(chunk_bytes.is_power_of_two(), "a bitmap chunk of {chunk_bytes} bytes");
         let state = if dirty { DIRTY } else { CLEAN };
         let gate = Gate::new(state, chunk_bytes.trailing_zeros() as u8);
-        Intent::with(gate, Marks::Bitmap(Box::new(Bits::new())))
+        Intent::with(gate, Marks::Bitmap(Box::new(Bits::new(locks))), locks)
     }
 
-    fn with(gate: Gate, marks: Marks) -> Self {
-        Intent { gate: AtomicU64::new(gate.0), marks, waiting: Mutex::new(Vec::new()) }
+    fn with(gate: Gate, marks: Marks, locks: Locks) -> Self {
+        Intent { gate: AtomicU64::new(gate.0), marks, locks, waiting: Mutex::new(Vec::new()) }
+    }
+
+    /// Which locks writes take.
+    pub fn locks(&self) -> Locks {
+        self.locks
     }
 
     /// Returns once the intent of a write is durable. `range` is what it writes in bytes of the members' data area, at
     /// RAID-10 of the array: what the bits of a bitmap stand for.
     pub(crate) async fn mark(
         &self,
-        shard: usize,
+        watch: &Watch<'_>,
         members: &Members,
         range: Range<u64>,
     ) -> Result<Marked<'_>, MetadataLost> {
         loop {
-            match self.try_mark(shard, &range) {
+            match self.try_mark(watch, &range) {
                 Ok(marked) => return Ok(marked),
                 Err(NotYet::Lost) => return Err(MetadataLost),
                 Err(NotYet::Wait) => self.wait_for_mark(members, &range).await,
@@ -149,29 +176,20 @@ impl Intent {
     }
 
     #[inline]
-    fn try_mark(&self, shard: usize, range: &Range<u64>) -> Result<Marked<'_>, NotYet> {
+    fn try_mark(&self, watch: &Watch<'_>, range: &Range<u64>) -> Result<Marked<'_>, NotYet> {
         let gate = self.gate();
         match &self.marks {
             Marks::Whole(writing) => {
-                let word = &*writing[shard];
+                let word = &*writing[watch.shard()];
                 // Counted before the look at the gate; who closes it looks at the counters afterwards.
                 word.fetch_add(ENTER, SeqCst);
-                self.passed(self.gate(), Marked { word, more: None })
+                self.passed(self.gate(), Marked { word: Some(word), more: None })
             }
             Marks::Bitmap(bits) => {
-                let chunks = gate.chunks(range);
-                // Invariant 3: the chunk is taken from the address once, for the counter and for the bit.
-                let word = bits.word(chunks.start);
-                let mut ready = word.fetch_add(ENTER, SeqCst) & READY;
-                let mut marked = Marked { word, more: None };
-                if chunks.end - chunks.start > 1 {
-                    let more = chunks.start + 1..chunks.end;
-                    more.clone().for_each(|chunk| ready &= bits.word(chunk).fetch_add(ENTER, SeqCst));
-                    marked.more = Some((bits, more));
-                }
+                let (ready, marked) = bits.enter(watch, gate.chunks(range));
                 // The gate as it was before the chunk was taken: the bitmap still has the same shape.
                 let now = self.gate();
-                if ready == 0 || now.with_state(0) != gate.with_state(0) {
+                if !ready || now.with_state(0) != gate.with_state(0) {
                     return Err(if now.state() == LOST { NotYet::Lost } else { NotYet::Wait });
                 }
                 self.passed(now, marked)

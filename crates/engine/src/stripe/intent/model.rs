@@ -9,9 +9,17 @@ use shuttle::future::block_on;
 
 use super::*;
 use crate::members::MemberState;
-use crate::sync::models::{check, threads};
+use crate::sync::models::{self, threads};
 
 const CHUNK: u64 = 1 << 20;
+
+/// Tries a model with each kind of locks.
+fn check(model: impl Fn(Locks) + Clone + Send + Sync + 'static) {
+    for locks in Locks::ALL {
+        let model = model.clone();
+        models::check(move || model(locks));
+    }
+}
 
 struct Disk {
     intent: Intent,
@@ -20,18 +28,23 @@ struct Disk {
 }
 
 impl Disk {
-    fn new() -> Arc<Self> {
+    fn new(locks: Locks) -> Arc<Self> {
         let layout = Layout::default_for(Level::Raid5);
         let geometry = Geometry::new(Level::Raid5, layout, 3, 64 << 10, 1 << 30).expect("an array");
         let members = Members::new(geometry, &[MemberState::InSync; 3], Box::new(|_| {}));
-        Arc::new(Disk { intent: Intent::with_bitmap(CHUNK as u32, true), members, bits: Default::default() })
+        Arc::new(Disk {
+            intent: Intent::with_bitmap(CHUNK as u32, true, locks),
+            members,
+            bits: Default::default(),
+        })
     }
 
     /// While a write goes on, the bits of all it touches are on the disk.
     fn write(&self, range: Range<u64>) {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
-        let marked =
-            block_on(self.intent.mark(0, &self.members, range)).unwrap_or_else(|_| panic!("nothing is lost"));
+        let watch = Watch::off(0);
+        let marked = block_on(self.intent.mark(&watch, &self.members, range));
+        let marked = marked.unwrap_or_else(|_| panic!("nothing is lost"));
         for _ in 0..2 {
             assert!(chunks.clone().all(|chunk| self.bits[chunk as usize].load(SeqCst)), "invariant 2");
             shuttle::thread::yield_now();
@@ -63,8 +76,8 @@ impl Disk {
 /// No write goes ahead while one of its bits is not on the disk, and every write comes to an end.
 #[test]
 fn a_bit_is_on_disk_while_a_write_is_on_its_way() {
-    check(|| {
-        let disk = Disk::new();
+    check(|locks| {
+        let disk = Disk::new(locks);
         let inside = Arc::clone(&disk);
         let flusher = Arc::clone(&disk);
         let flusher = shuttle::thread::spawn(move || flusher.flush());
@@ -80,8 +93,8 @@ fn a_bit_is_on_disk_while_a_write_is_on_its_way() {
 /// Who closes the gate knows that no write is on its way, and a write that comes then waits until it is open again.
 #[test]
 fn a_closed_gate_has_no_writes_behind_it() {
-    check(|| {
-        let disk = Disk::new();
+    check(|locks| {
+        let disk = Disk::new(locks);
         disk.intent.load_bits([(0, false), (1, false)]);
         disk.bits.iter().for_each(|bit| bit.store(true, SeqCst));
         let inside = Arc::clone(&disk);

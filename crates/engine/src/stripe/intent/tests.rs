@@ -34,104 +34,121 @@ fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn open() -> Intent {
-    let intent = Intent::with_bitmap(CHUNK as u32, true);
+fn open(locks: Locks) -> Intent {
+    let intent = Intent::with_bitmap(CHUNK as u32, true, locks);
     intent.load_bits([(0, false)]);
     intent
 }
 
 fn try_mark(intent: &Intent, range: Range<u64>) -> Option<Marked<'_>> {
-    intent.try_mark(0, &range).ok()
+    intent.try_mark(&Watch::off(0), &range).ok()
 }
 
 #[test]
 fn a_write_waits_until_its_bits_are_durable_and_is_woken() {
-    let (intent, members) = (Intent::with_bitmap(CHUNK as u32, true), members());
-    let woken = Arc::new(Woken::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    let mut mark = pin!(intent.mark(0, &members, 3 * CHUNK - 1..5 * CHUNK + 1));
-    assert!(mark.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    let Poll::Ready(Some(mut wanted)) = poll(intent.bits_wanted()) else { panic!("the flusher hears of it") };
-    wanted.sort_unstable();
-    assert_eq!(wanted, [2, 3, 4, 5], "every chunk that the range touches");
-    intent.bits_written(&wanted[..3]);
-    assert!(woken.0.swap(false, SeqCst));
-    assert!(mark.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "one is still not durable");
-    assert!(poll(intent.bits_wanted()).is_pending(), "it is wanted already");
-    intent.bits_written(&wanted[3..]);
-    assert!(woken.0.load(SeqCst));
-    assert!(matches!(mark.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(_))));
+    let watch = Watch::off(0);
+    for locks in Locks::ALL {
+        let (intent, members) = (Intent::with_bitmap(CHUNK as u32, true, locks), members());
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut mark = pin!(intent.mark(&watch, &members, 3 * CHUNK - 1..5 * CHUNK + 1));
+        assert!(mark.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let Poll::Ready(Some(mut wanted)) = poll(intent.bits_wanted()) else {
+            panic!("the flusher hears of it")
+        };
+        wanted.sort_unstable();
+        assert_eq!(wanted, [2, 3, 4, 5], "every chunk that the range touches");
+        intent.bits_written(&wanted[..3]);
+        assert!(woken.0.swap(false, SeqCst));
+        assert!(
+            mark.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(),
+            "one is still not durable"
+        );
+        assert!(poll(intent.bits_wanted()).is_pending(), "it is wanted already");
+        intent.bits_written(&wanted[3..]);
+        assert!(woken.0.load(SeqCst));
+        assert!(matches!(mark.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(_))));
+    }
 }
 
 #[test]
 fn a_write_waits_for_the_superblocks_too() {
-    let (intent, members) = (Intent::with_bitmap(CHUNK as u32, false), members());
-    intent.load_bits([(0, false)]);
-    let mut mark = pin!(intent.mark(0, &members, 0..512));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(mark.as_mut().poll(&mut context).is_pending());
-    assert!(
-        intent.wants_dirty() && poll(intent.bits_wanted()).is_pending(),
-        "only the superblocks are missing"
-    );
-    intent.dirty_written();
-    let Poll::Ready(Ok(marked)) = mark.as_mut().poll(&mut context) else { panic!("it goes ahead") };
-    assert!(!intent.try_close(), "a write is on its way");
-    drop(marked);
-    assert!(intent.try_close());
-    assert!(try_mark(&intent, 0..512).is_none(), "the gate is closed");
-    intent.reopen();
-    assert!(try_mark(&intent, 0..512).is_some());
-    intent.lost();
-    assert!(matches!(poll(intent.mark(0, &members, 0..512)), Poll::Ready(Err(_))));
+    let watch = Watch::off(0);
+    for locks in Locks::ALL {
+        let (intent, members) = (Intent::with_bitmap(CHUNK as u32, false, locks), members());
+        intent.load_bits([(0, false)]);
+        let mut mark = pin!(intent.mark(&watch, &members, 0..512));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(mark.as_mut().poll(&mut context).is_pending());
+        assert!(
+            intent.wants_dirty() && poll(intent.bits_wanted()).is_pending(),
+            "only the superblocks are missing"
+        );
+        intent.dirty_written();
+        let Poll::Ready(Ok(marked)) = mark.as_mut().poll(&mut context) else { panic!("it goes ahead") };
+        assert!(!intent.try_close(), "a write is on its way");
+        drop(marked);
+        assert!(intent.try_close());
+        assert!(try_mark(&intent, 0..512).is_none(), "the gate is closed");
+        intent.reopen();
+        assert!(try_mark(&intent, 0..512).is_some());
+        intent.lost();
+        assert!(matches!(poll(intent.mark(&watch, &members, 0..512)), Poll::Ready(Err(_))));
+    }
 }
 
 #[test]
 fn a_bit_is_idle_after_two_looks_without_a_write() {
-    let intent = open();
-    drop(try_mark(&intent, 0..1).expect("ready"));
-    assert!(intent.take_idle_bits(false).is_empty(), "it was written since the last look");
-    drop(try_mark(&intent, 0..1).expect("ready"));
-    assert!(intent.take_idle_bits(false).is_empty(), "and again");
-    let held = try_mark(&intent, 0..1).expect("ready");
-    for _ in 0..3 {
-        assert!(intent.take_idle_bits(false).is_empty(), "a write is on its way");
+    for locks in Locks::ALL {
+        let intent = open(locks);
+        drop(try_mark(&intent, 0..1).expect("ready"));
+        assert!(intent.take_idle_bits(false).is_empty(), "it was written since the last look");
+        drop(try_mark(&intent, 0..1).expect("ready"));
+        assert!(intent.take_idle_bits(false).is_empty(), "and again");
+        let held = try_mark(&intent, 0..1).expect("ready");
+        for _ in 0..3 {
+            assert!(intent.take_idle_bits(false).is_empty(), "a write is on its way");
+        }
+        drop(held);
+        intent.take_idle_bits(false);
+        assert_eq!(intent.take_idle_bits(false), [0]);
+        assert!(try_mark(&intent, 0..1).is_none(), "the bit is being cleared: who comes has to ask for it");
+        intent.bits_written(&[0]);
+        assert!(try_mark(&intent, 0..1).is_some());
     }
-    drop(held);
-    intent.take_idle_bits(false);
-    assert_eq!(intent.take_idle_bits(false), [0]);
-    assert!(try_mark(&intent, 0..1).is_none(), "the bit is being cleared: who comes has to ask for it");
-    intent.bits_written(&[0]);
-    assert!(try_mark(&intent, 0..1).is_some());
 }
 
 #[test]
 fn chunks_that_wait_for_a_resync_keep_their_bits() {
-    let intent = Intent::with_bitmap(CHUNK as u32, true);
-    intent.load_bits([(3, true), (5, false), (9, true)]);
-    assert_eq!(intent.next_to_resync(0, 64 * CHUNK), Some(3 * CHUNK));
-    assert_eq!(intent.next_to_resync(3 * CHUNK + 17, 64 * CHUNK), Some(3 * CHUNK + 17));
-    assert_eq!(intent.next_marked(4 * CHUNK, 64 * CHUNK), Some(5 * CHUNK));
-    assert_eq!(intent.next_to_resync(4 * CHUNK, 9 * CHUNK), None, "9 is beyond the end");
-    let idle = |keep| [intent.take_idle_bits(keep), intent.take_idle_bits(keep)].concat();
-    assert_eq!(idle(true), [5]);
-    intent.resynced(0..4 * CHUNK - 1, false);
-    assert_eq!(intent.next_to_resync(0, 64 * CHUNK), Some(3 * CHUNK), "its end was not reached");
-    intent.resynced(4 * CHUNK - 1..9 * CHUNK + 1, true);
-    assert_eq!(intent.next_to_resync(0, 64 * CHUNK), None, "the last one is cut off by the end");
-    assert_eq!(idle(true), [3, 9]);
+    for locks in Locks::ALL {
+        let intent = Intent::with_bitmap(CHUNK as u32, true, locks);
+        intent.load_bits([(3, true), (5, false), (9, true)]);
+        assert_eq!(intent.next_to_resync(0, 64 * CHUNK), Some(3 * CHUNK));
+        assert_eq!(intent.next_to_resync(3 * CHUNK + 17, 64 * CHUNK), Some(3 * CHUNK + 17));
+        assert_eq!(intent.next_marked(4 * CHUNK, 64 * CHUNK), Some(5 * CHUNK));
+        assert_eq!(intent.next_to_resync(4 * CHUNK, 9 * CHUNK), None, "9 is beyond the end");
+        let idle = |keep| [intent.take_idle_bits(keep), intent.take_idle_bits(keep)].concat();
+        assert_eq!(idle(true), [5]);
+        intent.resynced(0..4 * CHUNK - 1, false);
+        assert_eq!(intent.next_to_resync(0, 64 * CHUNK), Some(3 * CHUNK), "its end was not reached");
+        intent.resynced(4 * CHUNK - 1..9 * CHUNK + 1, true);
+        assert_eq!(intent.next_to_resync(0, 64 * CHUNK), None, "the last one is cut off by the end");
+        assert_eq!(idle(true), [3, 9]);
+    }
 }
 
 #[test]
 fn far_chunks_have_words_of_their_own_and_memory_grows_with_what_is_written() {
-    let intent = Intent::with_bitmap(CHUNK as u32, true);
-    let untouched = intent.bitmap_memory_bytes();
-    let chunks = [0, 1, 15, 16, 1023, 1024, 16383, 16384, CHUNKS_MAX - 1];
-    intent.load_bits(chunks.map(|chunk| (chunk, true)));
-    for chunk in chunks {
-        assert_eq!(intent.next_to_resync(chunk * CHUNK, (chunk + 1) * CHUNK), Some(chunk * CHUNK));
+    for locks in Locks::ALL {
+        let intent = Intent::with_bitmap(CHUNK as u32, true, locks);
+        let untouched = intent.bitmap_memory_bytes();
+        let chunks = [0, 1, 15, 16, 1023, 1024, 16383, 16384, CHUNKS_MAX - 1];
+        intent.load_bits(chunks.map(|chunk| (chunk, true)));
+        for chunk in chunks {
+            assert_eq!(intent.next_to_resync(chunk * CHUNK, (chunk + 1) * CHUNK), Some(chunk * CHUNK));
+        }
+        let all = [intent.take_idle_bits(false), intent.take_idle_bits(false)].concat();
+        assert_eq!(all, chunks, "no more and no fewer");
+        assert!(untouched < 4 << 10 && intent.bitmap_memory_bytes() < 1 << 20);
     }
-    let all = [intent.take_idle_bits(false), intent.take_idle_bits(false)].concat();
-    assert_eq!(all, chunks, "no more and no fewer");
-    assert!(untouched < 4 << 10 && intent.bitmap_memory_bytes() < 1 << 20);
 }

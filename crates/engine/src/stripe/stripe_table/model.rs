@@ -1,24 +1,36 @@
 //! Models of the stripe table (invariant 4): threads stand for shards, shuttle chooses who runs.
 
 use super::*;
-use crate::sync::models::{check, threads};
+use crate::limits::STRIPE_TABLE_WAYS;
+use crate::sync::models::{self, threads};
 use shuttle::future::block_on;
 use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering::Relaxed};
 
+/// Two buckets, or one segment: every stripe has the same few places.
 const PLACES: usize = 2 * STRIPE_TABLE_WAYS;
 
-/// Two buckets: every stripe has the same few places.
-fn table() -> Arc<StripeTable> {
-    StripeTable::with_entries(PLACES)
+fn table(locks: Locks) -> Arc<StripeTable> {
+    StripeTable::with_entries(PLACES, locks)
 }
 
 /// A table with room for so many stripes besides those that stay.
-fn table_with_room(room: usize) -> Arc<StripeTable> {
-    let table = table();
-    for place in room..PLACES {
-        table.word(place).store(LOCKED | 1001, SeqCst);
+fn table_with_room(room: usize, locks: Locks) -> Arc<StripeTable> {
+    let table = table(locks);
+    for stripe in 1000.. {
+        if table.active() == PLACES - room {
+            break;
+        }
+        std::mem::forget(table.claim_if_free(stripe, 0).expect("room"));
     }
     table
+}
+
+/// Tries a model with each kind of locks.
+fn check(model: impl Fn(Locks) + Clone + Send + Sync + 'static) {
+    for locks in Locks::ALL {
+        let model = model.clone();
+        models::check(move || model(locks));
+    }
 }
 
 fn write() -> StripeWrite {
@@ -43,7 +55,7 @@ impl Seen {
 
 /// One write from the claim to its result. The owner does what joined, too.
 async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &Seen) {
-    match table.claim_or_join(stripe, shard, write()).await {
+    match table.claim_or_join(stripe, &Watch::off(shard), write()).await {
         Entry::Joined(joined) => joined.await.expect("the owner did it"),
         Entry::Owned(mut claim, _) => {
             seen.own(|| {
@@ -60,8 +72,8 @@ async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &
 /// Nobody is lost: every write is done once, by its owner or by the one it joined, and all come to an end.
 #[test]
 fn every_write_of_a_stripe_is_done_once() {
-    check(|| {
-        let (table, seen) = (table(), Arc::new(Seen::default()));
+    check(|locks| {
+        let (table, seen) = (table(locks), Arc::new(Seen::default()));
         let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
         threads(3, move |shard| {
             block_on(async {
@@ -77,8 +89,8 @@ fn every_write_of_a_stripe_is_done_once() {
 /// A neighbour comes and goes, so that two claims of one stripe find different free places.
 #[test]
 fn one_owner_though_two_places_are_free() {
-    check(|| {
-        let (table, seen) = (table(), Arc::new(Seen::default()));
+    check(|locks| {
+        let (table, seen) = (table(locks), Arc::new(Seen::default()));
         let inside = Arc::clone(&table);
         threads(4, move |shard| {
             block_on(async {
@@ -103,8 +115,8 @@ fn one_owner_though_two_places_are_free() {
 /// A full table: who finds no room waits for a release and is woken by it.
 #[test]
 fn a_claim_that_finds_no_room_is_woken() {
-    check(|| {
-        let table = table_with_room(1);
+    check(|locks| {
+        let table = table_with_room(1, locks);
         let inside = Arc::clone(&table);
         threads(3, move |shard| {
             block_on(async {
@@ -121,8 +133,8 @@ fn a_claim_that_finds_no_room_is_woken() {
 /// Runs are claimed in ascending order, so that two that overlap do not wait for each other, not even without room.
 #[test]
 fn overlapping_runs_do_not_wait_in_a_circle() {
-    check(|| {
-        let table = table_with_room(3);
+    check(|locks| {
+        let table = table_with_room(3, locks);
         let inside = Arc::clone(&table);
         threads(3, move |shard| {
             block_on(async {
@@ -144,12 +156,12 @@ fn overlapping_runs_do_not_wait_in_a_circle() {
 /// An owner that is gone: what joined fails, who waited goes on.
 #[test]
 fn nobody_waits_for_an_owner_that_is_gone() {
-    check(|| {
-        let (table, done) = (table(), Arc::new(Count::new(0)));
+    check(|locks| {
+        let (table, done) = (table(locks), Arc::new(Count::new(0)));
         let (inside, count) = (Arc::clone(&table), Arc::clone(&done));
         threads(3, move |shard| {
             block_on(async {
-                match inside.claim_or_join(7, shard, write()).await {
+                match inside.claim_or_join(7, &Watch::off(shard), write()).await {
                     Entry::Joined(joined) => assert_eq!(joined.await, Err(VolumeError::Stopping)),
                     Entry::Owned(mut claim, _) => {
                         if shard == 1 {
@@ -168,8 +180,8 @@ fn nobody_waits_for_an_owner_that_is_gone() {
 /// A read that reconstructs takes a stripe only if it is free; writers that come meanwhile are not lost.
 #[test]
 fn a_claim_if_free_never_shares() {
-    check(|| {
-        let (table, seen) = (table(), Arc::new(Seen::default()));
+    check(|locks| {
+        let (table, seen) = (table(locks), Arc::new(Seen::default()));
         let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
         threads(3, move |shard| match shard {
             0 => {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bench::setting::{Consistency, Setting, Skew, Work};
 use clap::{Args, Subcommand, ValueEnum};
 use engine::stripe::load::UpdatePolicy;
+use engine::stripe::locks::Locks;
 
 use super::meaning;
 use crate::bytes;
@@ -19,7 +20,10 @@ use crate::failure::Failure;
 
 The array is made for the run and has no superblocks. `roofline` is what plain copies and parity passes of the same
 requests reach on the same cores; it is there for members in memory. `ceiling` is what the members alone allow: for files
-and block devices, and with --member-read-us."
+and block devices, and with --member-read-us.
+
+Example: the time in locks as md has them, for writes with a bitmap
+  twill bench --consistency bitmap --bitmap-locks orig --shards 4"
 )]
 pub struct BenchArguments {
     /// What else than one run.
@@ -33,7 +37,7 @@ pub struct BenchArguments {
 /// What else than one run.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Repeat the experiments of the StRAID paper and write a page with plots.
+    /// Repeat the experiments of the StRAID and ScalaRAID papers and write a page with plots.
     Report(ReportArguments),
     /// Print the table of figures that docs/performance.md quotes: medians of several runs, beside floor and memcpy.
     Table(TableArguments),
@@ -104,6 +108,10 @@ pub struct RunArguments {
     /// What is durable before a stripe changes: none, resync (md's flag for the whole array) or bitmap [default: none].
     #[arg(long)]
     pub consistency: Option<Consistency>,
+    /// Which counters of the bitmap and which stripes share a lock: orig, as in md; hemi, with many locks over the stripes;
+    /// scala, none [default: scala].
+    #[arg(long, value_name = "LOCKS")]
+    pub bitmap_locks: Option<Locks>,
     /// Slots that have failed before the run.
     #[arg(long, value_name = "SLOT", value_delimiter = ',')]
     pub fail: Vec<u32>,
@@ -402,6 +410,7 @@ impl RunArguments {
             update_policy: self.update_policy.unwrap_or(default.update_policy),
             member_read_us: self.member_read_us,
             consistency: self.consistency.unwrap_or(default.consistency),
+            bitmap_locks: self.bitmap_locks.unwrap_or(default.bitmap_locks),
             fail: self.fail.clone(),
             skew: self.skew.unwrap_or(default.skew),
             rwmixread: self.rwmixread.unwrap_or(default.rwmixread),

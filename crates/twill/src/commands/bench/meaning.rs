@@ -1,7 +1,7 @@
 //! Options that would change nothing in a run are refused: a figure measured with one of them would be taken for
 //! something that it is not.
 
-use bench::setting::Work;
+use bench::setting::{Consistency, Work};
 
 use super::arguments::RunArguments;
 use crate::exit::ExitKind;
@@ -31,6 +31,7 @@ fn rules(arguments: &RunArguments) -> Vec<Rule> {
     let parity = matches!(number, "4" | "5" | "6");
     let writes = parity && (a.trace.is_some() || !matches!(rw, Work::Read | Work::RandRead));
     let copies = parity || matches!(number, "1" | "10");
+    let has_bitmap = a.consistency == Some(Consistency::Bitmap);
     const PLACES: &str = "requests that are made, not those of a --trace";
     const PARITY_WRITES: &str = "writes to levels with parity: 4, 5, 6";
     vec![
@@ -55,6 +56,7 @@ fn rules(arguments: &RunArguments) -> Vec<Rule> {
         (a.two_phase.is_some(), "--two-phase", writes, PARITY_WRITES),
         (a.update_policy.is_some(), "--update-policy", writes, PARITY_WRITES),
         (a.consistency.is_some(), "--consistency", copies, "levels with redundancy"),
+        (a.bitmap_locks.is_some(), "--bitmap-locks", copies && has_bitmap, "--consistency bitmap"),
         (a.member_read_us > 0, "--member-read-us", is_memory(&a.members), "members of memory"),
     ]
 }
@@ -86,6 +88,9 @@ mod tests {
             ("--trace t.csv --trace-time --runtime 5", ""),
             ("--level 1 --rw read --consistency resync", ""),
             ("--member-read-us 20 --members memory:3x1G", ""),
+            ("--consistency bitmap --bitmap-locks orig", ""),
+            ("--bitmap-locks scala", "--bitmap-locks"),
+            ("--consistency resync --bitmap-locks hemi", "--bitmap-locks"),
             ("--rw write --skew zipf:0.9", "--skew"),
             ("--numjobs 2", "--numjobs"),
             ("--rw randread --rwmixread 70", "--rwmixread"),

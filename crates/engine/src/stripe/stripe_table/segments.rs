@@ -1,0 +1,105 @@
+//! Who owns which stripe, as md keeps it: places for stripes in work, a list of those that are free, and chains by
+//! number to find a stripe, in segments with a lock each. Stripe `n` belongs to segment `n & (segments - 1)` (ScalaRAID
+//! 3.1). A segment whose places are all taken has no room, whatever the others have.
+
+use crossbeam::utils::CachePadded;
+
+use super::Found;
+use crate::stages::{Lock, Watch};
+use crate::sync::sequential::Mutex;
+
+/// Fewer places than this are not worth a lock.
+const SEGMENT_PLACES_MIN: usize = 16;
+
+/// All places.
+pub(super) struct Segments {
+    segments: Box<[CachePadded<Mutex<Segment>>]>,
+    /// Chains of each segment, a power of two.
+    chains: usize,
+}
+
+/// What one lock is over.
+struct Segment {
+    chains: Box<[Vec<Held>]>,
+    free: Vec<usize>,
+}
+
+struct Held {
+    stripe: u64,
+    place: usize,
+}
+
+impl Segment {
+    fn find(&self, chain: usize, stripe: u64) -> Option<usize> {
+        self.chains[chain].iter().find(|held| held.stripe == stripe).map(|held| held.place)
+    }
+}
+
+impl Segments {
+    /// `entries` places, a power of two, under `locks` locks or as many as there are enough places for.
+    pub(super) fn new(entries: usize, locks: usize) -> Self {
+        let count = locks.min(entries / SEGMENT_PLACES_MIN).max(1);
+        let places = entries / count;
+        let segment = |number: usize| {
+            let chains = (0..places).map(|_| Vec::new()).collect();
+            let free = (number * places..(number + 1) * places).rev().collect();
+            CachePadded::new(Mutex::new(Segment { chains, free }))
+        };
+        Segments { segments: (0..count).map(segment).collect(), chains: places }
+    }
+
+    /// Becomes the owner of a stripe, or finds it.
+    pub(super) fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Found {
+        let (lock, chain) = self.of(stripe);
+        watch.hold(Lock::Stripes, lock, |segment| {
+            if let Some(place) = segment.find(chain, stripe) {
+                return Found::Held(place);
+            }
+            let Some(place) = segment.free.pop() else { return Found::Full };
+            segment.chains[chain].push(Held { stripe, place });
+            Found::Claimed(place)
+        })
+    }
+
+    /// The owner of `stripe` gives it up.
+    pub(super) fn release(&self, stripe: u64, watch: &Watch<'_>) {
+        let (lock, chain) = self.of(stripe);
+        watch.hold(Lock::Stripes, lock, |segment| {
+            let at = segment.chains[chain].iter().position(|held| held.stripe == stripe);
+            let held = segment.chains[chain].swap_remove(at.expect("an owner's stripe is in its chain"));
+            segment.free.push(held.place);
+        });
+    }
+
+    /// Whether a claim of this stripe would find a place.
+    pub(super) fn has_room(&self, stripe: u64) -> bool {
+        !self.of(stripe).0.lock().free.is_empty()
+    }
+
+    /// Where this stripe is.
+    pub(super) fn find(&self, stripe: u64) -> Option<usize> {
+        let (lock, chain) = self.of(stripe);
+        lock.lock().find(chain, stripe)
+    }
+
+    /// The stripes that have an owner now.
+    pub(super) fn owned(&self) -> Vec<u64> {
+        let of_segment = |segment: &CachePadded<Mutex<Segment>>| -> Vec<u64> {
+            segment.lock().chains.iter().flatten().map(|held| held.stripe).collect()
+        };
+        self.segments.iter().flat_map(of_segment).collect()
+    }
+
+    /// Without what stands in the chains.
+    pub(super) fn bytes(&self) -> usize {
+        let places = self.segments.len() * self.chains;
+        size_of_val(&*self.segments) + places * (size_of::<Vec<Held>>() + size_of::<usize>())
+    }
+
+    /// The lock of a stripe, and its chain there.
+    fn of(&self, stripe: u64) -> (&Mutex<Segment>, usize) {
+        let count = self.segments.len() as u64;
+        let index = |number: u64| usize::try_from(number).expect("below the number of places");
+        (&self.segments[index(stripe & (count - 1))], index((stripe / count) & (self.chains as u64 - 1)))
+    }
+}

@@ -1,0 +1,169 @@
+//! Who owns which stripe, as words changed by CAS: a stripe hashes to two buckets of eight (a cuckoo table of two
+//! choices). One word is one entry:
+//!
+//! ```text
+//! bit 63 LOCKED | 62 TENTATIVE | 61 FROZEN | 60..48 owner's shard | 47..0 stripe + 1        0 = free
+//! ```
+//!
+//! An entry never moves, because its place names its batch; where a cuckoo table would kick entries out, a claim that
+//! finds both buckets full waits for a release (with two choices of eight ways that takes thousands of stripes in
+//! flight).
+//!
+//! *Two shards that claim one stripe at once* may put it into two places. So a claim is first TENTATIVE, then looks
+//! at both buckets again: a locked twin wins; of two tentative ones the lower place stays and the higher withdraws.
+//! The lower waits the few instructions until the higher has decided, since that one may have looked before the
+//! lower was there, and then it is the owner.
+
+use crossbeam::utils::CachePadded;
+
+use super::Found;
+use crate::limits::STRIPE_TABLE_WAYS;
+use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::sync::sequential::spin_loop;
+
+const LOCKED: u64 = 1 << 63;
+const TENTATIVE: u64 = 1 << 62;
+const FROZEN: u64 = 1 << 61;
+const STRIPE_MASK: u64 = (1 << 48) - 1;
+
+type Bucket = CachePadded<[AtomicU64; STRIPE_TABLE_WAYS]>;
+
+/// The words of all places.
+pub(super) struct Words {
+    buckets: Box<[Bucket]>,
+}
+
+enum Settled {
+    Won,
+    Held(usize),
+    Lost,
+}
+
+impl Words {
+    pub(super) fn new(entries: usize) -> Self {
+        let bucket = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        Words { buckets: (0..entries / STRIPE_TABLE_WAYS).map(bucket).collect() }
+    }
+
+    /// Becomes the owner of a stripe, or finds it; `withdrawn` is called when a place was taken for a moment only.
+    #[inline]
+    pub(super) fn try_claim(&self, stripe: u64, shard: usize, withdrawn: impl Fn()) -> Found {
+        assert!(stripe < STRIPE_MASK, "a stripe number has 48 bits");
+        let buckets = self.places(stripe);
+        let word = (stripe + 1) | (shard as u64 & 0xfff) << 48;
+        'again: loop {
+            let mut free = None;
+            for first in buckets {
+                for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
+                    let seen = word.load(SeqCst);
+                    if seen == 0 {
+                        free = free.or(Some(first + way));
+                    } else if seen & STRIPE_MASK == stripe + 1 {
+                        if seen & TENTATIVE == 0 {
+                            return Found::Held(first + way);
+                        }
+                        spin_loop();
+                        continue 'again;
+                    }
+                }
+            }
+            let Some(mine) = free else { return Found::Full };
+            if self.word(mine).compare_exchange(0, word | TENTATIVE, SeqCst, SeqCst).is_err() {
+                continue;
+            }
+            match self.settle(mine, stripe, buckets) {
+                Settled::Won => {
+                    self.word(mine).store(word | LOCKED, SeqCst);
+                    return Found::Claimed(mine);
+                }
+                Settled::Held(place) => {
+                    self.word(mine).store(0, SeqCst);
+                    withdrawn();
+                    return Found::Held(place);
+                }
+                Settled::Lost => {
+                    self.word(mine).store(0, SeqCst);
+                    withdrawn();
+                    spin_loop();
+                }
+            }
+        }
+    }
+
+    /// Looks for a twin of the tentative claim at `mine`.
+    fn settle(&self, mine: usize, stripe: u64, buckets: [usize; 2]) -> Settled {
+        for first in buckets {
+            for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
+                let place = first + way;
+                let twin = |seen: u64| seen & STRIPE_MASK == stripe + 1 && place != mine;
+                let mut seen = word.load(SeqCst);
+                while twin(seen) {
+                    if seen & TENTATIVE == 0 {
+                        return Settled::Held(place);
+                    }
+                    if place < mine {
+                        return Settled::Lost;
+                    }
+                    spin_loop();
+                    seen = word.load(SeqCst);
+                }
+            }
+        }
+        Settled::Won
+    }
+
+    /// No write joins the owner at `place` any more: who looks need not take its batch's lock.
+    pub(super) fn freeze(&self, place: usize) {
+        self.word(place).fetch_or(FROZEN, SeqCst);
+    }
+
+    pub(super) fn is_frozen(&self, place: usize) -> bool {
+        self.word(place).load(SeqCst) & FROZEN != 0
+    }
+
+    /// The owner at `place` gives its stripe up.
+    pub(super) fn release(&self, place: usize) {
+        self.word(place).store(0, SeqCst);
+    }
+
+    /// Whether a claim of this stripe would find a place.
+    pub(super) fn has_room(&self, stripe: u64) -> bool {
+        self.all_places(stripe).any(|place| self.word(place).load(SeqCst) == 0)
+    }
+
+    /// Where this stripe is.
+    pub(super) fn holding(&self, stripe: u64) -> impl Iterator<Item = usize> {
+        self.all_places(stripe).filter(move |place| self.holds(*place, stripe))
+    }
+
+    pub(super) fn holds(&self, place: usize, stripe: u64) -> bool {
+        self.word(place).load(SeqCst) & STRIPE_MASK == stripe + 1
+    }
+
+    /// The stripes that have an owner now.
+    pub(super) fn owned(&self) -> Vec<u64> {
+        let words = self.buckets.iter().flat_map(|bucket| bucket.iter()).map(|word| word.load(SeqCst));
+        words.filter(|word| *word != 0).map(|word| (word & STRIPE_MASK) - 1).collect()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets)
+    }
+
+    fn places(&self, stripe: u64) -> [usize; 2] {
+        let mask = self.buckets.len() - 1;
+        let hash = stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (first, second) = ((hash >> 32) as usize & mask, (hash >> 48) as usize & mask);
+        // Two different buckets, in ascending order: "lower place" is the same for everybody.
+        let second = if first == second { (second + 1) & mask } else { second };
+        [first.min(second) * STRIPE_TABLE_WAYS, first.max(second) * STRIPE_TABLE_WAYS]
+    }
+
+    fn all_places(&self, stripe: u64) -> impl Iterator<Item = usize> + use<> {
+        self.places(stripe).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS)
+    }
+
+    fn word(&self, place: usize) -> &AtomicU64 {
+        &self.buckets[place / STRIPE_TABLE_WAYS][place % STRIPE_TABLE_WAYS]
+    }
+}
