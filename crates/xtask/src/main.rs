@@ -8,6 +8,7 @@ mod blocks;
 mod drives;
 mod figures;
 mod files;
+mod fuzz;
 mod kernel_tests;
 mod md_compatibility;
 mod models;
@@ -71,6 +72,10 @@ enum Command {
     NbdDevice(nbd_device::Arguments),
     /// Write files and check that a crash lost none that was flushed
     Files(files::Arguments),
+    /// Fuzz what reads bytes from members and clients, guided by the code that it reaches
+    ///
+    /// Example: cargo xtask fuzz superblock --seconds 600
+    Fuzz(fuzz::Arguments),
     /// Let model checkers choose who runs: every model of what cores share
     ///
     /// Example: cargo xtask models stripe_table::model:: --schedules 1000000
@@ -95,6 +100,7 @@ fn main() -> ExitCode {
         Command::Drives(arguments) => drives::run(&arguments),
         Command::NbdDevice(arguments) => nbd_device::run(&arguments),
         Command::Files(arguments) => files::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::Models(arguments) => models::run(&root, &arguments),
         Command::Mutants(arguments) => mutants::run(&root, &arguments),
         Command::Replay(arguments) => replay::run(&arguments),

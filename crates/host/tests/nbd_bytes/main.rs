@@ -1,5 +1,7 @@
 //! The NBD server's readers on mutations of a good dialogue.
 
+#[path = "../../../layout/tests/readers/corpus.rs"]
+mod corpus;
 mod entries;
 
 use host::export::nbd::protocol::{REQUEST_MAGIC, command, option};
@@ -48,8 +50,9 @@ fn dialogue() -> Vec<u8> {
     [vec![63, 0, 0, 0, 3], options.concat(), requests()].concat()
 }
 
-/// Feeds the good input, then mutations of it.
-fn mutate(seed: &[u8], entry: fn(&[u8])) {
+/// Feeds what a fuzzer kept under `name`, the good input, then mutations of it.
+fn mutate(name: &str, seed: &[u8], entry: fn(&[u8])) {
+    corpus::run(name, &[seed.to_vec()], entry);
     let mut state = 1u64;
     let mut below = |n: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -76,10 +79,10 @@ fn mutate(seed: &[u8], entry: fn(&[u8])) {
 
 #[test]
 fn dialogues() {
-    mutate(&dialogue(), entries::connection);
+    mutate("nbd_connection", &dialogue(), entries::connection);
 }
 
 #[test]
 fn requests_alone() {
-    mutate(&requests(), entries::requests);
+    mutate("nbd_requests", &requests(), entries::requests);
 }

@@ -1,5 +1,6 @@
 //! The readers of on-disk bytes on thousands of mutations of good ones.
 
+mod corpus;
 mod entries;
 
 use layout::geometry::{Layout, Level};
@@ -25,7 +26,9 @@ impl Random {
 }
 
 /// Feeds `entry` each good input, and then mutations of it: flipped bits, words that are often wrong, cut ends.
-fn mutate(seeds: &[Vec<u8>], entry: fn(&[u8])) {
+/// What a fuzzer kept under `name` comes first.
+fn mutate(name: &str, seeds: &[Vec<u8>], entry: fn(&[u8])) {
+    corpus::run(name, seeds, entry);
     const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
     let mut random = Random(1);
     for seed in seeds {
@@ -85,14 +88,14 @@ fn superblocks() {
         .into_iter()
         .flat_map(|minor| [Level::Raid1, Level::Raid6].map(|level| created(minor, level, 1 << 40).0))
         .collect();
-    mutate(&seeds, entries::superblock);
+    mutate("superblock", &seeds, entries::superblock);
 }
 
 #[test]
 fn bitmaps() {
     let seeds = [Level::Raid1, Level::Raid6, Level::Raid10]
         .map(|level| created(MinorVersion::V1_2, level, 1 << 40).1);
-    mutate(&seeds, entries::bitmap);
+    mutate("bitmap", &seeds, entries::bitmap);
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn bad_block_logs() {
     let range = |start, length| BadRange { start: Sectors(start), length: Sectors(length) };
     let log =
         encode_bad_blocks(&[range(8, 8), range(1 << 20, 512), range(1 << 40, 1)], 4096).expect("it fits");
-    mutate(&[[vec![0], log.clone()].concat(), [vec![3], log].concat()], entries::bad_blocks);
+    mutate("bad_blocks", &[[vec![0], log.clone()].concat(), [vec![3], log].concat()], entries::bad_blocks);
 }
 
 #[test]
@@ -123,5 +126,5 @@ fn redo_logs() {
         payload_checksum: Checksum::of(&[0; 8192]),
         pieces: vec![piece(0, PieceKind::Data), piece(3, PieceKind::Zeroes)],
     };
-    mutate(&[header.encode(PLACE), record.encode(PLACE)], entries::redo_log);
+    mutate("redo_log", &[header.encode(PLACE), record.encode(PLACE)], entries::redo_log);
 }

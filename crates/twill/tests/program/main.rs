@@ -2,6 +2,7 @@
 
 mod assemble;
 mod bitmap;
+mod control_bytes;
 mod create;
 mod examine;
 mod kill;

@@ -1,0 +1,8 @@
+//! Superblocks and bits of bitmaps.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../crates/layout/tests/readers/entries.rs"]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::bitmap(bytes));

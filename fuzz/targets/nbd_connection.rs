@@ -1,0 +1,8 @@
+//! A whole NBD connection: handshake, options, requests.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../crates/host/tests/nbd_bytes/entries.rs"]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::connection(bytes));
