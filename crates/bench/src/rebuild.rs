@@ -1,15 +1,17 @@
 //! How fast a member is rebuilt when nobody else wants anything: beside plain writes of as much to the same member past
-//! the engine, the two taking turns.
+//! the engine, and beside the reads and writes that a recovery needs past the engine, taking turns. Where members share a
+//! disk or the processor moves every byte, the last is what the machine allows.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use engine::array::rebuild::{Ended, FullSpeed, Progress, recover};
 use engine::buffer::{Buffer, Gather};
 use engine::device::Device;
 use engine::executor::join_all;
 use host::array::MemberDevice;
-use host::device::{DeviceSpec, SharedDevice};
+use host::device::{DeviceSpec, HostDevice, SharedDevice};
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
 use serde::Serialize;
@@ -25,9 +27,9 @@ use crate::{Error, random::Random};
 /// The member that is rebuilt.
 const SLOT: u32 = 1;
 
-/// A plain write, and how many are in flight: what keeps a member of any kind busy.
-const WRITE_BYTES: usize = 256 << 10;
-const WRITES: usize = 16;
+/// A plain write or read, and how many are in flight: what keeps a member of any kind busy.
+const REQUEST_BYTES: usize = 256 << 10;
+const REQUESTS: usize = 16;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -60,8 +62,12 @@ pub struct Level {
     pub recovery: Speed,
     /// Plain writes of one member.
     pub writes: Speed,
+    /// Plain writes of one member, each after plain reads of as much from every member that a recovery reads.
+    pub same_io: Speed,
     /// Median speed of the recovery by that of the writes.
     pub ratio: f64,
+    /// And by that of the same reads and writes.
+    pub ratio_to_same_io: f64,
 }
 
 /// How fast, and at what cost.
@@ -97,25 +103,29 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Rebuild, Error> {
     for level in &plan.levels {
         let setting = Setting { level: level.clone(), fail: vec![SLOT], ..plan.array.clone() };
         let array = Array::start(&setting, &members)?;
-        let (mut recoveries, mut writes) = (Vec::new(), Vec::new());
+        let (mut recoveries, mut writes, mut same_io) = (Vec::new(), Vec::new(), Vec::new());
+        let sources = array.sources();
         for round in 1..=plan.runs.max(1) {
             say(&format!("RAID-{level}, round {round} of {}", plan.runs));
             recoveries.push(array.recovery()?);
-            writes.push(array.writes()?);
+            same_io.push(array.plain(&sources)?);
+            writes.push(array.plain(&[])?);
         }
-        let (recovery, writes) = (Speed::of(&recoveries), Speed::of(&writes));
-        let ratio = recovery.mb_per_s.median / writes.mb_per_s.median.max(1e-9);
-        levels.push(Level { level: format!("RAID-{level}"), recovery, writes, ratio });
+        let (recovery, writes, same_io) = (Speed::of(&recoveries), Speed::of(&writes), Speed::of(&same_io));
+        let by = |other: &Speed| recovery.mb_per_s.median / other.mb_per_s.median.max(1e-9);
+        let (ratio, ratio_to_same_io) = (by(&writes), by(&same_io));
+        let level = format!("RAID-{level}");
+        levels.push(Level { level, recovery, writes, same_io, ratio, ratio_to_same_io });
     }
     let method = format!(
         "{} members {}, chunks of {} KiB, no clients. {} rounds: member {SLOT} is rebuilt whole and flushed, then as much is \
-         written to it past the engine in requests of {} KiB, {WRITES} in flight, and flushed. Processor time is that of \
-         the process.",
+         written to it past the engine in requests of {} KiB, {REQUESTS} in flight, and flushed: once each after reads of \
+         as much from every member that a recovery reads (same I/O), once alone. Processor time is that of the process.",
         members.count(),
         if plan.array.is_memory() { "in memory" } else { "past the page cache" },
         plan.array.chunk >> 10,
         plan.runs.max(1),
-        WRITE_BYTES >> 10,
+        REQUEST_BYTES >> 10,
     );
     Ok(Rebuild { machine, method, levels })
 }
@@ -140,31 +150,45 @@ impl Array {
         self.shards.run_on(0, job).map_err(shards_failed)?
     }
 
-    fn writes(&self) -> Result<Run, Error> {
+    /// The members that a recovery reads: as many as a stripe has data chunks, of a mirror one copy.
+    fn sources(&self) -> Vec<u32> {
+        let count = if self.geometry.parity_chunks() == 0 { 1 } else { self.geometry.data_chunks() };
+        (0..self.geometry.members()).filter(|slot| *slot != SLOT).take(count as usize).collect()
+    }
+
+    /// Writes the member, each request after reads of the same place of every one in `sources`.
+    fn plain(&self, sources: &[u32]) -> Result<Run, Error> {
         let (device, geometry) = (self.device(), self.geometry);
+        let sources: Vec<SharedDevice> =
+            sources.iter().map(|slot| self.devices[*slot as usize].clone()).collect();
         let job = async move |context: ShardContext| {
             let device = Rc::new(device.attach(&context.ring));
-            let mut data = Buffer::new(WRITE_BYTES);
+            let sources: Rc<Vec<HostDevice>> =
+                Rc::new(sources.iter().map(|source| source.attach(&context.ring)).collect());
+            let mut data = Buffer::new(REQUEST_BYTES);
             let mut random = Random::new(1);
             data.bytes_mut()
                 .chunks_exact_mut(8)
                 .for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
             let data = data.freeze();
             let start = (now_ns(), process_cpu_ns());
-            let writer = |number: usize| {
-                let (device, data) = (Rc::clone(&device), data.clone());
+            let worker = |number: usize| {
+                let (device, sources, data) = (Rc::clone(&device), Rc::clone(&sources), data.clone());
+                let pool = Arc::clone(&context.pool);
                 context.executor.spawn_with_result(async move {
-                    let first = (number * WRITE_BYTES) as u64;
-                    for at in (first..geometry.member_bytes()).step_by(WRITES * WRITE_BYTES) {
-                        let bytes = (geometry.member_bytes() - at).min(WRITE_BYTES as u64);
-                        device.write(at, Gather::from(data.part(0, bytes as usize)), false).await?;
+                    let first = (number * REQUEST_BYTES) as u64;
+                    for at in (first..geometry.member_bytes()).step_by(REQUESTS * REQUEST_BYTES) {
+                        let bytes = (geometry.member_bytes() - at).min(REQUEST_BYTES as u64) as usize;
+                        let reads = sources.iter().map(|source| source.read(at, pool.take(bytes)));
+                        join_all(reads).await.into_iter().try_for_each(|(_, result)| result)?;
+                        device.write(at, Gather::from(data.part(0, bytes)), false).await?;
                     }
                     Ok(())
                 })
             };
-            let written = join_all((0..WRITES).map(writer)).await;
-            let written = written.into_iter().collect::<Result<(), engine::device::DeviceError>>();
-            written.map_err(|error| Error::Request(error.to_string()))?;
+            let moved = join_all((0..REQUESTS).map(worker)).await;
+            let moved = moved.into_iter().collect::<Result<(), engine::device::DeviceError>>();
+            moved.map_err(|error| Error::Request(error.to_string()))?;
             device.flush().await.map_err(|error| Error::Request(error.to_string()))?;
             Ok(Run::since(start, &geometry))
         };
@@ -204,19 +228,20 @@ impl Rebuild {
             "{}\n\n{cpu}, {cores} cores, Linux {kernel}, load before {load_before}.\n\n",
             self.method
         );
-        text +=
-            "| level | recovery MB/s | plain writes MB/s | ratio | recovery CPU s/GiB | writes CPU s/GiB |\n";
-        text += "|---|---|---|---|---|---|\n";
-        for Level { level, recovery, writes, ratio } in &self.levels {
+        text += "| level | recovery MB/s | plain writes MB/s | ratio | same I/O MB/s | ratio | recovery CPU s/GiB | \
+                 same I/O CPU s/GiB |\n";
+        text += "|---|---|---|---|---|---|---|---|\n";
+        for Level { level, recovery, writes, same_io, ratio, ratio_to_same_io } in &self.levels {
             let speed =
                 |speed: &Spread| format!("{:.0} ({:.0} to {:.0})", speed.median, speed.least, speed.greatest);
             let _infallible = writeln!(
                 text,
-                "| {level} | {} | {} | {ratio:.2} | {:.2} | {:.2} |",
+                "| {level} | {} | {} | {ratio:.2} | {} | {ratio_to_same_io:.2} | {:.2} | {:.2} |",
                 speed(&recovery.mb_per_s),
                 speed(&writes.mb_per_s),
+                speed(&same_io.mb_per_s),
                 recovery.cpu_s_per_gib.median,
-                writes.cpu_s_per_gib.median
+                same_io.cpu_s_per_gib.median
             );
         }
         text

@@ -12,6 +12,7 @@ fn every_level_is_rebuilt_and_compared() {
     assert_eq!(found.levels.len(), 4);
     for level in &found.levels {
         assert!(level.recovery.mb_per_s.least > 0.0 && level.ratio > 0.0, "{level:?}");
+        assert!(level.same_io.mb_per_s.least > 0.0 && level.ratio_to_same_io > 0.0, "{level:?}");
     }
     assert!(found.words().contains("| RAID-10 |"), "{}", found.words());
 }

@@ -15,3 +15,6 @@ pub mod start_bitmap;
 pub mod state;
 pub mod throttle;
 mod turn;
+mod window;
+#[cfg(test)]
+mod window_tests;

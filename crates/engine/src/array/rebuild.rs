@@ -1,24 +1,22 @@
-//! Resync and recovery of a whole array: which stripes, in which order, how many at once, how far.
+//! Resync and recovery of a whole array: which stripes, and how far. In which order and how many at once is the
+//! [window](super::window)'s.
 //!
 //! Progress is a cursor in bytes of the members' data area. It only says what is done in order, so that a later run
-//! may go on from it. Work is done in batches of a few stripes: the foreground meets an owned stripe now and then,
-//! and waits for one batch at most.
+//! may go on from it. The foreground meets an owned stripe now and then, and waits for the few pieces that were begun
+//! before.
 
+use smallvec::SmallVec;
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use super::window::{Cut, Piece, Work, slide};
 use crate::device::Device;
-use crate::executor::{join_all, yield_now};
 use crate::members::MemberState;
 use crate::stripe::mirror::REGION_BYTES;
 use crate::stripe::{Shared, StripeSet};
 use crate::volume::VolumeError;
-
-/// Member bytes in one batch: enough to keep a member busy, little enough to wait for.
-pub(super) const BATCH_MEMBER_BYTES: u64 = 1 << 20;
-/// Stripes owned by one batch at the most: a small part of the stripe table.
-pub(super) const BATCH_STRIPES_MAX: u64 = 64;
 
 /// How far a resync or recovery is. Shared with whoever shows or stops it.
 #[derive(Debug, Default)]
@@ -31,7 +29,7 @@ pub struct Progress {
     pub from_bytes: AtomicU64,
     /// When it began in this run, by the array's clock; 0 if that has none.
     pub since_ns: AtomicU64,
-    /// Set to end the work after the current batch.
+    /// Set to end the work when what is on its way has ended.
     pub stop: AtomicBool,
 }
 
@@ -55,12 +53,12 @@ impl Progress {
     }
 }
 
-/// No speed is told before so many nanoseconds: it would be that of the first batch.
+/// No speed is told before so many nanoseconds: it would be that of the first pieces.
 const MEASURED_NS_MIN: u64 = 500_000_000;
 
-/// Decides when the next batch may start; the owner has the clock.
+/// Decides when more may be begun; the owner has the clock.
 pub trait Pace {
-    /// Called after each batch with the member bytes it covered.
+    /// Called after each piece of work with the member bytes it covered, or after several with those of all.
     fn after(&self, bytes: u64) -> impl Future<Output = ()>;
 }
 
@@ -82,36 +80,19 @@ pub enum Ended {
     Failed(VolumeError),
 }
 
-/// Makes parity agree with data, or copies with each other, from `from_bytes` on.
+/// Makes parity agree with data, or copies with each other, from `from_bytes` on. With a bitmap only what that marks.
 pub async fn resync<D: Device>(
     set: &Rc<StripeSet<D>>,
     from_bytes: u64,
     progress: &Progress,
     pace: &impl Pace,
 ) -> Ended {
-    match set.shared.geometry.parity_chunks() {
-        0 => {
-            let next = |at, end| set.shared.intent.next_to_resync(at, end);
-            copy_regions(set, None, progress, pace, next).await
-        }
+    let shared = &set.shared;
+    match shared.geometry.parity_chunks() {
+        0 => slide(shared, &Copies { set, slot: None }, regions(set), 0, progress, pace).await,
         _ => {
-            // Only what a bitmap marks; all of it without one.
-            let next = |at, end| set.shared.intent.next_to_resync(at, end);
-            let batch = async |first: u64, end: u64| {
-                let chunk_bytes = u64::from(set.shared.geometry.chunk_bytes());
-                let is_wanted =
-                    |stripe: &u64| next(stripe * chunk_bytes, (stripe + 1) * chunk_bytes).is_some();
-                let start = |stripe| {
-                    let set = Rc::clone(set);
-                    set.executor.clone().spawn_with_result(async move { set.resync_stripe(stripe).await })
-                };
-                let results = join_all((first..end).filter(is_wanted).map(start)).await;
-                results.into_iter().collect::<Result<(), VolumeError>>()?;
-                let is_end = end == set.shared.geometry.stripes();
-                set.shared.intent.resynced(first * chunk_bytes..end * chunk_bytes, is_end);
-                Ok(end - first)
-            };
-            stripes(set, from_bytes, progress, pace, next, batch).await
+            let first = from_bytes / u64::from(shared.geometry.chunk_bytes());
+            slide(shared, &Resync { set }, stripes(set), first, progress, pace).await
         }
     }
 }
@@ -124,19 +105,12 @@ pub async fn recover<D: Device>(
     progress: &Progress,
     pace: &impl Pace,
 ) -> Ended {
-    let members = &set.shared.members;
-    let ended = match set.shared.geometry.parity_chunks() {
-        0 => {
-            let next = |at, end| match members.lacks_only_marked(slot) {
-                true => set.shared.intent.next_marked(at, end),
-                false => Some(at),
-            };
-            copy_regions(set, Some(slot), progress, pace, next).await
-        }
+    let (shared, members) = (&set.shared, &set.shared.members);
+    let ended = match shared.geometry.parity_chunks() {
+        0 => slide(shared, &Copies { set, slot: Some(slot) }, regions(set), 0, progress, pace).await,
         _ => {
-            let batch = async |first: u64, end: u64| set.recover_stripes(first, end, slot).await;
-            let all = |at, _| Some(at);
-            stripes(set, members.recovered_bytes(slot), progress, pace, all, batch).await
+            let first = members.recovered_bytes(slot) / u64::from(shared.geometry.chunk_bytes());
+            slide(shared, &Recovery { set, slot }, stripes(set), first, progress, pace).await
         }
     };
     match ended {
@@ -162,84 +136,135 @@ fn gone(slot: u32) -> Ended {
     Ended::Failed(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") })
 }
 
-/// Works on batches of stripes, each from the next byte that needs it (`next`) on. A batch says how many it worked on.
-async fn stripes<D: Device>(
-    set: &Rc<StripeSet<D>>,
-    from_bytes: u64,
-    progress: &Progress,
-    pace: &impl Pace,
-    next: impl Fn(u64, u64) -> Option<u64>,
-    batch: impl AsyncFn(u64, u64) -> Result<u64, VolumeError>,
-) -> Ended {
-    let geometry = set.shared.geometry;
+fn stripes<D: Device>(set: &StripeSet<D>) -> Cut {
+    let geometry = &set.shared.geometry;
     let chunk_bytes = u64::from(geometry.chunk_bytes());
-    let at_once = (BATCH_MEMBER_BYTES / chunk_bytes).clamp(1, BATCH_STRIPES_MAX);
-    let mut first = from_bytes / chunk_bytes;
-    progress.begin(&set.shared, first * chunk_bytes, geometry.stripes() * chunk_bytes);
-    while first < geometry.stripes() {
-        if progress.stop.load(Relaxed) {
-            return Ended::Stopped;
-        }
-        let total_bytes = geometry.stripes() * chunk_bytes;
-        let Some(wanted_bytes) = next(first * chunk_bytes, total_bytes) else {
-            progress.done_bytes.store(total_bytes, Relaxed);
-            break;
-        };
-        first = wanted_bytes / chunk_bytes;
-        let end = (first + at_once).min(geometry.stripes());
-        let worked = match batch(first, end).await {
-            Ok(worked) => worked,
-            Err(error) => return Ended::Failed(error),
-        };
-        progress.done_bytes.store(end * chunk_bytes, Relaxed);
-        match worked {
-            0 => yield_now().await, // nothing to wait for: others have their turn all the same
-            worked => pace.after(worked * chunk_bytes).await,
-        }
-        first = end;
-    }
-    Ended::Finished
+    Cut::new(geometry.stripes(), chunk_bytes, geometry.stripes() * chunk_bytes)
 }
 
-/// Regions of a mirror at a time.
-pub(super) const REGIONS_AT_ONCE: u64 = 8;
+/// Regions of a mirror on their way at the most: 4 MiB of a RAID-1's member.
+const REGIONS_MAX: usize = 16;
 
-async fn copy_regions<D: Device>(
-    set: &Rc<StripeSet<D>>,
-    slot: Option<u32>,
-    progress: &Progress,
-    pace: &impl Pace,
-    next: impl Fn(u64, u64) -> Option<u64>,
-) -> Ended {
-    let regions = if set.shared.geometry.losses_survived() == 0 { 0 } else { set.regions() };
-    let array_bytes = set.shared.geometry.array_bytes();
-    progress.begin(&set.shared, 0, array_bytes);
-    let mut first = 0;
-    while first < regions {
-        if progress.stop.load(Relaxed) {
-            return Ended::Stopped;
-        }
-        let Some(wanted_bytes) = next(first * REGION_BYTES, array_bytes) else { break };
-        first = wanted_bytes / REGION_BYTES;
-        let end = (first + REGIONS_AT_ONCE).min(regions);
-        let start = |region| {
-            let set = Rc::clone(set);
-            set.executor.clone().spawn_with_result(async move { set.copy_region(region, slot).await })
-        };
-        let is_wanted = |region: &u64| next(region * REGION_BYTES, (region + 1) * REGION_BYTES).is_some();
-        let results = join_all((first..end).filter(is_wanted).map(start)).await;
-        if let Err(error) = results.into_iter().collect::<Result<(), VolumeError>>() {
-            return Ended::Failed(error);
-        }
-        if slot.is_none() {
-            let range = first * REGION_BYTES..(end * REGION_BYTES).min(array_bytes);
-            set.shared.intent.resynced(range, end == regions);
-        }
-        let done = array_bytes / regions * end;
-        progress.done_bytes.store(done, Relaxed);
-        pace.after(array_bytes / regions * (end - first)).await;
-        first = end;
+fn regions<D: Device>(set: &StripeSet<D>) -> Cut {
+    let geometry = &set.shared.geometry;
+    let count = if geometry.losses_survived() == 0 { 0 } else { set.regions() };
+    Cut { pieces_max: REGIONS_MAX, ..Cut::new(count, REGION_BYTES, geometry.array_bytes()) }
+}
+
+/// The member in a slot gets what it should hold of every stripe, or of those that it lacks.
+///
+/// A stripe is owned until the cursor has moved over it: a write that comes later finds the member in sync there, and none
+/// can come between (it would go past the member and leave it stale). So a stripe that is not marked is owned too: a write
+/// marks before it owns.
+struct Recovery<'a, D> {
+    set: &'a Rc<StripeSet<D>>,
+    slot: u32,
+}
+
+impl<D: Device> Work for Recovery<'_, D> {
+    fn next(&self, stripe: u64) -> Option<u64> {
+        Some(stripe)
     }
-    progress.done_bytes.store(array_bytes, Relaxed);
-    Ended::Finished
+
+    async fn begin(&self, range: Range<u64>, may_wait: bool) -> Option<Piece> {
+        let (table, shard) = (&self.set.shared.table, self.set.shard);
+        let claims = match may_wait {
+            true => table.claim_run(range.start, range.end, shard).await,
+            false => table.claim_free_run(range.start, range.end, shard),
+        };
+        let range = range.start..range.start + claims.len() as u64;
+        if range.is_empty() {
+            return None;
+        }
+        let lacking = self.set.lacking(self.slot, range.clone());
+        let worked = lacking.iter().map(|run| run.end - run.start).sum();
+        let (set, slot) = (Rc::clone(self.set), self.slot);
+        let job = async move {
+            for run in lacking {
+                set.recover_run(run, slot).await?;
+            }
+            Ok(())
+        };
+        let job = (worked > 0).then(|| self.set.executor.spawn_with_result(job));
+        Some(Piece { range, worked, claims, job })
+    }
+
+    fn passed(&self, range: Range<u64>) {
+        let geometry = &self.set.shared.geometry;
+        let last = geometry.member_offset(range.end - 1);
+        self.set.shared.members.recovered_to(self.slot, last + u64::from(geometry.chunk_bytes()));
+    }
+}
+
+/// Parity is made to agree. Each stripe is owned by itself while that is done.
+struct Resync<'a, D> {
+    set: &'a Rc<StripeSet<D>>,
+}
+
+impl<D: Device> Resync<'_, D> {
+    fn bytes(&self, range: Range<u64>) -> Range<u64> {
+        let chunk_bytes = u64::from(self.set.shared.geometry.chunk_bytes());
+        range.start * chunk_bytes..range.end * chunk_bytes
+    }
+}
+
+impl<D: Device> Work for Resync<'_, D> {
+    fn next(&self, stripe: u64) -> Option<u64> {
+        let Range { start, end } = self.bytes(stripe..self.set.shared.geometry.stripes());
+        let next = self.set.shared.intent.next_to_resync(start, end)?;
+        Some(next / u64::from(self.set.shared.geometry.chunk_bytes()))
+    }
+
+    async fn begin(&self, range: Range<u64>, _: bool) -> Option<Piece> {
+        let wanted = range.clone().take_while(|&stripe| self.next(stripe) == Some(stripe)).count() as u64;
+        let range = range.start..range.start + wanted.max(1);
+        let (set, run) = (Rc::clone(self.set), range.clone());
+        let job = self.set.executor.spawn_with_result(async move { set.resync_run(run).await });
+        Some(Piece { worked: range.end - range.start, range, claims: SmallVec::new(), job: Some(job) })
+    }
+
+    fn passed(&self, range: Range<u64>) {
+        let is_end = range.end == self.set.shared.geometry.stripes();
+        self.set.shared.intent.resynced(self.bytes(range), is_end);
+    }
+}
+
+/// Copies are made to agree, or the member in a slot gets its own. Such a member gets every write, so its regions need
+/// not be owned in the order of a cursor: each is owned by itself.
+struct Copies<'a, D> {
+    set: &'a Rc<StripeSet<D>>,
+    slot: Option<u32>,
+}
+
+impl<D: Device> Copies<'_, D> {
+    fn bytes(&self, range: Range<u64>) -> Range<u64> {
+        range.start * REGION_BYTES..(range.end * REGION_BYTES).min(self.set.shared.geometry.array_bytes())
+    }
+}
+
+impl<D: Device> Work for Copies<'_, D> {
+    fn next(&self, region: u64) -> Option<u64> {
+        let Range { start, end } = self.bytes(region..self.set.regions());
+        let shared = &self.set.shared;
+        let next = match self.slot {
+            None => shared.intent.next_to_resync(start, end)?,
+            Some(slot) if shared.members.lacks_only_marked(slot) => shared.intent.next_marked(start, end)?,
+            Some(_) => start,
+        };
+        Some(next / REGION_BYTES)
+    }
+
+    async fn begin(&self, range: Range<u64>, _: bool) -> Option<Piece> {
+        let (set, slot, region) = (Rc::clone(self.set), self.slot, range.start);
+        let job = self.set.executor.spawn_with_result(async move { set.copy_region(region, slot).await });
+        let range = region..region + 1;
+        Some(Piece { range, worked: 1, claims: SmallVec::new(), job: Some(job) })
+    }
+
+    fn passed(&self, range: Range<u64>) {
+        if self.slot.is_none() {
+            let is_end = range.end == self.set.regions();
+            self.set.shared.intent.resynced(self.bytes(range), is_end);
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
 
-use super::rebuild::{BATCH_MEMBER_BYTES, BATCH_STRIPES_MAX, Ended, Pace, Progress, REGIONS_AT_ONCE};
+use super::rebuild::{Ended, Pace, Progress};
 use crate::device::Device;
 use crate::events::Event;
 use crate::executor::join_all;
@@ -237,6 +237,13 @@ pub async fn scrub<D: Device>(
     }
     (Ended::Finished, state)
 }
+
+/// Member bytes in one batch: enough to keep a member busy, little enough to wait for.
+const BATCH_MEMBER_BYTES: u64 = 1 << 20;
+/// Stripes owned by one batch at the most: a small part of the stripe table.
+const BATCH_STRIPES_MAX: u64 = 64;
+/// Regions of a mirror at a time.
+const REGIONS_AT_ONCE: u64 = 8;
 
 /// How an array is cut for a scrub.
 struct Steps {

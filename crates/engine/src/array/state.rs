@@ -35,7 +35,7 @@ pub trait Platform<D>: 'static {
     /// Waits for the next look.
     fn pause(&self) -> impl Future<Output = ()>;
 
-    /// Called after each batch of a resync, recovery or scrub with the member bytes it covered.
+    /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered.
     fn pace(&self, bytes: u64) -> impl Future<Output = ()>;
 
     /// How far a scrub is. Whoever runs the array keeps it for the next run.

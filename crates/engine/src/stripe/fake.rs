@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +30,26 @@ struct Medium {
     dead: BTreeSet<u64>,
     /// What happens at the last of so many reads.
     at_read: Option<(usize, Box<dyn FnOnce()>)>,
+    /// Operations take some turns of the executor, drawn from this.
+    delays: Option<u64>,
+}
+
+impl Medium {
+    fn delay(&mut self) -> u64 {
+        let Some(seed) = &mut self.delays else { return 0 };
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*seed >> 33) % 7
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &Gather) -> Result<(), DeviceError> {
+        let range = sectors(offset_bytes, data.len());
+        if self.dead.range(range.clone()).next().is_some() {
+            return Err(Fake::error("write", offset_bytes, data.len() as u64));
+        }
+        self.latent.retain(|sector| !range.contains(sector));
+        data.copy_to(&mut self.bytes[offset_bytes as usize..offset_bytes as usize + data.len()]);
+        Ok(())
+    }
 }
 
 /// A member in memory. Clones are the same.
@@ -54,6 +73,11 @@ impl Fake {
         let medium = &mut *self.medium.borrow_mut();
         let sectors = if dead { &mut medium.dead } else { &mut medium.latent };
         sectors.extend(first..first + 8);
+    }
+
+    /// From now on operations take some turns of the executor, and are done at the end of them.
+    pub(crate) fn delay(&self, seed: u64) {
+        self.medium.borrow_mut().delays = Some(seed);
     }
 
     /// Something happens while the `nth` read from now on is on its way.
@@ -91,18 +115,58 @@ impl Fake {
 
 /// A read on its way.
 pub(crate) struct Reading {
-    done: Option<(Buffer, Result<(), DeviceError>)>,
+    medium: Rc<RefCell<Medium>>,
+    offset_bytes: u64,
+    buffer: Option<Buffer>,
     happens: Option<Box<dyn FnOnce()>>,
+    delay: u64,
 }
 
 impl Future for Reading {
     type Output = (Buffer, Result<(), DeviceError>);
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(happens) = self.happens.take() {
             happens();
         }
-        Poll::Ready(self.done.take().expect("polled once"))
+        if self.delay > 0 {
+            self.delay -= 1;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut buffer = self.buffer.take().expect("polled once");
+        let medium = self.medium.borrow();
+        let (start, range) = (self.offset_bytes as usize, sectors(self.offset_bytes, buffer.len()));
+        if medium.latent.range(range.clone()).chain(medium.dead.range(range)).next().is_some() {
+            let error = Fake::error("read", self.offset_bytes, buffer.len() as u64);
+            drop(medium);
+            return Poll::Ready((buffer, Err(error)));
+        }
+        let end = start + buffer.len();
+        buffer.bytes_mut().copy_from_slice(&medium.bytes[start..end]);
+        drop(medium);
+        Poll::Ready((buffer, Ok(())))
+    }
+}
+
+/// Another operation on its way: what it writes where, if anything.
+pub(crate) struct Doing {
+    medium: Rc<RefCell<Medium>>,
+    write: Option<(u64, Gather)>,
+    delay: u64,
+}
+
+impl Future for Doing {
+    type Output = Result<(), DeviceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.delay > 0 {
+            self.delay -= 1;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let written = self.write.take();
+        Poll::Ready(written.map_or(Ok(()), |(offset, data)| self.medium.borrow_mut().write(offset, &data)))
     }
 }
 
@@ -112,38 +176,25 @@ fn sectors(offset: u64, bytes: usize) -> std::ops::Range<u64> {
 
 impl Device for Fake {
     type Read = Reading;
-    type Done = Ready<Result<(), DeviceError>>;
+    type Done = Doing;
 
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn read(&self, offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
+    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read {
         let happens = self.happens();
-        let medium = self.medium.borrow();
-        let range = sectors(offset_bytes, buffer.len());
-        if medium.latent.range(range.clone()).chain(medium.dead.range(range)).next().is_some() {
-            let error = Fake::error("read", offset_bytes, buffer.len() as u64);
-            return Reading { done: Some((buffer, Err(error))), happens };
-        }
-        let (start, bytes) = (offset_bytes as usize, buffer.len());
-        buffer.bytes_mut().copy_from_slice(&medium.bytes[start..start + bytes]);
-        Reading { done: Some((buffer, Ok(()))), happens }
+        let delay = self.medium.borrow_mut().delay();
+        Reading { medium: Rc::clone(&self.medium), offset_bytes, buffer: Some(buffer), happens, delay }
     }
 
     fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Self::Done {
-        let medium = &mut *self.medium.borrow_mut();
-        let range = sectors(offset_bytes, data.len());
-        if medium.dead.range(range.clone()).next().is_some() {
-            return ready(Err(Fake::error("write", offset_bytes, data.len() as u64)));
-        }
-        medium.latent.retain(|sector| !range.contains(sector));
-        data.copy_to(&mut medium.bytes[offset_bytes as usize..offset_bytes as usize + data.len()]);
-        ready(Ok(()))
+        let delay = self.medium.borrow_mut().delay();
+        Doing { medium: Rc::clone(&self.medium), write: Some((offset_bytes, data)), delay }
     }
 
     fn flush(&self) -> Self::Done {
-        ready(Ok(()))
+        Doing { medium: Rc::clone(&self.medium), write: None, delay: self.medium.borrow_mut().delay() }
     }
 
     fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {
@@ -188,7 +239,8 @@ impl World {
         world
     }
 
-    fn with_intent(level: Level, members: u32, stripes: u64, intent: Intent) -> Self {
+    /// An array of so many stripes.
+    pub(crate) fn with_intent(level: Level, members: u32, stripes: u64, intent: Intent) -> Self {
         let layout = Layout::default_for(level);
         let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
         let geometry =

@@ -24,6 +24,7 @@ mod read;
 mod recover;
 pub mod redo;
 pub mod resync;
+mod run;
 mod salvage;
 mod salvage_copies;
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Making stripes whole: parity that agrees with data (resync), contents of a member that is rebuilt (recovery).
-//! One stripe at a time, owned, in windows that fit in the cache. Which stripes and how fast is decided in `array/`.
+//! Stripes are owned while that is done; what is as usual in several side by side is done at once ([`run`](super::run)),
+//! else one stripe at a time, in windows that fit in the cache. Which stripes and how fast is decided in `array/`.
 
 use smallvec::SmallVec;
-use std::rc::Rc;
+use std::ops::Range;
 
 use super::chunk_set::{Chunk, ChunkSet, P, Q};
 use super::image::Image;
@@ -13,25 +14,45 @@ use super::write::too_many_missing;
 use super::{StripeSet, data_chunk};
 use crate::buffer::{Buffer, Gather};
 use crate::device::Device;
-use crate::executor::join_all;
 use crate::members::MemberState;
 use crate::volume::VolumeError;
 
 /// Bytes of each chunk worked on at once.
-const WINDOW_BYTES: u32 = 256 << 10;
+pub(super) const WINDOW_BYTES: u32 = 256 << 10;
 
 impl<D: Device> StripeSet<D> {
     /// Makes the parity of one stripe agree with its data (md's resync). Where data is missing that is an error:
     /// parity is all there is of it then.
     pub async fn resync_stripe(&self, stripe: u64) -> Result<(), VolumeError> {
-        let claim = self.shared.table.claim(stripe, self.shard).await;
-        let data = ChunkSet::first(self.shared.geometry.data_chunks());
-        let result = match self.shared.missing(stripe).and(data).is_empty() {
-            true => self.make_parity_agree(stripe).await,
-            false => Err(too_many_missing(stripe, self.shared.missing(stripe))),
-        };
-        claim.release(&Ok(()));
-        result
+        self.resync_run(stripe..stripe + 1).await
+    }
+
+    /// The same for stripes side by side.
+    pub(crate) async fn resync_run(&self, run: Range<u64>) -> Result<(), VolumeError> {
+        let mut at = run.start;
+        while at < run.end {
+            let claims = self.shared.table.claim_run(at, run.end, self.shard).await;
+            let next = at + claims.len() as u64;
+            let result = self.resync_as_owner(at..next).await;
+            claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+            result?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    async fn resync_as_owner(&self, run: Range<u64>) -> Result<(), VolumeError> {
+        if self.make_parity_of_run_agree(&run).await? {
+            return Ok(());
+        }
+        for stripe in run {
+            let missing = self.shared.missing(stripe);
+            if !missing.and(ChunkSet::first(self.shared.geometry.data_chunks())).is_empty() {
+                return Err(too_many_missing(stripe, missing));
+            }
+            self.make_parity_agree(stripe).await?;
+        }
+        Ok(())
     }
 
     /// New parity from all data. The caller owns the stripe.
@@ -53,39 +74,43 @@ impl<D: Device> StripeSet<D> {
             if data.iter().any(|fragment| image.get(fragment.chunk, rows).is_none()) {
                 return Err(too_many_missing(stripe, missing)); // a member failed just now
             }
-            let wanted = |chunk, parities| geometry.parity_chunks() >= parities && !missing.contains(chunk);
-            let mut p = wanted(P, 1).then(|| self.pool.take(rows.bytes()));
-            let mut q = wanted(Q, 2).then(|| self.pool.take(rows.bytes()));
-            let contents = |chunk: Chunk| image.expect(chunk, rows);
-            parity_step::encode(
-                geometry,
-                stripe,
-                contents,
-                rows,
-                p.as_mut().map(Buffer::bytes_mut),
-                q.as_mut().map(Buffer::bytes_mut),
-            );
-            let parity = [(P, p), (Q, q)].into_iter().filter_map(|(chunk, buffer)| Some((chunk, buffer?)));
-            self.write_chunks(stripe, rows, parity.collect()).await?;
+            let parity = self.parity_from(stripe, rows, missing, &image).into_iter();
+            let writes: SmallVec<[MemberWrite; 2]> =
+                parity.map(|(chunk, buffer)| self.parity_write(stripe, rows, chunk, buffer)).collect();
+            self.write_parity(&writes).await?;
         }
         self.shared.trust(stripe);
         Ok(())
     }
 
-    async fn write_chunks(
+    /// The parity of some rows, but for what is missing.
+    pub(super) fn parity_from(
         &self,
         stripe: u64,
         rows: Rows,
-        chunks: SmallVec<[(Chunk, Buffer); 2]>,
-    ) -> Result<(), VolumeError> {
-        let offset = self.shared.geometry.member_offset(stripe) + u64::from(rows.start);
-        let write = |(chunk, buffer): (Chunk, Buffer)| MemberWrite {
+        missing: ChunkSet,
+        image: &Image,
+    ) -> SmallVec<[(Chunk, Buffer); 2]> {
+        let geometry = &self.shared.geometry;
+        let wanted = |chunk, parities| geometry.parity_chunks() >= parities && !missing.contains(chunk);
+        let mut p = wanted(P, 1).then(|| self.pool.take(rows.bytes()));
+        let mut q = wanted(Q, 2).then(|| self.pool.take(rows.bytes()));
+        let contents = |chunk: Chunk| image.expect(chunk, rows);
+        let (to_p, to_q) = (p.as_mut().map(Buffer::bytes_mut), q.as_mut().map(Buffer::bytes_mut));
+        parity_step::encode(geometry, stripe, contents, rows, to_p, to_q);
+        [(P, p), (Q, q)].into_iter().filter_map(|(chunk, buffer)| Some((chunk, buffer?))).collect()
+    }
+
+    pub(super) fn parity_write(&self, stripe: u64, rows: Rows, chunk: Chunk, buffer: Buffer) -> MemberWrite {
+        MemberWrite {
             slot: self.shared.member_of(stripe, chunk),
-            offset,
+            offset: self.shared.geometry.member_offset(stripe) + u64::from(rows.start),
             data: Gather::from(buffer.freeze()),
-        };
-        let writes: SmallVec<[MemberWrite; 2]> = chunks.into_iter().map(write).collect();
-        for result in self.write_members(&writes, false).await {
+        }
+    }
+
+    pub(super) async fn write_parity(&self, writes: &[MemberWrite]) -> Result<(), VolumeError> {
+        for result in self.write_members(writes, false).await {
             match result {
                 Ok(()) | Err(Undone::MemberGone | Undone::Unreadable) => {}
                 Err(Undone::Request(error)) => return Err(error),
@@ -94,46 +119,36 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    /// Writes what the member in `slot` should hold of the stripes `first` to `end` - 1, or of those that it lacks, and
-    /// returns how many these were. As many as are written at once are owned until the cursor has moved over the last
-    /// one: a write that comes later finds the member in sync there, and none can come between (it would go past the
-    /// member and leave it stale). So a stripe that is not marked is owned too: a write marks before it owns.
-    pub async fn recover_stripes(
-        self: &Rc<Self>,
-        first: u64,
-        end: u64,
-        slot: u32,
-    ) -> Result<u64, VolumeError> {
-        let (mut at, mut recovered) = (first, 0);
-        while at < end {
-            let claims = self.shared.table.claim_run(at, end, self.shard).await;
-            let next = at + claims.len() as u64;
-            let start = |stripe| {
-                let set = Rc::clone(self);
-                self.executor.spawn_with_result(async move { set.recover_as_owner(stripe, slot).await })
-            };
-            let lacking: SmallVec<[u64; 64]> =
-                (at..next).filter(|&stripe| self.lacks(slot, stripe)).collect();
-            recovered += lacking.len() as u64;
-            let results = join_all(lacking.into_iter().map(start)).await;
-            let result = results.into_iter().collect::<Result<(), VolumeError>>();
-            if result.is_ok() {
-                let last = self.shared.geometry.member_offset(next - 1);
-                self.shared.members.recovered_to(slot, last + u64::from(self.shared.geometry.chunk_bytes()));
+    /// Those of some stripes of which a member that is rebuilt may lack anything, as runs.
+    pub(crate) fn lacking(&self, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+        let mut runs = SmallVec::<[Range<u64>; 4]>::new();
+        for stripe in stripes.filter(|&stripe| self.lacks(slot, stripe)) {
+            match runs.last_mut() {
+                Some(run) if run.end == stripe => run.end += 1,
+                _ => runs.push(stripe..stripe + 1),
             }
-            claims.into_iter().for_each(|claim| claim.release(&Ok(())));
-            result?;
-            at = next;
         }
-        Ok(recovered)
+        runs
     }
 
-    /// Whether a member that is rebuilt may lack anything of a stripe.
     fn lacks(&self, slot: u32, stripe: u64) -> bool {
         let (start, chunk_bytes) =
             (self.shared.geometry.member_offset(stripe), u64::from(self.shared.geometry.chunk_bytes()));
         !self.shared.members.lacks_only_marked(slot)
             || self.shared.intent.next_marked(start, start + chunk_bytes).is_some()
+    }
+
+    /// Writes what the member in `slot`, which is rebuilt, should hold of a run of stripes. The caller owns them, until the
+    /// member's cursor has moved over them.
+    pub(crate) async fn recover_run(&self, run: Range<u64>, slot: u32) -> Result<(), VolumeError> {
+        if let Some(contents) = self.contents_of_run(&run, slot).await? {
+            let offset = self.shared.geometry.member_offset(run.start);
+            return self.write_recovered(slot, offset, contents).await;
+        }
+        for stripe in run {
+            self.recover_as_owner(stripe, slot).await?;
+        }
+        Ok(())
     }
 
     async fn recover_as_owner(&self, stripe: u64, slot: u32) -> Result<(), VolumeError> {

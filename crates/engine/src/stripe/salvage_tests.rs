@@ -252,7 +252,7 @@ fn recover(world: &World, slot: u32) -> Result<(), VolumeError> {
     let set = Rc::clone(&world.set);
     world.run(async move {
         if set.shared.geometry.parity_chunks() > 0 {
-            return set.recover_stripes(0, STRIPES, slot).await.map(|_| ());
+            return set.recover_run(0..STRIPES, slot).await;
         }
         for region in 0..set.regions() {
             set.copy_region(region, Some(slot)).await?;

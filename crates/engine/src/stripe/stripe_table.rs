@@ -192,13 +192,18 @@ impl StripeTable {
     ) -> SmallVec<[Claim; 2]> {
         let mut claims = SmallVec::new();
         claims.push(self.claim(first, shard).await);
-        for stripe in first + 1..end {
-            match self.claim_if_free(stripe, shard) {
-                Some(claim) => claims.push(claim),
-                None => break,
-            }
-        }
+        claims.extend(self.claim_free_run(first + 1, end, shard));
         claims
+    }
+
+    /// The same without a wait, for whoever owns stripes already: none if the first one is not free.
+    pub(crate) fn claim_free_run(
+        self: &Arc<Self>,
+        first: u64,
+        end: u64,
+        shard: usize,
+    ) -> SmallVec<[Claim; 2]> {
+        (first..end).map_while(|stripe| self.claim_if_free(stripe, shard)).collect()
     }
 
     /// Becomes the owner of the stripes from `first` to `end` - 1 and waits for their owners, in ascending order, so that
