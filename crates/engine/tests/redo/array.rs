@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use engine::array::assemble::{Candidate, Filter, assemble};
+use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
 use engine::array::keeper::Keeper;
 use engine::array::redo::{Repair, Situation, decide, member_of, read_log, replay, take_doubts};
 use engine::array::scrub::ScrubState;
@@ -136,14 +136,9 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let superblock =
         |slot: &Option<usize>| slot.map(|i| candidates[i].superblock.clone().expect("a superblock"));
     let superblocks: Vec<Option<Superblock>> = assembly.slots.iter().map(superblock).collect();
-    let repair =
-        find(&machine.world, &assembly.slots, &states, &superblocks, &disks, |repair_states| Situation {
-            geometry,
-            states: repair_states,
-            resync_from_bytes: assembly.resync_from_bytes,
-            marked: None,
-            force,
-        });
+    let repair = find(&machine.world, &assembly.slots, &states, &superblocks, &disks, |repair_states| {
+        situation(&assembly, repair_states, force)
+    });
     let events = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&events);
     let members = Members::new(geometry, &states, Box::new(move |event| heard.lock().unwrap().push(event)));
@@ -168,14 +163,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
         executors[0].spawn_with_result(async move { replay(&set, &repair).await.expect("replay") })
     });
     take_doubts(&sets[0], &repair);
-    let situation = Situation {
-        geometry,
-        states: &states,
-        resync_from_bytes: assembly.resync_from_bytes,
-        marked: None,
-        force,
-    };
-    let resync = repair.resync_from_bytes(&situation);
+    let resync = repair.resync_from_bytes(&situation(&assembly, &states, force));
     let keeper = Keeper::new(Rc::clone(&sets[0]), superblocks, resync, Box::new(|| 1));
     keeper.keep_redo_log(repair.start, &vec![BitmapExtent::Absent; states.len()]);
     let platform = TestPlatform {
@@ -191,6 +179,11 @@ pub fn start(machine: &Machine, force: bool) -> Array {
         |set: &Rc<StripeSet<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
     let volumes = sets.iter().map(volume).collect();
     Array { world: Rc::clone(&machine.world), geometry, shared, executors, volumes, manager, events, repair }
+}
+
+fn situation<'a>(assembly: &Assembly, states: &'a [MemberState], force: bool) -> Situation<'a> {
+    let geometry = assembly.geometry.expect("a geometry");
+    Situation { geometry, states, resync_from_bytes: assembly.resync_from_bytes, marked: None, force }
 }
 
 fn find<'a>(
