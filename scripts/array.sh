@@ -133,6 +133,11 @@ run_case() {
     rm -f "$log"
 }
 
+# A case of which others test the most: only TWILL_ALL_CASES=1 runs it (cargo xtask kernel-tests --all).
+long_case() {
+    if [[ -n ${TWILL_ALL_CASES:-} ]]; then run_case "$@"; else skipped=$((skipped + 1)) && say "skipped $1: long"; fi
+}
+
 summary() { # last line of a table of cases; its status is the script's
     say "$passed passed, $failed failed, $skipped skipped"
     ((failed == 0))

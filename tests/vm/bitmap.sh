@@ -104,5 +104,5 @@ twill_is_killed_md_goes_on() { # OPTIONS OF twill create…
 
 run_case "md is cut, twill goes on, metadata 1.1" md_is_cut_twill_goes_on --metadata=1.1
 run_case "twill is killed under load, md goes on" twill_is_killed_md_goes_on
-run_case "twill is killed under load, md goes on, metadata 1.0" twill_is_killed_md_goes_on --metadata 1.0
+long_case "twill is killed under load, md goes on, metadata 1.0" twill_is_killed_md_goes_on --metadata 1.0
 summary

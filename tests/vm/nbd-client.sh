@@ -143,11 +143,11 @@ mounted_through() { # a file system is written while its server ends; the next o
 }
 nbd_device() { "$XTASK" nbd-device "$1" --number 0 --socket "$socket" --export vm --connections 2 || die "nbd-device $1"; }
 
-run_case "raid5 over one connection" verified 5 4 1
+long_case "raid5 over one connection" verified 5 4 1
 run_case "raid6 over four connections" verified 6 5 4
 run_case "discards and zeroes" zeroes
-run_case "one of four connections lost under load" connection_lost
+long_case "one of four connections lost under load" connection_lost
 run_case "the server killed under load" server_ends killed
-run_case "the server stopped under load" server_ends stopped
+long_case "the server stopped under load" server_ends stopped
 run_case "a mounted file system, the server killed and started again" mounted_through
 summary

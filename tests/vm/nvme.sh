@@ -46,7 +46,7 @@ pulled() { # the drive is gone from the machine while fio writes
     echo 1 >/sys/bus/pci/rescan
 }
 
-run_case "raid5 on four drives of 4 KiB sectors" written 5 4096
+long_case "raid5 on four drives of 4 KiB sectors" written 5 4096
 run_case "raid6 on six drives of mixed sectors" written 6 512 4096
 run_case "a drive pulled out under load" pulled
 summary

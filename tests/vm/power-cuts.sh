@@ -189,6 +189,6 @@ if (($#)); then
     rounds "$@"
 else
     run_case "two cuts, twill" rounds twill 2 1
-    run_case "a cut, md" rounds md 1 1
+    long_case "a cut, md" rounds md 1 1
     summary
 fi

@@ -23,6 +23,8 @@ pub struct Options {
     pub twill: Option<PathBuf>,
     /// Fail instead of skipping where no machine can be started.
     pub require: bool,
+    /// Run long cases, too.
+    pub all: bool,
     /// Show the output of tests that pass, too.
     pub verbose: bool,
 }
@@ -41,16 +43,19 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let twill = vm::program(root, options.twill.as_deref())?;
     let mut total = Counts::default();
     for script in &scripts {
-        total.add(&run_one(root, script, &twill, options.verbose)?);
+        total.add(&run_one(root, script, &twill, options)?);
+    }
+    if total.skipped > 0 && !options.all {
+        println!("long cases are skipped here: cargo xtask kernel-tests --all");
     }
     Ok(summary(&total))
 }
 
 /// Runs one script, prints how it went and returns what it counted.
-fn run_one(root: &Path, script: &Path, twill: &Path, verbose: bool) -> Result<Counts> {
+fn run_one(root: &Path, script: &Path, twill: &Path, options: &Options) -> Result<Counts> {
     let name = script.file_stem().unwrap_or_default().to_string_lossy();
     let start = Instant::now();
-    let (status, output) = boot(root, script, twill)?;
+    let (status, output) = boot(root, script, twill, options.all)?;
     let seconds = start.elapsed().as_secs();
     let last = output.trim_end().lines().last().unwrap_or_default();
     match status {
@@ -58,7 +63,7 @@ fn run_one(root: &Path, script: &Path, twill: &Path, verbose: bool) -> Result<Co
         SKIPPED => println!("skipped {name}: {last}"),
         status => println!("FAILED  {name} (status {status}, {seconds} s)"),
     }
-    if verbose || !matches!(status, 0 | SKIPPED) {
+    if options.verbose || !matches!(status, 0 | SKIPPED) {
         output.lines().for_each(|line| println!("    {line}"));
     }
     Ok(Counts::of(status, last))
@@ -116,8 +121,10 @@ fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-fn boot(root: &Path, script: &Path, twill: &Path) -> Result<(i32, String)> {
-    let output = vm::script_command(root, script, twill)?.output().context("cannot start scripts/vm/vm")?;
+fn boot(root: &Path, script: &Path, twill: &Path, all: bool) -> Result<(i32, String)> {
+    let variables: &[&str] = if all { &["TWILL_ALL_CASES=1"] } else { &[] };
+    let output =
+        vm::script_command(root, script, twill, variables)?.output().context("cannot start scripts/vm/vm")?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok((output.status.code().unwrap_or(125), text))

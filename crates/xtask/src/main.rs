@@ -60,6 +60,9 @@ enum Command {
         /// Fail instead of skipping where QEMU or the kernel cannot be had
         #[arg(long)]
         require: bool,
+        /// Run the long cases too, of which others test the most
+        #[arg(long)]
+        all: bool,
         /// Show the output of tests that pass, too
         #[arg(long)]
         verbose: bool,
@@ -93,8 +96,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Tidy { update_ratchet, admit } => tidy::run(&root, update_ratchet, admit),
         Command::Vm { arguments } => vm::run(&root, &arguments),
-        Command::KernelTests { names, twill, require, verbose } => {
-            kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, verbose })
+        Command::KernelTests { names, twill, require, all, verbose } => {
+            kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, all, verbose })
         }
         Command::Blocks(arguments) => blocks::run(&arguments),
         Command::Drives(arguments) => drives::run(&arguments),

@@ -81,8 +81,8 @@ pub fn build(root: &Path, words: &[&str], program: &str) -> Result<PathBuf> {
 }
 
 /// The command that runs a script of tests/vm in the machine that its `# vm:` line asks for, with `TWILL` and `XTASK` set
-/// to the programs.
-pub fn script_command(root: &Path, path: &Path, twill: &Path) -> Result<Command> {
+/// to the programs, and more `variables`.
+pub fn script_command(root: &Path, path: &Path, twill: &Path, variables: &[&str]) -> Result<Command> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mut command = Command::new(script(root, "vm"));
     command
@@ -90,6 +90,7 @@ pub fn script_command(root: &Path, path: &Path, twill: &Path) -> Result<Command>
         .args(["--", "env"])
         .arg(format!("TWILL={}", twill.display()))
         .arg(format!("XTASK={}", std::env::current_exe().context("the path of xtask")?.display()))
+        .args(variables)
         .args(["bash", "-euo", "pipefail"])
         .arg(path)
         .current_dir(root);
@@ -109,7 +110,7 @@ pub fn script_lines(
     words: &[String],
     take: impl FnMut(&str) -> Result<()>,
 ) -> Result<i32> {
-    lines(script_command(root, path, twill)?.args(words), take)
+    lines(script_command(root, path, twill, &[])?.args(words), take)
 }
 
 /// Runs `scripts/vm/vm`, hands over its output line by line, and returns its status.
