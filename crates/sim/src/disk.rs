@@ -178,6 +178,12 @@ impl Disk {
         self.cache.borrow().may_leave(self.places.data + offset, block, visit);
     }
 
+    /// The first place of the data area below `end` at which a power cut now need not leave what a read finds.
+    pub(crate) fn first_volatile(&self, end: u64) -> Option<u64> {
+        let data = self.places.data;
+        self.cache.borrow().first_volatile(data..data.saturating_add(end)).map(|at| at - data)
+    }
+
     /// Every content that a power cut now could leave in the block that holds a byte of the device.
     pub(crate) fn may_hold_byte(&self, offset: u64, mut visit: impl FnMut(u8)) {
         let unit = u64::from(self.places.block);

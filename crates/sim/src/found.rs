@@ -359,3 +359,41 @@ fn what_the_redo_log_made_good_is_called_clean() {
     finish(&array);
     assert!(!says_dirty(), "the log has made all of it good");
 }
+
+/// A write failed half way: parity may not agree. The next write of the stripe must not build upon it.
+#[test]
+fn the_next_write_of_a_stripe_in_suspicion_makes_its_parity_agree() {
+    let array = array(Level::Raid5, 4, Support::None);
+    write(&array, 0..3 * BLOCKS);
+    write_in_vain(&array, array.machine.geometry().data_member(0, 0), 0..BLOCKS);
+    assert!(array.shared.suspects() > 0);
+    write(&array, BLOCKS..2 * BLOCKS);
+    assert_eq!(array.shared.suspects(), 0, "parity that may be wrong was built upon");
+    check::quiet(&array);
+    finish(&array);
+}
+
+/// A write failed half way, and another member is slow: its chunk of that stripe must not be reconstructed.
+#[test]
+fn a_read_round_a_slow_member_does_not_trust_a_stripe_in_suspicion() {
+    let array = array(Level::Raid5, 4, Support::None);
+    array.shared.loads.set_avoid_slow(true);
+    write(&array, 0..8 * 3 * BLOCKS);
+    let geometry = *array.machine.geometry();
+    write_in_vain(&array, geometry.data_member(0, 0), 0..BLOCKS);
+    let slow = geometry.data_member(0, 1);
+    disk(&array, slow).faults.borrow_mut().slow = 1000;
+    let index_of_slow = |stripe| (0..3).find(|&index| geometry.data_member(stripe, index) == slow);
+    let avoided = || array.shared.counters[0].avoided_reads.get();
+    for _ in 0..100 {
+        for stripe in 1..8 {
+            let Some(index) = index_of_slow(stripe) else { continue };
+            let first = (stripe * 3 + u64::from(index)) * BLOCKS;
+            read(&array, first..first + BLOCKS);
+        }
+        let before = avoided();
+        read(&array, BLOCKS..2 * BLOCKS);
+        assert_eq!(avoided(), before, "reconstructed from a stripe that does not agree");
+    }
+    assert!(avoided() > 0, "no read went round the slow member");
+}

@@ -110,8 +110,8 @@ impl Guard {
         if machine.excuses.lying.get() {
             return; // a repair writes what is right over what lies
         }
-        if machine.geometry().losses_survived() == 0 || machine.scenario.consistency == Consistency::None {
-            return; // nothing is redundant, nothing can disagree; or nobody promised anything
+        if !machine.promises_redundancy() {
+            return;
         }
         let clean = |outcome: &Outcome| {
             outcome.trusts(device) && outcome.resync_from.is_none_or(|from| offset < from)
@@ -135,7 +135,33 @@ impl Guard {
     }
 }
 
+/// Invariant 2, its other half: what the superblocks call clean is durable. Else a power cut could leave a part of it,
+/// and nobody would look for that.
+fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
+    if machine.excuses.lying.get() || !machine.promises_redundancy() {
+        return;
+    }
+    for outcome in outcomes.iter().filter(|outcome| outcome.refusal.is_none()) {
+        let below = outcome.resync_from.unwrap_or(u64::MAX).min(machine.geometry().member_bytes());
+        let in_sync =
+            outcome.states.iter().zip(&outcome.disks).filter(|(state, _)| **state == MemberState::InSync);
+        for disk in in_sync.filter_map(|(_, disk)| disk.as_ref()) {
+            if let Some(at) = disk.first_volatile(below) {
+                let device = disk.number;
+                machine.world.fail(format!(
+                    "invariant 2: superblocks say clean, and what device {device} has at {at} of the data area is not durable"
+                ));
+            }
+        }
+    }
+}
+
 impl Machine {
+    /// Whether there is anything that could disagree, and a promise that it does not.
+    fn promises_redundancy(&self) -> bool {
+        self.geometry().losses_survived() > 0 && self.scenario.consistency != Consistency::None
+    }
+
     /// What a crash now could leave: with the oldest superblock of each device that is possible, with the newest, and
     /// with some of both.
     pub(crate) fn outcomes(&self) -> Rc<Vec<Outcome>> {
@@ -157,6 +183,7 @@ impl Machine {
         let outcomes = Rc::new(outcomes);
         *self.guard.known.borrow_mut() = Some((generation, Rc::clone(&outcomes)));
         check::starts(self);
+        clean_is_durable(self, &outcomes);
         outcomes
     }
 

@@ -143,6 +143,20 @@ impl Cache {
         }
     }
 
+    /// The first place of these at which a power cut now need not leave what a read finds.
+    pub(crate) fn first_volatile(&self, range: Range<u64>) -> Option<u64> {
+        let places = self.log.iter().filter(|logged| !logged.kept).filter_map(|logged| {
+            let (start, end) =
+                (logged.offset.max(range.start), (logged.offset + logged.written.bytes()).min(range.end));
+            let (mut found, mut left) = (vec![0; end.saturating_sub(start) as usize], Vec::new());
+            self.volatile.read(start, &mut found);
+            left.resize(found.len(), 0);
+            self.durable.read(start, &mut left);
+            (found != left).then_some(start)
+        });
+        places.min()
+    }
+
     /// Every content that a power cut now could leave in one logical block, newest first.
     pub(crate) fn may_leave(&self, offset: u64, block: &mut [u8], mut visit: impl FnMut(&[u8])) {
         let bytes = block.len() as u64;
