@@ -493,6 +493,17 @@ impl Superblock {
         self.set_features(self.features().with(Features::RECOVERY_BITMAP, true));
     }
 
+    /// Whether the device is the copy in the making of a member that has the same role and is still in use.
+    #[must_use]
+    pub fn is_replacement(&self) -> bool {
+        self.features().contains(Features::REPLACEMENT)
+    }
+
+    /// Says whether it is such a copy. One that has its role for itself is none.
+    pub fn set_replacement(&mut self, is_replacement: bool) {
+        self.set_features(self.features().with(Features::REPLACEMENT, is_replacement));
+    }
+
     /// Sets the role of a device.
     ///
     /// # Panics

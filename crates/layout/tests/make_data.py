@@ -388,7 +388,7 @@ def refused(directory):
         sysfs("sync_speed_max", "100")
         run("mdadm", MD, "--replace", members.devices[0], "--with", members.devices[3])
         wait_for(lambda: superblock(members, 3)[8] & 16)
-        keep(directory, "refused-replacement", members, 3)
+        keep(directory, "replacing", members, 3)
         sysfs("sync_speed_max", "1000000")
     with Members([32 * MIB] * 2) as members:
         run("mdadm", "--create", MD, "--run", "--level=1", "--raid-devices=2", "--metadata=0.90", "--assume-clean",

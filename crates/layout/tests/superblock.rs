@@ -121,7 +121,6 @@ fn features_decide_what_runs() {
             "refused-journal" | "refused-journal-device" => &["JOURNAL"],
             "refused-ppl" => &["MULTIPLE_PPLS"],
             "refused-reshape" => &["RESHAPE_ACTIVE", "NEW_OFFSET"],
-            "refused-replacement" => &["REPLACEMENT"],
             name => {
                 assert!(golden.is_supported(), "{name}");
                 &[]

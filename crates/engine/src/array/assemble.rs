@@ -3,7 +3,8 @@
 //! The rules are md's (`super_1_load`, `super_1_validate`, `analyze_sbs` in the kernel's md.c; Assemble in mdadm):
 //! the member with the newest event count speaks for the array; a member more than one event behind is stale, since
 //! superblocks are written side by side and a crash may leave some of them one behind; what the newest superblock
-//! says of a device's role outweighs what the device says of itself (invariant 8).
+//! says of a device's role outweighs what the device says of itself (invariant 8); the copy of a member that md was
+//! replacing has the same slot, and gets it only where that member is gone.
 
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
@@ -201,9 +202,12 @@ impl<'a> Decision<'a> {
             left_behind: Vec::new(),
             verdicts: Vec::new(),
         };
-        // Newest first, so that of two that want one slot the newer one has it.
+        // Newest first, so that of two that want one slot the newer one has it. Last those that were being made the copy of
+        // a member: whatever they hold, that member holds more.
         let mut order = members.to_vec();
-        order.sort_by_key(|&index| std::cmp::Reverse(superblock(index).events()));
+        order.sort_by_key(|&index| {
+            (superblock(index).is_replacement(), std::cmp::Reverse(superblock(index).events()))
+        });
         for index in order {
             let verdict = decision.judge(index, superblock(index));
             decision.verdicts.push((index, verdict));
@@ -236,6 +240,12 @@ impl<'a> Decision<'a> {
         };
         if let Some(taken) = self.slots[slot as usize] {
             let other = &self.candidates[taken].name;
+            if superblock.is_replacement() {
+                return refused(&format!(
+                    "it was to replace {other} in slot {slot}, which is there: finish that with mdadm, or go on without it \
+                     and add it again as a spare"
+                ));
+            }
             return refused(&format!("slot {slot} is taken by {other}, which is as new or newer"));
         }
         // A spare that was given the slot and does not know it yet: it is rebuilt from the start on.
@@ -479,6 +489,52 @@ mod tests {
             change(candidate, |s| s.set_role(0, DeviceRole::Faulty));
         }
         assert!(reason(&one(&candidates), 0).contains("failed"));
+    }
+
+    /// A RAID-5 whose member 2 md was replacing by the last candidate.
+    fn replacing() -> Vec<Candidate> {
+        let mut candidates = candidates(Level::Raid5, 5, 1);
+        candidates.iter_mut().for_each(|c| change(c, |s| s.set_role(5, DeviceRole::Active(2))));
+        change(&mut candidates[5], |s| {
+            s.set_replacement(true);
+            s.set_recovery_offset(Some(Sectors(800)));
+        });
+        candidates
+    }
+
+    #[test]
+    fn the_copy_of_a_member_that_is_there_is_left_out_in_any_order_and_however_new() {
+        for turn in 0..6 {
+            for newer in [0, 1] {
+                let mut candidates = replacing();
+                change(&mut candidates[5], |s| s.set_events(s.events() + newer));
+                candidates.rotate_left(turn);
+                let (original, copy) = ((2 + 6 - turn) % 6, (5 + 6 - turn) % 6);
+                let assembly = one(&candidates);
+                assert_eq!((assembly.slots[2], &assembly.start), (Some(original), &Ok(())), "{turn} {newer}");
+                assert!(assembly.states().iter().all(|state| *state == MemberState::InSync));
+                assert!(reason(&assembly, copy).contains("to replace m2 in slot 2"), "{turn} {newer}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_copy_of_a_member_that_is_gone_takes_its_slot_and_goes_on_from_where_it_was() {
+        let mut gone = replacing();
+        gone.remove(2);
+        let mut failed = replacing();
+        failed.iter_mut().for_each(|c| change(c, |s| s.set_role(2, DeviceRole::Faulty)));
+        let mut stale = replacing();
+        stale.iter_mut().for_each(|c| change(c, |s| s.set_events(9)));
+        change(&mut stale[2], |s| s.set_events(6));
+        for mut candidates in [gone, failed, stale] {
+            let copy = candidates.len() - 1;
+            let assembly = one(&candidates);
+            assert_eq!((assembly.slots[2], &assembly.start), (Some(copy), &Ok(())));
+            assert_eq!(assembly.states()[2], MemberState::Recovering);
+            change(&mut candidates[copy], |s| s.set_recovery_offset(None));
+            assert_eq!(one(&candidates).states()[2], MemberState::InSync, "it was complete");
+        }
     }
 
     #[test]

@@ -355,6 +355,8 @@ impl<D: Device> Keeper<D> {
         superblock.set_events(self.events.get());
         superblock.set_utime_s((self.now_s)());
         superblock.set_resync_offset(resync.map(Sectors::from_bytes_floor));
+        // A copy that took the slot of a member that is gone has it for itself.
+        superblock.set_replacement(false);
         let roles = u32::try_from(superblock.roles().len()).expect("a few roles");
         let spares: Vec<u32> =
             self.spares.borrow().iter().map(|spare| spare.superblock.dev_number()).collect();

@@ -12,7 +12,7 @@ const KNOWN: [(Features, &str, bool); 13] = [
     (Features::RECOVERY_OFFSET, "RECOVERY_OFFSET", true),
     (Features::RESHAPE_ACTIVE, "RESHAPE_ACTIVE", false),
     (Features::BAD_BLOCKS, "BAD_BLOCKS", true),
-    (Features::REPLACEMENT, "REPLACEMENT", false),
+    (Features::REPLACEMENT, "REPLACEMENT", true),
     (Features::RESHAPE_BACKWARDS, "RESHAPE_BACKWARDS", false),
     (Features::NEW_OFFSET, "NEW_OFFSET", false),
     (Features::RECOVERY_BITMAP, "RECOVERY_BITMAP", true),

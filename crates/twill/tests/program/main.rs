@@ -7,6 +7,7 @@ mod create;
 mod examine;
 mod kill;
 mod nbd;
+mod replacing;
 mod scrub;
 mod serve;
 mod space;
