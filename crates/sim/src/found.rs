@@ -130,6 +130,16 @@ fn fail(array: &Array, slot: u32) {
     finish(array);
 }
 
+/// The power is cut; the array that is there when it comes back. Of what was not durable `survives` percent do.
+fn cut(array: &Array, survives: u64) -> Rc<Array> {
+    array.kill();
+    array.world.cut();
+    array.machine.cut_power(|blocks, random| Survivors::some(blocks, survives, random));
+    let array = Array::assemble(&array.machine, false).expect("one array").expect("it starts");
+    array.start_manager();
+    array
+}
+
 /// Another device takes the slot of a failed member and is rebuilt.
 fn replace(array: &Rc<Array>, slot: u32) {
     let own = Rc::clone(array);
@@ -350,12 +360,8 @@ fn what_the_redo_log_made_good_is_called_clean() {
         assert_eq!(array.run(1), Ended::Steps, "no write without dirty superblocks");
     }
     assert!(array.is_all_logged());
-    array.kill();
-    array.world.cut();
-    machine.cut_power(|blocks, random| Survivors::some(blocks, 100, random));
+    let array = cut(&array, 100);
     assert!(says_dirty(), "the cut came before the end of the write");
-    let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
-    array.start_manager();
     finish(&array);
     assert!(!says_dirty(), "the log has made all of it good");
 }
@@ -396,4 +402,31 @@ fn a_read_round_a_slow_member_does_not_trust_a_stripe_in_suspicion() {
         assert_eq!(avoided(), before, "reconstructed from a stripe that does not agree");
     }
     assert!(avoided() > 0, "no read went round the slow member");
+}
+
+/// A write is half done when a member fails. The log is not in force before it is done: after a crash in between the log
+/// would say that nothing was on its way.
+#[test]
+fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
+    let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
+    let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+    let geometry = *array.machine.geometry();
+    write(&array, 0..3 * BLOCKS);
+    let parity = disk(&array, geometry.p_member(0).expect("parity"));
+    parity.faults.borrow_mut().slow = 100_000;
+    let (own, data) = (Rc::clone(&array), disk(&array, geometry.data_member(0, 0)));
+    let held = || data.read_at_once(DATA_OFFSET_WITH_LOG, 512);
+    let before = held();
+    array.spawn(0, "a write", async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await });
+    while held() == before {
+        assert_eq!(array.run(1), Ended::Steps);
+    }
+    parity.faults.borrow_mut().slow = 1; // but for the write of parity, which is on its way
+    assert_eq!(array.shared.members.fail(geometry.data_member(0, 1), "by hand"), Failing::Failed);
+    while !array.is_all_logged() {
+        assert_eq!(array.run(1), Ended::Steps);
+    }
+    let array = cut(&array, 0);
+    assert_eq!(array.machine.excuses.doubted.borrow().len(), 0);
+    read(&array, 0..3 * BLOCKS);
 }
