@@ -1,8 +1,10 @@
 //! Members that are rebuilt while others write, fail and are rebuilt too, at members whose operations end in any order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
 
@@ -284,5 +286,67 @@ fn what_lies_behind_a_piece_that_failed_does_not_count() {
         let ended = run(&world, async |set| recover(&set, NEW, &Progress::default(), &FullSpeed).await);
         assert_eq!(ended, Ended::Finished);
         whole(&world, &pattern, &format!("stripe {broken}"));
+    }
+}
+
+/// Else who drains the stripe table, and the stripe's owner with it, would wait for the window and the window for them.
+#[test]
+fn a_window_that_waits_for_a_stripe_owns_none() {
+    for taken in (0..STRIPES).step_by(11) {
+        let (world, pattern) = busy(Level::Raid5, 4, taken + 1);
+        replace(&world, NEW);
+        let (shared, executor) = (&world.set.shared, &world.set.executor);
+        let claim = shared.table.claim_if_free(taken, 0).expect("nobody owns a stripe yet");
+        let set = Rc::clone(&world.set);
+        let ended = executor
+            .spawn_with_result(async move { recover(&set, NEW, &Progress::default(), &FullSpeed).await });
+        executor.run_ready(usize::MAX);
+        assert_eq!(shared.table.owned(), [taken]);
+        assert_eq!(shared.members.recovered_bytes(NEW), taken * u64::from(CHUNK), "all before it is done");
+        claim.release(&Ok(()));
+        assert_eq!((world.run(ended), world.state(NEW)), (Ended::Finished, InSync));
+        whole(&world, &pattern, &format!("stripe {taken} was taken"));
+    }
+}
+
+/// Holds the work back at one call, until `over` is set and the waker woken.
+struct Held {
+    left: Cell<usize>,
+    over: Rc<Cell<bool>>,
+    waker: Rc<RefCell<Option<Waker>>>,
+}
+
+impl Pace for Held {
+    async fn after(&self, _: u64) {
+        self.left.set(self.left.get().wrapping_sub(1));
+        if self.left.get() == 0 {
+            poll_fn(|context| {
+                self.waker.replace(Some(context.waker().clone()));
+                if self.over.get() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+    }
+}
+
+#[test]
+fn a_pause_owns_nothing_and_what_was_on_its_way_counts() {
+    for held_at in 1..12 {
+        let (world, pattern) = busy(Level::Raid6, 5, held_at as u64);
+        replace(&world, NEW);
+        let (shared, executor) = (&world.set.shared, &world.set.executor);
+        let (over, waker) = (Rc::<Cell<bool>>::default(), Rc::<RefCell<Option<Waker>>>::default());
+        let pace = Held { left: Cell::new(held_at), over: Rc::clone(&over), waker: Rc::clone(&waker) };
+        let (progress, set) = (Rc::new(Progress::default()), Rc::clone(&world.set));
+        let told = Rc::clone(&progress);
+        let ended = executor.spawn_with_result(async move { recover(&set, NEW, &told, &pace).await });
+        executor.run_ready(usize::MAX);
+        assert_eq!(shared.table.owned(), [0; 0], "held at {held_at}");
+        let cursor = shared.members.recovered_bytes(NEW);
+        assert!(cursor > 0 && cursor == progress.done_bytes.load(Relaxed), "held at {held_at}: {cursor}");
+        over.set(true);
+        waker.take().into_iter().for_each(Waker::wake);
+        assert_eq!((world.run(ended), world.state(NEW)), (Ended::Finished, InSync));
+        whole(&world, &pattern, &format!("held at {held_at}"));
     }
 }
