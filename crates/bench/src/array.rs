@@ -170,7 +170,7 @@ fn shared(setting: &Setting, geometry: Geometry, stages: &Arc<StageTimes>) -> Ar
     let is_marked = geometry.losses_survived() > 0;
     let intent = match setting.consistency {
         Consistency::Bitmap if is_marked => {
-            Intent::with_bitmap(bitmap::CHUNK_BYTES, true, setting.bitmap_locks)
+            Intent::with_bitmap(bitmap::mapping(setting, &geometry), true, setting.bitmap_locks)
         }
         policy => Intent::new(setting.shards, is_marked && policy == Consistency::Resync, true),
     };

@@ -13,9 +13,23 @@ use engine::executor::join_all;
 use engine::stripe::Shared;
 use host::device::{HostDevice, SharedDevice};
 use host::shard::ShardContext;
+use layout::geometry::Geometry;
+use layout::md_bitmap::Mapping;
+
+use crate::setting::{BitmapMapping, Setting};
 
 /// What a bit stands for: md's default for members of this size and larger.
 pub(crate) const CHUNK_BYTES: u32 = 64 << 20;
+
+/// Which bit stands for what.
+pub(crate) fn mapping(setting: &Setting, geometry: &Geometry) -> Mapping {
+    match setting.bitmap_mapping {
+        BitmapMapping::Contiguous => Mapping::contiguous(CHUNK_BYTES),
+        BitmapMapping::Dblock => {
+            Mapping::spread(geometry.chunk_bytes(), CHUNK_BYTES, geometry.member_bytes())
+        }
+    }
+}
 
 /// Room behind the data area of each member.
 pub(crate) const ROOM_BYTES: u64 = 1 << 20;

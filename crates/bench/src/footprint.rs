@@ -11,10 +11,12 @@ use engine::device::{Device, DeviceError, DeviceInfo};
 use engine::executor::{Executor, join_all};
 use engine::members::{MemberState, Members};
 use engine::stripe::intent::Intent;
+use engine::stripe::locks::Locks;
 use engine::stripe::stripe_table::TableBytes;
 use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, Volume, VolumeError, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
+use layout::md_bitmap::{BitmapSuper, CHUNK_BYTES_DEFAULT, sync_sectors};
 use serde::Serialize;
 
 use crate::Error;
@@ -22,6 +24,9 @@ use crate::random::Random;
 
 /// Members of the arrays: RAID-5 of ten.
 const MEMBERS: u32 = 10;
+
+/// Room for a bitmap on large members, as mdadm has it.
+const BITMAP_ROOM_BYTES: u64 = 128 << 10;
 
 /// Writes at once.
 const DEPTH: usize = 32;
@@ -64,6 +69,21 @@ pub struct Resident {
     pub resident_bytes: u64,
     /// The stripe table.
     pub table: TableBytes,
+    /// Its bitmap.
+    pub bitmap: BitmapMemory,
+}
+
+/// What a bitmap with mdadm's choice of chunk keeps.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BitmapMemory {
+    /// Bytes of a member that a bit stands for.
+    pub chunk_bytes: u32,
+    /// Bits.
+    pub bits: u64,
+    /// Memory of the counters after the writes.
+    pub counters_bytes: u64,
+    /// Bytes on each member.
+    pub member_bytes: u64,
 }
 
 /// Makes an array of each size in turn and writes to it.
@@ -88,9 +108,18 @@ fn one(plan: &Plan, size: u64) -> Result<Resident, Error> {
     let geometry = geometry.map_err(|error| Error::Setting(error.to_string()))?;
     let states = vec![MemberState::InSync; MEMBERS as usize];
     let members = Members::new(geometry, &states, Box::new(|_| {}));
-    let shared = Shared::new(geometry, members, Intent::new(1, false, false), 1, plan.parity_cache);
+    let bitmap = bitmap_of(&geometry)?;
+    let intent = Intent::with_bitmap(bitmap.mapping(), true, Locks::default());
+    let shared = Shared::new(geometry, members, intent, 1, plan.parity_cache);
     let table = shared.table.bytes();
     let executor = Executor::new(Box::new(|| {}));
+    let flushed = Arc::clone(&shared);
+    executor.spawn(async move {
+        while let Some(chunks) = flushed.intent.bits_wanted().await {
+            flushed.intent.bits_written(&chunks); // members that keep nothing have them at once
+        }
+    });
+    let used = Arc::clone(&shared);
     let device = |slot: u32| Some(Attached { device: Nothing::new(slot, member), data_offset_bytes: 0 });
     let attached = (0..MEMBERS).map(device).collect();
     let set = StripeSet::new(shared, 0, Pool::new(POOL_BYTES), executor.clone(), attached);
@@ -107,7 +136,23 @@ fn one(plan: &Plan, size: u64) -> Result<Resident, Error> {
     let results: Result<Vec<()>, VolumeError> = results.into_iter().collect();
     results.map_err(|error| Error::Request(error.to_string()))?;
     let (array_bytes, stripes) = (geometry.array_bytes(), geometry.stripes());
-    Ok(Resident { array_bytes, stripes, resident_bytes: resident_bytes(), table })
+    let resident_bytes = resident_bytes();
+    used.intent.stop_flusher();
+    executor.run_ready(usize::MAX);
+    let bitmap = BitmapMemory {
+        chunk_bytes: bitmap.chunk_bytes(),
+        bits: bitmap.bits(),
+        counters_bytes: used.intent.bitmap_memory_bytes(),
+        member_bytes: bitmap.bitmap_bytes(),
+    };
+    Ok(Resident { array_bytes, stripes, resident_bytes, table, bitmap })
+}
+
+fn bitmap_of(geometry: &Geometry) -> Result<BitmapSuper, Error> {
+    let size = sync_sectors(geometry);
+    let least = BitmapSuper::least_chunk_bytes(size, BITMAP_ROOM_BYTES)
+        .ok_or_else(|| Error::Setting("the array is too large for a bitmap".into()))?;
+    Ok(BitmapSuper::new([0; 16], size, least.max(CHUNK_BYTES_DEFAULT)))
 }
 
 async fn write(volume: Rc<ArrayVolume<Nothing>>, seed: u64, writes: usize) -> Result<(), VolumeError> {
@@ -174,7 +219,8 @@ impl Footprint {
         let mut text = format!(
             "RAID-5 of {MEMBERS} members that keep nothing, {} random writes of 4 KiB to each array, {} MiB of parity cache; \
              {:.1} MiB were resident before.\n\n| array | stripes | resident, MiB | entries of the stripe table, KiB | with \
-             padding, KiB | batches beside them, KiB |\n|---|---|---|---|---|---|\n",
+             padding, KiB | batches beside them, KiB | bits of the bitmap | its counters, KiB | on each member, KiB \
+             |\n|---|---|---|---|---|---|---|---|---|\n",
             self.writes,
             self.parity_cache >> 20,
             mib(self.resident_before_bytes)
@@ -183,13 +229,17 @@ impl Footprint {
             let TableBytes { entries, entries_padded, batches } = array.table;
             let _infallible = writeln!(
                 text,
-                "| {:.1} TB | {} | {:.1} | {} | {} | {} |",
+                "| {:.1} TB | {} | {:.1} | {} | {} | {} | {} of {} MiB | {} | {:.1} |",
                 array.array_bytes as f64 / 1e12,
                 array.stripes,
                 mib(array.resident_bytes),
                 entries >> 10,
                 entries_padded >> 10,
-                batches >> 10
+                batches >> 10,
+                array.bitmap.bits,
+                array.bitmap.chunk_bytes >> 20,
+                array.bitmap.counters_bytes >> 10,
+                array.bitmap.member_bytes as f64 / 1024.0
             );
         }
         text

@@ -8,6 +8,7 @@ use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use host::device::{DeviceSpec, parse_size};
 use layout::geometry::{Geometry, Layout, Level};
+use layout::md_bitmap::may_be_spread;
 use serde::Serialize;
 
 use crate::Error;
@@ -93,6 +94,29 @@ impl FromStr for Consistency {
     }
 }
 
+/// Which part of the members a bit of the bitmap stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BitmapMapping {
+    /// A chunk, as in md.
+    #[default]
+    Contiguous,
+    /// Stripes all over.
+    Dblock,
+}
+
+impl FromStr for BitmapMapping {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "contiguous" => Ok(BitmapMapping::Contiguous),
+            "dblock" => Ok(BitmapMapping::Dblock),
+            _ => Err(format!("{text:?}: write contiguous or dblock")),
+        }
+    }
+}
+
 /// Which places random requests choose.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -151,6 +175,8 @@ pub struct Setting {
     pub consistency: Consistency,
     /// Which locks are over a bitmap's counters and over the stripes.
     pub bitmap_locks: Locks,
+    /// Which part of the members a bit stands for.
+    pub bitmap_mapping: BitmapMapping,
     /// Slots that fail before the run.
     pub fail: Vec<u32>,
     /// Which places random requests choose.
@@ -192,6 +218,7 @@ impl Default for Setting {
             member_read_us: 0,
             consistency: Consistency::None,
             bitmap_locks: Locks::default(),
+            bitmap_mapping: BitmapMapping::default(),
             fail: Vec::new(),
             skew: Skew::Uniform,
             rwmixread: 50,
@@ -266,6 +293,13 @@ impl Setting {
             return refuse(
                 "--shards, --iodepth and --numjobs are at least 1, and there is a request for each job"
                     .into(),
+            );
+        }
+        let is_spread =
+            self.consistency == Consistency::Bitmap && self.bitmap_mapping == BitmapMapping::Dblock;
+        if is_spread && !may_be_spread(geometry, geometry.chunk_bytes()) {
+            return refuse(
+                "--bitmap-mapping dblock spreads bits over stripes: levels 4, 5 and 6 have those".into(),
             );
         }
         self.check_memory()?;

@@ -8,7 +8,7 @@ use bench::Error;
 use bench::figures::Figures;
 use bench::roofline::{Copied, copied};
 use bench::run::run;
-use bench::setting::{Consistency, Setting, Skew, Work};
+use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use bench::trace;
 use engine::stripe::locks::Locks;
 
@@ -205,6 +205,10 @@ fn every_kind_of_locks_keeps_the_contents_and_tells_its_time() {
             assert!(all.iter().all(|lock| lock.wait_ns == 0.0), "there is nothing to wait for: {locks:?}");
         }
     }
+    let spread =
+        Setting { bitmap_mapping: BitmapMapping::Dblock, consistency: Consistency::Bitmap, ..tiny() };
+    assert!(ran(&Setting { verify: true, ..spread.clone() }).verified.is_some());
+    assert!(matches!(run(&Setting { level: "10".into(), ..spread }), Err(Error::Setting(_))));
     assert!(ran(&tiny()).locks.is_none(), "without a bitmap");
 }
 

@@ -4,12 +4,13 @@
 //! - A [`BitmapSuper`] exists only after [`BitmapSuper::parse`] found magic, version, array and size right, or because
 //!   [`BitmapSuper::new`] made it.
 //! - Bit `n` stands for the bytes from `n * chunk` on, `chunk` long: of a member's data area at RAID-1, 4, 5 and 6, of
-//!   the array at RAID-10.
+//!   the array at RAID-10. With [`VERSION_SPREAD`] it stands for stripes all over instead: [`Mapping`].
 //!
 //! The rules are those of `md_bitmap_read_sb` in the kernel's `drivers/md/md-bitmap.c`. When to set and to clear bits
 //! is the engine's matter. Bytes are drawn in `docs/formats.md`.
 
 mod area;
+mod mapping;
 
 use std::ops::Range;
 
@@ -22,12 +23,17 @@ use crate::md_superblock::{SuperblockError, display_uuid};
 use crate::units::{SECTOR_BYTES, Sectors};
 
 pub use area::{Bitmap, PAGE_BYTES};
+pub use mapping::Mapping;
 
 /// First word of the bitmap's superblock: "bitm".
 pub const MAGIC: u32 = 0x6d74_6962;
 
-/// The one version that Twill keeps: bits in little-endian order.
+/// The one version of md's that Twill keeps: bits in little-endian order.
 pub const VERSION: u32 = 4;
+
+/// Twill's own version: as [`VERSION`], but the bits are spread ([`Mapping::spread`]). md refuses to start an array with a
+/// version that it does not know.
+pub const VERSION_SPREAD: u32 = 0x5457_0001;
 
 /// Bytes before the first bit.
 pub const SUPER_BYTES: usize = 256;
@@ -63,7 +69,8 @@ disk_struct! {
         sectors_reserved: U32 = 64,
         nodes: U32 = 68,
         cluster_name: [u8; 64] = 72,
-        pad: [u8; 120] = 136,
+        unit_bytes: U32 = 136,
+        pad: [u8; 116] = 140,
     }
 }
 
@@ -112,6 +119,18 @@ impl BitmapSuper {
         Self { raw }
     }
 
+    /// The same with its bits spread over units of `unit_bytes`, for Twill alone.
+    ///
+    /// # Panics
+    /// If the unit is no power of two from 512 on, or larger than the chunk.
+    #[must_use]
+    pub fn spread(mut self, unit_bytes: u32) -> Self {
+        assert!(unit_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=self.chunk_bytes()).contains(&unit_bytes));
+        self.raw.version.set(VERSION_SPREAD);
+        self.raw.unit_bytes.set(unit_bytes);
+        self
+    }
+
     /// Checks what was read at [`crate::md_superblock::Superblock::bitmap_start`]. `uuid` is the array's, `room_bytes`
     /// is [`crate::md_superblock::Superblock::bitmap_room`].
     ///
@@ -126,7 +145,7 @@ impl BitmapSuper {
             return Err(SuperblockError::NoBitmap { found: raw.magic.get() });
         }
         let version = raw.version.get();
-        if version != VERSION {
+        if ![VERSION, VERSION_SPREAD].contains(&version) {
             let name = match version {
                 3 => "host byte order",
                 5 => "clustered",
@@ -157,6 +176,12 @@ impl BitmapSuper {
         if !chunk_bytes.is_power_of_two() || chunk_bytes < CHUNK_BYTES_MIN {
             return wrong("chunksize", chunk_bytes.into(), "a power of two from 512 on");
         }
+        let unit_bytes = raw.unit_bytes.get();
+        let may_be_unit =
+            unit_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=chunk_bytes).contains(&unit_bytes);
+        if raw.version.get() == VERSION_SPREAD && !may_be_unit {
+            return wrong("unit_bytes", unit_bytes.into(), "a power of two from 512 to the chunk");
+        }
         if raw.daemon_sleep.get() == 0 {
             return wrong("daemon_sleep", 0, "at least a second");
         }
@@ -180,6 +205,13 @@ impl BitmapSuper {
     /// [`SuperblockError::Field`]
     pub fn check_geometry(&self, geometry: &Geometry) -> Result<(), SuperblockError> {
         let (found, needed) = (self.sync_size(), sync_sectors(geometry));
+        if self.mapping().is_spread()
+            && (found != needed || !may_be_spread(geometry, self.raw.unit_bytes.get()))
+        {
+            let (field, found) = ("unit_bytes", u64::from(self.raw.unit_bytes.get()));
+            let expected = format!("the chunk of a level with parity over {} sectors", needed.0);
+            return Err(SuperblockError::Field { field, found, expected });
+        }
         if found >= needed {
             return Ok(());
         }
@@ -283,28 +315,25 @@ impl BitmapSuper {
         SUPER_BYTES as u64 + self.bits().div_ceil(8)
     }
 
-    /// The bit that stands for a byte of what is resynced.
+    /// Which bit stands for what.
     #[must_use]
-    pub fn bit_of(&self, offset: u64) -> u64 {
-        offset / u64::from(self.chunk_bytes())
-    }
-
-    /// The bits that stand for a range of bytes; none for an empty range.
-    #[must_use]
-    pub fn bits_of(&self, range: Range<u64>) -> Range<u64> {
-        let first = self.bit_of(range.start);
-        if range.is_empty() {
-            return first..first;
+    pub fn mapping(&self) -> Mapping {
+        match self.raw.version.get() {
+            VERSION_SPREAD => {
+                Mapping::spread(self.raw.unit_bytes.get(), self.chunk_bytes(), self.sync_size().bytes())
+            }
+            _ => Mapping::contiguous(self.chunk_bytes()),
         }
-        first..self.bit_of(range.end - 1) + 1
     }
 
-    /// The bytes that a bit stands for, cut off at the end of what is resynced.
+    /// The bytes from the first to the last that a bit stands for, cut off at the end of what is resynced. If the bits are
+    /// spread it stands for some of them only.
     #[must_use]
     pub fn range_of(&self, bit: u64) -> Range<u64> {
-        let (chunk, end) = (u64::from(self.chunk_bytes()), self.sync_size().bytes());
-        let start = bit.saturating_mul(chunk).min(end);
-        start..start.saturating_add(chunk).min(end)
+        let (mapping, end) = (self.mapping(), self.sync_size().bytes());
+        let units = mapping.units_of(bit.min(self.bits()));
+        let byte = |unit: u64| unit.saturating_mul(1 << mapping.unit_shift()).min(end);
+        byte(units.start)..byte(units.end)
     }
 
     /// Where a bit is: the byte, counted from the start of the superblock, and the mask in it.
@@ -326,6 +355,12 @@ impl BitmapSuper {
         }
         Some(chunk)
     }
+}
+
+/// Whether an array can have a bitmap whose bits are spread over units of `unit_bytes`: those are its stripes' chunks.
+#[must_use]
+pub fn may_be_spread(geometry: &Geometry, unit_bytes: u32) -> bool {
+    geometry.parity_chunks() > 0 && geometry.chunk_bytes() == unit_bytes
 }
 
 /// What md resyncs, and a bitmap's bits stand for: the array at RAID-10, a member's used data area at the other levels.

@@ -384,13 +384,14 @@ fn share(
     }
     let is_used = scenario.geometry.level() != Level::Raid0 && scenario.consistency != Consistency::None;
     let intent = match bitmap {
-        Some(start) => start.intent(assembly.resync_from_bytes, scenario.locks),
+        Some(start) => start.intent(assembly.resync_from_bytes, scenario.bitmap.0),
         None => Intent::new(scenario.shards, is_used, false),
     };
     let mut shared = Shared::new(scenario.geometry, members, intent, scenario.shards, scenario.cache_bytes);
     let own = Arc::get_mut(&mut shared).expect("not shared yet");
     own.table = StripeTable::with_entries(scenario.table_entries, own.intent.locks());
-    world.counts.borrow_mut().add_locks(own.intent.has_bitmap().then(|| own.intent.locks()));
+    let is_spread = |start: &StartBitmap| start.image.superblock().mapping().is_spread();
+    world.counts.borrow_mut().add_bitmap(bitmap.map(|start| (own.intent.locks(), is_spread(start))));
     own.two_phase = scenario.two_phase.into();
     if let Some(start) = bitmap.filter(|_| scenario.geometry.parity_chunks() > 0) {
         own.doubts.limit_resync_to(start.marked_stripes(&scenario.geometry));

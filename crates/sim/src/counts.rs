@@ -33,7 +33,7 @@ counts! {
     "repairs": replacements, stale_returns, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing;
     "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;
-    "starts with a bitmap, by its locks": locks_orig, locks_hemi, locks_scala;
+    "starts with a bitmap": locks_orig, locks_hemi, locks_scala, spread;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
         avoided_reads, cache_hits;
     "scrub": scrubs, lies_located, lies_named;
@@ -42,13 +42,14 @@ counts! {
 }
 
 impl Counts {
-    /// An array with a bitmap has started, with these locks over it; None: one without.
-    pub(crate) fn add_locks(&mut self, locks: Option<Locks>) {
+    /// An array has started; with a bitmap: the locks over it, and whether its bits are spread.
+    pub(crate) fn add_bitmap(&mut self, bitmap: Option<(Locks, bool)>) {
+        let Some((locks, is_spread)) = bitmap else { return };
+        self.spread += u64::from(is_spread);
         match locks {
-            Some(Locks::Orig) => self.locks_orig += 1,
-            Some(Locks::Hemi) => self.locks_hemi += 1,
-            Some(Locks::Scala) => self.locks_scala += 1,
-            None => {}
+            Locks::Orig => self.locks_orig += 1,
+            Locks::Hemi => self.locks_hemi += 1,
+            Locks::Scala => self.locks_scala += 1,
         }
     }
 

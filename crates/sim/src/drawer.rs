@@ -56,7 +56,12 @@ impl Machine {
             chunk_bytes: geometry.chunk_bytes(),
             raid_disks: geometry.members(),
             bitmap: match scenario.consistency {
-                Consistency::Bitmap(chunk_bytes) => NewBitmap::Internal(Some(chunk_bytes)),
+                Consistency::Bitmap(chunk)
+                    if scenario.mapping().is_some_and(|mapping| mapping.is_spread()) =>
+                {
+                    NewBitmap::Spread(Some(chunk))
+                }
+                Consistency::Bitmap(chunk) => NewBitmap::Internal(Some(chunk)),
                 Consistency::None | Consistency::Resync => NewBitmap::None,
             },
             member_bytes: Some(geometry.member_bytes()),

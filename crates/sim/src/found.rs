@@ -88,7 +88,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         faults,
         rounds: 1,
         consistency: Consistency::Resync,
-        locks: Locks::default(),
+        bitmap: (Locks::default(), false),
         redo_log: false,
     }
 }

@@ -45,21 +45,21 @@ impl Outcome {
         range: Range<u64>,
         changes: &impl Fn(Range<u64>) -> bool,
     ) -> Option<u32> {
-        let Consistency::Bitmap(chunk) = scenario.consistency else { return None };
+        let mapping = scenario.mapping()?;
         if scenario.geometry.level() == Level::Raid10 || self.resync_from.is_none() {
             return None;
         }
-        let chunk = u64::from(chunk);
+        let shift = mapping.unit_shift();
         for (slot, disk) in self.disks.iter().enumerate() {
             let in_sync = self.states[slot] == MemberState::InSync;
             let Some((disk, start)) = disk.as_ref().filter(|_| in_sync).zip(self.bitmaps[slot]) else {
                 continue;
             };
-            for bit in range.start / chunk..range.end.div_ceil(chunk) {
-                let mut set = true;
+            for unit in range.start >> shift..range.end.div_ceil(1 << shift) {
+                let (mut set, bit) = (true, mapping.bit(unit));
                 let byte = start + md_bitmap::SUPER_BYTES as u64 + bit / 8;
                 disk.may_hold_byte(byte, |byte| set &= byte & (1 << (bit % 8)) != 0);
-                if !set && changes(bit * chunk..(bit + 1) * chunk) {
+                if !set && changes(unit << shift..(unit + 1) << shift) {
                     return Some(disk.number);
                 }
             }

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
+use layout::md_bitmap::{Mapping, may_be_spread};
 use layout::md_superblock::MinorVersion;
 
 use crate::disk::Abilities;
@@ -33,8 +34,8 @@ pub(crate) struct Scenario {
     /// Crash and assembly in between.
     pub(crate) rounds: u64,
     pub(crate) consistency: Consistency,
-    /// Over a bitmap's counters and the stripes.
-    pub(crate) locks: Locks,
+    /// The locks over a bitmap's counters and the stripes, and whether its bits are spread, where there are stripes.
+    pub(crate) bitmap: (Locks, bool),
     /// Writes are logged while members are missing, as far as there is room.
     pub(crate) redo_log: bool,
 }
@@ -49,6 +50,15 @@ pub(crate) enum Consistency {
     /// And a bitmap says where, with chunks of so many bytes.
     Bitmap(u32),
 }
+
+const BITMAPS: [(Locks, bool); 6] = [
+    (Locks::Orig, false),
+    (Locks::Hemi, false),
+    (Locks::Scala, false),
+    (Locks::Orig, true),
+    (Locks::Hemi, true),
+    (Locks::Scala, true),
+];
 
 /// A redo log of the least size, after superblock and bitmap.
 pub(crate) const DATA_OFFSET_WITH_LOG: u64 = 300 << 10;
@@ -134,13 +144,23 @@ impl Scenario {
             rounds: random.pick(&[1, 1, 1, 2, 3]),
             policy: random.pick(&UpdatePolicy::ALL),
             avoid_slow: random.one_in(2),
-            locks: random.pick(&Locks::ALL),
+            bitmap: random.pick(&BITMAPS),
             geometry,
         }
     }
 
     pub(crate) fn has_bitmap(&self) -> bool {
         matches!(self.consistency, Consistency::Bitmap(_))
+    }
+
+    /// Which bit of a bitmap of the members stands for what.
+    pub(crate) fn mapping(&self) -> Option<Mapping> {
+        let Consistency::Bitmap(chunk) = self.consistency else { return None };
+        let (geometry, unit) = (&self.geometry, self.geometry.chunk_bytes());
+        Some(match self.bitmap.1 && may_be_spread(geometry, unit) && unit <= chunk {
+            true => Mapping::spread(unit, chunk, geometry.member_bytes()),
+            false => Mapping::contiguous(chunk),
+        })
     }
 
     pub(crate) fn abilities(&self, random: &Random) -> Abilities {
@@ -181,7 +201,9 @@ impl Scenario {
             self.policy,
             if self.avoid_slow { " that avoids slow members" } else { "" },
             self.consistency,
-            if self.has_bitmap() { format!(", locks {}", self.locks) } else { String::new() },
+            self.mapping().map_or_else(String::new, |mapping| {
+                format!("{}, locks {}", if mapping.is_spread() { " spread" } else { "" }, self.bitmap.0)
+            }),
             if self.redo_log { " with redo log" } else { "" },
             self.load.clients,
             self.load.requests,

@@ -32,7 +32,8 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("two-phases", |s| s.two_phase = false),
     ("avoid-slow", |s| s.avoid_slow = false),
     ("redo-log", |s| s.redo_log = false),
-    ("locks", |s| s.locks = Locks::Scala),
+    ("spread", |s| s.bitmap.1 = false),
+    ("locks", |s| s.bitmap.0 = Locks::Scala),
     ("bitmap", |s| {
         if s.has_bitmap() {
             s.consistency = Consistency::Resync;

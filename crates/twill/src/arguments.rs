@@ -124,6 +124,10 @@ pub struct CreateArguments {
     /// Bytes of a member that one bit of the bitmap stands for [default: 64M, or more where the room is short].
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub bitmap_chunk: Option<u64>,
+    /// Which part of the members a bit stands for: a chunk, or with dblock stripes all over, so that streams of writes do not
+    /// meet at one bit. md does not start an array with dblock [default: contiguous].
+    #[arg(long, value_name = "contiguous|dblock")]
+    pub bitmap_mapping: Option<BitmapMapping>,
     /// How the array agrees again after a crash: by bitmap, by a resync of all of it, or not at all at level 0.
     #[arg(short = 'k', long, value_name = "POLICY")]
     pub consistency_policy: Option<Policy>,
@@ -151,6 +155,15 @@ pub enum NewBitmap {
     Internal,
     /// Nowhere.
     None,
+}
+
+/// Which part of the members a bit of the bitmap stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BitmapMapping {
+    /// A chunk, as in md.
+    Contiguous,
+    /// Stripes all over.
+    Dblock,
 }
 
 /// mdadm's consistency policies that Twill has.

@@ -4,20 +4,23 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use layout::geometry::Level;
+use layout::md_bitmap::Mapping;
 
 use super::rebuild::{Ended, FullSpeed, Pace, Progress, recover};
 use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::stripe::check::{Checked, ScrubMode};
-use crate::stripe::fake::World;
+use crate::stripe::fake::{CHUNK, World};
 
-/// Level, members, and what a bit stands for: of mirrors a region is copied whole.
-const LEVELS: [(Level, u32, u32); 5] = [
-    (Level::Raid5, 4, 16 << 10),
-    (Level::Raid6, 5, 32 << 10),
-    (Level::Raid1, 2, 256 << 10),
-    (Level::Raid1, 3, 256 << 10),
-    (Level::Raid10, 4, 256 << 10),
+/// Level, members, what a bit stands for (of mirrors a region is copied whole), and whether that is spread.
+const LEVELS: [(Level, u32, (u32, bool)); 7] = [
+    (Level::Raid5, 4, (16 << 10, false)),
+    (Level::Raid6, 5, (32 << 10, false)),
+    (Level::Raid5, 3, (32 << 10, true)),
+    (Level::Raid6, 4, (64 << 10, true)),
+    (Level::Raid1, 2, (256 << 10, false)),
+    (Level::Raid1, 3, (256 << 10, false)),
+    (Level::Raid10, 4, (256 << 10, false)),
 ];
 const STRIPES: u64 = 320;
 const BLOCK: u64 = 4096;
@@ -31,8 +34,12 @@ fn drawn(seed: &mut u64, below: u64) -> u64 {
 }
 
 /// An array that holds a pattern, with no bit set, whose member 1 has gone.
-fn without_one(level: Level, members: u32, bitmap_chunk: u32) -> (World, Vec<u8>) {
-    let world = World::with_bitmap(level, members, STRIPES, bitmap_chunk);
+fn without_one(level: Level, members: u32, (bitmap_chunk, spread): (u32, bool)) -> (World, Vec<u8>) {
+    let mapping = match spread {
+        true => Mapping::spread(CHUNK, bitmap_chunk, STRIPES * u64::from(CHUNK)),
+        false => Mapping::contiguous(bitmap_chunk),
+    };
+    let world = World::with_bitmap(level, members, STRIPES, mapping);
     let pattern = world.fill();
     let shared = &world.set.shared;
     shared.intent.take_idle_bits(false);
@@ -154,7 +161,7 @@ impl Pace for Once<'_> {
 
 #[test]
 fn it_goes_on_where_it_was_and_a_later_failure_is_recovered_in_full() {
-    let (world, mut pattern) = without_one(Level::Raid5, 4, 16 << 10);
+    let (world, mut pattern) = without_one(Level::Raid5, 4, (16 << 10, false));
     let chunk = pattern.len() as u64 / STRIPES;
     for stripe in [3, 200] {
         let at = (stripe * chunk) as usize;

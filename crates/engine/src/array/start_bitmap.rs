@@ -34,14 +34,15 @@ impl StartBitmap {
         superblock.recovers_by_bitmap() && self.distrust.is_none() && superblock.events() > events_cleared
     }
 
-    /// The stripes whose bits are set, ascending: after a crash all others agree.
+    /// The stripes whose bits are set, ascending: after a crash all others agree. Where bits are spread, stripes between
+    /// them count too.
     pub fn marked_stripes(&self, geometry: &Geometry) -> Vec<StripeRange> {
         let (superblock, chunk) = (self.image.superblock(), u64::from(geometry.chunk_bytes()));
         let mut marked: Vec<StripeRange> = Vec::new();
         for bytes in self.image.set_bits().map(|bit| superblock.range_of(bit)) {
             let (first, end) = (bytes.start / chunk, bytes.end.div_ceil(chunk));
             match marked.last_mut().filter(|last| last.end >= first) {
-                Some(last) => last.end = end,
+                Some(last) => last.end = last.end.max(end),
                 None => marked.push(StripeRange { first, end }),
             }
         }
@@ -51,7 +52,7 @@ impl StartBitmap {
     /// The intents of the array: chunks whose bits are set are resynced if they end above `resync_from_bytes`.
     pub fn intent(&self, resync_from_bytes: Option<u64>, locks: Locks) -> Intent {
         let superblock = self.image.superblock();
-        let intent = Intent::with_bitmap(superblock.chunk_bytes(), false, locks);
+        let intent = Intent::with_bitmap(superblock.mapping(), false, locks);
         let is_needed = |bit| resync_from_bytes.is_some_and(|from| superblock.range_of(bit).end > from);
         intent.load_bits(self.image.set_bits().map(|bit| (bit, is_needed(bit))));
         intent
@@ -187,5 +188,37 @@ mod tests {
         assert_eq!(start.image.superblock().chunk_bytes(), 64 << 20);
         assert_eq!(start.image.superblock().bits(), 1);
         assert!(decide(&[], &geometry(), [7; 16], 10, None, 0).is_none(), "there is no room");
+    }
+
+    /// Four stripes a bit, but for the last bits, which end earlier than those before them.
+    #[test]
+    fn all_stripes_of_spread_bits_are_marked() {
+        let geometry =
+            Geometry::new(Level::Raid5, Layout::default_for(Level::Raid5), 3, 64 << 10, 250 << 16).unwrap();
+        let superblock = BitmapSuper::new([7; 16], Sectors(250 << 7), 1 << 18).spread(64 << 10);
+        assert_eq!((superblock.bits(), superblock.check_geometry(&geometry)), (63, Ok(())));
+        let mapping = superblock.mapping();
+        for bits in [vec![2], vec![0, 62], vec![0, 61, 62]] {
+            let mut image = Bitmap::new(superblock.clone(), false);
+            bits.iter().for_each(|bit| _ = image.set(*bit, true));
+            let start = StartBitmap { image, whole: Vec::new(), distrust: None };
+            let marked = start.marked_stripes(&geometry);
+            for stripe in (0..250).filter(|stripe| bits.contains(&mapping.bit(*stripe))) {
+                let holds = |range: &StripeRange| range.first <= stripe && stripe < range.end;
+                assert!(marked.iter().any(holds), "{stripe} of {bits:?}: {marked:?}");
+            }
+            let intent = start.intent(Some(0), Locks::default());
+            let next = intent.next_to_resync(0, 250 << 16).expect("a bit is set");
+            assert_eq!(next, bits[0] * (64 << 10));
+        }
+    }
+
+    #[test]
+    fn a_spread_bitmap_of_another_chunk_does_not_fit() {
+        let superblock = BitmapSuper::new([7; 16], Sectors(32 << 10), 1 << 18).spread(32 << 10);
+        assert!(superblock.check_geometry(&geometry()).is_err());
+        let mirror = Geometry::new(Level::Raid1, Layout::Unset, 2, 0, 16 << 20).unwrap();
+        let superblock = BitmapSuper::new([7; 16], Sectors(32 << 10), 1 << 18).spread(64 << 10);
+        assert!(superblock.check_geometry(&mirror).is_err());
     }
 }

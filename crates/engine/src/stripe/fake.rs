@@ -16,6 +16,7 @@ use crate::members::{MemberState, Members};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
+use layout::md_bitmap::Mapping;
 
 /// Where the data area starts.
 pub(crate) const DATA_OFFSET: u64 = 8192;
@@ -223,13 +224,9 @@ impl World {
     }
 
     /// An array of so many stripes with a bitmap, whose bits are durable as soon as they are wanted.
-    pub(crate) fn with_bitmap(level: Level, members: u32, stripes: u64, bitmap_chunk_bytes: u32) -> Self {
-        let world = World::with_intent(
-            level,
-            members,
-            stripes,
-            Intent::with_bitmap(bitmap_chunk_bytes, true, Locks::default()),
-        );
+    pub(crate) fn with_bitmap(level: Level, members: u32, stripes: u64, mapping: Mapping) -> Self {
+        let world =
+            World::with_intent(level, members, stripes, Intent::with_bitmap(mapping, true, Locks::default()));
         let shared = Arc::clone(&world.set.shared);
         world.set.executor.spawn(async move {
             while let Some(chunks) = shared.intent.bits_wanted().await {

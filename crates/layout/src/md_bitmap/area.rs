@@ -95,7 +95,10 @@ impl Bitmap {
     /// Whether both stand for the same bytes, bit by bit.
     #[must_use]
     pub fn has_shape_of(&self, other: &Self) -> bool {
-        let shape = |bitmap: &Self| (bitmap.superblock.chunk_bytes(), bitmap.superblock.sync_size());
+        let shape = |bitmap: &Self| {
+            let superblock = &bitmap.superblock;
+            (superblock.chunk_bytes(), superblock.sync_size(), superblock.mapping())
+        };
         shape(self) == shape(other)
     }
 

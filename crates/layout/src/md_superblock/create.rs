@@ -85,6 +85,8 @@ pub enum NewBitmap {
     None,
     /// Beside the superblock, with this chunk in bytes or mdadm's choice.
     Internal(Option<u32>),
+    /// The same, with its bits spread over the stripes: md does not start such an array.
+    Spread(Option<u32>),
 }
 
 /// A device of a new array.
@@ -271,7 +273,11 @@ impl NewArray {
     }
 
     fn new_bitmap(&self, geometry: &Geometry) -> Result<Option<BitmapSuper>, CreateError> {
-        let NewBitmap::Internal(asked) = self.bitmap else { return Ok(None) };
+        let (asked, is_spread) = match self.bitmap {
+            NewBitmap::None => return Ok(None),
+            NewBitmap::Internal(asked) => (asked, false),
+            NewBitmap::Spread(asked) => (asked, true),
+        };
         if self.level == Level::Raid0 {
             return Err(CreateError::NoBitmap("RAID-0 has nothing to resync"));
         }
@@ -283,7 +289,17 @@ impl NewArray {
         if chunk_bytes < least || !chunk_bytes.is_power_of_two() {
             return Err(CreateError::BitmapChunk { chunk_bytes, least });
         }
-        Ok(Some(BitmapSuper::new(self.set_uuid, sync_size, chunk_bytes)))
+        let bitmap = BitmapSuper::new(self.set_uuid, sync_size, chunk_bytes);
+        if !is_spread {
+            return Ok(Some(bitmap));
+        }
+        if !md_bitmap::may_be_spread(geometry, self.chunk_bytes) {
+            return Err(CreateError::NoBitmap("only levels with parity have stripes to spread bits over"));
+        }
+        if self.chunk_bytes > chunk_bytes {
+            return Err(CreateError::BitmapChunk { chunk_bytes, least: self.chunk_bytes });
+        }
+        Ok(Some(bitmap.spread(self.chunk_bytes)))
     }
 
     fn common(&self, geometry: &Geometry, data_offset: Sectors, roles: usize) -> RawSuperblock {

@@ -35,6 +35,8 @@ struct Answer {
     consistency_policy: &'static str,
     /// Bytes of a member, or at RAID-10 of the array, that a bit of the bitmap stands for.
     bitmap_chunk_bytes: Option<u32>,
+    /// Whether a bit stands for such a chunk or for stripes all over: contiguous or dblock.
+    bitmap_mapping: Option<&'static str>,
     /// Why no resync is needed, or that one is.
     resync: &'static str,
     members: Vec<AnswerMember>,
@@ -97,9 +99,15 @@ fn answer(plan: &Plan) -> Answer {
             None => "resync",
         },
         bitmap_chunk_bytes: plan.created.bitmap.as_ref().map(BitmapSuper::chunk_bytes),
+        bitmap_mapping: plan.created.bitmap.as_ref().map(mapping_word),
         resync: plan.resync,
         members: members.collect(),
     }
+}
+
+/// Which part of the members a bit stands for, as `--bitmap-mapping` has it.
+pub fn mapping_word(bitmap: &BitmapSuper) -> &'static str {
+    if bitmap.mapping().is_spread() { "dblock" } else { "contiguous" }
 }
 
 /// A role as `examine` and `create` name it.
@@ -132,6 +140,9 @@ fn words(answer: &Answer) -> String {
     }
     if let Some(chunk) = answer.bitmap_chunk_bytes {
         text += &format!(", bitmap of {} chunks", bytes::short(u64::from(chunk)));
+    }
+    if answer.bitmap_mapping == Some("dblock") {
+        text += " spread over the stripes, so md does not start this array";
     }
     text += &format!("\nUUID {}, metadata {}\n{}\n", answer.uuid, answer.metadata, answer.resync);
     for member in answer.members.iter().filter(|member| !member.erased.is_empty()) {

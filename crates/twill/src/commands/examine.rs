@@ -9,7 +9,7 @@ use layout::units::Sectors;
 use serde::Serialize;
 
 use super::Output;
-use super::create::role_words;
+use super::create::{mapping_word, role_words};
 use crate::arguments::ExamineArguments;
 use crate::bitmap;
 use crate::bytes;
@@ -81,6 +81,8 @@ struct DescribedBitmap {
     events: Option<u64>,
     events_cleared: Option<u64>,
     chunk_bytes: Option<u32>,
+    /// contiguous, or dblock: a bit stands for stripes all over.
+    mapping: Option<&'static str>,
     daemon_sleep_s: Option<u32>,
     bits: Option<u64>,
     bits_set: Option<u64>,
@@ -152,6 +154,7 @@ fn describe_bitmap(superblock: &Superblock, member: &MemberFile) -> Option<Descr
         events: of.map(BitmapSuper::events),
         events_cleared: of.map(BitmapSuper::events_cleared),
         chunk_bytes: of.map(BitmapSuper::chunk_bytes),
+        mapping: of.map(mapping_word),
         daemon_sleep_s: of.map(BitmapSuper::daemon_sleep_s),
         bits: of.map(BitmapSuper::bits),
         bits_set: read.as_ref().ok().map(|bitmap| bitmap.set_bits().count() as u64),
@@ -165,9 +168,10 @@ impl DescribedBitmap {
             return format!("cannot be believed: {problem}");
         }
         let number = |value: Option<u64>| value.unwrap_or(0);
+        let spread = if self.mapping == Some("dblock") { " spread over the stripes" } else { "" };
         let stale = if self.stale == Some(true) { "; out of date, so all count as set" } else { "" };
         format!(
-            "{} of {} bits set, {} chunks, events {}, cleared at {}{stale}",
+            "{} of {} bits set, {} chunks{spread}, events {}, cleared at {}{stale}",
             number(self.bits_set),
             number(self.bits),
             bytes::short(u64::from(self.chunk_bytes.unwrap_or(0))),

@@ -83,6 +83,39 @@ fn after_a_crash_only_what_is_marked_is_resynced() {
     assert!(words.contains("0 of 176 bits set") || words.contains("0 of "), "{words}");
 }
 
+/// 44 bits over 176 stripes: stripes 20 and 64 have the same bit, 41 has another.
+#[test]
+fn a_spread_bitmap_marks_stripes_all_over_and_is_for_levels_with_parity() {
+    let world = World::new();
+    let members = world.members(3);
+    let bitmap = ["--bitmap", "internal", "--bitmap-chunk", "256K", "--bitmap-mapping", "dblock"];
+    let create = ["create", "--level", "5", "--name", "test", "--chunk", "64K"];
+    let mirror = world.twill(&[&["create", "--level", "1"], &bitmap[..]].concat(), &members);
+    assert!(mirror.stderr.contains("only levels with parity"), "{}", mirror.stderr);
+    let created = world.twill(&[&create[..], &bitmap[..]].concat(), &members).succeeds();
+    assert!(created.stdout.contains("md does not start this array"), "{}", created.stdout);
+    let mut server = world.serve(&[], &members);
+    if !write(&world, &[7; 4096], 20 * 2 * CHUNK) || !write(&world, &[9; 4096], 40 * 2 * CHUNK) {
+        return;
+    }
+    assert_eq!(bits_set(&server.status()), 2);
+    server.process.kill().unwrap();
+    server.end();
+    let examined = world.twill(&["examine", "--json", "m0"], &[] as &[&str]).succeeds().json();
+    let bitmap = &examined["members"][0]["superblock"]["bitmap"];
+    assert_eq!((&bitmap["mapping"], &bitmap["bits_set"]), (&"dblock".into(), &2.into()), "{bitmap}");
+    let bits = bitmap["bits"].as_u64().expect("bits");
+    let at = data_offset(&world);
+    let (same, other) = (20 + bits, 41);
+    world.damage("m0", at + same * CHUNK);
+    world.damage("m2", at + other * CHUNK);
+    let server = world.serve(&[], &members);
+    resynced(&server);
+    server.stop();
+    assert!(agrees(&world, 20) && agrees(&world, same), "stripes of a bit that was set");
+    assert!(!agrees(&world, other), "a stripe whose bit was not");
+}
+
 /// The crash takes a member with it. Only stripes that were being written may have been left half done: all others are
 /// read, without force.
 #[test]

@@ -16,6 +16,8 @@
 use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
+use layout::md_bitmap::Mapping;
+
 use super::Marked;
 use super::pages::Pages;
 use super::words::{self, Words};
@@ -44,6 +46,8 @@ pub const CHUNKS_MAX: u64 = words::CHUNKS_MAX;
 
 /// The words of all chunks, and who waits for bits.
 pub(super) struct Bits {
+    /// Which chunk a unit belongs to.
+    mapping: Mapping,
     counters: Counters,
     /// No chunk from here on ever had a bit: a look at all words ends here.
     end: AtomicU64,
@@ -98,40 +102,43 @@ impl Counters {
 }
 
 impl Bits {
-    pub(super) fn new(locks: Locks) -> Self {
+    pub(super) fn new(mapping: Mapping, locks: Locks) -> Self {
         let counters = match locks.one_for_counters() {
             true => Counters::Pages(Pages::new()),
             false => Counters::Words(Words::new()),
         };
-        Bits { counters, end: AtomicU64::new(0), wanted: Mutex::default() }
+        Bits { mapping, counters, end: AtomicU64::new(0), wanted: Mutex::default() }
     }
 
-    /// A write comes to these chunks. Returns whether all bits are durable.
+    /// A write comes to these units. Returns whether all bits are durable.
     #[inline]
-    pub(super) fn enter(&self, watch: &Watch<'_>, chunks: Range<u64>) -> (bool, Marked<'_>) {
+    pub(super) fn enter(&self, watch: &Watch<'_>, units: Range<u64>) -> (bool, Marked<'_>) {
+        let mapping = self.mapping;
         let words = match &self.counters {
             Counters::Words(words) => words,
             Counters::Pages(pages) => {
-                let ready = pages.enter(watch, chunks.clone());
-                return (ready, Marked { word: None, more: Some((self, chunks)) });
+                let ready = pages.enter(watch, units.clone().map(|unit| mapping.bit(unit)));
+                return (ready, Marked { word: None, more: Some((self, units)) });
             }
         };
         watch.without(Lock::Counters, || {
             // Invariant 3: the chunk is taken from the address once, for the counter and for the bit.
-            let word = words.word(chunks.start);
+            let word = words.word(mapping.bit(units.start));
             let mut ready = word.fetch_add(ENTER, SeqCst) & READY;
             let mut marked = Marked { word: Some(word), more: None };
-            if chunks.end - chunks.start > 1 {
-                let more = chunks.start + 1..chunks.end;
-                more.clone().for_each(|chunk| ready &= words.word(chunk).fetch_add(ENTER, SeqCst));
+            if units.end - units.start > 1 {
+                let more = units.start + 1..units.end;
+                let enter = |unit| words.word(mapping.bit(unit)).fetch_add(ENTER, SeqCst);
+                more.clone().for_each(|unit| ready &= enter(unit));
                 marked.more = Some((self, more));
             }
             (ready != 0, marked)
         })
     }
 
-    /// A write that came to these chunks goes.
-    pub(super) fn leave(&self, watch: &Watch<'_>, chunks: Range<u64>) {
+    /// A write that came to these units goes.
+    pub(super) fn leave(&self, watch: &Watch<'_>, units: Range<u64>) {
+        let chunks = units.map(|unit| self.mapping.bit(unit));
         match &self.counters {
             Counters::Words(words) => watch.without(Lock::Counters, || {
                 chunks.for_each(|chunk| _ = words.word(chunk).fetch_sub(WRITE, SeqCst));
@@ -148,11 +155,11 @@ impl Bits {
     }
 
     /// Asks the flusher for the bits that are not durable. Returns whether all are.
-    pub(super) fn want(&self, chunks: Range<u64>) -> bool {
+    pub(super) fn want(&self, units: Range<u64>) -> bool {
         let mut wanted = Vec::new();
         let mut ready = true;
-        self.end.fetch_max(chunks.end, SeqCst); // before a bit is there that a write could find
-        for chunk in chunks {
+        for chunk in self.mapping.bits(units).into_iter().flatten() {
+            self.end.fetch_max(chunk + 1, SeqCst); // before a bit is there that a write could find
             let ask = |word| (word & READY == 0).then_some(word | WANTED);
             let Ok(before) = self.counters.update(chunk, ask) else { continue };
             ready = false;
@@ -223,21 +230,32 @@ impl Bits {
         self.counters.first(self.all(), WRITES).is_some()
     }
 
-    /// The chunks were made to agree.
-    pub(super) fn synced(&self, chunks: Range<u64>) {
+    /// The units were made to agree, in ascending order: so were the chunks that end there.
+    pub(super) fn synced(&self, units: Range<u64>) {
+        self.mapping.bits(self.mapping.last_of(units)).into_iter().for_each(|chunks| self.agree(chunks));
+    }
+
+    fn agree(&self, chunks: Range<u64>) {
         let agrees = |word: u64| (word & NEEDED != 0).then_some(word & !NEEDED);
         self.counters.update_all(chunks, agrees, |_, _| {});
     }
 
     /// All chunks agree.
     pub(super) fn all_synced(&self) {
-        self.synced(self.all());
+        self.agree(self.all());
     }
 
-    /// The first chunk from `first` on, below `end`, that waits for a resync; with `marked` the first that is marked
-    /// for any reason.
+    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked` one that is marked for
+    /// any reason.
     pub(super) fn next(&self, first: u64, end: u64, marked: bool) -> Option<u64> {
-        self.counters.first(first..end, if marked { STATE } else { NEEDED })
+        let mut unit = first;
+        for chunks in self.mapping.bits(first..end) {
+            if let Some(found) = self.counters.first(chunks.clone(), if marked { STATE } else { NEEDED }) {
+                return Some(unit + found - chunks.start);
+            }
+            unit += chunks.end - chunks.start;
+        }
+        None
     }
 
     /// Bytes of memory taken for words so far.

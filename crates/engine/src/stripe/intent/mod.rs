@@ -25,6 +25,8 @@ use crossbeam::utils::CachePadded;
 use std::ops::Range;
 use std::task::{Poll, Waker};
 
+use layout::md_bitmap::Mapping;
+
 use crate::members::{Members, MetadataLost};
 use crate::stages::{Lock, Watch};
 use crate::stripe::locks::Locks;
@@ -61,7 +63,7 @@ enum Marks {
     Bitmap(Box<Bits>),
 }
 
-/// What the gate's word says: bits 63..16 generation of the shape | 15..8 log2 of the bitmap's chunk | 7..0 state.
+/// What the gate's word says: bits 63..16 generation of the shape | 15..8 log2 of the mapping's unit | 7..0 state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Gate(u64);
 
@@ -82,8 +84,8 @@ impl Gate {
         u32::from((self.0 >> 8) as u8)
     }
 
-    /// The chunks of the bitmap that a range of bytes touches.
-    fn chunks(self, range: &Range<u64>) -> Range<u64> {
+    /// The units of the bitmap's mapping that a range of bytes touches: with md's they are its chunks.
+    fn units(self, range: &Range<u64>) -> Range<u64> {
         range.start >> self.shift()..((range.end.max(range.start + 1) - 1) >> self.shift()) + 1
     }
 }
@@ -92,7 +94,7 @@ impl Gate {
 pub(crate) struct Marked<'a> {
     /// Where the write is counted, if that is a word that is changed by itself.
     word: Option<&'a AtomicU64>,
-    /// The chunks after that one, hardly ever any; with one lock over the words all chunks.
+    /// The units after that one, hardly ever any; with one lock over the words all units.
     more: Option<(&'a Bits, Range<u64>)>,
 }
 
@@ -140,13 +142,12 @@ impl Intent {
         Intent::with(Gate::new(state, 0), Marks::Whole(writing), Locks::Scala)
     }
 
-    /// Intents by the policy `bitmap`, with no bit set yet: see [`Intent::load_bits`]. A chunk of the bitmap is
-    /// `chunk_bytes`, a power of two; `locks` are over its counters, and over the stripes of the array.
-    pub fn with_bitmap(chunk_bytes: u32, dirty: bool, locks: Locks) -> Self {
-        assert!(chunk_bytes.is_power_of_two(), "a bitmap chunk of {chunk_bytes} bytes");
+    /// Intents by the policy `bitmap`, with no bit set yet: see [`Intent::load_bits`]. `mapping` says which bit stands for
+    /// what; `locks` are over the counters, and over the stripes of the array.
+    pub fn with_bitmap(mapping: Mapping, dirty: bool, locks: Locks) -> Self {
         let state = if dirty { DIRTY } else { CLEAN };
-        let gate = Gate::new(state, chunk_bytes.trailing_zeros() as u8);
-        Intent::with(gate, Marks::Bitmap(Box::new(Bits::new(locks))), locks)
+        let gate = Gate::new(state, mapping.unit_shift() as u8);
+        Intent::with(gate, Marks::Bitmap(Box::new(Bits::new(mapping, locks))), locks)
     }
 
     fn with(gate: Gate, marks: Marks, locks: Locks) -> Self {
@@ -186,7 +187,7 @@ impl Intent {
                 self.passed(self.gate(), Marked { word: Some(word), more: None })
             }
             Marks::Bitmap(bits) => {
-                let (ready, marked) = bits.enter(watch, gate.chunks(range));
+                let (ready, marked) = bits.enter(watch, gate.units(range));
                 // The gate as it was before the chunk was taken: the bitmap still has the same shape.
                 let now = self.gate();
                 if !ready || now.with_state(0) != gate.with_state(0) {
@@ -217,7 +218,7 @@ impl Intent {
             let wanted = self.change(CLEAN, WANTED);
             let has_bits = match &self.marks {
                 Marks::Whole(_) => true,
-                Marks::Bitmap(bits) => bits.want(self.gate().chunks(range)),
+                Marks::Bitmap(bits) => bits.want(self.gate().units(range)),
             };
             if (has_bits && self.state() == DIRTY) || self.state() == LOST {
                 return Poll::Ready(());

@@ -33,7 +33,7 @@ impl Disk {
         let geometry = Geometry::new(Level::Raid5, layout, 3, 64 << 10, 1 << 30).expect("an array");
         let members = Members::new(geometry, &[MemberState::InSync; 3], Box::new(|_| {}));
         Arc::new(Disk {
-            intent: Intent::with_bitmap(CHUNK as u32, true, locks),
+            intent: Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), true, locks),
             members,
             bits: Default::default(),
         })

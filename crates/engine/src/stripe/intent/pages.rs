@@ -41,7 +41,7 @@ impl Pages {
     }
 
     /// A write comes: counts it in all its chunks, and says whether all bits are durable.
-    pub(super) fn enter(&self, watch: &Watch<'_>, chunks: Range<u64>) -> bool {
+    pub(super) fn enter(&self, watch: &Watch<'_>, chunks: impl Iterator<Item = u64>) -> bool {
         watch.hold(Lock::Counters, &self.0, |table| {
             chunks.fold(true, |ready, chunk| {
                 let word = table.word(chunk);
@@ -53,7 +53,7 @@ impl Pages {
     }
 
     /// It goes.
-    pub(super) fn leave(&self, watch: &Watch<'_>, chunks: Range<u64>) {
+    pub(super) fn leave(&self, watch: &Watch<'_>, chunks: impl Iterator<Item = u64>) {
         watch.hold(Lock::Counters, &self.0, |table| chunks.for_each(|chunk| *table.word(chunk) -= WRITE));
     }
 

@@ -8,6 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use layout::geometry::{Geometry, Layout, Level};
 
+use layout::md_bitmap::Mapping;
+
 use super::bits::CHUNKS_MAX;
 use super::*;
 use crate::members::MemberState;
@@ -35,7 +37,7 @@ fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
 }
 
 fn open(locks: Locks) -> Intent {
-    let intent = Intent::with_bitmap(CHUNK as u32, true, locks);
+    let intent = Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), true, locks);
     intent.load_bits([(0, false)]);
     intent
 }
@@ -48,7 +50,8 @@ fn try_mark(intent: &Intent, range: Range<u64>) -> Option<Marked<'_>> {
 fn a_write_waits_until_its_bits_are_durable_and_is_woken() {
     let watch = Watch::off(0);
     for locks in Locks::ALL {
-        let (intent, members) = (Intent::with_bitmap(CHUNK as u32, true, locks), members());
+        let (intent, members) =
+            (Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), true, locks), members());
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut mark = pin!(intent.mark(&watch, &members, 3 * CHUNK - 1..5 * CHUNK + 1));
@@ -75,7 +78,8 @@ fn a_write_waits_until_its_bits_are_durable_and_is_woken() {
 fn a_write_waits_for_the_superblocks_too() {
     let watch = Watch::off(0);
     for locks in Locks::ALL {
-        let (intent, members) = (Intent::with_bitmap(CHUNK as u32, false, locks), members());
+        let (intent, members) =
+            (Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), false, locks), members());
         intent.load_bits([(0, false)]);
         let mut mark = pin!(intent.mark(&watch, &members, 0..512));
         let mut context = Context::from_waker(Waker::noop());
@@ -121,7 +125,7 @@ fn a_bit_is_idle_after_two_looks_without_a_write() {
 #[test]
 fn chunks_that_wait_for_a_resync_keep_their_bits() {
     for locks in Locks::ALL {
-        let intent = Intent::with_bitmap(CHUNK as u32, true, locks);
+        let intent = Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), true, locks);
         intent.load_bits([(3, true), (5, false), (9, true)]);
         assert_eq!(intent.next_to_resync(0, 64 * CHUNK), Some(3 * CHUNK));
         assert_eq!(intent.next_to_resync(3 * CHUNK + 17, 64 * CHUNK), Some(3 * CHUNK + 17));
@@ -140,7 +144,7 @@ fn chunks_that_wait_for_a_resync_keep_their_bits() {
 #[test]
 fn far_chunks_have_words_of_their_own_and_memory_grows_with_what_is_written() {
     for locks in Locks::ALL {
-        let intent = Intent::with_bitmap(CHUNK as u32, true, locks);
+        let intent = Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), true, locks);
         let untouched = intent.bitmap_memory_bytes();
         let chunks = [0, 1, 15, 16, 1023, 1024, 16383, 16384, CHUNKS_MAX - 1];
         intent.load_bits(chunks.map(|chunk| (chunk, true)));
@@ -150,5 +154,50 @@ fn far_chunks_have_words_of_their_own_and_memory_grows_with_what_is_written() {
         let all = [intent.take_idle_bits(false), intent.take_idle_bits(false)].concat();
         assert_eq!(all, chunks, "no more and no fewer");
         assert!(untouched < 4 << 10 && intent.bitmap_memory_bytes() < 1 << 20);
+    }
+}
+
+/// Eight bits over 32 stripes.
+#[test]
+fn a_spread_bit_stands_for_stripes_all_over() {
+    let mapping = Mapping::spread(CHUNK as u32, 4 * CHUNK as u32, 32 * CHUNK);
+    for locks in Locks::ALL {
+        let (watch, members) = (Watch::off(0), members());
+        let intent = Intent::with_bitmap(mapping, true, locks);
+        let mut mark = pin!(intent.mark(&watch, &members, 7 * CHUNK..9 * CHUNK));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(mark.as_mut().poll(&mut context).is_pending());
+        let Poll::Ready(Some(wanted)) = poll(intent.bits_wanted()) else { panic!("the flusher hears of it") };
+        assert_eq!(wanted, [7, 0], "stripe 8 belongs to bit 0 again");
+        intent.bits_written(&wanted);
+        assert!(matches!(mark.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+        assert!(try_mark(&intent, 24 * CHUNK..25 * CHUNK).is_some(), "bit 0 is durable");
+        assert!(try_mark(&intent, 25 * CHUNK..26 * CHUNK).is_none());
+        let all = try_mark(&intent, 15 * CHUNK..17 * CHUNK).expect("bits 7 and 0");
+        assert!(intent.any_write());
+        drop(all);
+        assert!(!intent.any_write());
+    }
+}
+
+#[test]
+fn a_spread_bit_is_synced_with_its_last_stripe() {
+    let mapping = Mapping::spread(CHUNK as u32, 4 * CHUNK as u32, 30 * CHUNK);
+    for locks in Locks::ALL {
+        let intent = Intent::with_bitmap(mapping, true, locks);
+        intent.load_bits([(1, true), (5, true), (6, false)]);
+        let next = |from: u64| Some(intent.next_to_resync(from * CHUNK, 30 * CHUNK)? / CHUNK);
+        assert_eq!(
+            [next(0), next(2), next(6), next(10), next(29)],
+            [Some(1), Some(5), Some(9), Some(13), Some(29)]
+        );
+        assert_eq!(intent.next_to_resync(2 * CHUNK, 5 * CHUNK), None, "none of these");
+        assert_eq!(intent.next_marked(6 * CHUNK, 30 * CHUNK), Some(6 * CHUNK));
+        intent.resynced(0..25 * CHUNK, false);
+        assert_eq!(next(0), Some(1), "stripe 25 is the last of bit 1");
+        intent.resynced(25 * CHUNK..26 * CHUNK, false);
+        assert_eq!(next(0), Some(5));
+        intent.resynced(26 * CHUNK..30 * CHUNK, true);
+        assert_eq!(next(0), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bench::setting::{Consistency, Setting, Skew, Work};
+use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use clap::{Args, Subcommand, ValueEnum};
 use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
@@ -112,6 +112,10 @@ pub struct RunArguments {
     /// scala, none [default: scala].
     #[arg(long, value_name = "LOCKS")]
     pub bitmap_locks: Option<Locks>,
+    /// Which part of the members a bit stands for: contiguous, a chunk as in md; dblock, stripes all over [default:
+    /// contiguous].
+    #[arg(long, value_name = "MAPPING")]
+    pub bitmap_mapping: Option<BitmapMapping>,
     /// Slots that have failed before the run.
     #[arg(long, value_name = "SLOT", value_delimiter = ',')]
     pub fail: Vec<u32>,
@@ -411,6 +415,7 @@ impl RunArguments {
             member_read_us: self.member_read_us,
             consistency: self.consistency.unwrap_or(default.consistency),
             bitmap_locks: self.bitmap_locks.unwrap_or(default.bitmap_locks),
+            bitmap_mapping: self.bitmap_mapping.unwrap_or(default.bitmap_mapping),
             fail: self.fail.clone(),
             skew: self.skew.unwrap_or(default.skew),
             rwmixread: self.rwmixread.unwrap_or(default.rwmixread),

@@ -57,6 +57,12 @@ fn rules(arguments: &RunArguments) -> Vec<Rule> {
         (a.update_policy.is_some(), "--update-policy", writes, PARITY_WRITES),
         (a.consistency.is_some(), "--consistency", copies, "levels with redundancy"),
         (a.bitmap_locks.is_some(), "--bitmap-locks", copies && has_bitmap, "--consistency bitmap"),
+        (
+            a.bitmap_mapping.is_some(),
+            "--bitmap-mapping",
+            parity && has_bitmap,
+            "--consistency bitmap of levels with parity: 4, 5, 6",
+        ),
         (a.member_read_us > 0, "--member-read-us", is_memory(&a.members), "members of memory"),
     ]
 }
@@ -90,6 +96,8 @@ mod tests {
             ("--member-read-us 20 --members memory:3x1G", ""),
             ("--consistency bitmap --bitmap-locks orig", ""),
             ("--bitmap-locks scala", "--bitmap-locks"),
+            ("--consistency bitmap --bitmap-mapping dblock", ""),
+            ("--level 10 --consistency bitmap --bitmap-mapping dblock", "--bitmap-mapping"),
             ("--consistency resync --bitmap-locks hemi", "--bitmap-locks"),
             ("--rw write --skew zipf:0.9", "--skew"),
             ("--numjobs 2", "--numjobs"),

@@ -4,7 +4,7 @@ use layout::geometry::{Geometry, Level};
 use layout::md_superblock::NewBitmap;
 
 use super::refused;
-use crate::arguments::{self, CreateArguments, Policy};
+use crate::arguments::{self, BitmapMapping, CreateArguments, Policy};
 use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -42,6 +42,9 @@ pub fn choose(arguments: &CreateArguments, geometry: &Geometry) -> Result<NewBit
     if arguments.bitmap_chunk.is_some() && wants != Some(true) {
         return usage("--bitmap-chunk wants --bitmap internal");
     }
+    if arguments.bitmap_mapping.is_some() && wants != Some(true) {
+        return usage("--bitmap-mapping wants --bitmap internal");
+    }
     let wants = wants.unwrap_or(!is_striped && geometry.member_bytes() > DEFAULT_ABOVE_BYTES);
     if !wants {
         return Ok(NewBitmap::None);
@@ -53,5 +56,9 @@ pub fn choose(arguments: &CreateArguments, geometry: &Geometry) -> Result<NewBit
             refused(ExitKind::BadGeometry, message)
         })
     });
-    Ok(NewBitmap::Internal(chunk.transpose()?))
+    let chunk = chunk.transpose()?;
+    match arguments.bitmap_mapping {
+        Some(BitmapMapping::Dblock) => Ok(NewBitmap::Spread(chunk)),
+        Some(BitmapMapping::Contiguous) | None => Ok(NewBitmap::Internal(chunk)),
+    }
 }
