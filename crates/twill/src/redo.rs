@@ -8,6 +8,7 @@ use engine::array::assemble::Assembly;
 use engine::array::redo::{MemberLog, Repair, Situation, decide, member_of, read_log};
 use engine::array::start_bitmap::StartBitmap;
 use engine::members::MemberState;
+use layout::geometry::Geometry;
 use layout::md_bitmap::{self, BitmapSuper};
 use layout::md_superblock::Superblock;
 use layout::redo_log::{BitmapExtent, StripeRange};
@@ -57,15 +58,16 @@ pub fn find(
     let situation = Situation { geometry, states: &states, resync_from_bytes, marked, force };
     found.repair = decide(&situation, &logs);
     if read_only && !found.repair.records.is_empty() {
-        doubt_instead(&mut found.repair);
+        doubt_instead(&mut found.repair, &geometry);
     }
     found.resync_from_bytes = found.repair.resync_from_bytes(&situation);
     found
 }
 
 /// Nothing is written to an array that is served read-only: the stripes of the records are in doubt.
-fn doubt_instead(repair: &mut Repair) {
-    let doubts = repair.stripes().into_iter().map(|stripe| StripeRange { first: stripe, end: stripe + 1 });
+fn doubt_instead(repair: &mut Repair, geometry: &Geometry) {
+    let doubts =
+        repair.stripes(geometry).into_iter().map(|stripe| StripeRange { first: stripe, end: stripe + 1 });
     repair.doubts.extend(doubts);
     repair.records.clear();
     repair.reason = Some("the redo log is not replayed on a read-only array".to_string());

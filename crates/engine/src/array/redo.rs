@@ -115,8 +115,15 @@ pub struct Repair {
 
 impl Repair {
     /// Stripes that the records are about, ascending.
-    pub fn stripes(&self) -> Vec<u64> {
-        let mut stripes: Vec<u64> = self.records.iter().flat_map(record_stripes).collect();
+    pub fn stripes(&self, geometry: &Geometry) -> Vec<u64> {
+        let chunk_bytes = u64::from(geometry.chunk_bytes());
+        let pieces = self.records.iter().flat_map(|record| &record.record().pieces);
+        let mut stripes: Vec<u64> = pieces
+            .flat_map(|piece| {
+                let start = piece.offset_bytes % chunk_bytes; // several stripes only from one's start
+                piece.stripe..piece.stripe + (start + piece.bytes).div_ceil(chunk_bytes)
+            })
+            .collect();
         stripes.sort_unstable();
         stripes.dedup();
         stripes
@@ -130,10 +137,6 @@ impl Repair {
         }
         self.doubts.first().map(|doubt| doubt.first * u64::from(situation.geometry.chunk_bytes()))
     }
-}
-
-fn record_stripes(record: &WholeRecord) -> impl Iterator<Item = u64> {
-    record.record().pieces.iter().map(|piece| piece.stripe)
 }
 
 /// Decides what the logs ask for (invariant 10: what an intent record tells how to repair is repaired; what none tells
@@ -231,10 +234,12 @@ pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<()
     let members = &set.shared.members;
     let mut written = std::collections::BTreeSet::new();
     for record in &repair.records {
-        let there = |slot: u32, end_bytes: u64| members.in_sync_to(slot, end_bytes);
+        // All of it also where a recovery has come to the middle of a piece: what lies before is trusted, and what
+        // lies behind is written again by the recovery.
+        let there = |slot: u32| matches!(members.state(slot), MemberState::InSync | MemberState::Recovering);
         let writes: Vec<_> = record
             .writes()
-            .filter(|(piece, _)| there(u32::from(piece.member), piece.offset_bytes + piece.bytes))
+            .filter(|(piece, _)| there(u32::from(piece.member)))
             .map(|(piece, contents)| {
                 written.insert(u32::from(piece.member));
                 (u32::from(piece.member), piece.offset_bytes, piece.bytes, contents)
@@ -248,7 +253,7 @@ pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<()
     }
     set.flush_members().await?;
     if !repair.records.is_empty() {
-        let mut stripes = repair.stripes();
+        let mut stripes = repair.stripes(&set.shared.geometry);
         stripes.truncate(100);
         let records = repair.records.len() as u64;
         members.report(Event::RedoLogReplayed { records, stripes, members: written.into_iter().collect() });
@@ -273,4 +278,49 @@ pub fn member_of(
     let area = RedoArea::of(superblock, bitmap)?;
     let (set_uuid, device_uuid) = (superblock.set_uuid(), superblock.device_uuid());
     Some(RedoMember { area, set_uuid, device_uuid, digest: superblock.digest() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stripe::fake::{CHUNK, World};
+    use layout::geometry::Level;
+    use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord};
+
+    const RECOVERING: u32 = 1;
+
+    /// Zeroes of the stripes 1 to 5, as one piece for each member.
+    fn zeroes() -> WholeRecord {
+        let chunk = u64::from(CHUNK);
+        let piece = |member| RedoPiece {
+            stripe: 1,
+            member,
+            offset_bytes: chunk,
+            bytes: 5 * chunk,
+            kind: PieceKind::Zeroes,
+        };
+        let pieces = (0..4).map(piece).collect();
+        let record =
+            RedoRecord { epoch: 1, sequence: 1, copies: 1, payload_checksum: Checksum::of(&[]), pieces };
+        record.complete(Vec::new()).expect("a record")
+    }
+
+    /// A recovery had come to the middle of what a record writes. What lies before that is trusted, so it must be
+    /// written too: else parity would be that of zeroes, and the member would hold what it held before.
+    #[test]
+    fn a_piece_is_made_again_on_both_sides_of_a_recovery() {
+        let world = World::new(Level::Raid5, 4);
+        world.fill();
+        let shared = &world.set.shared;
+        shared.members.fail(RECOVERING, "by hand");
+        assert!(shared.members.remove(RECOVERING));
+        assert!(shared.members.begin_recovery(RECOVERING, 3 * u64::from(CHUNK)));
+        let repair = Repair { records: vec![zeroes()], in_force: true, ..Repair::default() };
+        assert_eq!(repair.stripes(&shared.geometry), [1, 2, 3, 4, 5]);
+        let set = std::rc::Rc::clone(&world.set);
+        world.run(async move { replay(&set, &repair).await }).expect("written");
+        let areas: Vec<Vec<u8>> = world.fakes.iter().map(|fake| fake.area()).collect();
+        let odd = (0..areas[0].len()).find(|&at| areas.iter().fold(0, |sum, area| sum ^ area[at]) != 0);
+        assert_eq!(odd.map(|at| at / CHUNK as usize), None, "a stripe that does not agree");
+    }
 }

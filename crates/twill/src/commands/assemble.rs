@@ -251,7 +251,7 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
             missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
             resync_from_bytes,
             redo_records: repair.records.len(),
-            redo_stripes: repair.stripes(),
+            redo_stripes: array.geometry.as_ref().map_or_else(Vec::new, |geometry| repair.stripes(geometry)),
             in_doubt: repair.doubts.iter().map(range).collect(),
             in_doubt_reason: repair.reason,
             candidates: array.verdicts.iter().map(candidate).collect(),
