@@ -9,6 +9,7 @@ use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{MinorVersion, Superblock};
+use layout::redo_log::StripeRange;
 
 use crate::array::{Array, Machine};
 use crate::check;
@@ -429,4 +430,20 @@ fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
     let array = cut(&array, 0);
     assert_eq!(array.machine.excuses.doubted.borrow().len(), 0);
     read(&array, 0..3 * BLOCKS);
+}
+
+/// A recovery stopped at a stripe in doubt, which is then overwritten: there is nothing in its way any more.
+#[test]
+fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
+    let array = array(Level::Raid5, 4, Support::None);
+    write(&array, 0..6 * BLOCKS);
+    let slot = array.machine.geometry().data_member(0, 0);
+    fail(&array, slot);
+    array.shared.doubts.add(StripeRange { first: 0, end: 1 });
+    replace(&array, slot);
+    assert_eq!(array.shared.members.state(slot), MemberState::Recovering, "nobody knows what it held");
+    write(&array, 0..3 * BLOCKS);
+    assert_eq!(array.shared.members.state(slot), MemberState::InSync);
+    read(&array, 0..6 * BLOCKS);
+    check::quiet(&array);
 }

@@ -85,8 +85,8 @@ pub struct Manager<D, P> {
     idle: RefCell<Vec<Waker>>,
     /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
     changing: RefCell<BTreeSet<u32>>,
-    /// A resync or recovery that failed is tried again only after the members changed.
-    failed_with: RefCell<Option<Vec<MemberState>>>,
+    /// A resync or recovery that failed is tried again only after the members changed, or there are fewer stripes in doubt.
+    failed_with: RefCell<Option<(Vec<MemberState>, u64)>>,
     scrub: RefCell<Option<ScrubState>>,
     read_only: bool,
     stopping: Cell<bool>,
@@ -229,9 +229,15 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.running.borrow().iter().any(|running| running.work == work)
     }
 
+    /// Stripes in doubt: nobody recovers a member from them, until they are written.
+    fn doubts(&self) -> u64 {
+        self.set.shared.doubts.count(self.set.shared.geometry.stripes())
+    }
+
     fn start_due(self: &Rc<Self>) {
         let states = self.set.shared.members.states();
-        if self.failed_with.borrow().as_ref().is_some_and(|failed_with| *failed_with == states) {
+        let in_vain = |(with, doubts): &(Vec<MemberState>, u64)| *with == states && *doubts <= self.doubts();
+        if self.failed_with.borrow().as_ref().is_some_and(in_vain) {
             return;
         }
         self.failed_with.replace(None);
@@ -284,7 +290,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let members = &self.set.shared.members;
                 let over = |slot| members.state(slot) != MemberState::Recovering;
                 if !matches!(work, Work::Recovery(slot) if over(slot)) {
-                    self.failed_with.replace(Some(members.states()));
+                    self.failed_with.replace(Some((members.states(), self.doubts())));
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
