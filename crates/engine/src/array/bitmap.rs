@@ -177,7 +177,8 @@ impl<D: Device> Bitmaps<D> {
         }
     }
 
-    /// Returns how many of these members took all pages; the others have failed.
+    /// Returns how many of these members took all pages; the others have failed. None counts if the array needs one that
+    /// did not: it stays in use, without its bits (invariant 2).
     async fn write_to(&self, slots: &[usize], pages: &[usize]) -> usize {
         let mut writes = Vec::new();
         for &slot in slots {
@@ -185,14 +186,18 @@ impl<D: Device> Bitmaps<D> {
         }
         let started: Vec<D::Done> = writes.iter().filter_map(|write| write.start(&self.set)).collect();
         assert_eq!(started.len(), writes.len(), "a member in use is attached");
-        let mut failed: Vec<u32> = Vec::new();
+        let (mut failed, mut needed) = (Vec::new(), false);
         for (write, result) in writes.iter().zip(join_all(started).await) {
             let Err(error) = result else { continue };
-            if !failed.contains(&write.slot) && !self.retry(write, error).await {
+            if failed.contains(&write.slot) {
+                continue;
+            }
+            if let Some(failing) = self.retry(write, error).await {
                 failed.push(write.slot);
+                needed |= failing == Failing::Needed;
             }
         }
-        slots.len() - failed.len()
+        if needed { 0 } else { slots.len() - failed.len() }
     }
 
     fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite> {
@@ -204,15 +209,14 @@ impl<D: Device> Bitmaps<D> {
         Some(PageWrite { slot, offset, data: Slice::from_bytes(&bytes) })
     }
 
-    /// A second try, then the member fails.
-    async fn retry(&self, write: &PageWrite, error: DeviceError) -> bool {
+    /// A second try, then the member fails: how.
+    async fn retry(&self, write: &PageWrite, error: DeviceError) -> Option<Failing> {
         let members = &self.set.shared.members;
         members.note_error(write.slot, &error);
-        let Some(again) = write.start(&self.set) else { return false };
-        let Err(error) = again.await else { return true };
+        let Some(again) = write.start(&self.set) else { return Some(Failing::Failed) };
+        let Err(error) = again.await else { return None };
         members.report(Event::MetadataError { member: write.slot, reason: format!("its bitmap: {error}") });
-        let _: Failing = members.fail(write.slot, &format!("its bitmap cannot be written: {error}"));
-        false
+        Some(members.fail(write.slot, &format!("its bitmap cannot be written: {error}")))
     }
 
     /// Another member is in a slot, or none: it has no bitmap yet.
@@ -239,6 +243,7 @@ enum Written {
     Everywhere,
     /// The others have failed.
     Somewhere,
+    /// Or not where the array needs it.
     Nowhere,
 }
 

@@ -283,7 +283,7 @@ pub fn member_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stripe::fake::{CHUNK, World};
+    use crate::stripe::fake::{CHUNK, Fake, World};
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord};
 
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(repair.stripes(&shared.geometry), [1, 2, 3, 4, 5]);
         let set = std::rc::Rc::clone(&world.set);
         world.run(async move { replay(&set, &repair).await }).expect("written");
-        let areas: Vec<Vec<u8>> = world.fakes.iter().map(|fake| fake.area()).collect();
+        let areas: Vec<Vec<u8>> = world.fakes.iter().map(Fake::area).collect();
         let odd = (0..areas[0].len()).find(|&at| areas.iter().fold(0, |sum, area| sum ^ area[at]) != 0);
         assert_eq!(odd.map(|at| at / CHUNK as usize), None, "a stripe that does not agree");
     }
