@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Write nothing; fail if the page says something else than this run
     #[arg(long)]
     check: bool,
-    /// Also write all results here, as JSON
+    /// Also write all results here, as JSON, after each row
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Run nothing; take the results that --json wrote
@@ -78,14 +78,17 @@ fn try_rows(root: &Path, arguments: &Arguments) -> Result<(Report, i32)> {
     let mut report = Report::default();
     let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
         match line.strip_prefix("JSON ") {
-            Some(json) => report.take(json)?,
+            Some(json) => {
+                report.take(json)?;
+                // After each row: a run of an hour that is broken off is not lost.
+                if let Some(path) = &arguments.json {
+                    figures::write(path, &report)?;
+                }
+            }
             None => println!("{line}"),
         }
         Ok(())
     })?;
-    if let Some(path) = &arguments.json {
-        figures::write(path, &report)?;
-    }
     Ok((report, status))
 }
 
