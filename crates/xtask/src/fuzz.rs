@@ -46,8 +46,12 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     }
     let wanted = |target: &str| arguments.targets.is_empty() || arguments.targets.iter().any(|t| t == target);
     let mut code = ExitCode::SUCCESS;
+    let mut seeded = None;
     for (target, package, test) in TARGETS.iter().filter(|(target, ..)| wanted(target)) {
-        write_seeds(root, package, test)?;
+        // Targets of one test stand side by side: it writes the seeds of all of them.
+        if seeded.replace(test) != Some(test) {
+            write_seeds(root, package, test)?;
+        }
         let (seconds, longest) =
             (format!("-max_total_time={}", arguments.seconds), format!("-max_len={INPUT_BYTES_MAX}"));
         println!("== {target}, {} s", arguments.seconds);

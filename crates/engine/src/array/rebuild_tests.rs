@@ -26,7 +26,7 @@ const STRIPES: u64 = 320;
 const BLOCK: u64 = 4096;
 const AWAY: u32 = 1;
 
-fn drawn(seed: &mut u64, below: u64) -> u64 {
+pub(super) fn drawn(seed: &mut u64, below: u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;

@@ -8,6 +8,7 @@ use layout::md_bitmap::{Bitmap, BitmapSuper, sync_sectors};
 use layout::md_superblock::Superblock;
 use layout::redo_log::StripeRange;
 
+use crate::stripe::doubts::join;
 use crate::stripe::intent::Intent;
 use crate::stripe::intent::bits::CHUNKS_MAX;
 use crate::stripe::locks::Locks;
@@ -38,15 +39,10 @@ impl StartBitmap {
     /// them count too.
     pub fn marked_stripes(&self, geometry: &Geometry) -> Vec<StripeRange> {
         let (superblock, chunk) = (self.image.superblock(), u64::from(geometry.chunk_bytes()));
-        let mut marked: Vec<StripeRange> = Vec::new();
-        for bytes in self.image.set_bits().map(|bit| superblock.range_of(bit)) {
-            let (first, end) = (bytes.start / chunk, bytes.end.div_ceil(chunk));
-            match marked.last_mut().filter(|last| last.end >= first) {
-                Some(last) => last.end = last.end.max(end),
-                None => marked.push(StripeRange { first, end }),
-            }
-        }
-        marked
+        join(self.image.set_bits().map(|bit| {
+            let bytes = superblock.range_of(bit);
+            StripeRange { first: bytes.start / chunk, end: bytes.end.div_ceil(chunk) }
+        }))
     }
 
     /// The intents of the array: chunks whose bits are set are resynced if they end above `resync_from_bytes`.

@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 use layout::geometry::Level;
 
 use super::rebuild::{Ended, FullSpeed, Pace, Progress, recover, resync};
+use super::rebuild_tests::drawn;
 use crate::buffer::Slice;
 use crate::executor::{join_all, yield_now};
 use crate::members::MemberState::{Failed, InSync, Recovering};
@@ -21,13 +22,6 @@ const LEVELS: [(Level, u32); 5] =
     [(Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 8), (Level::Raid1, 3), (Level::Raid10, 4)];
 const STRIPES: u64 = 150;
 const NEW: u32 = 1;
-
-fn drawn(seed: &mut u64, below: u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed % below
-}
 
 /// An array that holds a pattern, whose operations take a while.
 fn busy(level: Level, members: u32, seed: u64) -> (World, Vec<u8>) {

@@ -110,13 +110,7 @@ impl Doubts {
         let mut all = self.unsynced();
         all.extend(self.ranges.lock().iter().map(|(&first, &end)| StripeRange { first, end }));
         all.sort_unstable_by_key(|range| range.first);
-        let mut list: Vec<StripeRange> = Vec::with_capacity(all.len());
-        for range in all {
-            match list.last_mut().filter(|last| last.end >= range.first) {
-                Some(last) => last.end = last.end.max(range.end),
-                None => list.push(range),
-            }
-        }
+        let mut list = join(all);
         while list.len() > most.max(1) {
             let gap = |at: &usize| list[at + 1].first - list[*at].end;
             let at = (0..list.len() - 1).min_by_key(gap).expect("two ranges");
@@ -124,6 +118,18 @@ impl Doubts {
         }
         list
     }
+}
+
+/// Ranges by their first stripe, of which those that touch are one.
+pub(crate) fn join(ranges: impl IntoIterator<Item = StripeRange>) -> Vec<StripeRange> {
+    let mut joined: Vec<StripeRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut().filter(|last| last.end >= range.first) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// The parts of ascending ranges that lie within another one.

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::bits::{ENTER, READY, WRITE};
+use super::words::index;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::Mutex;
 
@@ -105,8 +106,4 @@ impl Pages {
         let pages = table.0.iter().flatten().count() as u64;
         pages * PAGE_WORDS * 8 + (table.0.capacity() * size_of::<Option<Box<[u64]>>>()) as u64
     }
-}
-
-fn index(place: u64) -> usize {
-    usize::try_from(place).expect("at most CHUNKS_MAX")
 }

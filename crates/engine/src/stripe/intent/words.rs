@@ -123,6 +123,7 @@ impl Words {
     }
 }
 
-fn index(place: u64) -> usize {
+/// Where counters of a chunk are in what holds them.
+pub(super) fn index(place: u64) -> usize {
     usize::try_from(place).expect("at most CHUNKS_MAX")
 }
