@@ -393,8 +393,8 @@ fn share(
     let is_spread = |start: &StartBitmap| start.image.superblock().mapping().is_spread();
     world.counts.borrow_mut().add_bitmap(bitmap.map(|start| (own.intent.locks(), is_spread(start))));
     own.two_phase = scenario.two_phase.into();
-    if let Some(start) = bitmap.filter(|_| scenario.geometry.parity_chunks() > 0) {
-        own.doubts.limit_resync_to(start.marked_stripes(&scenario.geometry));
+    if let Some(start) = bitmap {
+        start.limit_doubts(own);
     }
     own.loads.set_clock(Arc::clone(&world.ticks) as _);
     own.loads.set_policy(scenario.policy);

@@ -78,9 +78,7 @@ pub(crate) fn redo(
     }
     let resync_from_bytes = assembly.resync_from_bytes.filter(|_| machine.geometry().losses_survived() > 0);
     let geometry = *machine.geometry();
-    let marked = bitmap.filter(|_| geometry.parity_chunks() > 0).map(|start| start.marked_stripes(&geometry));
-    let marked = marked.as_deref();
-    let situation = Situation { geometry, states: &states, resync_from_bytes, marked, force };
+    let situation = Situation { geometry, states: &states, resync_from_bytes, bitmap, force };
     let repair = decide(&situation, &logs);
     let mut resync_from_bytes = repair.resync_from_bytes(&situation);
     if machine.scenario.has_bitmap() {

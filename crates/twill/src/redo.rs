@@ -53,9 +53,7 @@ pub fn find(
     let Some(geometry) = assembly.geometry else { return found };
     let redundant = geometry.losses_survived() > 0;
     let resync_from_bytes = assembly.resync_from_bytes.filter(|_| redundant);
-    let marked = bitmap.filter(|_| geometry.parity_chunks() > 0).map(|start| start.marked_stripes(&geometry));
-    let marked = marked.as_deref();
-    let situation = Situation { geometry, states: &states, resync_from_bytes, marked, force };
+    let situation = Situation { geometry, states: &states, resync_from_bytes, bitmap, force };
     found.repair = decide(&situation, &logs);
     if read_only && !found.repair.records.is_empty() {
         doubt_instead(&mut found.repair, &geometry);

@@ -8,6 +8,7 @@ use layout::redo_log::{
     BLOCK_BYTES, Place, RedoArea, RedoError, RedoHeader, RedoRecord, StripeRange, WholeRecord,
 };
 
+use super::start_bitmap::StartBitmap;
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::events::Event;
@@ -92,8 +93,8 @@ pub struct Situation<'a> {
     pub states: &'a [MemberState],
     /// Parity may not agree from here on: the superblocks say so.
     pub resync_from_bytes: Option<u64>,
-    /// Of an array with a bitmap: the stripes that it marks, ascending. All others agree (invariant 2).
-    pub marked: Option<&'a [StripeRange]>,
+    /// What an array with a bitmap starts with: stripes that it does not mark agree (invariant 2).
+    pub bitmap: Option<&'a StartBitmap>,
     /// A person accepts contents that may be wrong.
     pub force: bool,
 }
@@ -207,7 +208,10 @@ fn doubt_all(situation: &Situation<'_>, reason: String, repair: &mut Repair) {
     let Some(from) = situation.resync_from_bytes.filter(|_| degraded) else { return };
     let (first, end) = (from / u64::from(situation.geometry.chunk_bytes()), situation.geometry.stripes());
     let due = StripeRange { first, end };
-    repair.doubts = cut(situation.marked.unwrap_or(&[due]), due);
+    repair.doubts = match situation.bitmap {
+        Some(bitmap) => cut(&bitmap.marked_stripes(&situation.geometry), due),
+        None => cut(&[due], due),
+    };
     if !repair.doubts.is_empty() {
         repair.reason = Some(reason);
     }

@@ -8,6 +8,7 @@ use layout::md_bitmap::{Bitmap, BitmapSuper, sync_sectors};
 use layout::md_superblock::Superblock;
 use layout::redo_log::StripeRange;
 
+use crate::stripe::Shared;
 use crate::stripe::doubts::join;
 use crate::stripe::intent::Intent;
 use crate::stripe::intent::bits::CHUNKS_MAX;
@@ -43,6 +44,13 @@ impl StartBitmap {
             let bytes = superblock.range_of(bit);
             StripeRange { first: bytes.start / chunk, end: bytes.end.div_ceil(chunk) }
         }))
+    }
+
+    /// Says which stripes a resync is due to, where one that is due is a doubt once a member is missing.
+    pub fn limit_doubts(&self, shared: &mut Shared) {
+        if shared.geometry.parity_chunks() > 0 {
+            shared.doubts.limit_resync_to(self.marked_stripes(&shared.geometry));
+        }
     }
 
     /// The intents of the array: chunks whose bits are set are resynced if they end above `resync_from_bytes`.

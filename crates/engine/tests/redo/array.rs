@@ -183,7 +183,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
 
 fn situation<'a>(assembly: &Assembly, states: &'a [MemberState], force: bool) -> Situation<'a> {
     let geometry = assembly.geometry.expect("a geometry");
-    Situation { geometry, states, resync_from_bytes: assembly.resync_from_bytes, marked: None, force }
+    Situation { geometry, states, resync_from_bytes: assembly.resync_from_bytes, bitmap: None, force }
 }
 
 fn find<'a>(

@@ -288,9 +288,8 @@ fn shared(
         }
     };
     let mut shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
-    if let Some(start) = bitmap.filter(|_| geometry.parity_chunks() > 0) {
-        let own = Arc::get_mut(&mut shared).expect("not shared yet");
-        own.doubts.limit_resync_to(start.marked_stripes(geometry));
+    if let Some(start) = bitmap {
+        start.limit_doubts(Arc::get_mut(&mut shared).expect("not shared yet"));
     }
     if options.read_only {
         shared.set_read_only();
