@@ -56,6 +56,11 @@ impl BadBlocks {
         self.ranges.is_empty()
     }
 
+    /// Where the first of them begins.
+    pub fn first(&self) -> Option<u64> {
+        self.ranges.first().map(|range| range.start)
+    }
+
     /// Bytes in all.
     pub fn bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()

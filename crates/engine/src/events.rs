@@ -85,6 +85,25 @@ pub enum Event {
         /// Slot of the member.
         member: u32,
     },
+    /// What a member holds is being copied to the device that is to replace it.
+    ReplacementStarted {
+        /// Slot of the member.
+        member: u32,
+        /// Where it starts, in bytes on the member.
+        from_bytes: u64,
+    },
+    /// A member was replaced: another device has its slot, and it is no longer used.
+    ReplacementFinished {
+        /// Slot of the member.
+        member: u32,
+    },
+    /// The device that was to replace a member is no longer used. The member stays.
+    ReplacementFailed {
+        /// Slot of the member.
+        member: u32,
+        /// Why.
+        reason: String,
+    },
     /// Parity is being made to agree with data.
     ResyncStarted {
         /// Where it starts, in bytes on the member.

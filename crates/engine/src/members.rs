@@ -7,6 +7,9 @@
 
 #[cfg(all(test, feature = "model"))]
 mod model;
+mod replacement;
+
+pub use replacement::Replacing;
 
 use std::ops::Range;
 use std::task::{Poll, Waker};
@@ -61,6 +64,7 @@ struct Slot {
     bad_room: AtomicUsize,
     /// Counts the changes of `bad`.
     bad_version: AtomicU64,
+    replacement: replacement::Replacement,
 }
 
 /// All slots of an array.
@@ -71,7 +75,8 @@ pub struct Members {
     whole: AtomicBool,
     /// Writes are logged before they are made, whether or not every slot is in sync.
     logged: AtomicBool,
-    /// Every slot is in sync, no write is logged, and no place of a member is known to be bad: the fast path of writes looks at nothing else.
+    /// Every slot is in sync, no write is logged, no place of a member is known to be bad, and none is being replaced: the
+    /// fast path of writes looks at nothing else.
     plain: AtomicBool,
     /// Changes of state are made one at a time.
     changing: Mutex<()>,
@@ -121,6 +126,7 @@ impl Members {
             bad: Mutex::new(BadBlocks::default()),
             bad_room: AtomicUsize::new(0),
             bad_version: AtomicU64::new(0),
+            replacement: replacement::Replacement::default(),
         };
         let members = Members {
             geometry,
@@ -147,8 +153,8 @@ impl Members {
         self.whole.load(SeqCst)
     }
 
-    /// Whether a stripe may be written as it comes: every member is in sync, no place of any is known to be bad, and no
-    /// write is logged first.
+    /// Whether a stripe may be written as it comes: every member is in sync, no place of any is known to be bad, none is
+    /// being replaced, and no write is logged first.
     pub(crate) fn plain(&self) -> bool {
         self.plain.load(SeqCst)
     }
@@ -257,6 +263,7 @@ impl Members {
 
     /// The range was written: it is good again.
     pub fn clear_bad(&self, slot: u32, range: &Range<u64>) {
+        self.clear_bad_of_replacement(slot, range);
         if self.is_bad(slot, range) {
             self.change_bad(slot, |bad, _| {
                 let mut without = bad.clone();
@@ -314,11 +321,18 @@ impl Members {
                 }
             }
         }
-        self.set(slot, MemberState::Failed);
+        let goes_on_from = self.falls_to_replacement(slot);
+        self.set(slot, if goes_on_from.is_some() { MemberState::Recovering } else { MemberState::Failed });
+        if goes_on_from.is_some() {
+            self.fall_to(slot);
+        }
         let working = self.states().into_iter().filter(|&state| state == MemberState::InSync).count();
         let working = u32::try_from(working).expect("few members");
         drop(changing);
         self.report(Event::MemberFailed { member: slot, reason: reason.to_string(), working });
+        if let Some(from_bytes) = goes_on_from {
+            self.report(Event::RecoveryStarted { member: slot, from_bytes });
+        }
         Failing::Failed
     }
 
@@ -412,7 +426,8 @@ impl Members {
         let whole = self.slots.iter().all(|slot| slot.state.load(SeqCst) == MemberState::InSync as u8);
         self.whole.store(whole, SeqCst);
         let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
-        self.plain.store(whole && !bad && !self.logged.load(SeqCst), SeqCst);
+        let replaced = (0..self.geometry.members()).any(|slot| self.replacing(slot) != Replacing::No);
+        self.plain.store(whole && !bad && !replaced && !self.logged.load(SeqCst), SeqCst);
     }
 
     /// Asks the keeper to write the superblocks.

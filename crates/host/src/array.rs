@@ -31,6 +31,13 @@ pub struct MemberDevice {
     pub data_offset_bytes: u64,
 }
 
+impl MemberDevice {
+    /// As a shard reaches it.
+    fn on(&self, context: &ShardContext) -> Attached<HostDevice> {
+        Attached { device: self.device.attach(&context.ring), data_offset_bytes: self.data_offset_bytes }
+    }
+}
+
 /// An array that all shards serve. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct HostArray {
@@ -67,12 +74,7 @@ impl HostArray {
     }
 
     fn set_up(&self, context: &ShardContext, members: &[Option<MemberDevice>], logical_block_bytes: u32) {
-        let attach = |member: &Option<MemberDevice>| {
-            let member = member.as_ref()?;
-            let device = member.device.attach(&context.ring);
-            Some(Attached { device, data_offset_bytes: member.data_offset_bytes })
-        };
-        let attached = members.iter().map(attach).collect();
+        let attached = members.iter().map(|member| Some(member.as_ref()?.on(context))).collect();
         let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
         let set = StripeSet::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
         let volume = Rc::new(ArrayVolume::new(set, logical_block_bytes, Arc::clone(&self.mode)));
@@ -92,17 +94,37 @@ impl HostArray {
     /// # Errors
     /// A shard has ended.
     pub async fn attach(&self, slot: u32, member: Option<MemberDevice>) -> Result<(), ShardGone> {
+        let member = move |context: &ShardContext| member.as_ref().map(|member| member.on(context));
+        self.on_all(move |set, context| set.attach(slot, member(context))).await
+    }
+
+    /// Puts a device beside the member in a slot on every shard, or takes it away. For tasks on a shard.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub async fn attach_replacement(&self, slot: u32, device: Option<MemberDevice>) -> Result<(), ShardGone> {
+        let device = move |context: &ShardContext| device.as_ref().map(|device| device.on(context));
+        self.on_all(move |set, context| set.attach_replacement(slot, device(context))).await
+    }
+
+    /// The device beside the member in a slot takes its place on every shard. For tasks on a shard.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub async fn promote_replacement(&self, slot: u32) -> Result<(), ShardGone> {
+        self.on_all(move |set, _| set.promote_replacement(slot)).await
+    }
+
+    async fn on_all(
+        &self,
+        change: impl Fn(&StripeSet<HostDevice>, &ShardContext) + Clone + Send + 'static,
+    ) -> Result<(), ShardGone> {
         for shard in 0..self.shards.count() {
-            let (array, member) = (self.clone(), member.clone());
-            self.shards
-                .call(shard, move |context| async move {
-                    let attached = member.map(|member| Attached {
-                        device: member.device.attach(&context.ring),
-                        data_offset_bytes: member.data_offset_bytes,
-                    });
-                    array.volume().stripes().attach(slot, attached);
-                })
-                .await?;
+            let (array, change) = (self.clone(), change.clone());
+            let told = self.shards.call(shard, move |context| async move {
+                change(array.volume().stripes(), &context);
+            });
+            told.await?;
         }
         Ok(())
     }

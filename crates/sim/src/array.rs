@@ -41,6 +41,8 @@ pub(crate) struct Machine {
     pub(crate) guard: Rc<Guard>,
     /// The device in each slot of the running array.
     pub(crate) disks: RefCell<Vec<Option<Rc<Disk>>>>,
+    /// The device that is to replace the one in each slot.
+    pub(crate) coming: RefCell<Vec<Option<Rc<Disk>>>>,
     /// Every device there is.
     pub(crate) all_disks: RefCell<Vec<Rc<Disk>>>,
     pub(crate) oracle: RefCell<Oracle>,
@@ -82,6 +84,7 @@ impl Machine {
             scenario,
             guard: Rc::new(Guard::default()),
             disks: RefCell::new(vec![None; members]),
+            coming: RefCell::new(vec![None; members]),
             all_disks: RefCell::default(),
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
@@ -164,6 +167,8 @@ pub(crate) struct Array {
     next_open: Cell<u64>,
     /// Resyncs of some stripes that the operator asked for.
     pub(crate) resyncs: Cell<u64>,
+    /// Replacements that an earlier run did not finish.
+    to_resume: RefCell<Vec<(u32, Rc<Disk>, Superblock)>>,
     pub(crate) keeper: Rc<Keeper<SimDevice>>,
     pub(crate) manager: Rc<Manager<SimDevice, SimPlatform>>,
 }
@@ -195,6 +200,7 @@ impl Array {
             |index: usize| candidates[index].superblock.clone().expect("a member has a superblock");
         let disk = |slot: &Option<usize>| slot.map(|index| Rc::clone(&connected[index]));
         *machine.disks.borrow_mut() = assembly.slots.iter().map(disk).collect();
+        machine.coming.borrow_mut().fill(None);
         let superblocks: Vec<Option<Superblock>> =
             assembly.slots.iter().map(|slot| slot.map(superblock)).collect();
         let (bitmap, found) = {
@@ -229,7 +235,10 @@ impl Array {
         let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
         let platform = SimPlatform::new(machine, sets);
         let manager = Manager::new(set, Rc::clone(&keeper), platform, None, false);
+        let coming = assembly.replacements.iter().map(|&(index, slot)| (slot, index));
+        let coming = coming.map(|(slot, index)| (slot, Rc::clone(&connected[index]), superblock(index)));
         Some(Rc::new(Array {
+            to_resume: RefCell::new(coming.collect()),
             machine: Rc::clone(machine),
             world,
             shared,
@@ -254,8 +263,14 @@ impl Array {
     /// Starts whoever looks after the array.
     pub(crate) fn start_manager(&self) {
         self.start_keeper();
-        let manager = Rc::clone(&self.manager);
-        self.shards[0].executor.spawn(async move { manager.run().await });
+        let (manager, to_resume) = (Rc::clone(&self.manager), self.to_resume.take());
+        self.shards[0].executor.spawn(async move {
+            for (slot, disk, superblock) in to_resume {
+                // What speaks against it was told in events.
+                let _ = manager.resume_replacement(slot, Rc::new(SimDevice(disk)), superblock).await;
+            }
+            manager.run().await;
+        });
         if self.keeper.bitmap().is_some() {
             let clearing = clear_bits(Rc::clone(&self.manager), Rc::clone(&self.machine));
             self.shards[0].executor.spawn(clearing);

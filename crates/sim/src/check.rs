@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::Gather;
-use engine::members::MemberState;
+use engine::members::{MemberState, Replacing};
 use engine::stripe::{P, Q};
 use layout::geometry::Role;
 
@@ -168,8 +168,11 @@ pub(crate) fn at_rest(array: &Array) {
     let free = states.iter().any(|s| matches!(s, MemberState::Missing | MemberState::Failed));
     let outcome = &array.machine.outcomes()[0];
     let redundant = array.shared.geometry.losses_survived() > 0;
+    let replaced = |slot| members.replacing(slot) != Replacing::No;
     let problem = if states.contains(&MemberState::Recovering) {
         "a recovery never ends"
+    } else if (0..array.shared.geometry.members()).any(replaced) {
+        "a replacement never ends"
     } else if redundant && free && !array.keeper.spares().borrow().is_empty() {
         "a spare waits beside a free slot"
     } else if members.all_in_sync() && array.keeper.resync_from_bytes().is_some() {
@@ -319,7 +322,12 @@ fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> V
 /// The device of a member that the engine trusts up to `end` in its data area.
 fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<Rc<Disk>> {
     let trusted = array.shared.members.in_sync_to(slot, end);
-    trusted.then(|| array.machine.disks.borrow()[slot as usize].clone()).flatten()
+    let of_replacement = array.shared.members.replacing(slot).has_slot();
+    let disk = || {
+        let coming = array.machine.coming.borrow()[slot as usize].clone().filter(|_| of_replacement);
+        coming.or_else(|| array.machine.disks.borrow()[slot as usize].clone())
+    };
+    trusted.then(disk).flatten()
 }
 
 /// Slot, device and offset of each copy of a block that a crash now could leave in sync.

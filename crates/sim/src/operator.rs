@@ -40,6 +40,7 @@ async fn intervene(array: &Rc<Array>) {
     match roll {
         0 | 1 if plan.deaths => break_member(array),
         2 if plan.deaths => fail_by_hand(array),
+        3 if array.world.random().one_in(2) => replace_working(array).await,
         3..6 => replace_any(array).await,
         6 if plan.full => fill_up(array),
         7 => slow_down(array),
@@ -54,7 +55,8 @@ async fn intervene(array: &Rc<Array>) {
 fn break_member(array: &Rc<Array>) {
     let machine = &array.machine;
     let slot = array.world.random().below(u64::from(machine.geometry().members())) as u32;
-    let Some(disk) = machine.disks.borrow()[slot as usize].clone() else { return };
+    let coming = machine.coming.borrow()[slot as usize].clone().filter(|_| array.world.random().one_in(2));
+    let Some(disk) = coming.or_else(|| machine.disks.borrow()[slot as usize].clone()) else { return };
     if !expendable(array, slot) {
         if !machine.scenario.faults.beyond || disk.faults.borrow().hard() {
             return;
@@ -101,11 +103,14 @@ fn break_member(array: &Rc<Array>) {
 
 /// Whether the array survives without this member, given all that is broken already.
 pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
-    let disks = array.machine.disks.borrow();
+    let (disks, coming) = (array.machine.disks.borrow(), array.machine.coming.borrow());
+    let hard = |disk: &Rc<Disk>| disk.faults.borrow().hard();
     let broken = |other: u32| {
-        let disk = &disks[other as usize];
+        let (disk, coming) = (&disks[other as usize], &coming[other as usize]);
         let in_sync = array.shared.members.state(other) == MemberState::InSync;
-        other == slot || !in_sync || disk.as_ref().is_none_or(|disk| disk.faults.borrow().hard())
+        // What is to replace a member may have become that by the time it is used.
+        let to_be_broken = coming.as_ref().is_some_and(hard);
+        other == slot || !in_sync || to_be_broken || disk.as_ref().is_none_or(hard)
     };
     array.machine.geometry().survives(broken)
 }
@@ -165,7 +170,8 @@ async fn replace_any(array: &Rc<Array>) {
         return;
     }
     if slots.is_empty() {
-        return add_spare(array, &array.machine.new_disk(true)).await;
+        add_spare(array, &array.machine.new_disk(true)).await;
+        return;
     }
     let slot = array.world.random().pick(&slots);
     replace(array, slot).await;
@@ -188,17 +194,39 @@ pub(crate) async fn replace(array: &Rc<Array>, slot: u32) {
     add_spare(array, &disk).await;
 }
 
-/// Adds a device as a spare, as `twill add` does.
-pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) {
+/// A member that works is replaced by a new device.
+async fn replace_working(array: &Rc<Array>) {
+    let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as u32;
+    begin_replacement(array, slot).await;
+}
+
+/// Begins to replace the member in a slot, as `twill replace` does.
+pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
+    if array.manager.may_replace(slot).is_err() {
+        return;
+    }
+    let Some(number) = add_spare(array, &array.machine.new_disk(true)).await else { return };
+    match array.manager.replace(slot, number).await {
+        Ok(()) => array.world.counts.borrow_mut().replaced_working += 1,
+        Err(refused) => array.world.note(Note::Words(format!("  member {slot} is not replaced: {refused}"))),
+    }
+}
+
+/// Adds a device as a spare, as `twill add` does. Its device number.
+pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32> {
     let keeper = &array.keeper;
     let template = (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next();
-    let (Some(template), Some(number)) = (template, keeper.free_dev_number()) else { return };
+    let (template, number) = (template?, keeper.free_dev_number()?);
     array.world.counts.borrow_mut().replacements += 1;
     array.world.note(Note::Words(format!("  device {} becomes a spare with number {number}", disk.number)));
     let superblock = drawer::join(&template, number, disk);
     let device = Rc::new(SimDevice(Rc::clone(disk)));
-    if let Err(error) = array.manager.add_spare(device, superblock).await {
-        array.world.note(Note::Words(format!("  no spare: {error}")));
+    match array.manager.add_spare(device, superblock).await {
+        Ok(()) => Some(number),
+        Err(error) => {
+            array.world.note(Note::Words(format!("  no spare: {error}")));
+            None
+        }
     }
 }
 

@@ -20,20 +20,41 @@ impl SimPlatform {
     }
 }
 
-impl Platform<SimDevice> for SimPlatform {
-    async fn attach(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
+impl SimPlatform {
+    /// Tells the shards one after another, with time between.
+    async fn tell(&self, change: impl Fn(&StripeSet<SimDevice>)) {
         let world = &self.machine.world;
         for set in &self.sets {
             if world.random().one_in(3) {
                 world.sleep_up_to(20).await;
             }
-            let attached = device.as_ref().map(|(device, data_offset_bytes)| Attached {
-                device: SimDevice(Rc::clone(&device.0)),
-                data_offset_bytes: *data_offset_bytes,
-            });
-            set.attach(slot, attached);
+            change(set);
         }
+    }
+}
+
+fn attached(device: &Option<(Rc<SimDevice>, u64)>) -> Option<Attached<SimDevice>> {
+    device.as_ref().map(|(device, data_offset_bytes)| Attached {
+        device: SimDevice(Rc::clone(&device.0)),
+        data_offset_bytes: *data_offset_bytes,
+    })
+}
+
+impl Platform<SimDevice> for SimPlatform {
+    async fn attach(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
+        self.tell(|set| set.attach(slot, attached(&device))).await;
         self.machine.disks.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
+    }
+
+    async fn attach_replacement(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
+        self.tell(|set| set.attach_replacement(slot, attached(&device))).await;
+        self.machine.coming.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
+    }
+
+    async fn promote_replacement(&self, slot: u32) {
+        self.tell(|set| set.promote_replacement(slot)).await;
+        let replacement = self.machine.coming.borrow_mut()[slot as usize].take();
+        self.machine.disks.borrow_mut()[slot as usize] = replacement;
     }
 
     async fn pause(&self) {

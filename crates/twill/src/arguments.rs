@@ -70,6 +70,8 @@ pub enum Command {
     Add(AddArguments),
     /// Take back a member that was away for a while: it gets only what was written since.
     ReAdd(ReAddArguments),
+    /// Replace a member that still works: it is copied to another device, which then takes its place.
+    Replace(ReplaceArguments),
     /// Say whether data and parity, or copies, agree, and which block on which member does not.
     Check(CheckArguments),
     /// Check, and rewrite what is known to be wrong.
@@ -499,6 +501,31 @@ pub struct ReAddArguments {
     pub array: Option<String>,
     /// File or block device.
     pub member: PathBuf,
+}
+
+/// Arguments of `replace`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a drive is about to wear out
+  twill replace /dev/nvme3n1 --with /dev/nvme9n1 && twill status --watch
+
+The array stays whole meanwhile: the member is read as long as it can be, and only what it cannot read is made from the
+others. Should it fail on the way, the new device has its place at once and the rest is rebuilt. The old device is let go
+when all is done. `twill remove` with the new device calls it off.")]
+pub struct ReplaceArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// Name of the array; not needed when just one is served.
+    #[arg(long, value_name = "NAME")]
+    pub array: Option<String>,
+    /// By this device, a new one or one of the array's spares [default: a spare].
+    #[arg(long, value_name = "DEVICE")]
+    pub with: Option<PathBuf>,
+    /// Take the new device although it holds something.
+    #[arg(short, long, requires = "with")]
+    pub force: bool,
+    /// Path or slot of the member.
+    pub member: String,
 }
 
 /// Arguments of `check`.

@@ -57,6 +57,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Remove(arguments) => members::remove(arguments, output),
         Command::Add(arguments) => members::add(arguments, output),
         Command::ReAdd(arguments) => members::re_add(arguments, output),
+        Command::Replace(arguments) => members::replace(arguments, output),
         Command::Check(arguments) => scrub::check(arguments, output),
         Command::Repair(arguments) => scrub::repair(arguments, output),
         Command::Scrub(arguments) => scrub::control(arguments, output),

@@ -4,6 +4,7 @@ pub mod block_device;
 mod control;
 mod event_log;
 mod re_add;
+mod replace;
 mod scrub_file;
 mod spares;
 mod speed;

@@ -176,6 +176,8 @@ pub enum MemberHealth {
     InSync,
     /// It waits to replace a member.
     Spare,
+    /// It gets what the member in its slot holds, and then the slot.
+    Replacing,
 }
 
 impl From<MemberState> for MemberHealth {
@@ -198,6 +200,7 @@ impl MemberHealth {
             MemberHealth::Recovering => "spare rebuilding",
             MemberHealth::InSync => "active sync",
             MemberHealth::Spare => "spare",
+            MemberHealth::Replacing => "replacement rebuilding",
         }
     }
 }
@@ -268,6 +271,8 @@ pub enum RebuildKind {
     Resync,
     /// A new member with the others.
     Recovery,
+    /// A device that is to replace a member with that.
+    Replacement,
     /// Nothing: it is looked whether all agree.
     Check,
     /// What a check finds.
@@ -280,6 +285,7 @@ impl RebuildKind {
         match self {
             RebuildKind::Resync => "resync",
             RebuildKind::Recovery => "recovery",
+            RebuildKind::Replacement => "replacement",
             RebuildKind::Check => "check",
             RebuildKind::Repair => "repair",
         }
@@ -339,7 +345,10 @@ impl ArrayStatus {
 
     /// One letter a slot, as in /proc/mdstat: `UU_U`.
     pub fn slot_letters(&self) -> String {
-        let slots = self.members.iter().filter(|member| member.slot.is_some_and(|s| s < self.raid_devices));
+        let is_member = |member: &&MemberStatus| {
+            member.state != MemberHealth::Replacing && member.slot.is_some_and(|s| s < self.raid_devices)
+        };
+        let slots = self.members.iter().filter(is_member);
         slots.map(|member| if member.state == MemberHealth::InSync { 'U' } else { '_' }).collect()
     }
 
@@ -353,7 +362,7 @@ impl ArrayStatus {
         }
         words.extend(self.rebuild.as_ref().map(|rebuild| match rebuild.kind {
             RebuildKind::Resync => "resyncing",
-            RebuildKind::Recovery => "recovering",
+            RebuildKind::Recovery | RebuildKind::Replacement => "recovering",
             RebuildKind::Check | RebuildKind::Repair => "checking",
         }));
         if self.read_only {
@@ -451,6 +460,9 @@ pub fn event_words(event: &Event) -> String {
             format!("member {member} is being rebuilt, from {}", crate::bytes::human(*from_bytes))
         }
         Event::MemberReAdded { member } => format!("member {member} is back for what the bitmap marks"),
+        Event::ReplacementStarted { .. }
+        | Event::ReplacementFinished { .. }
+        | Event::ReplacementFailed { .. } => replacement_words(event),
         Event::RecoveryFinished { member } => format!("member {member} is rebuilt and in sync"),
         Event::ResyncStarted { from_bytes } => {
             format!("resync started, from {}", crate::bytes::human(*from_bytes))
@@ -462,17 +474,9 @@ pub fn event_words(event: &Event) -> String {
                 "stripe {stripe} was written half way and is made to agree before its next write: {reason}"
             )
         }
-        Event::ScrubStarted { repair, from_stripe: 0 } => format!("{} started", word(*repair)),
-        Event::ScrubStarted { repair, from_stripe } => {
-            format!("{} goes on from stripe {from_stripe}", word(*repair))
+        Event::ScrubStarted { .. } | Event::ScrubFinished { .. } | Event::ScrubStopped { .. } => {
+            scrub_words(event)
         }
-        Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
-            format!("check finished: {mismatch_sectors} sectors do not agree")
-        }
-        Event::ScrubFinished { repair: true, mismatch_sectors, repaired, left } => format!(
-            "repair finished: {mismatch_sectors} sectors did not agree; {repaired} places repaired, {left} left"
-        ),
-        Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
         Event::Mismatch(mismatch) => mismatch_words(mismatch, &|_| None),
         Event::RedoLogInForce {} => {
             "stripe writes are logged first from here on, since members are missing".into()
@@ -492,5 +496,38 @@ pub fn event_words(event: &Event) -> String {
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }
+    }
+}
+
+fn scrub_words(event: &Event) -> String {
+    match event {
+        Event::ScrubStarted { repair, from_stripe: 0 } => format!("{} started", word(*repair)),
+        Event::ScrubStarted { repair, from_stripe } => {
+            format!("{} goes on from stripe {from_stripe}", word(*repair))
+        }
+        Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
+            format!("check finished: {mismatch_sectors} sectors do not agree")
+        }
+        Event::ScrubFinished { repair: true, mismatch_sectors, repaired, left } => format!(
+            "repair finished: {mismatch_sectors} sectors did not agree; {repaired} places repaired, {left} left"
+        ),
+        Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
+        _ => unreachable!("an event of a check or repair"),
+    }
+}
+
+fn replacement_words(event: &Event) -> String {
+    match event {
+        Event::ReplacementStarted { member, from_bytes } => format!(
+            "member {member} is being copied to the device that is to replace it, from {}",
+            crate::bytes::human(*from_bytes)
+        ),
+        Event::ReplacementFinished { member } => {
+            format!("member {member} was replaced: the device that was in its slot may be taken out")
+        }
+        Event::ReplacementFailed { member, reason } => {
+            format!("member {member} stays, the device that was to replace it is not used any more: {reason}")
+        }
+        _ => unreachable!("an event of a replacement"),
     }
 }

@@ -47,6 +47,11 @@ pub enum Verdict {
     },
     /// It waits for a slot.
     Spare,
+    /// It is to replace the member in this slot, which is there.
+    Replacement {
+        /// The slot.
+        slot: u32,
+    },
     /// It is not taken.
     Refused {
         /// Why, and what would help.
@@ -93,6 +98,8 @@ pub struct Assembly {
     pub slots: Vec<Option<usize>>,
     /// Candidates that wait as spares, by index.
     pub spares: Vec<usize>,
+    /// Candidates that are to replace the members in slots: a replacement was not finished.
+    pub replacements: Vec<(usize, u32)>,
     /// Candidates that the newest superblock calls members and that are stale, by index: nobody says that they failed.
     pub left_behind: Vec<usize>,
     /// A verdict for each candidate that belongs to the array, with its index.
@@ -177,6 +184,7 @@ struct Decision<'a> {
     newest: &'a Superblock,
     slots: Vec<Option<usize>>,
     spares: Vec<usize>,
+    replacements: Vec<(usize, u32)>,
     /// Stale members with the slots they had, newest first.
     stale: Vec<(usize, u32)>,
     left_behind: Vec<usize>,
@@ -198,6 +206,7 @@ impl<'a> Decision<'a> {
             newest,
             slots,
             spares: Vec::new(),
+            replacements: Vec::new(),
             stale: Vec::new(),
             left_behind: Vec::new(),
             verdicts: Vec::new(),
@@ -238,13 +247,14 @@ impl<'a> Decision<'a> {
             }
             DeviceRole::Journal => return refused("it is a write journal, which Twill does not use"),
         };
+        let behind = self.newest.events().saturating_sub(superblock.events());
         if let Some(taken) = self.slots[slot as usize] {
             let other = &self.candidates[taken].name;
-            if superblock.is_replacement() {
-                return refused(&format!(
-                    "it was to replace {other} in slot {slot}, which is there: finish that with mdadm, or go on without it \
-                     and add it again as a spare"
-                ));
+            let is_free = self.replacements.iter().all(|(_, replaced)| *replaced != slot);
+            if superblock.is_replacement() && behind <= EVENTS_BEHIND_MAX && self.is_in_sync(taken) && is_free
+            {
+                self.replacements.push((index, slot));
+                return Verdict::Replacement { slot };
             }
             return refused(&format!("slot {slot} is taken by {other}, which is as new or newer"));
         }
@@ -253,7 +263,6 @@ impl<'a> Decision<'a> {
             self.slots[slot as usize] = Some(index);
             return Verdict::Member { slot, state: MemberState::Recovering };
         }
-        let behind = self.newest.events().saturating_sub(superblock.events());
         if behind > EVENTS_BEHIND_MAX {
             self.stale.push((index, slot));
             let (events, newest) = (superblock.events(), self.newest.events());
@@ -261,6 +270,11 @@ impl<'a> Decision<'a> {
             return self.stale_with(&format!("its event count {events} is behind the array's {newest}"));
         }
         self.take(index, slot, superblock)
+    }
+
+    fn is_in_sync(&self, index: usize) -> bool {
+        let superblock = self.candidates[index].superblock.as_ref().expect("a believed superblock");
+        superblock.recovery_offset().is_none() && superblock.role() != DeviceRole::Spare
     }
 
     fn stale_with(&self, why: &str) -> Verdict {
@@ -333,6 +347,7 @@ impl<'a> Decision<'a> {
             geometry: geometry.as_ref().ok().copied(),
             slots: self.slots,
             spares: self.spares,
+            replacements: self.replacements,
             left_behind: self.left_behind,
             verdicts: self.verdicts,
             events: newest.events(),

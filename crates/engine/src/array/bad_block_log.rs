@@ -26,8 +26,11 @@ impl<D: Device> Keeper<D> {
             if self.logs_written.borrow()[slot as usize] == version {
                 continue;
             }
+            let described = self.set.described(slot);
             match self.write_bad_block_log(slot, &bad).await {
                 Ok(()) => self.logs_written.borrow_mut()[slot as usize] = version,
+                // Another device has the slot meanwhile.
+                Err(_) if !described.is_some_and(|device| self.set.is_in_slot(slot, &device)) => {}
                 Err(reason) => {
                     members.report(Event::MetadataError { member: slot, reason: reason.clone() });
                     let why = format!("its bad-block log cannot be written: {reason}");
@@ -39,7 +42,7 @@ impl<D: Device> Keeper<D> {
 
     async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<(), String> {
         let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(()) };
-        let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), self.set.attached(slot))
+        let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), self.set.described(slot))
         else {
             return Ok(());
         };

@@ -21,7 +21,7 @@ use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
-use crate::stripe::StripeSet;
+use crate::stripe::{Attached, StripeSet};
 
 /// The bitmap of one array. Lives on one shard, beside the keeper.
 pub struct Bitmaps<D> {
@@ -184,8 +184,7 @@ impl<D: Device> Bitmaps<D> {
         for &slot in slots {
             writes.extend(pages.iter().filter_map(|&page| self.prepare(slot, page)));
         }
-        let started: Vec<D::Done> = writes.iter().filter_map(|write| write.start(&self.set)).collect();
-        assert_eq!(started.len(), writes.len(), "a member in use is attached");
+        let started: Vec<D::Done> = writes.iter().map(PageWrite::start).collect();
         let (mut failed, mut needed) = (Vec::new(), false);
         for (write, result) in writes.iter().zip(join_all(started).await) {
             let Err(error) = result else { continue };
@@ -200,21 +199,27 @@ impl<D: Device> Bitmaps<D> {
         if needed { 0 } else { slots.len() - failed.len() }
     }
 
-    fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite> {
+    fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite<D>> {
         let place = self.places.borrow()[slot]?;
         let slot = u32::try_from(slot).expect("few members");
-        let block_bytes = self.set.attached(slot)?.device.info().logical_block_bytes as usize;
+        let member = self.set.described(slot)?;
+        let block_bytes = member.device.info().logical_block_bytes as usize;
         let bytes = self.image.borrow().page(page, block_bytes);
         let offset = place.start_bytes + (page * PAGE_BYTES) as u64;
-        Some(PageWrite { slot, offset, data: Slice::from_bytes(&bytes) })
+        Some(PageWrite { slot, offset, data: Slice::from_bytes(&bytes), member })
     }
 
-    /// A second try, then the member fails: how.
-    async fn retry(&self, write: &PageWrite, error: DeviceError) -> Option<Failing> {
+    /// A second try, then the member fails: how. Another device that took the slot meanwhile has nothing to do with it.
+    async fn retry(&self, write: &PageWrite<D>, error: DeviceError) -> Option<Failing> {
         let members = &self.set.shared.members;
+        if !self.set.is_in_slot(write.slot, &write.member) {
+            return Some(Failing::Failed);
+        }
         members.note_error(write.slot, &error);
-        let Some(again) = write.start(&self.set) else { return Some(Failing::Failed) };
-        let Err(error) = again.await else { return None };
+        let Err(error) = write.start().await else { return None };
+        if !self.set.is_in_slot(write.slot, &write.member) {
+            return Some(Failing::Failed);
+        }
         members.report(Event::MetadataError { member: write.slot, reason: format!("its bitmap: {error}") });
         Some(members.fail(write.slot, &format!("its bitmap cannot be written: {error}")))
     }
@@ -251,15 +256,15 @@ fn in_use(state: MemberState) -> bool {
     matches!(state, MemberState::InSync | MemberState::Recovering)
 }
 
-struct PageWrite {
+struct PageWrite<D> {
     slot: u32,
     offset: u64,
     data: Slice,
+    member: Rc<Attached<D>>,
 }
 
-impl PageWrite {
-    fn start<D: Device>(&self, set: &StripeSet<D>) -> Option<D::Done> {
-        let member = set.attached(self.slot)?;
-        Some(member.device.write(self.offset, Gather::from(self.data.clone()), true))
+impl<D: Device> PageWrite<D> {
+    fn start(&self) -> D::Done {
+        self.member.device.write(self.offset, Gather::from(self.data.clone()), true)
     }
 }

@@ -22,6 +22,7 @@ use layout::units::Sectors;
 use super::bad_block_log;
 use super::bitmap::Bitmaps;
 use super::redo::member_of;
+use super::replacement::Coming;
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
@@ -35,10 +36,12 @@ pub struct Keeper<D> {
     pub(super) set: Rc<StripeSet<D>>,
     /// Superblock of the member in each slot.
     superblocks: RefCell<Vec<Option<Superblock>>>,
+    /// What is to replace the member in each slot.
+    pub(super) coming: RefCell<Vec<Option<Coming>>>,
     /// Superblocks and devices of spares.
     spares: RefCell<Vec<Spare<D>>>,
     /// Device numbers that once were members and failed.
-    failed: RefCell<Vec<u32>>,
+    pub(super) failed: RefCell<Vec<u32>>,
     events: Cell<u64>,
     /// Bytes of each recovering member that are in sync **and durable**: what its superblock may say.
     recovered_bytes: RefCell<Vec<u64>>,
@@ -95,6 +98,7 @@ impl<D: Device> Keeper<D> {
         let logs_written = vec![0; set.shared.geometry.members() as usize];
         Rc::new(Keeper {
             set,
+            coming: RefCell::new(superblocks.iter().map(|_| None).collect()),
             superblocks: RefCell::new(superblocks),
             spares: RefCell::new(Vec::new()),
             failed: RefCell::new(Vec::new()),
@@ -169,6 +173,7 @@ impl<D: Device> Keeper<D> {
         };
         let round =
             Round { version: shared.members.metadata_version(), dirty: shared.intent.wants_dirty(), closing };
+        self.follow_replacements();
         self.write_bad_block_logs().await;
         if self.uneven.take() {
             self.write_superblocks(&round, 0).await;
@@ -223,7 +228,7 @@ impl<D: Device> Keeper<D> {
                 Err(error) => self.retry(write, error).await,
             };
             enough &= failing != Some(Failing::Needed);
-            if failing.is_none() {
+            if failing.is_none() && !write.is_replacement {
                 self.set.shared.redo.superblock_written(write.slot);
             }
         }
@@ -236,7 +241,8 @@ impl<D: Device> Keeper<D> {
         if !shared.redo.is_used() {
             return;
         }
-        let digests: Vec<(u32, u32)> = writes.iter().map(|write| (write.slot, write.digest)).collect();
+        let of_members = writes.iter().filter(|write| !write.is_replacement);
+        let digests: Vec<(u32, u32)> = of_members.map(|write| (write.slot, write.digest)).collect();
         shared.redo.superblocks_to_come(&digests, self.events.get());
         if round.closing {
             shared.redo.all_durable();
@@ -267,18 +273,17 @@ impl<D: Device> Keeper<D> {
     }
 
     fn superblock_write(&self, slot: u32, superblock: &Superblock) -> Option<SuperblockWrite<D>> {
-        let member = self.set.attached(slot)?;
-        let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
-        let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
-        Some(SuperblockWrite { slot, offset, data, digest: superblock.digest(), member })
+        Some(SuperblockWrite::new(slot, superblock, self.set.described(slot)?))
     }
 
     /// A second try, then the member fails, which asks for another round. Another device that took the slot meanwhile
     /// has nothing to do with the error, and must not get this superblock: it would call it in sync (invariant 8).
     async fn retry(&self, write: &SuperblockWrite<D>, error: DeviceError) -> Option<Failing> {
         let members = &self.set.shared.members;
-        let replaced =
-            || self.set.attached(write.slot).is_none_or(|member| !Rc::ptr_eq(&member, &write.member));
+        if write.is_replacement {
+            return self.retry_replacement(write).await;
+        }
+        let replaced = || !self.set.is_in_slot(write.slot, &write.member);
         if replaced() {
             return None;
         }
@@ -301,12 +306,12 @@ impl<D: Device> Keeper<D> {
             .zip(superblocks.iter())
             .filter(|(slot, _)| in_use(states[*slot as usize]))
             .filter_map(|(slot, superblock)| Some((superblock.as_ref()?.dev_number(), slot)))
+            .chain(self.coming_numbers())
             .collect();
         let mut writes = Vec::new();
         for (slot, superblock) in (0u32..).zip(superblocks.iter_mut()) {
-            let Some(superblock) = superblock.as_mut().filter(|_| in_use(states[slot as usize])) else {
-                continue;
-            };
+            let is_told = in_use(states[slot as usize]) && !self.has_just_changed(slot);
+            let Some(superblock) = superblock.as_mut().filter(|_| is_told) else { continue };
             self.fill(superblock, resync, &active);
             self.fill_errors(slot, superblock);
             superblock.set_recovery_offset(match states[slot as usize] {
@@ -321,6 +326,7 @@ impl<D: Device> Keeper<D> {
             }
             writes.extend(self.superblock_write(slot, superblock));
         }
+        writes.extend(self.coming_writes(|superblock| self.fill(superblock, resync, &active)));
         writes
     }
 
@@ -355,7 +361,7 @@ impl<D: Device> Keeper<D> {
         superblock.set_events(self.events.get());
         superblock.set_utime_s((self.now_s)());
         superblock.set_resync_offset(resync.map(Sectors::from_bytes_floor));
-        // A copy that took the slot of a member that is gone has it for itself.
+        // A copy that took the slot of a member has it for itself.
         superblock.set_replacement(false);
         let roles = u32::try_from(superblock.roles().len()).expect("a few roles");
         let spares: Vec<u32> =
@@ -470,7 +476,8 @@ impl<D: Device> Keeper<D> {
                 || spares.iter().any(|spare| spare.superblock.dev_number() == number)
         };
         let free = (0..u32::try_from(roles).ok()?).filter(|&number| !used(number));
-        let number = free.min_by_key(|number| self.failed.borrow().contains(number))?;
+        let number = free.filter(|number| !self.coming_numbers().iter().any(|(coming, _)| coming == number));
+        let number = number.min_by_key(|number| self.failed.borrow().contains(number))?;
         self.failed.borrow_mut().retain(|failed| *failed != number);
         Some(number)
     }
@@ -503,16 +510,24 @@ fn in_use(state: MemberState) -> bool {
     matches!(state, MemberState::InSync | MemberState::Recovering)
 }
 
-struct SuperblockWrite<D> {
-    slot: u32,
+pub(super) struct SuperblockWrite<D> {
+    pub(super) slot: u32,
     offset: u64,
     data: Slice,
     digest: u32,
-    member: Rc<Attached<D>>,
+    pub(super) member: Rc<Attached<D>>,
+    /// It is about what is to replace the member.
+    pub(super) is_replacement: bool,
 }
 
 impl<D: Device> SuperblockWrite<D> {
-    fn start(&self) -> D::Done {
+    pub(super) fn new(slot: u32, superblock: &Superblock, member: Rc<Attached<D>>) -> Self {
+        let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
+        let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
+        SuperblockWrite { slot, offset, data, digest: superblock.digest(), member, is_replacement: false }
+    }
+
+    pub(super) fn start(&self) -> D::Done {
         self.member.device.write(self.offset, Gather::from(self.data.clone()), true)
     }
 }

@@ -10,6 +10,10 @@ pub mod rebuild;
 #[cfg(test)]
 mod rebuild_tests;
 pub mod redo;
+pub mod replace;
+#[cfg(test)]
+mod replace_tests;
+pub mod replacement;
 pub mod scrub;
 pub mod start_bitmap;
 pub mod state;

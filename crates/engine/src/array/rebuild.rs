@@ -136,7 +136,7 @@ fn gone(slot: u32) -> Ended {
     Ended::Failed(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") })
 }
 
-fn stripes<D: Device>(set: &StripeSet<D>) -> Cut {
+pub(super) fn stripes<D: Device>(set: &StripeSet<D>) -> Cut {
     let geometry = &set.shared.geometry;
     let chunk_bytes = u64::from(geometry.chunk_bytes());
     Cut::new(geometry.stripes(), chunk_bytes, geometry.stripes() * chunk_bytes)
@@ -145,7 +145,7 @@ fn stripes<D: Device>(set: &StripeSet<D>) -> Cut {
 /// Regions of a mirror on their way at the most: 4 MiB of a RAID-1's member.
 const REGIONS_MAX: usize = 16;
 
-fn regions<D: Device>(set: &StripeSet<D>) -> Cut {
+pub(super) fn regions<D: Device>(set: &StripeSet<D>) -> Cut {
     let geometry = &set.shared.geometry;
     let count = if geometry.losses_survived() == 0 { 0 } else { set.regions() };
     Cut { pieces_max: REGIONS_MAX, ..Cut::new(count, REGION_BYTES, geometry.array_bytes()) }

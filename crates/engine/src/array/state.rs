@@ -18,19 +18,26 @@ use layout::units::Sectors;
 use super::keeper::{Keeper, Spare};
 use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, recover, resync};
+use super::replace::copy;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
-use crate::members::MemberState;
+use crate::members::{MemberState, Replacing};
 use crate::stripe::StripeSet;
 
 /// What an array needs from whoever runs it.
 pub trait Platform<D>: 'static {
     /// Puts a device into a slot on every shard, or takes it out; returns when every shard has done so.
     fn attach(&self, slot: u32, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
+
+    /// Puts a device beside the member in a slot on every shard, or takes it away; returns when every shard has done so.
+    fn attach_replacement(&self, slot: u32, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
+
+    /// The device beside the member in a slot takes its place on every shard; returns when every shard has done so.
+    fn promote_replacement(&self, slot: u32) -> impl Future<Output = ()>;
 
     /// Waits for the next look.
     fn pause(&self) -> impl Future<Output = ()>;
@@ -54,6 +61,8 @@ pub enum Work {
     Resync,
     /// The member in this slot is rebuilt.
     Recovery(u32),
+    /// The member in this slot is copied to its replacement.
+    Replacement(u32),
     /// Data is compared with parity, or copies with each other.
     Scrub,
 }
@@ -77,18 +86,18 @@ struct Running {
 
 /// Runs an array. Lives on one shard, beside its keeper.
 pub struct Manager<D, P> {
-    set: Rc<StripeSet<D>>,
-    keeper: Rc<Keeper<D>>,
-    platform: P,
+    pub(super) set: Rc<StripeSet<D>>,
+    pub(super) keeper: Rc<Keeper<D>>,
+    pub(super) platform: P,
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
     idle: RefCell<Vec<Waker>>,
     /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
-    changing: RefCell<BTreeSet<u32>>,
+    pub(super) changing: RefCell<BTreeSet<u32>>,
     /// A resync or recovery that failed is tried again only after the members changed, or there are fewer stripes in doubt.
     failed_with: RefCell<Option<(Vec<MemberState>, u64)>>,
     scrub: RefCell<Option<ScrubState>>,
-    read_only: bool,
+    pub(super) read_only: bool,
     stopping: Cell<bool>,
 }
 
@@ -123,6 +132,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         }
         while !self.stopping.get() {
             if !self.read_only {
+                self.clear_up_replacements().await;
                 self.take_spares().await;
             }
             self.start_due();
@@ -143,6 +153,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// What is under way, and how far.
     pub fn works(&self) -> Vec<(Work, Arc<Progress>)> {
         self.running.borrow().iter().map(|running| (running.work, Arc::clone(&running.progress))).collect()
+    }
+
+    /// Slots of the array.
+    pub fn slots(&self) -> u32 {
+        self.set.shared.geometry.members()
     }
 
     /// The keeper beside it.
@@ -204,7 +219,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             if !matches!(members.state(slot), MemberState::Missing | MemberState::Failed)
                 || self.set.shared.geometry.losses_survived() == 0
                 || self.is_running(Work::Recovery(slot))
-                || self.changing.borrow().contains(&slot)
+                || self.is_changing(slot)
             {
                 continue;
             }
@@ -225,6 +240,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         }
     }
 
+    /// Whether the devices of a slot are just being changed.
+    fn is_changing(&self, slot: u32) -> bool {
+        self.changing.borrow().contains(&slot) || self.set.shared.members.replacing(slot) != Replacing::No
+    }
+
     fn is_running(&self, work: Work) -> bool {
         self.running.borrow().iter().any(|running| running.work == work)
     }
@@ -243,8 +263,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.failed_with.replace(None);
         let running: Vec<Work> = self.running.borrow().iter().map(|running| running.work).collect();
         let scrub = self.scrub.borrow().as_ref().is_some_and(|scrub| scrub.phase == Phase::Running);
+        let replacing = self.copying();
         let situation = Situation {
             states: &states,
+            replacing: &replacing,
             resync: self.keeper.resync_from_bytes().is_some(),
             copies: self.set.shared.geometry.parity_chunks() == 0,
             scrub,
@@ -262,10 +284,21 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         }
     }
 
+    /// Slots whose members are being copied to their replacements.
+    fn copying(&self) -> Vec<u32> {
+        let members = &self.set.shared.members;
+        let slots = 0..self.set.shared.geometry.members();
+        slots.filter(|&slot| members.replacing(slot) == Replacing::Copying).collect()
+    }
+
     async fn work_on(&self, work: Work, progress: &Progress) {
         let pace = Checkpoints { manager: self, work, progress, since_bytes: Cell::new(0) };
         let ended = match work {
             Work::Recovery(slot) => recover(&self.set, slot, progress, &pace).await,
+            Work::Replacement(slot) => {
+                let ended = copy(&self.set, slot, progress, &pace).await;
+                return self.copied(slot, ended, progress).await;
+            }
             Work::Resync => {
                 let from_bytes = self.keeper.resync_from_bytes().unwrap_or(0);
                 self.set.shared.members.report(Event::ResyncStarted { from_bytes });
@@ -294,6 +327,27 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
+        }
+    }
+
+    async fn copied(&self, slot: u32, ended: Ended, progress: &Progress) {
+        let members = &self.set.shared.members;
+        let error = match ended {
+            Ended::Finished => self.hand_over(slot).await.err(),
+            Ended::Stopped => {
+                self.checkpoint(Work::Replacement(slot), progress).await;
+                None
+            }
+            // The member failed, and its replacement has the slot; or the replacement did, which was told.
+            Ended::Failed(_) if members.replacing(slot) != Replacing::Copying => None,
+            Ended::Failed(error) => {
+                members.fail_replacement(slot, &error.to_string());
+                None
+            }
+        };
+        if let Some(error) = error {
+            self.failed_with.replace(Some((members.states(), self.doubts())));
+            members.report(Event::RebuildStopped { reason: error.to_string() });
         }
     }
 
@@ -343,6 +397,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             _ if self.set.shared.geometry.parity_chunks() == 0 => {}
             Work::Resync => self.keeper.set_resync(Some(done_bytes)),
             Work::Recovery(slot) => self.keeper.set_recovered(slot, done_bytes),
+            Work::Replacement(slot) => {
+                let copied_bytes = self.set.shared.members.copied_without_bad(slot, done_bytes);
+                self.keeper.set_copied(slot, copied_bytes);
+            }
             Work::Scrub => {}
         }
         self.set.shared.members.want_metadata();
@@ -425,7 +483,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it.
     pub async fn remove(&self, slot: u32) -> bool {
-        if self.changing.borrow().contains(&slot) || !self.set.shared.members.remove(slot) {
+        if self.is_changing(slot) || !self.set.shared.members.remove(slot) {
             return false;
         }
         self.changing.borrow_mut().insert(slot);
@@ -473,6 +531,7 @@ impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
         let wanted = |scrub: &ScrubState| scrub.phase == Phase::Running && scrub.number == self.number;
         manager.scrub.borrow().as_ref().is_some_and(wanted)
             && manager.set.shared.members.all_in_sync()
+            && manager.copying().is_empty()
             && manager.keeper.resync_from_bytes().is_none()
     }
 
@@ -488,6 +547,8 @@ impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
 /// What [`due`] looks at.
 struct Situation<'a> {
     states: &'a [MemberState],
+    /// Slots whose members are being replaced.
+    replacing: &'a [u32],
     /// Parity or copies may not agree.
     resync: bool,
     /// The array keeps copies, not parity.
@@ -501,20 +562,26 @@ struct Situation<'a> {
 /// What has to begin now: members first, all at once; then what makes parity agree; then what looks whether it does.
 /// Copies that are there are made to agree before all else, whoever is missing: until then one that fails could change
 /// what clients have read. A scrub that is under way ends by itself when something else is due.
+/// A replacement goes on beside all that, but not beside a scrub, which reads what it reads.
 fn due(situation: &Situation<'_>, running: &[Work]) -> Vec<Work> {
-    let Situation { states, resync, copies, scrub, read_only } = *situation;
+    let Situation { states, replacing, resync, copies, scrub, read_only } = *situation;
+    if running.contains(&Work::Scrub) {
+        return Vec::new();
+    }
     let recovering = (0u32..).zip(states).filter(|(_, state)| **state == MemberState::Recovering);
     let recoveries: Vec<Work> = recovering.map(|(slot, _)| Work::Recovery(slot)).collect();
     let all_in_sync = states.iter().all(|state| *state == MemberState::InSync);
-    let wanted = match (read_only, all_in_sync) {
-        _ if running.contains(&Work::Scrub) => Vec::new(),
+    let mut wanted = match (read_only, all_in_sync) {
         (false, _) if resync && copies => vec![Work::Resync],
         (false, _) if !recoveries.is_empty() => recoveries,
         (_, false) => Vec::new(),
         (false, true) if resync => vec![Work::Resync],
-        _ if scrub && !resync && running.is_empty() => vec![Work::Scrub],
+        _ if scrub && !resync && replacing.is_empty() && running.is_empty() => vec![Work::Scrub],
         _ => Vec::new(),
     };
+    if !read_only {
+        wanted.extend(replacing.iter().map(|slot| Work::Replacement(*slot)));
+    }
     wanted.into_iter().filter(|work| !running.contains(work)).collect()
 }
 
@@ -522,7 +589,7 @@ fn due(situation: &Situation<'_>, running: &[Work]) -> Vec<Work> {
 mod tests {
     use super::*;
     use MemberState::{Failed, InSync, Missing, Recovering};
-    use Work::{Recovery, Resync, Scrub};
+    use Work::{Recovery, Replacement, Resync, Scrub};
 
     /// States, a resync is wanted, a scrub is wanted, what runs -> what begins.
     #[test]
@@ -546,7 +613,8 @@ mod tests {
             (WHOLE, false, true, &[Recovery(1)], &[]),
         ];
         for &(states, resync, scrub, running, begins) in cases {
-            let situation = Situation { states, resync, copies: false, scrub, read_only: false };
+            let situation =
+                Situation { states, replacing: &[], resync, copies: false, scrub, read_only: false };
             assert_eq!(due(&situation, running), begins, "{states:?} {resync} {scrub} {running:?}");
             let situation = Situation { read_only: true, ..situation };
             let begins: &[Work] = if begins == [Scrub] { begins } else { &[] };
@@ -558,11 +626,39 @@ mod tests {
         }
     }
 
+    /// Replacements go on beside everything but a scrub, which waits for them.
+    #[test]
+    fn replacements_are_begun() {
+        let states: &[MemberState] = &[InSync, InSync, Missing];
+        let situation = Situation {
+            states,
+            replacing: &[1],
+            resync: false,
+            copies: false,
+            scrub: true,
+            read_only: false,
+        };
+        let whole = Situation { states: &[InSync; 3], ..situation };
+        assert_eq!(due(&situation, &[]), [Replacement(1)]);
+        assert_eq!(due(&whole, &[]), [Replacement(1)]);
+        assert_eq!(due(&whole, &[Replacement(1)]), []);
+        assert_eq!(due(&whole, &[Scrub]), []);
+        assert_eq!(due(&Situation { read_only: true, ..situation }, &[]), []);
+        assert_eq!(due(&Situation { resync: true, ..whole }, &[]), [Resync, Replacement(1)]);
+    }
+
     /// A mirror that was not stopped cleanly is resynced whoever is missing, and before anybody is rebuilt from it.
     #[test]
     fn copies_agree_before_all_else() {
         for states in [&[InSync, InSync, InSync], &[Missing, InSync, InSync], &[Recovering, InSync, InSync]] {
-            let situation = Situation { states, resync: true, copies: true, scrub: true, read_only: false };
+            let situation = Situation {
+                states,
+                replacing: &[],
+                resync: true,
+                copies: true,
+                scrub: true,
+                read_only: false,
+            };
             assert_eq!(due(&situation, &[]), [Resync], "{states:?}");
             assert_eq!(due(&situation, &[Resync]), [], "{states:?}");
             assert_eq!(due(&Situation { read_only: true, ..situation }, &[]), [], "{states:?}");

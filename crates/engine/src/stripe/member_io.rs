@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::load::{Kind, Timed};
 use super::plan::Fragment;
+use super::seats::Standing;
 use super::{Attached, StripeSet};
 use crate::buffer::{Buffer, Gather};
 use crate::device::{Device, DeviceError, DeviceErrorKind};
@@ -69,8 +70,7 @@ impl<D: Device> StripeSet<D> {
         let mut done = join_all(started).await.into_iter();
         for (read, from) in reads.iter().zip(from) {
             results.push(match from {
-                None if self.is_bad(read) => Err(Undone::Unreadable),
-                None => Err(self.absent(read.slot)),
+                None => Err(self.not_started(read)),
                 Some(from) => {
                     self.finish_read(read, &from, done.next().expect("a result for every read")).await
                 }
@@ -79,18 +79,24 @@ impl<D: Device> StripeSet<D> {
         results
     }
 
-    /// None if nobody is in the slot, or the place [is bad](Self::is_bad).
+    /// None if there is nothing to read from; [`Self::not_started`] says why.
     pub(super) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
-        if self.is_bad(read) {
-            return None;
-        }
-        let member = self.attached(read.slot)?;
+        let member = self.source(read)?;
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
         let buffer = self.pool.take(read.bytes);
         let started = member.device.read(member.data_offset_bytes + read.offset, buffer);
         let started = self.shared.loads.timed(self.shard, read.slot, Kind::Read, started);
         Some((member, started))
+    }
+
+    /// Why a read was not started.
+    pub(super) fn not_started(&self, read: &MemberRead) -> Undone {
+        if self.is_bad(read) {
+            return Undone::Unreadable;
+        }
+        // Somebody is there, but not for whom this was planned.
+        if self.attached(read.slot).is_some() { Undone::MemberGone } else { self.absent(read.slot) }
     }
 
     async fn finish_read(
@@ -106,7 +112,7 @@ impl<D: Device> StripeSet<D> {
         if !Members::worth_a_retry(&error) {
             return Err(self.give_up(read.slot, &error));
         }
-        let Some((_, again)) = self.start_read(read) else { return Err(Undone::Unreadable) };
+        let Some((_, again)) = self.start_read(read) else { return Err(self.not_started(read)) };
         let error = match again.await {
             (buffer, Ok(())) => return Ok(buffer),
             (_, Err(error)) => error,
@@ -129,24 +135,37 @@ impl<D: Device> StripeSet<D> {
         !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
     }
 
-    /// Writes all, at once.
+    /// Writes all, at once. What a member gets that is being replaced, its replacement gets, too.
     pub(super) async fn write_members(
         &self,
         writes: &[MemberWrite],
         fua: bool,
     ) -> SmallVec<[Result<(), Undone>; 4]> {
-        let started = writes.iter().map(|write| self.start_write(write, fua));
-        let (to, started) = split::<D, Timed<'_, D::Done>>(started);
+        let (mut to, mut started) = Started::<D, Timed<'_, D::Done>>::default();
+        let mut others = SmallVec::<[(usize, Rc<Attached<D>>); 2]>::new();
+        for (index, write) in writes.iter().enumerate() {
+            let mut targets = self.targets(write.slot).into_iter();
+            let member = targets.next();
+            started.extend(member.as_ref().map(|member| self.start_write_to(member, write, fua)));
+            to.push(member);
+            others.extend(targets.map(|other| (index, other)));
+        }
+        started.extend(others.iter().map(|(index, other)| self.start_write_to(other, &writes[*index], fua)));
         let mut done = join_all(started).await.into_iter();
+        let of_members = done.by_ref().take(to.iter().flatten().count());
+        let mut of_members = of_members.collect::<SmallVec<[_; 4]>>().into_iter();
         let mut results = SmallVec::new();
         for (write, to) in writes.iter().zip(to) {
             results.push(match to {
                 None => Err(self.absent(write.slot)),
                 Some(to) => {
-                    let done = done.next().expect("a result for every write");
+                    let done = of_members.next().expect("a result for every write");
                     self.finish_write(write, fua, &to, done).await
                 }
             });
+        }
+        for ((index, other), done) in others.into_iter().zip(done) {
+            self.finish_other(&writes[index], fua, &other, done, &mut results[index]).await;
         }
         results
     }
@@ -157,11 +176,15 @@ impl<D: Device> StripeSet<D> {
         fua: bool,
     ) -> Option<(Rc<Attached<D>>, Timed<'_, D::Done>)> {
         let member = self.attached(write.slot)?;
+        let started = self.start_write_to(&member, write, fua);
+        Some((member, started))
+    }
+
+    fn start_write_to(&self, to: &Rc<Attached<D>>, write: &MemberWrite, fua: bool) -> Timed<'_, D::Done> {
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
-        let started = member.device.write(member.data_offset_bytes + write.offset, write.data.clone(), fua);
-        let started = self.shared.loads.timed(self.shard, write.slot, Kind::Write, started);
-        Some((member, started))
+        let started = to.device.write(to.data_offset_bytes + write.offset, write.data.clone(), fua);
+        self.shared.loads.timed(self.shard, write.slot, Kind::Write, started)
     }
 
     pub(super) async fn finish_write(
@@ -189,6 +212,38 @@ impl<D: Device> StripeSet<D> {
         Err(self.give_up(write.slot, &error))
     }
 
+    /// What became of a write at the second device of a slot. It may have the slot by now; then this is what counts.
+    async fn finish_other(
+        &self,
+        write: &MemberWrite,
+        fua: bool,
+        other: &Rc<Attached<D>>,
+        done: Result<(), DeviceError>,
+        result: &mut Result<(), Undone>,
+    ) {
+        let mut done = done;
+        if let Err(error) = &done
+            && Members::worth_a_retry(error)
+            && self.standing(write.slot, other) != Standing::Nobody
+        {
+            done = self.start_write_to(other, write, fua).await;
+        }
+        match (done, self.standing(write.slot, other)) {
+            (_, Standing::Nobody) | (Ok(()), Standing::Replacement) => {}
+            (Ok(()), Standing::Member) => {
+                if matches!(result, Err(Undone::MemberGone)) {
+                    *result = Ok(());
+                }
+            }
+            (Err(error), Standing::Replacement | Standing::Member) => {
+                if !self.shared.members.fail_replacement(write.slot, &error.to_string()) {
+                    self.shared.members.note_error(write.slot, &error);
+                    *result = Err(self.give_up(write.slot, &error));
+                }
+            }
+        }
+    }
+
     /// What was bad there holds something again.
     fn written(&self, write: &MemberWrite) {
         let members = &self.shared.members;
@@ -200,8 +255,7 @@ impl<D: Device> StripeSet<D> {
     /// An error counts, and a second try makes sense, only while the device is in its slot. Another one there has
     /// nothing to do with the error, and nothing to read either before it is rebuilt (invariant 8).
     pub(super) fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), Undone> {
-        let now = self.attached(slot);
-        if now.is_some_and(|now| Rc::ptr_eq(&now, device)) { Ok(()) } else { Err(Undone::MemberGone) }
+        if self.is_in_slot(slot, device) { Ok(()) } else { Err(Undone::MemberGone) }
     }
 
     /// Makes everything durable on every working member, and what is known of the others.
@@ -212,13 +266,19 @@ impl<D: Device> StripeSet<D> {
 
     /// Makes everything durable on every working member.
     pub(crate) async fn flush_members(&self) -> Result<(), VolumeError> {
-        let slots: SmallVec<[u32; 8]> = (0..self.shared.geometry.members()).collect();
-        let (at, flushes) = split::<D, D::Done>(slots.iter().map(|&slot| self.start_flush(slot)));
-        let at = slots.into_iter().zip(at).filter_map(|(slot, at)| Some((slot, at?)));
+        let at: SmallVec<[(u32, Rc<Attached<D>>); 8]> = (0..self.shared.geometry.members())
+            .filter(|&slot| in_use(self.shared.members.state(slot)))
+            .flat_map(|slot| self.targets(slot).into_iter().map(move |device| (slot, device)))
+            .collect();
+        let flushes: SmallVec<[D::Done; 8]> = at.iter().map(|(_, at)| at.device.flush()).collect();
         let mut outcome = Ok(());
-        for ((slot, at), result) in at.zip(join_all(flushes).await) {
+        for ((slot, at), result) in at.into_iter().zip(join_all(flushes).await) {
             let Err(error) = result else { continue };
-            if self.still_there(slot, &at).is_err() {
+            let standing = self.standing(slot, &at);
+            if standing == Standing::Nobody
+                || (standing == Standing::Replacement
+                    && self.shared.members.fail_replacement(slot, &error.to_string()))
+            {
                 continue;
             }
             self.shared.members.note_error(slot, &error);
@@ -230,16 +290,6 @@ impl<D: Device> StripeSet<D> {
             }
         }
         outcome
-    }
-
-    fn start_flush(&self, slot: u32) -> Option<(Rc<Attached<D>>, D::Done)> {
-        use crate::members::MemberState::{InSync, Recovering};
-        if !matches!(self.shared.members.state(slot), InSync | Recovering) {
-            return None;
-        }
-        let member = self.attached(slot)?;
-        let started = member.device.flush();
-        Some((member, started))
     }
 
     /// A slot without a device: its member was removed while the request was on its way.
@@ -291,4 +341,9 @@ impl<D: Device> StripeSet<D> {
             bytes: fragment.rows.bytes(),
         }
     }
+}
+
+/// Whether a member in this state gets writes.
+pub(super) fn in_use(state: MemberState) -> bool {
+    matches!(state, MemberState::InSync | MemberState::Recovering)
 }

@@ -5,6 +5,7 @@ mod avoid;
 pub mod check;
 mod check_copies;
 mod chunk_set;
+mod copy;
 pub mod cost;
 pub mod doubts;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod salvage;
 mod salvage_copies;
 #[cfg(test)]
 mod salvage_tests;
+mod seats;
 mod small;
 pub mod stripe_table;
 mod striped;
@@ -39,7 +41,7 @@ mod zero;
 pub use chunk_set::{Chunk, ChunkSet, P, Q};
 
 use parking_lot::Mutex;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -60,6 +62,7 @@ use layout::geometry::{Geometry, Level, Role};
 use load::Loads;
 use parity_cache::ParityCache;
 use plan::Shape;
+use seats::Seat;
 use stripe_table::StripeTable;
 
 /// What all shards of an in-place array share.
@@ -244,7 +247,9 @@ pub struct StripeSet<D> {
     pub pool: Arc<Pool>,
     /// Where this shard's tasks run.
     pub executor: Executor,
-    members: RefCell<Vec<Option<Rc<Attached<D>>>>>,
+    seats: RefCell<Vec<Seat<D>>>,
+    /// Seats with a replacement.
+    replacements: Cell<usize>,
     zeroes: Slice,
     /// This shard's stripe writes.
     in_flight: InFlight,
@@ -269,20 +274,21 @@ impl<D: Device> StripeSet<D> {
         members: Vec<Option<Attached<D>>>,
     ) -> Rc<Self> {
         assert_eq!(members.len(), shared.geometry.members() as usize, "a place for every slot");
-        let members = RefCell::new(members.into_iter().map(|member| member.map(Rc::new)).collect());
+        let seats = RefCell::new(members.into_iter().map(Seat::of).collect());
         let zeroes = ZEROES.with(Slice::clone);
         let (in_flight, redo_queue) = (InFlight::default(), redo::Queue::default());
-        Rc::new(StripeSet { shared, shard, pool, executor, members, zeroes, in_flight, redo_queue })
-    }
-
-    /// Puts a device into a slot, or takes it out. Every shard has to do this before the slot is put to use.
-    pub fn attach(&self, slot: u32, member: Option<Attached<D>>) {
-        self.members.borrow_mut()[slot as usize] = member.map(Rc::new);
-    }
-
-    /// The device in a slot.
-    pub fn attached(&self, slot: u32) -> Option<Rc<Attached<D>>> {
-        self.members.borrow()[slot as usize].clone()
+        let replacements = Cell::new(0);
+        Rc::new(StripeSet {
+            shared,
+            shard,
+            pool,
+            executor,
+            seats,
+            replacements,
+            zeroes,
+            in_flight,
+            redo_queue,
+        })
     }
 
     fn counters(&self) -> &Counters {

@@ -70,7 +70,12 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Rows of a chunk from the other chunks. None if too few of them can be read, or they may not agree.
-    async fn remake(&self, stripe: u64, chunk: Chunk, rows: Rows) -> Result<Option<Slice>, VolumeError> {
+    pub(super) async fn remake(
+        &self,
+        stripe: u64,
+        chunk: Chunk,
+        rows: Rows,
+    ) -> Result<Option<Slice>, VolumeError> {
         if self.shared.unrecoverable(stripe).is_some() {
             return Ok(None); // invariant 10
         }
@@ -119,6 +124,7 @@ impl<D: Device> StripeSet<D> {
         }
         let place = self.block_place(slot, read.offset);
         let (offset_bytes, bytes) = (place.offset_bytes, read.bytes as u64);
+        let member = self.attached(slot);
         match self.write_and_read_back(slot, read.offset, contents).await {
             Ok(true) => {
                 shared.members.report(Event::BlockRewritten { member: slot, offset_bytes, bytes });
@@ -126,6 +132,8 @@ impl<D: Device> StripeSet<D> {
                     self.fail_for(slot, "it had more read errors lately than are forgiven");
                 }
             }
+            // It failed, and another device has the slot.
+            Ok(false) if member.is_none_or(|member| !self.is_in_slot(slot, &member)) => {}
             Ok(false) => {
                 let reason =
                     format!("the block at byte {offset_bytes} cannot be read back after it was written");
@@ -186,7 +194,7 @@ impl<D: Device> StripeSet<D> {
 
     async fn read_once(&self, read: &MemberRead) -> Result<Slice, Undone> {
         let Some((from, reading)) = self.start_read(read) else {
-            return Err(if self.is_bad(read) { Undone::Unreadable } else { self.absent(read.slot) });
+            return Err(self.not_started(read));
         };
         let (buffer, result) = reading.await;
         match result {

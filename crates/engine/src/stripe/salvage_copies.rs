@@ -41,7 +41,7 @@ impl<D: Device> StripeSet<D> {
         Ok(whole.freeze())
     }
 
-    async fn salvage_copy(&self, block: &Run, slot: u32) -> Result<Slice, VolumeError> {
+    pub(super) async fn salvage_copy(&self, block: &Run, slot: u32) -> Result<Slice, VolumeError> {
         let in_sync = |member| self.shared.members.state(member) == MemberState::InSync;
         let mut places = block.places.clone();
         places.sort_by_key(|place| place.member != slot);
@@ -92,14 +92,14 @@ impl<D: Device> StripeSet<D> {
 
 impl Run {
     /// A part of it.
-    fn part(&self, start: usize, bytes: usize) -> Run {
+    pub(super) fn part(&self, start: usize, bytes: usize) -> Run {
         let mut places = self.places.clone();
         places.iter_mut().for_each(|place| place.member_offset += start as u64);
         Run { offset_bytes: self.offset_bytes + start as u64, places, bytes }
     }
 
     /// Where its blocks are, counted from its start.
-    fn blocks(&self) -> impl Iterator<Item = Rows> + use<> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Rows> + use<> {
         // All copies lie alike in their blocks: chunks are whole blocks.
         let first = (self.places[0].member_offset % crate::limits::BLOCK_BYTES as u64) as u32;
         let end = first + u32::try_from(self.bytes).expect("a request is below 4 GiB");

@@ -5,12 +5,12 @@
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-use super::member_io::{MemberWrite, Undone};
+use super::member_io::{MemberWrite, Undone, in_use};
+use super::seats::Standing;
 use super::{Attached, StripeSet};
 use crate::buffer::Gather;
 use crate::device::{Device, DeviceErrorKind};
 use crate::executor::join_all;
-use crate::members::MemberState;
 use crate::stages::Watch;
 use crate::volume::VolumeError;
 
@@ -129,44 +129,37 @@ impl<D: Device> StripeSet<D> {
         let geometry = &self.shared.geometry;
         let (offset, bytes) =
             (geometry.member_offset(first), (end - first) * u64::from(geometry.chunk_bytes()));
-        let start = |slot| {
-            if !matches!(self.shared.members.state(slot), MemberState::InSync | MemberState::Recovering) {
-                return None;
-            }
-            let member = self.attached(slot)?;
-            let at = member.data_offset_bytes + offset;
-            let done = match zeroing {
-                // Looked at here once more: since the request came, another device may have taken the slot.
-                Zeroing::Discard if !member.device.info().discard_zeroes => {
-                    member.device.write_zeroes(at, bytes, true)
-                }
-                Zeroing::Discard => member.device.discard(at, bytes),
-                Zeroing::WriteZeroes { may_unmap } => member.device.write_zeroes(at, bytes, may_unmap),
-            };
-            Some((slot, member, done))
-        };
-        let mut members = SmallVec::<[(u32, Rc<Attached<D>>); 8]>::new();
-        let mut started = SmallVec::<[D::Done; 8]>::new();
-        for (slot, member, done) in (0..geometry.members()).filter_map(start) {
-            members.push((slot, member));
-            started.push(done);
-        }
+        let at: SmallVec<[(u32, Rc<Attached<D>>); 8]> = (0..geometry.members())
+            .filter(|&slot| in_use(self.shared.members.state(slot)))
+            .flat_map(|slot| self.targets(slot).into_iter().map(move |device| (slot, device)))
+            .collect();
+        let start = |(_, to): &(u32, Rc<Attached<D>>)| start_zeroing(to, offset, bytes, zeroing);
+        let started: SmallVec<[D::Done; 8]> = at.iter().map(start).collect();
         let mut result = Ok(());
-        for ((slot, member), done) in members.into_iter().zip(join_all(started).await) {
+        for ((slot, at), done) in at.into_iter().zip(join_all(started).await) {
+            let standing = self.standing(slot, &at);
             let Err(error) = done else {
-                self.shared.members.clear_bad(slot, &(offset..offset + bytes));
+                if standing == Standing::Member {
+                    self.shared.members.clear_bad(slot, &(offset..offset + bytes));
+                }
                 continue;
             };
-            if self.still_there(slot, &member).is_err() {
+            if standing == Standing::Nobody {
                 continue;
             }
-            if error.kind != DeviceErrorKind::Unsupported {
+            if standing == Standing::Member && error.kind != DeviceErrorKind::Unsupported {
                 self.shared.members.note_error(slot, &error);
             }
-            // An optional operation is no reason to lose a member; if it cannot be written, that is.
-            let outcome = match error.kind {
-                DeviceErrorKind::Unsupported | DeviceErrorKind::Io => {
+            // An optional operation is no reason to lose a member; if it cannot be written, that is. What is written goes to
+            // its replacement, too.
+            let outcome = match (error.kind, standing) {
+                (DeviceErrorKind::Unsupported | DeviceErrorKind::Io, _) => {
                     self.write_zeroes_to(slot, offset, bytes).await
+                }
+                (_, Standing::Replacement)
+                    if self.shared.members.fail_replacement(slot, &error.to_string()) =>
+                {
+                    Ok(())
                 }
                 _ => Err(self.give_up(slot, &error)),
             };
@@ -205,5 +198,15 @@ impl<D: Device> StripeSet<D> {
             at += step;
         }
         Ok(())
+    }
+}
+
+fn start_zeroing<D: Device>(to: &Attached<D>, offset: u64, bytes: u64, zeroing: Zeroing) -> D::Done {
+    let at = to.data_offset_bytes + offset;
+    match zeroing {
+        // Looked at here once more: since the request came, another device may have taken the slot.
+        Zeroing::Discard if !to.device.info().discard_zeroes => to.device.write_zeroes(at, bytes, true),
+        Zeroing::Discard => to.device.discard(at, bytes),
+        Zeroing::WriteZeroes { may_unmap } => to.device.write_zeroes(at, bytes, may_unmap),
     }
 }

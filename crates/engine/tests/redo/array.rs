@@ -86,6 +86,14 @@ impl Platform<TestDevice> for TestPlatform {
         }
     }
 
+    async fn attach_replacement(&self, _: u32, _: Option<(Rc<TestDevice>, u64)>) {
+        unreachable!("nothing is replaced here");
+    }
+
+    async fn promote_replacement(&self, _: u32) {
+        unreachable!("nothing is replaced here");
+    }
+
     async fn pause(&self) {
         // Many steps between two looks, as in life.
         for _ in 0..self.looks.get() {

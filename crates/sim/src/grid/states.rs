@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use engine::array::scrub::Wish;
-use engine::members::{Failing, MemberState};
+use engine::members::{Failing, MemberState, Replacing};
 use engine::stripe::check::ScrubMode;
 use layout::geometry::Level;
 
@@ -48,6 +48,7 @@ pub(super) const STATES: &[State] = &[
         count: |c| &mut c.resyncing,
     },
     State { name: "scrubbing", losses: 0, reach: |array, _| scrub(array), count: |c| &mut c.scrubbing },
+    State { name: "replacing", losses: 0, reach: |array, _| replace(array), count: |c| &mut c.replacing },
 ];
 
 impl State {
@@ -93,6 +94,26 @@ fn recover(array: Rc<Array>) -> Option<Rc<Array>> {
     });
     let waiting = || array.shared.members.states().iter().all(|state| *state != MemberState::Recovering);
     while waiting() && !array.shared.members.all_in_sync() {
+        if array.run(1) != Ended::Steps {
+            return None;
+        }
+    }
+    Some(array)
+}
+
+/// The last member is being replaced, now and then while another one is missing.
+fn replace(array: Rc<Array>) -> Option<Rc<Array>> {
+    let members = array.machine.geometry().members();
+    let array = if array.world.random().one_in(3) && lost(members, 1, array.machine.geometry()).is_some() {
+        lose(array, 1)?
+    } else {
+        array
+    };
+    let own = Rc::clone(&array);
+    array.spawn(0, "beginning to replace a member", async move {
+        operator::begin_replacement(&own, members - 1).await;
+    });
+    while array.shared.members.replacing(members - 1) == Replacing::No {
         if array.run(1) != Ended::Steps {
             return None;
         }

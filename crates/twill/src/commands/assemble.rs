@@ -150,7 +150,7 @@ pub fn only_array<'a>(
                 Verdict::Refused { reason } => {
                     Some(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason))
                 }
-                Verdict::Member { .. } | Verdict::Spare => None,
+                Verdict::Member { .. } | Verdict::Spare | Verdict::Replacement { .. } => None,
             };
             let problems = found.others.iter().filter_map(problem).collect();
             Err(Failure { problems, ..nothing_found(choice) })
@@ -352,6 +352,7 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
         }
         Verdict::Member { slot, .. } => format!("slot {slot}"),
         Verdict::Spare => "spare".to_owned(),
+        Verdict::Replacement { slot } => format!("to replace the member in slot {slot}"),
         Verdict::Refused { reason } => format!("not taken: {reason}"),
     };
     let mut text = format!("  {}: {verdict}\n", candidate.path);

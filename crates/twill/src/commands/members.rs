@@ -1,4 +1,4 @@
-//! `fail`, `remove`, `add`, `re-add`, `set` and `stop`: changes of an array while it is served.
+//! `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: changes of an array while it is served.
 
 use engine::stripe::load::UpdatePolicy;
 use serde::Serialize;
@@ -7,7 +7,8 @@ use serde_json::json;
 use super::Output;
 use super::status::call;
 use crate::arguments::{
-    AddArguments, MemberArguments, ReAddArguments, RemoveArguments, SetArguments, StopArguments,
+    AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
+    StopArguments,
 };
 use crate::failure::Failure;
 use crate::member_file::MemberFile;
@@ -76,6 +77,24 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
     call(control, array, "re-add", json!({ "path": named(&path) }))?;
     let answer = Answer { done: "re-added", member: Some(&path) };
     output.print(&answer, |_| format!("{path} is back and gets what was written since"));
+    Ok(())
+}
+
+/// Replaces a member that still works.
+///
+/// # Errors
+/// No such array or member, the member is not in sync, or what speaks against the device.
+pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failure> {
+    if let Some(Err(problem)) = arguments.with.as_deref().map(MemberFile::open) {
+        return Err(Failure::from_problems("the device cannot be added", vec![problem]));
+    }
+    let (member, with) = (named(&arguments.member), arguments.with.as_ref());
+    let with = with.map(|path| named(&path.display().to_string()));
+    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
+    let params = json!({ "member": member, "with": with, "force": arguments.force });
+    call(control, array, "replace", params)?;
+    let answer = Answer { done: "replacing", member: Some(&arguments.member) };
+    output.print(&answer, |_| format!("{} is being replaced", arguments.member));
     Ok(())
 }
 

@@ -226,7 +226,8 @@ fn detail_words(status: &ArrayStatus) -> String {
     let mut add = |key: &str, value: String| text += &format!("{key:>18} : {value}\n");
     let count = |health| status.members.iter().filter(|member| member.state == health).count();
     let failed = count(MemberHealth::Failed);
-    let spares = count(MemberHealth::Spare) + count(MemberHealth::Recovering);
+    let spares =
+        count(MemberHealth::Spare) + count(MemberHealth::Recovering) + count(MemberHealth::Replacing);
     let total = status.members.iter().filter(|member| member.state != MemberHealth::Missing).count();
     add("Version", status.metadata.clone());
     add("Creation Time", examine::time(status.created_unix_s));
@@ -259,7 +260,7 @@ fn detail_words(status: &ArrayStatus) -> String {
     if let Some(rebuild) = &status.rebuild {
         let key = match rebuild.kind {
             RebuildKind::Resync => "Resync Status",
-            RebuildKind::Recovery => "Rebuild Status",
+            RebuildKind::Recovery | RebuildKind::Replacement => "Rebuild Status",
             RebuildKind::Check | RebuildKind::Repair => "Check Status",
         };
         add(key, format!("{:.0}% complete", (rebuild.fraction() * 100.0).floor()));

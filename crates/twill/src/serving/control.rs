@@ -24,7 +24,7 @@ use engine::volume::VolumeError;
 use host::array::{HostArray, MemberDevice};
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
-use host::shard::Shards;
+use host::shard::{ShardGone, Shards};
 use layout::md_superblock::{Superblock, display_uuid};
 use parking_lot::Mutex;
 
@@ -51,6 +51,8 @@ pub(super) struct Known {
     pub(super) speed: Arc<Speed>,
     /// The path of the member in each slot.
     pub(super) paths: Vec<Option<PathBuf>>,
+    /// The path of what is to replace the member in each slot.
+    pub(super) coming: Vec<Option<PathBuf>>,
     pub(super) created_unix_s: u64,
 }
 
@@ -65,23 +67,58 @@ pub(super) struct HostPlatform {
     scrubs: Sender<ScrubState>,
 }
 
+impl Known {
+    /// The open device that one shard's way leads to, and its path.
+    fn open(&self, device: Option<&(Rc<HostDevice>, u64)>) -> (Option<MemberDevice>, Option<PathBuf>) {
+        let Some((device, data_offset_bytes)) = device else { return (None, None) };
+        let (name, data_offset_bytes) = (&engine::device::Device::info(&**device).name, *data_offset_bytes);
+        let open = self.devices.get(name).cloned();
+        (open.map(|device| MemberDevice { device, data_offset_bytes }), Some(PathBuf::from(name)))
+    }
+
+    /// Nobody uses the device with this path any more.
+    fn close(&mut self, path: Option<PathBuf>) {
+        if let Some(path) = path {
+            self.devices.remove(&path.display().to_string());
+        }
+    }
+}
+
+/// A shard ends only when the program does.
+fn told(result: Result<(), ShardGone>, slot: u32) {
+    if let Err(error) = result {
+        tracing::error!(%error, slot, "a shard has no way to the member");
+    }
+}
+
 impl Platform<HostDevice> for HostPlatform {
     async fn attach(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
-        let member = device.and_then(|(device, data_offset_bytes)| {
+        let (member, path) = self.known.lock().open(device.as_ref());
+        {
             let mut known = self.known.lock();
-            let name = engine::device::Device::info(&*device).name.clone();
-            known.paths[slot as usize] = Some(PathBuf::from(&name));
-            known.devices.get(&name).cloned().map(|device| MemberDevice { device, data_offset_bytes })
-        });
-        if member.is_none() {
-            let mut known = self.known.lock();
-            if let Some(path) = known.paths[slot as usize].take() {
-                known.devices.remove(&path.display().to_string());
+            let before = std::mem::replace(&mut known.paths[slot as usize], path);
+            if member.is_none() {
+                known.close(before);
             }
         }
-        if let Err(error) = self.array.attach(slot, member).await {
-            tracing::error!(%error, slot, "a shard has no way to the member");
+        told(self.array.attach(slot, member).await, slot);
+    }
+
+    async fn attach_replacement(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
+        let (replacement, path) = self.known.lock().open(device.as_ref());
+        let before = std::mem::replace(&mut self.known.lock().coming[slot as usize], path);
+        told(self.array.attach_replacement(slot, replacement).await, slot);
+        if device.is_none() {
+            self.known.lock().close(before);
         }
+    }
+
+    async fn promote_replacement(&self, slot: u32) {
+        told(self.array.promote_replacement(slot).await, slot);
+        let mut known = self.known.lock();
+        let path = known.coming[slot as usize].take();
+        let before = std::mem::replace(&mut known.paths[slot as usize], path);
+        known.close(before);
     }
 
     async fn pause(&self) {
@@ -119,9 +156,12 @@ pub(super) fn manager() -> Rc<HostManager> {
 pub(super) struct ArrayManager;
 
 /// What only shard 0 knows.
+#[derive(Default)]
 struct Kept {
     superblocks: Vec<Option<Superblock>>,
     spares: Vec<(Superblock, String, u64)>,
+    /// Superblocks of what is to replace members, by slot.
+    coming: Vec<Option<Superblock>>,
     events: u64,
     works: Vec<(Work, Arc<Progress>)>,
     scrub: Option<ScrubState>,
@@ -133,6 +173,8 @@ struct Kept {
 pub(super) struct FoundArray {
     pub(super) superblocks: Vec<Option<Superblock>>,
     pub(super) spares: Vec<(SharedDevice, Superblock)>,
+    /// What is to replace the members in slots.
+    pub(super) replacements: Vec<(u32, SharedDevice, Superblock)>,
     pub(super) redo: redo::Found,
     pub(super) bitmap: Option<StartBitmap>,
 }
@@ -163,7 +205,7 @@ impl ArrayManager {
         let (array, known) = (array.clone(), Arc::clone(known));
         let started = shards.run_on(0, move |context| async move {
             let set = Rc::clone(array.volume().stripes());
-            let FoundArray { superblocks, spares, redo, bitmap } = found;
+            let FoundArray { superblocks, spares, replacements, redo, bitmap } = found;
             // Before anything is served or any superblock is written.
             replay(&set, &redo.repair).await?;
             take_doubts(&set, &redo.repair);
@@ -189,7 +231,15 @@ impl ArrayManager {
                 }
             }
             context.executor.spawn(async move { keeper.run().await });
-            context.executor.spawn(async move { manager.run().await });
+            context.executor.spawn(async move {
+                for (slot, device, superblock) in replacements {
+                    let device = Rc::new(device.attach(&context.ring));
+                    if let Err(refused) = manager.resume_replacement(slot, device, superblock).await {
+                        tracing::warn!(slot, "the replacement does not go on: {refused}");
+                    }
+                }
+                manager.run().await;
+            });
             Ok(())
         });
         let failed = |error: VolumeError| {
@@ -229,18 +279,8 @@ impl Serving {
     /// Everything that `status` and `detail` print.
     pub fn status(&self) -> ArrayStatus {
         let memory_bytes = self.array.shared.intent.bitmap_memory_bytes();
-        let kept = self
-            .manager
-            .ask(&self.shards, move |manager| kept(&manager, memory_bytes))
-            .unwrap_or_else(|_| Kept {
-                superblocks: Vec::new(),
-                spares: Vec::new(),
-                events: 0,
-                works: Vec::new(),
-                scrub: None,
-                resync_from_bytes: None,
-                bitmap: None,
-            });
+        let kept =
+            self.manager.ask(&self.shards, move |manager| kept(&manager, memory_bytes)).unwrap_or_default();
         let (shared, superblock) = (&self.array.shared, kept.superblocks.iter().flatten().next());
         let geometry = &shared.geometry;
         let limits = self.known.lock().speed.limits();
@@ -341,8 +381,23 @@ impl Serving {
             read_latency_ns: 0,
             write_latency_ns: 0,
         };
+        let replacement_status = |slot: u32| {
+            let path = known.coming[slot as usize].as_ref()?;
+            let device = known.devices.get(&path.display().to_string());
+            let superblock = kept.coming.get(slot as usize).and_then(Option::as_ref);
+            Some(MemberStatus {
+                slot: Some(slot),
+                path: Some(path.display().to_string()),
+                state: MemberHealth::Replacing,
+                recovered_bytes: members.copied_bytes(slot),
+                device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
+                device_bytes: device.map_or(0, |device| device.info().size_bytes),
+                ..MemberStatus::default()
+            })
+        };
         let slots = 0..self.array.shared.geometry.members();
-        slots.map(slot_status).chain(kept.spares.iter().map(spare_status)).collect()
+        let replacements = slots.clone().filter_map(replacement_status);
+        slots.map(slot_status).chain(replacements).chain(kept.spares.iter().map(spare_status)).collect()
     }
 
     fn rebuild_status(&self, kept: &Kept) -> Option<RebuildStatus> {
@@ -365,6 +420,7 @@ impl Serving {
         let (kind, slot) = match work {
             Work::Resync => (RebuildKind::Resync, None),
             Work::Recovery(slot) => (RebuildKind::Recovery, Some(slot)),
+            Work::Replacement(slot) => (RebuildKind::Replacement, Some(slot)),
             Work::Scrub => (kept.scrub.as_ref().map_or(RebuildKind::Check, scrub_kind), None),
         };
         RebuildStatus {
@@ -456,7 +512,7 @@ impl Serving {
     /// # Errors
     /// There is no such member, or it is in use.
     pub fn remove(&self, member: &str) -> Result<(), Failure> {
-        if self.remove_spare(member)? {
+        if self.remove_spare(member)? || self.remove_replacement(member)? {
             return Ok(());
         }
         let members = &self.array.shared.members;
@@ -533,22 +589,25 @@ impl Serving {
 
     /// The slot that a person names by number or path.
     pub(super) fn slot(&self, member: &str) -> Result<u32, Failure> {
-        let known = self.known.lock();
         let count = self.array.shared.geometry.members();
         if let Some(slot) = member.parse().ok().filter(|slot| *slot < count) {
             return Ok(slot);
         }
-        let wanted = std::fs::canonicalize(member).unwrap_or_else(|_| PathBuf::from(member));
-        let same = |path: &PathBuf| {
-            path == Path::new(member) || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
-        };
-        let found = known.paths.iter().position(|path| path.as_ref().is_some_and(same));
-        let slot = found.and_then(|slot| u32::try_from(slot).ok());
-        slot.ok_or_else(|| {
+        slot_of(&self.known.lock().paths, member).ok_or_else(|| {
             let message = format!("{member} is no member of the array");
             Failure::new(ExitKind::NotFound, message).help("name a slot number or a path that `status` shows")
         })
     }
+}
+
+/// The slot with this path, however it is written.
+pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<u32> {
+    let wanted = std::fs::canonicalize(member).unwrap_or_else(|_| PathBuf::from(member));
+    let same = |path: &PathBuf| {
+        path == Path::new(member) || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
+    };
+    let found = paths.iter().position(|path| path.as_ref().is_some_and(same));
+    found.and_then(|slot| u32::try_from(slot).ok())
 }
 
 fn scrub_kind(scrub: &ScrubState) -> RebuildKind {
@@ -570,6 +629,7 @@ fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
     Kept {
         superblocks: (0..).map_while(|slot| keeper.try_superblock(slot)).collect(),
         spares: keeper.spares().borrow().iter().map(info).collect(),
+        coming: (0..manager.slots()).map(|slot| keeper.coming(slot)).collect(),
         events: keeper.events(),
         works: manager.works(),
         scrub: manager.scrub(),

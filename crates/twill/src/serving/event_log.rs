@@ -32,6 +32,8 @@ impl EventLog {
             Event::RecoveryStarted { .. }
             | Event::MemberReAdded { .. }
             | Event::RecoveryFinished { .. }
+            | Event::ReplacementStarted { .. }
+            | Event::ReplacementFinished { .. }
             | Event::ResyncStarted { .. }
             | Event::ResyncFinished {}
             | Event::ScrubStarted { .. }

@@ -64,6 +64,7 @@ impl Serving {
         let found = FoundArray {
             superblocks: opened.superblocks.clone(),
             spares: opened.spares.clone(),
+            replacements: opened.replacements.clone(),
             redo,
             bitmap,
         };
@@ -135,6 +136,8 @@ struct Opened {
     /// What the members' bad-block logs say.
     bad_blocks: Vec<BadBlocks>,
     spares: Vec<(SharedDevice, Superblock)>,
+    /// What is to replace the members in slots.
+    replacements: Vec<(u32, SharedDevice, Superblock)>,
 }
 
 impl Opened {
@@ -172,9 +175,16 @@ impl Opened {
                 Err(problem) => problems.push(problem),
             }
         }
+        let mut replacements = Vec::new();
+        for &(index, slot) in assembly.replacements.iter().filter(|_| !options.read_only) {
+            match open(index) {
+                Ok((device, superblock)) => replacements.push((slot, device, superblock)),
+                Err(problem) => problems.push(problem),
+            }
+        }
         if problems.is_empty() {
             let bad_blocks = logs.into_iter().map(Option::unwrap_or_default).collect();
-            return Ok(Opened { members, superblocks, bad_blocks, spares });
+            return Ok(Opened { members, superblocks, bad_blocks, spares, replacements });
         }
         Err(Failure::from_problems("the members cannot be opened", problems))
     }
@@ -207,13 +217,15 @@ impl Opened {
         for member in self.members.iter().flatten() {
             devices.insert(member.device.info().name.clone(), member.device.clone());
         }
-        for (spare, _) in &self.spares {
-            devices.insert(spare.info().name.clone(), spare.clone());
+        let replacements = self.replacements.iter().map(|(_, device, _)| device);
+        for device in self.spares.iter().map(|(spare, _)| spare).chain(replacements) {
+            devices.insert(device.info().name.clone(), device.clone());
         }
         let path = |slot: &Option<usize>| slot.map(|index| candidates.paths[index].clone());
         Known {
             devices,
             paths: assembly.slots.iter().map(path).collect(),
+            coming: vec![None; assembly.slots.len()],
             speed: Arc::default(),
             created_unix_s: created(&self.superblocks),
         }

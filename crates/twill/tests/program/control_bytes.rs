@@ -24,6 +24,8 @@ fn calls() -> Vec<String> {
         ("add", json!({ "path": "spare", "force": true })),
         ("add", json!({ "path": "m0", "force": true })),
         ("re-add", json!({ "path": "m1" })),
+        ("replace", json!({ "member": "m0", "with": "spare", "force": true })),
+        ("replace", json!({ "member": "2" })),
         ("scrub", json!({ "repair": false, "trust_data": false, "restart": true })),
         ("scrub-wish", json!({ "wish": "pause" })),
         ("scrub-wish", json!({ "wish": "cancel" })),

@@ -1,6 +1,9 @@
-//! Arrays that md was in the middle of `--replace` with: the member that is replaced and its copy have one slot.
+//! Members that are replaced while they work, and arrays that md was in the middle of `--replace` with: the member that is
+//! replaced and its copy have one slot.
 
 use std::fs;
+
+use serde_json::Value;
 
 use layout::md_superblock::{DeviceRole, MinorVersion, Superblock};
 use layout::units::Sectors;
@@ -57,23 +60,129 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
+fn is_whole(status: &Value) -> bool {
+    status["rebuild"].is_null() && (0..3).all(|slot| status["members"][slot]["state"] == "in-sync")
+}
+
+/// `copy` holds what `m1` holds, and is the member in its slot.
+fn was_replaced(world: &World, at: u64) {
+    let bytes = superblock(world, "copy").size().bytes() as usize;
+    assert!(world.bytes("copy", at, bytes) == world.bytes("m1", at, bytes), "the same contents");
+    let copy = superblock(world, "copy");
+    assert_eq!(
+        (copy.is_replacement(), copy.recovery_offset(), copy.role()),
+        (false, None, DeviceRole::Active(1))
+    );
+    let old = superblock(world, "m1").dev_number();
+    assert_eq!(superblock(world, "m0").role_of(old), Some(DeviceRole::Faulty));
+}
+
 #[test]
-fn the_member_that_is_replaced_serves_and_its_copy_is_stale_from_then_on() {
+fn what_md_had_begun_to_replace_is_replaced() {
     let world = World::new();
     let at = array(&world);
     replace(&world, at);
     let all = names(&["copy", "m2", "m1", "m0"]);
     let run = world.twill(&["assemble", "--explain"], &all).succeeds();
-    assert!(run.stdout.contains("to replace m1 in slot 1"), "{run:?}");
-    let copy = world.bytes("copy", 0, MEMBER_BYTES as usize);
+    assert!(run.stdout.contains("to replace the member in slot 1"), "{run:?}");
+    world.damage("copy", at + COPIED_BYTES - 1); // it was copied: nobody looks there again
     let server = world.serve(&[], &all);
+    server
+        .wait_for("a replacement", |status| status["members"][1]["path"].as_str().unwrap().ends_with("copy"));
+    server.wait_for("a whole array", is_whole);
     let status = server.status();
-    assert!((0..3).all(|slot| status["members"][slot]["state"] == "in-sync"), "{status}");
+    assert_eq!(status["members"].as_array().unwrap().len(), 3, "{status}");
     server.stop();
-    assert!(world.bytes("copy", 0, MEMBER_BYTES as usize) == copy, "nobody writes to it");
-    let without = names(&["copy", "m2", "m0"]);
-    let run = world.twill(&["assemble", "--explain"], &without).succeeds();
-    assert!(run.stdout.contains("stale") && run.stdout.contains("slot 1: nobody"), "{run:?}");
+    world.damage("copy", at + COPIED_BYTES - 1);
+    was_replaced(&world, at);
+    let run = world.twill(&["assemble", "--explain"], &all).succeeds();
+    assert!(run.stdout.contains("m1: not taken: the array says that it failed"), "{run:?}");
+}
+
+#[test]
+fn a_member_is_replaced_by_a_device_and_let_go() {
+    let world = World::new();
+    let at = array(&world);
+    world.member("copy", MEMBER_BYTES);
+    let server = world.serve(&[], &names(&["m0", "m1", "m2"]));
+    let refused = server.twill(&["replace", "m1"]);
+    assert!(refused.code == 8 && refused.stderr.contains("no spare"), "{refused:?}");
+    server.twill(&["set", "--rate", "1"]).succeeds(); // it is under way until that is changed
+    let begun = server.twill(&["replace", "m1", "--with", "copy", "--json"]).succeeds().json();
+    assert_eq!(begun["done"], "replacing");
+    let status = server.status();
+    let (row, kind) = (&status["members"][3], &status["rebuild"]["kind"]);
+    assert_eq!((&row["slot"], &row["state"]), (&Value::from(1), &Value::from("replacing")), "{status}");
+    assert!(*kind == "replacement" || kind.is_null(), "{status}");
+    assert_eq!(server.twill(&["replace", "1", "--with", "copy"]).code, 9);
+    server.twill(&["set", "--rate", "0"]).succeeds();
+    server
+        .wait_for("a replacement", |status| status["members"][1]["path"].as_str().unwrap().ends_with("copy"));
+    server.wait_for("a whole array", is_whole);
+    let events = server.twill(&["events"]).succeeds().stdout;
+    assert!(events.contains("member 1 was replaced") && !events.contains("failed"), "{events}");
+    // Nobody holds it any more.
+    world.twill(&["create", "--level", "1", "--name", "other", "--force", "missing"], &["m1"]).succeeds();
+    server.stop();
+    was_replaced_by_contents(&world, at);
+}
+
+fn was_replaced_by_contents(world: &World, at: u64) {
+    let bytes = superblock(world, "copy").size().bytes() as usize;
+    assert!(world.bytes("copy", at, bytes) == world.bytes("m0", at, bytes), "the same contents");
+    assert_eq!(superblock(world, "copy").role(), DeviceRole::Active(1));
+}
+
+#[test]
+fn a_replacement_goes_on_after_a_stop_and_is_called_off() {
+    let world = World::new();
+    let at = array(&world);
+    world.member("copy", MEMBER_BYTES);
+    let (members, all) = (names(&["m0", "m1", "m2"]), names(&["m0", "m1", "m2", "copy"]));
+    let server = world.serve(&[], &members);
+    server.twill(&["set", "--rate", "1"]).succeeds();
+    server.twill(&["replace", "m1", "--with", "copy"]).succeeds();
+    server.stop();
+    assert!(superblock(&world, "copy").is_replacement());
+    let server = world.serve(&[], &all);
+    server
+        .wait_for("a replacement", |status| status["members"][1]["path"].as_str().unwrap().ends_with("copy"));
+    server.wait_for("a whole array", is_whole);
+    server.stop();
+    was_replaced(&world, at);
+    // Back again, but not to the end.
+    let all = names(&["m0", "copy", "m2"]);
+    let server = world.serve(&[], &all);
+    server.twill(&["set", "--rate", "1"]).succeeds();
+    server.twill(&["replace", "copy", "--with", "m1"]).succeeds();
+    server.twill(&["remove", "m1"]).succeeds();
+    server.wait_for("nothing under way", |status| {
+        is_whole(status) && status["members"].as_array().unwrap().len() == 3
+    });
+    let events = server.twill(&["events"]).succeeds().stdout;
+    assert!(events.contains("member 1 stays") && !events.contains("failed"), "{events}");
+    server.stop();
+    let run = world.twill(&["assemble", "--explain"], &names(&["m0", "copy", "m2", "m1"])).succeeds();
+    assert!(run.stdout.contains("m1: not taken"), "{run:?}");
+}
+
+#[test]
+fn the_replacement_of_a_member_that_fails_steps_in() {
+    let world = World::new();
+    let at = array(&world);
+    world.member("copy", MEMBER_BYTES);
+    let server = world.serve(&[], &names(&["m0", "m1", "m2"]));
+    server.twill(&["set", "--rate", "1"]).succeeds();
+    server.twill(&["replace", "m1", "--with", "copy"]).succeeds();
+    server.twill(&["fail", "m1"]).succeeds();
+    server.twill(&["set", "--rate", "0"]).succeeds();
+    server.wait_for("a recovery", |status| {
+        is_whole(status) && status["members"][1]["path"].as_str().unwrap().ends_with("copy")
+    });
+    let events = server.twill(&["events", "--json"]).succeeds().stdout;
+    assert!(events.contains("member-failed") && events.contains("recovery-finished"), "{events}");
+    server.stop();
+    was_replaced(&world, at);
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl<D: Device> StripeSet<D> {
     pub(crate) async fn write_headers(&self, in_force: bool) -> Result<(), VolumeError> {
         let writes = self.headers(in_force);
         let start = |write: &HeaderWrite| {
-            let member = self.attached(write.slot)?;
+            let member = self.described(write.slot)?;
             let done = member.device.write(write.offset_bytes, Gather::from(write.data.clone()), true);
             Some((write.slot, member, done))
         };
@@ -104,7 +104,7 @@ impl<D: Device> StripeSet<D> {
             };
             match result {
                 Ok(()) => written += 1,
-                Err(error) => self.no_log_on(slot, &error),
+                Err(error) => self.no_log_on(slot, &member, &error),
             }
         }
         // Where all of them are gone their headers are old: the superblocks of the others say so.
@@ -141,8 +141,11 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// A member takes no log: it fails, or if the array needs it does without.
-    pub(super) fn no_log_on(&self, slot: u32, error: &DeviceError) {
+    pub(super) fn no_log_on(&self, slot: u32, device: &Rc<Attached<D>>, error: &DeviceError) {
         let members = &self.shared.members;
+        if !self.is_in_slot(slot, device) {
+            return; // another one has the slot
+        }
         members.report(Event::MetadataError { member: slot, reason: error.to_string() });
         let reason = format!("its redo log cannot be written: {error}");
         if members.fail(slot, &reason) == Failing::Needed {

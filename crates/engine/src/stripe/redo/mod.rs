@@ -155,6 +155,11 @@ impl Redo {
         state.logs.retain(|other| *other != slot);
     }
 
+    /// The log of the member in a slot, if it has room for one.
+    pub(crate) fn member(&self, slot: u32) -> Option<RedoMember> {
+        self.state.lock().members[slot as usize]
+    }
+
     /// Whether every write is logged before it touches its stripe.
     pub fn in_force(&self) -> bool {
         self.state.lock().phase == Phase::InForce

@@ -127,6 +127,19 @@ impl Redo {
 }
 
 impl<D: Device> StripeSet<D> {
+    /// Returns when all records that were begun before this call are done with, if the log is in force.
+    pub(crate) async fn outlive_redo_records(&self) -> Result<(), VolumeError> {
+        let redo = &self.shared.redo;
+        let begun = redo.state.lock().next_sequence;
+        let written = |state: &mut State| {
+            let over =
+                state.phase != Phase::InForce || state.slots.written_below(state.next_sequence) >= begun;
+            over.then_some(())
+        };
+        redo.when(written).await;
+        self.empty_redo_log().await
+    }
+
     /// Frees every slot whose writes have been made, if the log is in force.
     pub(crate) async fn empty_redo_log(&self) -> Result<(), VolumeError> {
         let in_force = self.shared.redo.when(|state| {

@@ -326,7 +326,12 @@ impl<D: Device> StripeSet<D> {
         let mut to = SmallVec::<[(u32, u64, Gather, Rc<Attached<D>>); 2]>::new();
         let mut started = SmallVec::<[D::Done; 2]>::new();
         for &slot in targets {
-            let (Some((offset, data)), Some(member)) = (place(slot), self.attached(slot)) else { continue };
+            let member = self.described(slot);
+            let (Some((offset, data)), Some(member)) = (place(slot), member) else { continue };
+            // Else the place may be one on another device, which has just taken the slot.
+            if self.described(slot).is_none_or(|now| !Rc::ptr_eq(&now, &member)) {
+                continue;
+            }
             counters.redo_writes.add(1);
             counters.redo_write_bytes.add(data.len() as u64);
             started.push(member.device.write(offset, data.clone(), true));
@@ -343,7 +348,7 @@ impl<D: Device> StripeSet<D> {
             };
             match result {
                 Ok(()) => written += 1,
-                Err(error) => self.no_log_on(slot, &error),
+                Err(error) => self.no_log_on(slot, &member, &error),
             }
         }
         written

@@ -48,6 +48,15 @@ struct ReAddParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct ReplaceParams {
+    member: String,
+    with: Option<String>,
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SetParams {
     update_policy: Option<String>,
     avoid_slow: Option<bool>,
@@ -199,6 +208,11 @@ impl Handler for Controlled {
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;
                 self.with(|serving| serving.re_add(Path::new(&path)))?;
+                Ok(Value::Null)
+            }
+            "replace" => {
+                let ReplaceParams { member, with, force } = parse(params)?;
+                self.with(|serving| serving.replace(&member, with.as_deref().map(Path::new), force))?;
                 Ok(Value::Null)
             }
             "scrub" => {

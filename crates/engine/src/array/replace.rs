@@ -1,0 +1,221 @@
+//! Replacing a member that still works (mdadm's `--replace`): a device gets all it holds and every write, then its slot.
+//!
+//! The steps, and what a crash after each leaves:
+//! 1. Every shard has the device beside the member; it gets every write. Its superblock says so, and how far it is: a later
+//!    run goes on there, or begins again if the array was not stopped cleanly.
+//! 2. All is copied and durable, and it has the slot: reads go to it. Its superblock says so, then those of the others that
+//!    the old member is faulty. Until that is on disk the old one gets every write, too: either can be started from.
+//! 3. The shards forget the old member.
+//!
+//! When the member fails on the way, the replacement has the slot at once and is rebuilt from where it was.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use layout::md_superblock::Superblock;
+use smallvec::SmallVec;
+
+use super::keeper::Spare;
+use super::rebuild::{Ended, Pace, Progress, regions, stripes};
+use super::state::{Manager, Platform};
+use super::window::{Piece, Work, slide};
+use crate::device::Device;
+use crate::events::Event;
+use crate::members::{MemberState, Replacing};
+use crate::stripe::StripeSet;
+use crate::volume::VolumeError;
+
+/// Why a member is not replaced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReplaced {
+    /// Without redundancy nobody can tell what belongs there if it cannot be read.
+    #[error("the array has no redundancy")]
+    NoRedundancy,
+    /// Nothing may be written.
+    #[error("the array is read-only")]
+    ReadOnly,
+    /// Only what is in sync can be copied.
+    #[error("member {0} is not in sync: what it lacks is rebuilt, not copied")]
+    NotInSync(u32),
+    /// It is being replaced.
+    #[error("member {0} is being replaced already")]
+    Already(u32),
+    /// The slot is just being given to another device.
+    #[error("slot {0} is just being changed")]
+    Changing(u32),
+    /// There is no spare with this device number.
+    #[error("there is no such spare")]
+    NoSpare,
+}
+
+/// Copies the member in `slot` to its replacement from where that is.
+pub(super) async fn copy<D: Device>(
+    set: &Rc<StripeSet<D>>,
+    slot: u32,
+    progress: &Progress,
+    pace: &impl Pace,
+) -> Ended {
+    let (shared, work) = (&set.shared, Copying { set, slot });
+    match shared.geometry.parity_chunks() {
+        0 => slide(shared, &work, regions(set), 0, progress, pace).await,
+        _ => {
+            let first = shared.members.copied_bytes(slot) / u64::from(shared.geometry.chunk_bytes());
+            slide(shared, &work, stripes(set), first, progress, pace).await
+        }
+    }
+}
+
+/// The replacement in a slot gets what the member holds. Each stripe, or region of a mirror, is owned by itself while that
+/// is done.
+struct Copying<'a, D> {
+    set: &'a Rc<StripeSet<D>>,
+    slot: u32,
+}
+
+impl<D: Device> Work for Copying<'_, D> {
+    fn next(&self, stripe: u64) -> Option<u64> {
+        Some(stripe)
+    }
+
+    async fn begin(&self, range: Range<u64>, _: bool) -> Option<Piece> {
+        let (set, run, slot) = (Rc::clone(self.set), range.clone(), self.slot);
+        let mirror = set.shared.geometry.parity_chunks() == 0;
+        let job = self.set.executor.spawn_with_result(async move {
+            if mirror { set.copy_region_run(run.start, slot).await } else { set.copy_run(run, slot).await }
+        });
+        let range = if mirror { range.start..range.start + 1 } else { range };
+        Some(Piece { worked: range.end - range.start, range, claims: SmallVec::new(), job: Some(job) })
+    }
+
+    fn passed(&self, range: Range<u64>) {
+        let geometry = &self.set.shared.geometry;
+        // Copies are not made in the order of the members' bytes: no cursor can say how far they are.
+        if geometry.parity_chunks() > 0 {
+            let last = geometry.member_offset(range.end - 1);
+            self.set.shared.members.copied_to(self.slot, last + u64::from(geometry.chunk_bytes()));
+        }
+    }
+}
+
+impl<D: Device, P: Platform<D>> Manager<D, P> {
+    /// Whether the member in a slot may be replaced now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_replace(&self, slot: u32) -> Result<(), NotReplaced> {
+        let members = &self.set.shared.members;
+        match () {
+            () if self.read_only => Err(NotReplaced::ReadOnly),
+            () if self.set.shared.geometry.losses_survived() == 0 => Err(NotReplaced::NoRedundancy),
+            () if members.replacing(slot) != Replacing::No => Err(NotReplaced::Already(slot)),
+            () if members.state(slot) != MemberState::InSync => Err(NotReplaced::NotInSync(slot)),
+            () if self.changing.borrow().contains(&slot) => Err(NotReplaced::Changing(slot)),
+            () => Ok(()),
+        }
+    }
+
+    /// Replaces the member in a slot by the spare with this device number.
+    ///
+    /// # Errors
+    /// Why not; nothing has changed then.
+    pub async fn replace(&self, slot: u32, number: u32) -> Result<(), NotReplaced> {
+        self.may_replace(slot)?;
+        let spare = {
+            let mut spares = self.keeper.spares().borrow_mut();
+            let at = spares.iter().position(|spare| spare.superblock.dev_number() == number);
+            spares.remove(at.ok_or(NotReplaced::NoSpare)?)
+        };
+        self.begin_replacement(slot, spare.device, spare.superblock, 0).await;
+        Ok(())
+    }
+
+    /// Goes on with a replacement that an earlier run did not finish.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn resume_replacement(
+        &self,
+        slot: u32,
+        device: Rc<D>,
+        superblock: Superblock,
+    ) -> Result<(), NotReplaced> {
+        self.may_replace(slot)?;
+        let shared = &self.set.shared;
+        // After a crash the two may differ wherever a write was on its way; without intents nobody knows whether there was one.
+        let clean = superblock.resync_offset().is_none()
+            && self.keeper.resync_from_bytes().is_none()
+            && shared.intent.is_used();
+        let whole = shared.geometry.member_bytes();
+        let from_bytes = superblock.recovery_offset().map_or(whole, |offset| offset.bytes().min(whole));
+        self.begin_replacement(slot, device, superblock, if clean { from_bytes } else { 0 }).await;
+        Ok(())
+    }
+
+    async fn begin_replacement(&self, slot: u32, device: Rc<D>, superblock: Superblock, from_bytes: u64) {
+        self.changing.borrow_mut().insert(slot);
+        let data_offset_bytes = superblock.data_offset().bytes();
+        let seated = Some((Rc::clone(&device), data_offset_bytes));
+        self.platform.attach_replacement(slot, seated).await;
+        if !self.keeper.begin_replacement(slot, superblock.clone(), from_bytes) {
+            // The member failed meanwhile: what was to replace it is as good a spare.
+            self.platform.attach_replacement(slot, None).await;
+            self.keeper.spares().borrow_mut().push(Spare { superblock, device });
+            self.set.shared.members.want_metadata();
+        }
+        self.changing.borrow_mut().remove(&slot);
+    }
+
+    /// The device that is to replace the member in a slot is let go. False if nothing is to replace it, or it has the slot
+    /// already.
+    pub fn cancel_replacement(&self, slot: u32) -> bool {
+        let members = &self.set.shared.members;
+        members.replacing(slot) == Replacing::Copying && members.fail_replacement(slot, "by hand")
+    }
+
+    /// What replacements that ended leave behind goes: devices that failed, and members whose replacements have their slots.
+    pub(super) async fn clear_up_replacements(&self) {
+        for slot in 0..self.set.shared.geometry.members() {
+            if !self.changing.borrow().contains(&slot) && self.set.replacement(slot).is_some() {
+                match self.set.shared.members.replacing(slot) {
+                    Replacing::No => self.platform.attach_replacement(slot, None).await,
+                    Replacing::Alone => self.forget_replaced(slot).await,
+                    Replacing::Copying | Replacing::Moving | Replacing::Taken => {}
+                }
+            }
+        }
+    }
+
+    /// The replacement in a slot has it alone: the shards forget the member before it.
+    async fn forget_replaced(&self, slot: u32) {
+        let members = &self.set.shared.members;
+        self.changing.borrow_mut().insert(slot);
+        // The superblock first: from then on nobody looks for the old member.
+        if members.settled().await.is_ok() && self.keeper.coming(slot).is_none() {
+            self.platform.promote_replacement(slot).await;
+            members.end_replacement(slot);
+        }
+        self.changing.borrow_mut().remove(&slot);
+    }
+
+    /// Everything is copied: the replacement gets the slot.
+    pub(super) async fn hand_over(&self, slot: u32) -> Result<(), VolumeError> {
+        let (members, redo) = (&self.set.shared.members, &self.set.shared.redo);
+        self.set.flush_volume().await?;
+        // Records that the old member has a copy of would have one less.
+        let log = redo.member(slot);
+        redo.set_member(slot, None);
+        self.set.outlive_redo_records().await?;
+        if !members.hand_over(slot) {
+            if members.replacing(slot) == Replacing::No {
+                redo.set_member(slot, log); // it stays
+            }
+            return Ok(());
+        }
+        let settled = members.settled().await;
+        members.let_go(slot);
+        settled?;
+        self.forget_replaced(slot).await;
+        members.report(Event::ReplacementFinished { member: slot });
+        Ok(())
+    }
+}
