@@ -97,9 +97,11 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let place = target(root).join("mutants");
     let tree = place.join("tree");
     copy::refresh(root, &tree)?;
+    let build = place.join("build");
+    without_bugs(&list, &chosen, &tree, &build)?;
     let mut all = Vec::new();
     for mutant in chosen {
-        let found = try_one(&list, mutant, &tree, &place.join("build"))?;
+        let found = try_one(&list, mutant, &tree, &build)?;
         if !arguments.json {
             println!("{}", table::line(&found));
         }
@@ -143,6 +145,20 @@ fn misfits(root: &Path, list: &List) -> Vec<String> {
         }
     }
     misfits
+}
+
+/// A suite that fails without a bug would catch each of them.
+fn without_bugs(list: &List, chosen: &[&Mutant], tree: &Path, build: &Path) -> Result<()> {
+    let is_used = |suite: &&Suite| chosen.iter().any(|mutant| mutant.suites.contains(&suite.name));
+    for suite in list.suite.iter().filter(is_used) {
+        let limit = Duration::from_secs(suite.limit_s);
+        for (command, limit) in [(&suite.build, Duration::from_secs(3600)), (&suite.run, limit)] {
+            if let Outcome::Failed(why) | Outcome::OutOfTime(why) = limited(command, limit, tree, build)? {
+                bail!("the suite {} fails without any bug: {why}", suite.name);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn try_one(list: &List, mutant: &Mutant, tree: &Path, build: &Path) -> Result<Found> {
@@ -228,6 +244,18 @@ mod tests {
         let list = read(&root).expect("mutants.toml");
         assert_eq!(misfits(&root, &list), Vec::<String>::new());
         assert!(list.mutant.len() >= 25);
+    }
+
+    #[test]
+    fn a_suite_that_fails_without_a_bug_is_told_of() {
+        let text = "[[mutant]]\nname = 'a'\nfile = 'f'\nfind = 'x'\nreplace = 'y'\nsuites = ['s']\n\
+                    [[suite]]\nname = 's'\nbuild = 'true'\nrun = 'RUN'\nlimit_s = 9\n";
+        for (run, fails) in [("true", false), ("false", true)] {
+            let list: List = toml::from_str(&text.replace("RUN", run)).expect("a list");
+            let chosen: Vec<&Mutant> = list.mutant.iter().collect();
+            let tried = without_bugs(&list, &chosen, &crate::root(), &crate::root());
+            assert_eq!(tried.is_err(), fails, "{run}");
+        }
     }
 
     #[test]

@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_of_a_member_that_is_there_is_left_out_in_any_order_and_however_new() {
+    fn the_copy_of_a_member_that_is_there_goes_on_in_any_order_and_however_new() {
         for turn in 0..6 {
             for newer in [0, 1] {
                 let mut candidates = replacing();
@@ -528,9 +528,32 @@ mod tests {
                 let assembly = one(&candidates);
                 assert_eq!((assembly.slots[2], &assembly.start), (Some(original), &Ok(())), "{turn} {newer}");
                 assert!(assembly.states().iter().all(|state| *state == MemberState::InSync));
-                assert!(reason(&assembly, copy).contains("to replace m2 in slot 2"), "{turn} {newer}");
+                assert_eq!(assembly.replacements, [(copy, 2)], "{turn} {newer}");
+                assert_eq!(assembly.verdicts[copy].1, Verdict::Replacement { slot: 2 });
             }
         }
+    }
+
+    #[test]
+    fn a_stale_copy_and_a_second_one_are_left_out() {
+        let mut stale = replacing();
+        let events = stale[5].superblock.as_ref().unwrap().events();
+        stale.iter_mut().take(5).for_each(|c| change(c, |s| s.set_events(events + 2)));
+        let assembly = one(&stale);
+        assert!(
+            assembly.replacements.is_empty() && reason(&assembly, 5).contains("taken by m2"),
+            "{assembly:?}"
+        );
+        let mut two = replacing();
+        let mut other = two[5].clone();
+        change(&mut other, |s| s.set_device(6, [0x66; 16]));
+        two.push(other);
+        two.iter_mut().for_each(|c| change(c, |s| s.set_role(6, DeviceRole::Active(2))));
+        let assembly = one(&two);
+        assert_eq!((assembly.replacements.len(), assembly.slots[2]), (1, Some(2)), "{assembly:?}");
+        let mut rebuilt = replacing();
+        change(&mut rebuilt[2], |s| s.set_recovery_offset(Some(Sectors(8))));
+        assert!(one(&rebuilt).replacements.is_empty(), "nobody copies what is not there");
     }
 
     #[test]
