@@ -128,3 +128,70 @@ fn whoever_waits_for_superblocks_that_are_lost_is_told() {
         });
     });
 }
+
+const OLD: u32 = 2;
+const COPIED: u64 = 64 << 10;
+
+/// A read that was planned for a member whose replacement then has its slot goes to neither, or to one that holds it.
+#[test]
+fn a_read_planned_for_a_member_does_not_go_to_a_replacement_that_lacks_it() {
+    check(|| {
+        let members = members();
+        assert!(members.begin_replacement(OLD, COPIED, 0));
+        threads(2, move |thread| match thread {
+            0 => drop(members.fail(OLD, "a model")),
+            _ => {
+                let planned = members.in_sync_to(OLD, 2 * COPIED);
+                shuttle::thread::yield_now();
+                let step = members.step_to_read(OLD, 2 * COPIED);
+                let goes_to_replacement = step.is_some_and(Replacing::has_slot);
+                assert!(!(planned && goes_to_replacement), "nobody copied that");
+                assert!(
+                    members.step_to_read(OLD, COPIED).is_some() || members.replacing(OLD) != Replacing::No
+                );
+            }
+        });
+    });
+}
+
+/// Bad places and device are of the same one, whenever the replacement gets the slot.
+#[test]
+fn bad_places_are_those_of_the_device_that_is_read() {
+    check(|| {
+        let members = members();
+        members.begin_with(OLD, 0, BadBlocks::default(), 1);
+        assert!(members.set_bad(OLD, 0..4096));
+        assert!(members.begin_replacement(OLD, 0, 1));
+        assert!(members.set_bad_on_replacement(OLD, 8192..12288));
+        threads(2, move |thread| match thread {
+            0 => assert!(members.hand_over(OLD)),
+            _ => {
+                let Some(step) = members.step_to_read(OLD, 4096) else { return };
+                let (of_old, of_new) = (members.is_bad(OLD, &(0..4096)), members.is_bad(OLD, &(8192..12288)));
+                if members.replacing(OLD) == step {
+                    assert_eq!((of_old, of_new), (!step.has_slot(), step.has_slot()));
+                }
+            }
+        });
+    });
+}
+
+/// A replacement that fails is not used, whoever was first: it has failed, or the member has that it became.
+#[test]
+fn a_replacement_fails_as_itself_or_as_the_member() {
+    check(|| {
+        let members = members();
+        assert!(members.begin_replacement(OLD, COPIED, 0));
+        let version = members.metadata_version();
+        threads(3, move |thread| match thread {
+            0 => drop(members.hand_over(OLD)),
+            1 => drop(members.fail(OLD, "a model")),
+            _ => {
+                if !members.fail_replacement(OLD, "a model") {
+                    assert!(members.replacing(OLD).has_slot(), "it is the member");
+                }
+                assert!(members.metadata_version() > version, "told before anyone relies on it");
+            }
+        });
+    });
+}

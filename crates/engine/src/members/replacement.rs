@@ -75,6 +75,18 @@ impl Members {
         Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
     }
 
+    /// What a slot means for a read that ends before `end_bytes` of its data area. None: the slot has got another device
+    /// since the read was planned, and that does not hold the range yet (invariant 8). If it is another step after the
+    /// bad places were looked at, those were another device's.
+    pub(crate) fn step_to_read(&self, slot: u32, end_bytes: u64) -> Option<Replacing> {
+        let step = self.replacing(slot);
+        let holds = || match self.geometry.parity_chunks() {
+            0 => self.state(slot) == MemberState::InSync,
+            _ => self.in_sync_to(slot, end_bytes),
+        };
+        (step != Replacing::Moving && (!step.has_slot() || holds())).then_some(step)
+    }
+
     /// Every shard has the replacement beside the member in a slot: from here on it gets every write. `from_bytes` were
     /// copied in an earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or
     /// is being replaced already.

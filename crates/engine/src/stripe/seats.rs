@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::member_io::MemberRead;
 use super::{Attached, StripeSet};
 use crate::device::Device;
-use crate::members::{MemberState, Replacing};
+use crate::members::Replacing;
 
 /// The devices of a slot.
 pub(super) struct Seat<D> {
@@ -125,21 +125,14 @@ impl<D: Device> StripeSet<D> {
     /// The device to read from. None if nobody is in the slot, the place [is bad](Self::is_bad), or the slot has got
     /// another device since the read was planned that does not hold it yet (invariant 8).
     pub(super) fn source(&self, read: &MemberRead) -> Option<Rc<Attached<D>>> {
-        let step = self.step(read.slot);
-        if self.has_moved(read, step) || self.is_bad(read) {
+        let step = match self.replacements.get() {
+            0 => Replacing::No,
+            _ => self.shared.members.step_to_read(read.slot, read.offset + read.bytes as u64)?,
+        };
+        if self.is_bad(read) {
             return None;
         }
         let source = self.seats.borrow()[read.slot as usize].meant(step).cloned();
-        // Else it may have been another device's bad places that were looked at.
         source.filter(|_| self.step(read.slot) == step)
-    }
-
-    fn has_moved(&self, read: &MemberRead, step: Replacing) -> bool {
-        let members = &self.shared.members;
-        let holds = || match self.shared.geometry.parity_chunks() {
-            0 => members.state(read.slot) == MemberState::InSync,
-            _ => members.in_sync_to(read.slot, read.offset + read.bytes as u64),
-        };
-        step == Replacing::Moving || (step.has_slot() && !holds())
     }
 }
