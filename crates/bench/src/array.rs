@@ -110,7 +110,7 @@ impl Array {
         let OpenMembers { devices, occupied } = members;
         let geometry = members.geometry(setting)?;
         setting.check(&geometry)?;
-        devices.iter().for_each(|device| set_read_cost(device, setting));
+        devices.iter().for_each(|device| set_cost(device, setting));
         let busy_poll = if setting.poll { POLL } else { Duration::ZERO };
         let options = ShardOptions { busy_poll, stop_grace: STOP_GRACE, ..ShardOptions::default() };
         let shards = Shards::start(setting.shards, &options, |_| {}).map_err(shards_failed)?;
@@ -211,9 +211,10 @@ pub(crate) fn shards_failed(error: impl std::fmt::Display) -> Error {
     Error::Shards(error.to_string())
 }
 
-fn set_read_cost(device: &SharedDevice, setting: &Setting) {
+fn set_cost(device: &SharedDevice, setting: &Setting) {
     if let SharedDevice::Memory(memory) = device {
         memory.set_read_cost(Duration::from_micros(setting.member_read_us));
+        memory.set_speed(setting.member_rate);
     }
 }
 

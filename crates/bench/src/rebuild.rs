@@ -91,6 +91,7 @@ struct Run {
 /// What is wrong with a member or a level, or an operation that failed.
 pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Rebuild, Error> {
     let machine = Machine::now();
+    plan.array.check_costs()?;
     let specs = plan.array.specs()?;
     let members = OpenMembers::open(&plan.array)?.of_any_contents();
     for spec in &specs {
@@ -122,7 +123,12 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Rebuild, Error> {
          written to it past the engine in requests of {} KiB, {REQUESTS} in flight, and flushed: once each after reads of \
          as much from every member that a recovery reads (same I/O), once alone. Processor time is that of the process.",
         members.count(),
-        if plan.array.is_memory() { "in memory" } else { "past the page cache" },
+        match (plan.array.is_memory(), plan.array.member_rate) {
+            (false, _) => "past the page cache".to_owned(),
+            (true, 0) => "in memory".to_owned(),
+            (true, rate) =>
+                format!("in memory that move {} MB/s each, reads and writes together", rate / 1_000_000),
+        },
         plan.array.chunk >> 10,
         plan.runs.max(1),
         REQUEST_BYTES >> 10,

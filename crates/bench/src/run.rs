@@ -83,7 +83,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     fn measure(array: &Array, setting: &Setting, replay: Option<&Arc<Replay>>) -> Result<Self, Error> {
-        if setting.is_memory() && setting.member_read_us == 0 {
+        if setting.is_memory() && setting.member_read_us == 0 && setting.member_rate == 0 {
             return Ok(Limits { floor: roofline::measure(array, setting, replay)?, raw: None });
         }
         Ok(Limits { floor: None, raw: ceiling::measure(array, setting, replay)? })

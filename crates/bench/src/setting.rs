@@ -171,6 +171,8 @@ pub struct Setting {
     pub update_policy: UpdatePolicy,
     /// Microseconds that each read takes a member of memory, one read after the other; 0: only its copy.
     pub member_read_us: u64,
+    /// Bytes that each member of memory moves in a second, reads and writes together; 0: no limit.
+    pub member_rate: u64,
     /// What is durable before a stripe changes.
     pub consistency: Consistency,
     /// Which locks are over a bitmap's counters and over the stripes.
@@ -216,6 +218,7 @@ impl Default for Setting {
             two_phase: true,
             update_policy: UpdatePolicy::default(),
             member_read_us: 0,
+            member_rate: 0,
             consistency: Consistency::None,
             bitmap_locks: Locks::default(),
             bitmap_mapping: BitmapMapping::default(),
@@ -303,12 +306,7 @@ impl Setting {
             );
         }
         self.check_memory()?;
-        if self.member_read_us > READ_US_MAX || (self.member_read_us > 0 && !self.is_memory()) {
-            return refuse(format!(
-                "--member-read-us {}: up to {READ_US_MAX}, and all members are memory; files have a cost of their own",
-                self.member_read_us
-            ));
-        }
+        self.check_costs()?;
         if geometry.array_bytes() / self.bs < streams {
             return refuse(format!("an array of {} bytes is too small", geometry.array_bytes()));
         }
@@ -325,6 +323,24 @@ impl Setting {
     }
 
     /// Refuses more requests in flight than this machine has memory for.
+    /// What operations are to cost at members.
+    ///
+    /// # Errors
+    /// They are no members of memory, or it is too much.
+    pub(crate) fn check_costs(&self) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Setting(reason));
+        if self.member_read_us > READ_US_MAX || (self.member_read_us > 0 && !self.is_memory()) {
+            return refuse(format!(
+                "--member-read-us {}: up to {READ_US_MAX}, and all members are memory; files have a cost of their own",
+                self.member_read_us
+            ));
+        }
+        if self.member_rate > 0 && !self.is_memory() {
+            return refuse("--member-rate: all members are memory; files have a speed of their own".into());
+        }
+        Ok(())
+    }
+
     fn check_memory(&self) -> Result<(), Error> {
         let requests = (self.shards as u64).saturating_mul(self.iodepth as u64);
         // A request has its data, what it reads, and new parity.

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::cost::Cost;
 use super::is_placed;
-use super::read_cost::ReadCost;
 use crate::ring::op::{MISPLACED, Op};
 use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
 
@@ -65,7 +65,7 @@ pub struct Memory {
     bytes: usize,
     info: DeviceInfo,
     counters: Mutex<Vec<Arc<Counters>>>,
-    read_cost: ReadCost,
+    cost: Cost,
 }
 
 // SAFETY: the pointer is to a mapping of this struct's own; any thread may copy to and from it (second invariant).
@@ -110,7 +110,7 @@ impl Memory {
             bytes: length,
             info,
             counters: Mutex::new(Vec::new()),
-            read_cost: ReadCost::none(),
+            cost: Cost::none(),
         }))
     }
 
@@ -161,7 +161,12 @@ impl Memory {
     /// From the next [`Memory::attach`] on, each read takes the device for so long, one read after the other. Zero: only
     /// for its copy.
     pub fn set_read_cost(&self, cost: Duration) {
-        self.read_cost.set(cost);
+        self.cost.set_read(cost);
+    }
+
+    /// From the next [`Memory::attach`] on, reads and writes together move no more bytes in a second. Zero: no limit.
+    pub fn set_speed(&self, bytes_per_s: u64) {
+        self.cost.set_speed(bytes_per_s);
     }
 
     /// A way to the device past ring and counters, by the same copies: the floor that benchmarks compare with.
@@ -182,7 +187,8 @@ impl Memory {
             bytes: self.bytes as u64,
             recent: Recent::new(),
             is_large: self.bytes >= STREAM_DEVICE_BYTES,
-            has_read_cost: self.read_cost.is_some(),
+            reads_cost: self.cost.has_reads(),
+            writes_cost: self.cost.has_writes(),
             counters,
             memory: Arc::clone(self),
         }
@@ -297,7 +303,8 @@ pub(crate) struct Region {
     recent: Recent,
     /// Larger than a share of the last cache: what is written leaves the caches before it is read again.
     is_large: bool,
-    has_read_cost: bool,
+    reads_cost: bool,
+    writes_cost: bool,
     counters: Arc<Counters>,
     memory: Arc<Memory>,
 }
@@ -362,13 +369,19 @@ impl Region {
 
     /// Whether reads are completed when they are ready rather than at once.
     #[inline]
-    pub(crate) fn has_read_cost(&self) -> bool {
-        self.has_read_cost
+    pub(crate) fn reads_cost(&self) -> bool {
+        self.reads_cost
     }
 
-    /// When a read that is asked for now is ready.
-    pub(crate) fn read_ready_at(&self) -> Instant {
-        self.memory.read_cost.ready_at(Instant::now())
+    /// Whether writes are.
+    #[inline]
+    pub(crate) fn writes_cost(&self) -> bool {
+        self.writes_cost
+    }
+
+    /// When a read or write of so many bytes that is asked for now is ready.
+    pub(crate) fn ready_at(&self, is_read: bool, bytes: usize) -> Instant {
+        self.memory.cost.ready_at(Instant::now(), is_read, bytes)
     }
 
     /// Makes a range zero, by giving whole pieces back to the system if `unmap`.

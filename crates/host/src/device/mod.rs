@@ -4,12 +4,12 @@
 //! to it.
 
 pub mod block;
+mod cost;
 pub mod error;
 #[allow(unsafe_code)]
 mod ioctl;
 #[allow(unsafe_code)]
 pub mod memory;
-mod read_cost;
 pub mod spec;
 #[cfg(test)]
 mod tests;

@@ -95,7 +95,7 @@ impl Core {
         let slot = self.slots.insert(op);
         match route {
             Route::CopyOut => self.copies_out.push_back(slot),
-            Route::CopyOutLater => self.copy_later(slot),
+            Route::CopyLater => self.copy_later(slot),
             Route::CopyIn => self.copies_in.push_back(slot),
             Route::System => {
                 if let Some(pool) = &self.fixed_pool {
@@ -133,10 +133,11 @@ impl Core {
 
     #[cold]
     fn copy_later(&mut self, slot: u32) {
-        let Op::MemoryRead { region, .. } = &self.slots.get(slot).op else {
-            unreachable!("only reads of memory devices wait for them")
+        let ready = match &self.slots.get(slot).op {
+            Op::MemoryRead { region, buffer, .. } => region.ready_at(true, buffer.len()),
+            Op::MemoryWrite { region, data, .. } => region.ready_at(false, data.len()),
+            _ => unreachable!("only reads and writes of memory devices wait for them"),
         };
-        let ready = region.read_ready_at();
         self.start_timer(slot, ready);
     }
 
@@ -319,6 +320,7 @@ impl Core {
             }
             match entry.op {
                 Op::Sleep => self.complete(slot, 0),
+                Op::MemoryWrite { .. } => self.copies_in.push_back(slot),
                 _ => self.copies_out.push_back(slot),
             }
             count += 1;

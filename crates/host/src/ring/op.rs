@@ -170,8 +170,8 @@ pub(super) enum Route {
     System,
     /// The reap step, by a copy from a memory device.
     CopyOut,
-    /// The same once the device is ready.
-    CopyOutLater,
+    /// A copy from or to it, once the device is ready.
+    CopyLater,
     /// The reap step, by a copy to a memory device.
     CopyIn,
     /// A timer or a helper thread: nothing to submit.
@@ -188,8 +188,9 @@ pub(super) enum Step {
 impl Op {
     pub(super) fn route(&self) -> Route {
         match self {
-            Op::MemoryRead { region, .. } if region.has_read_cost() => Route::CopyOutLater,
+            Op::MemoryRead { region, .. } if region.reads_cost() => Route::CopyLater,
             Op::MemoryRead { .. } => Route::CopyOut,
+            Op::MemoryWrite { region, .. } if region.writes_cost() => Route::CopyLater,
             Op::MemoryWrite { .. } | Op::MemoryClear { .. } | Op::MemoryFlush { .. } => Route::CopyIn,
             Op::Vacant | Op::Discard { .. } | Op::Sleep => Route::Elsewhere,
             Op::Read { .. }

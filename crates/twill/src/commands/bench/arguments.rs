@@ -105,6 +105,10 @@ pub struct RunArguments {
     /// Microseconds that each read takes a member of memory, one read after the other, without keeping a core busy.
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub member_read_us: u64,
+    /// Bytes that each member of memory moves in a second, reads and writes together, like a device with a speed of its own
+    /// [default: no limit].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value_t = 0, hide_default_value = true)]
+    pub member_rate: u64,
     /// What is durable before a stripe changes: none, resync (md's flag for the whole array) or bitmap [default: none].
     #[arg(long)]
     pub consistency: Option<Consistency>,
@@ -309,6 +313,7 @@ pub struct MemoryArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: six members in memory, then six files
   twill bench rebuild --members memory:6x256M
+  twill bench rebuild --members memory:6x256M --member-rate 200M   # devices of so many bytes a second
   for i in 0 1 2 3 4 5; do truncate -s 256M m$i; done && twill bench rebuild --members m0,m1,m2,m3,m4,m5")]
 pub struct RebuildArguments {
     /// Members: files, block devices, or memory:COUNTxSIZE; what files hold is lost.
@@ -320,6 +325,10 @@ pub struct RebuildArguments {
     /// Chunk, a member's share of a stripe.
     #[arg(short, long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64K")]
     pub chunk: u64,
+    /// Bytes that each member of memory moves in a second, reads and writes together, like a device with a speed of its own
+    /// [default: no limit].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value_t = 0, hide_default_value = true)]
+    pub member_rate: u64,
     /// Rounds; the median counts.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub runs: usize,
@@ -336,6 +345,7 @@ impl RebuildArguments {
             level: self.levels.first().cloned().unwrap_or_default(),
             chunk: self.chunk,
             force: self.force,
+            member_rate: self.member_rate,
             ..Setting::default()
         };
         bench::rebuild::Plan { runs: self.runs, levels: self.levels.clone(), array }
@@ -413,6 +423,7 @@ impl RunArguments {
             two_phase: self.two_phase.map_or(default.two_phase, |switch| switch == Switch::On),
             update_policy: self.update_policy.unwrap_or(default.update_policy),
             member_read_us: self.member_read_us,
+            member_rate: self.member_rate,
             consistency: self.consistency.unwrap_or(default.consistency),
             bitmap_locks: self.bitmap_locks.unwrap_or(default.bitmap_locks),
             bitmap_mapping: self.bitmap_mapping.unwrap_or(default.bitmap_mapping),

@@ -64,6 +64,7 @@ fn rules(arguments: &RunArguments) -> Vec<Rule> {
             "--consistency bitmap of levels with parity: 4, 5, 6",
         ),
         (a.member_read_us > 0, "--member-read-us", is_memory(&a.members), "members of memory"),
+        (a.member_rate > 0, "--member-rate", is_memory(&a.members), "members of memory"),
     ]
 }
 
