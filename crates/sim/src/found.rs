@@ -4,11 +4,11 @@ use std::future::Future;
 use std::rc::Rc;
 
 use engine::device::DeviceErrorKind;
-use engine::members::{Failing, MemberState};
+use engine::members::{Failing, MemberState, Replacing};
 use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
-use layout::md_superblock::{MinorVersion, Superblock};
+use layout::md_superblock::{DeviceRole, MinorVersion, Superblock};
 use layout::redo_log::StripeRange;
 
 use crate::array::{Array, Machine};
@@ -446,4 +446,44 @@ fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
     assert_eq!(array.shared.members.state(slot), MemberState::InSync);
     read(&array, 0..6 * BLOCKS);
     check::quiet(&array);
+}
+
+/// Seed 600193: a replacement failed after a round of superblocks had begun and before it was written, and the member that
+/// it was to replace got none. After the next round had come to half of the others it was two events behind.
+#[test]
+fn every_member_gets_every_round_whenever_a_replacement_fails() {
+    for steps in 0..200 {
+        let scenario = Scenario {
+            consistency: Consistency::Bitmap(CHUNK),
+            ..quiet(Level::Raid5, 3, Support::All, 16, 4096)
+        };
+        let array = start(scenario);
+        let own = Rc::clone(&array);
+        array.spawn(0, "beginning to replace a member", async move {
+            operator::begin_replacement(&own, 1).await;
+        });
+        let members = &array.shared.members;
+        while members.replacing(1) == Replacing::No {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+        let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
+        members.fail_replacement(1, "by hand");
+        loop {
+            let candidates = array.machine.candidates();
+            let superblocks = candidates.iter().filter_map(|candidate| candidate.superblock.as_ref().ok());
+            let of_members = superblocks.filter(|superblock| {
+                matches!(superblock.role(), DeviceRole::Active(_)) && !superblock.is_replacement()
+            });
+            let events: Vec<u64> = of_members.map(Superblock::events).collect();
+            let (least, most) = (events.iter().min().unwrap(), events.iter().max().unwrap());
+            assert!(ended || most - least <= 1, "after {steps} steps: {events:?}");
+            if array.run(1) != Ended::Steps {
+                break;
+            }
+        }
+        finish(&array);
+        if ended {
+            break; // it had replaced the member
+        }
+    }
 }

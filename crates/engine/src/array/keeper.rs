@@ -310,7 +310,7 @@ impl<D: Device> Keeper<D> {
             .collect();
         let mut writes = Vec::new();
         for (slot, superblock) in (0u32..).zip(superblocks.iter_mut()) {
-            let is_told = in_use(states[slot as usize]) && !self.has_just_changed(slot);
+            let is_told = in_use(states[slot as usize]) && !self.has_just_fallen(slot);
             let Some(superblock) = superblock.as_mut().filter(|_| is_told) else { continue };
             self.fill(superblock, resync, &active);
             self.fill_errors(slot, superblock);

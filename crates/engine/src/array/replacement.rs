@@ -71,10 +71,11 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    /// Whether a replacement has the slot since this round began: what is kept is about a member that is gone.
-    pub(super) fn has_just_changed(&self, slot: u32) -> bool {
+    /// Whether the member in a slot has failed since this round began, and what was to replace it has the slot: the
+    /// superblock that is kept is not about that yet, and the failed member gets none any more.
+    pub(super) fn has_just_fallen(&self, slot: u32) -> bool {
         self.coming.borrow()[slot as usize].is_some()
-            && self.set.shared.members.replacing(slot) != Replacing::Copying
+            && matches!(self.set.shared.members.replacing(slot), Replacing::Moving | Replacing::Alone)
     }
 
     /// Device numbers of what is to replace members, and the slots.
