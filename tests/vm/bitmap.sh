@@ -102,7 +102,18 @@ twill_is_killed_md_goes_on() { # OPTIONS OF twill create…
     md_stop
 }
 
+md_leaves_spread_bits_alone() {
+    ram_members 4
+    "$TWILL" create --name vm --level 5 --chunk 64K --assume-clean --bitmap internal --bitmap-mapping dblock "${members[@]}" >/dev/null
+    ! mdadm --quiet --assemble --run /dev/md0 "${members[@]}" 2>"$scratch/mdadm" || die "md starts an array whose bits it would misread"
+    md_stop
+    serve "${members[@]}"
+    head -c 4M "$RANDOM_DATA" | nbdcopy --flush - "$uri"
+    stop_array
+}
+
 run_case "md is cut, twill goes on, metadata 1.1" md_is_cut_twill_goes_on --metadata=1.1
 run_case "twill is killed under load, md goes on" twill_is_killed_md_goes_on
+run_case "md does not start an array whose bits are spread" md_leaves_spread_bits_alone
 long_case "twill is killed under load, md goes on, metadata 1.0" twill_is_killed_md_goes_on --metadata 1.0
 summary

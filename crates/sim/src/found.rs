@@ -487,3 +487,31 @@ fn every_member_gets_every_round_whenever_a_replacement_fails() {
         }
     }
 }
+
+/// Seed 601439: a member failed while the superblocks that call the other one rebuilt were being written, was taken out and
+/// added again. Its superblock as a spare was written first: on the members both were out.
+#[test]
+fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
+    let array = array(Level::Raid5, 3, Support::All);
+    fail(&array, 0);
+    let own = Rc::clone(&array);
+    array.spawn(0, "another one for the first", async move {
+        assert!(own.manager.remove(0).await);
+        operator::add_spare(&own, &own.machine.new_disk(true)).await;
+    });
+    while array.shared.members.state(0) != MemberState::InSync {
+        assert_eq!(array.run(1), Ended::Steps);
+    }
+    assert!(!array.shared.members.is_settled(), "no superblock says so yet");
+    disk(&array, 0).faults.borrow_mut().slow = 1000;
+    let second = disk(&array, 1);
+    assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+    let own = Rc::clone(&array);
+    run(&array, async move {
+        assert!(own.manager.remove(1).await);
+        operator::add_spare(&own, &second).await;
+    });
+    check::at_rest(&array);
+    finish(&array);
+    assert!(array.shared.members.all_in_sync());
+}

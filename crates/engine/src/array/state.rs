@@ -25,7 +25,7 @@ use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
-use crate::members::{MemberState, Replacing};
+use crate::members::{MemberState, MetadataLost, Replacing};
 use crate::stripe::StripeSet;
 
 /// What an array needs from whoever runs it.
@@ -67,15 +67,24 @@ pub enum Work {
     Scrub,
 }
 
-/// Why a member was not taken back.
+/// Why a device was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum NotReAdded {
+pub enum NotAdded {
     /// It may not come back so.
     #[error(transparent)]
     Refused(#[from] NoReAdd),
     /// Its superblock cannot be written.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Those of the array cannot: they may call this device a member.
+    #[error("the superblocks of the array cannot be written")]
+    Lost,
+}
+
+impl From<MetadataLost> for NotAdded {
+    fn from(_: MetadataLost) -> Self {
+        NotAdded::Lost
+    }
 }
 
 /// What is under way.
@@ -409,8 +418,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Takes a device as a spare: writes its superblock and keeps it until a slot is free.
     ///
     /// # Errors
-    /// The superblock could not be written; the device was not taken.
-    pub async fn add_spare(&self, device: Rc<D>, superblock: Superblock) -> Result<(), DeviceError> {
+    /// A superblock could not be written; the device was not taken.
+    pub async fn add_spare(&self, device: Rc<D>, superblock: Superblock) -> Result<(), NotAdded> {
+        // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
+        self.set.shared.members.settled().await?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
         self.keeper.spares().borrow_mut().push(Spare { superblock, device });
@@ -422,13 +433,14 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// lists.
     ///
     /// # Errors
-    /// [`NotReAdded`] says why not; nothing has changed then.
+    /// [`NotAdded`] says why not; nothing has changed then.
     pub async fn re_add(
         &self,
         device: Rc<D>,
         mut superblock: Superblock,
         bad: BadBlocks,
-    ) -> Result<u32, NotReAdded> {
+    ) -> Result<u32, NotAdded> {
+        self.set.shared.members.settled().await?; // as for a spare
         let slot = self.may_re_add(&superblock)?;
         if !self.changing.borrow_mut().insert(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
@@ -481,7 +493,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         removed
     }
 
-    /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it.
+    /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it. When it returns
+    /// the superblocks do not call the device a member any more: whoever has it may do with it as he likes.
     pub async fn remove(&self, slot: u32) -> bool {
         if self.is_changing(slot) || !self.set.shared.members.remove(slot) {
             return false;
@@ -490,6 +503,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.platform.attach(slot, None).await;
         self.keeper.set_superblock(slot, None);
         self.changing.borrow_mut().remove(&slot);
+        // If they cannot be written nothing is acknowledged any more: there is nothing to wait for.
+        let _ = self.set.shared.members.settled().await;
         true
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use engine::array::re_add::Refused;
-use engine::array::state::NotReAdded;
+use engine::array::state::NotAdded;
 use engine::members::MemberState;
 
 use super::Serving;
@@ -46,8 +46,9 @@ impl Serving {
                 tracing::info!(member = name, slot, "re-added");
                 Ok(())
             }
-            Err(NotReAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
-            Err(NotReAdded::Device(error)) => Err(Failure::new(
+            Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
+            Err(NotAdded::Lost) => Err(Failure::new(ExitKind::IoError, NotAdded::Lost.to_string())),
+            Err(NotAdded::Device(error)) => Err(Failure::new(
                 ExitKind::IoError,
                 format!("{name}: its superblock cannot be written: {error}"),
             )),
