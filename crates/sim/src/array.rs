@@ -153,6 +153,12 @@ impl Machine {
     }
 }
 
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.guard.forget();
+    }
+}
+
 /// An assembled array.
 pub(crate) struct Array {
     pub(crate) machine: Rc<Machine>,

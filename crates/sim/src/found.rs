@@ -515,3 +515,18 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     finish(&array);
     assert!(array.shared.members.all_in_sync());
 }
+
+/// An hour of histories has to fit in memory.
+#[test]
+fn nothing_is_left_of_a_history() {
+    let first = array(Level::Raid5, 3, Support::All);
+    write(&first, 0..BLOCKS);
+    let array = cut(&first, 50);
+    drop(first);
+    let device = Rc::downgrade(&disk(&array, 0));
+    let world = Rc::downgrade(&array.world);
+    array.kill();
+    array.world.cut();
+    drop(array);
+    assert!(device.upgrade().is_none() && world.upgrade().is_none());
+}

@@ -92,6 +92,11 @@ impl Guard {
         self.boundaries.get()
     }
 
+    /// The machine is gone. What is known of its devices leads back here: they would stay for ever.
+    pub(crate) fn forget(&self) {
+        *self.known.borrow_mut() = None;
+    }
+
     pub(crate) fn metadata_changed(&self) {
         self.generation.set(self.generation.get() + 1);
     }
