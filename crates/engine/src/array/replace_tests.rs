@@ -1,6 +1,7 @@
 //! Members that are replaced: what is read of whom, what nobody can read, and what becomes of writes meanwhile.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use layout::geometry::Level;
 
@@ -10,7 +11,9 @@ use crate::counters::CounterTotals;
 use crate::events::Event;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::members::Replacing;
+use crate::stripe::StripeSet;
 use crate::stripe::fake::{CHUNK, Fake, STRIPES, World, attached};
+use crate::volume::VolumeError;
 
 const LEVELS: [(Level, u32); 6] = [
     (Level::Raid4, 3),
@@ -173,4 +176,44 @@ fn the_replacement_of_a_member_that_fails_has_what_was_copied() {
         world.run(async move { super::rebuild::recover(&set, OLD, &Progress::default(), &FullSpeed).await });
     assert_eq!((ended, members.state(OLD)), (Ended::Finished, InSync));
     assert!(world.read(0, whole.len() as u64).unwrap() == whole);
+}
+
+/// What reads an array in which one block of member 2 cannot be read.
+async fn read_everything(set: &Rc<StripeSet<Fake>>, resync: bool) -> Result<(), VolumeError> {
+    if !resync {
+        return set.read_range(0, set.shared.geometry.array_bytes()).await.map(drop);
+    }
+    for stripe in 0..STRIPES {
+        match set.shared.geometry.parity_chunks() {
+            0 => {}
+            _ => set.resync_stripe(stripe).await?,
+        }
+    }
+    Ok(())
+}
+
+/// A read on its way to the old member fails when another device has the slot: it is no error of that one, and no chunk
+/// is missing (seed 611223).
+#[test]
+fn a_read_that_fails_at_the_old_member_goes_to_the_new_one() {
+    let mut moved = 0;
+    for (level, members) in LEVELS {
+        for (nth, resync) in (1..12).flat_map(|nth| [(nth, false), (nth, true)]) {
+            let (world, _, _) = replacing(level, members, 0);
+            assert_eq!(copied(&world), Ended::Finished, "{level}");
+            let old = &world.fakes[OLD as usize];
+            old.break_block(0, true);
+            (level != Level::Raid1).then(|| world.fakes[2].break_block(0, false));
+            let shared = Arc::clone(&world.set.shared);
+            old.at_read(nth, move || assert!(shared.members.hand_over(OLD)));
+            let set = Rc::clone(&world.set);
+            let result = world.run(async move { read_everything(&set, resync).await });
+            let is_moved = world.set.shared.members.replacing(OLD) == Replacing::Taken;
+            moved += usize::from(is_moved);
+            if is_moved {
+                assert_eq!(result, Ok(()), "{level}, read {nth}, resync: {resync}");
+            }
+        }
+    }
+    assert!(moved > 30, "{moved} tried");
 }

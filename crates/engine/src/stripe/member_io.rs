@@ -105,22 +105,34 @@ impl<D: Device> StripeSet<D> {
         from: &Rc<Attached<D>>,
         (buffer, result): (Buffer, Result<(), DeviceError>),
     ) -> Result<Buffer, Undone> {
-        let Err(error) = result else { return Ok(buffer) };
+        let Err(mut error) = result else { return Ok(buffer) };
         drop(buffer);
-        self.still_there(read.slot, from)?;
-        self.shared.members.note_error(read.slot, &error);
-        if !Members::worth_a_retry(&error) {
-            return Err(self.give_up(read.slot, &error));
-        }
-        let Some((_, again)) = self.start_read(read) else { return Err(self.not_started(read)) };
-        let error = match again.await {
-            (buffer, Ok(())) => return Ok(buffer),
-            (_, Err(error)) => error,
-        };
-        self.still_there(read.slot, from)?;
-        match Self::is_latent(&error) && self.shared.geometry.losses_survived() > 0 {
-            true => Err(Undone::Unreadable),
-            false => Err(self.give_up(read.slot, &error)),
+        let (mut from, mut is_second) = (Rc::clone(from), false);
+        loop {
+            if self.is_in_slot(read.slot, &from) {
+                match () {
+                    () if is_second
+                        && Self::is_latent(&error)
+                        && self.shared.geometry.losses_survived() > 0 =>
+                    {
+                        return Err(Undone::Unreadable);
+                    }
+                    () if is_second => return Err(self.give_up(read.slot, &error)),
+                    () => self.shared.members.note_error(read.slot, &error),
+                }
+                if !Members::worth_a_retry(&error) {
+                    return Err(self.give_up(read.slot, &error));
+                }
+            } else {
+                self.has_successor(read.slot)?;
+            }
+            let Some((next, again)) = self.start_read(read) else { return Err(self.not_started(read)) };
+            is_second = Rc::ptr_eq(&next, &from);
+            from = next;
+            error = match again.await {
+                (buffer, Ok(())) => return Ok(buffer),
+                (_, Err(error)) => error,
+            };
         }
     }
 
@@ -252,9 +264,14 @@ impl<D: Device> StripeSet<D> {
         }
     }
 
-    /// An error counts, and a second try makes sense, only while the device is in its slot. Another one there has
-    /// nothing to do with the error, and nothing to read either before it is rebuilt (invariant 8).
-    pub(super) fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), Undone> {
+    /// A device has failed at something, and its slot is another's by now. That one has nothing to do with the error; it may
+    /// be asked if it replaced the member, not if it has yet to be rebuilt (invariant 8).
+    pub(super) fn has_successor(&self, slot: u32) -> Result<(), Undone> {
+        if self.shared.members.state(slot) == MemberState::InSync { Ok(()) } else { Err(Undone::MemberGone) }
+    }
+
+    /// An error of a write counts, and a second try makes sense, only while the device is in its slot.
+    fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), Undone> {
         if self.is_in_slot(slot, device) { Ok(()) } else { Err(Undone::MemberGone) }
     }
 

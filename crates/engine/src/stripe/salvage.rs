@@ -193,19 +193,18 @@ impl<D: Device> StripeSet<D> {
     }
 
     async fn read_once(&self, read: &MemberRead) -> Result<Slice, Undone> {
-        let Some((from, reading)) = self.start_read(read) else {
-            return Err(self.not_started(read));
-        };
-        let (buffer, result) = reading.await;
-        match result {
-            Ok(()) => Ok(buffer.freeze()),
-            Err(error) => {
-                self.still_there(read.slot, &from)?;
-                Err(if Self::is_latent(&error) {
-                    Undone::Unreadable
-                } else {
-                    self.give_up(read.slot, &error)
-                })
+        loop {
+            let Some((from, reading)) = self.start_read(read) else {
+                return Err(self.not_started(read));
+            };
+            let error = match reading.await {
+                (buffer, Ok(())) => return Ok(buffer.freeze()),
+                (_, Err(error)) => error,
+            };
+            match self.is_in_slot(read.slot, &from) {
+                false => self.has_successor(read.slot)?,
+                true if Self::is_latent(&error) => return Err(Undone::Unreadable),
+                true => return Err(self.give_up(read.slot, &error)),
             }
         }
     }
