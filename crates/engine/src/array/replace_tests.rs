@@ -178,6 +178,32 @@ fn the_replacement_of_a_member_that_fails_has_what_was_copied() {
     assert!(world.read(0, whole.len() as u64).unwrap() == whole);
 }
 
+/// A write fails because the old member is full; the new one is not. What was read before must be what is read after (seed
+/// 612286: parity was made to agree with the old member, and then the new one got the slot).
+#[test]
+fn a_replacement_holds_no_more_than_its_member_took() {
+    for (level, members) in LEVELS {
+        for zeroes in [false, true] {
+            let (world, pattern, new) = replacing(level, members, 0);
+            assert_eq!(copied(&world), Ended::Finished, "{level}");
+            let old = &world.fakes[OLD as usize];
+            old.set_full(true);
+            let inverted: Vec<u8> = pattern.iter().map(|byte| !byte).collect();
+            let set = Rc::clone(&world.set);
+            let result = match zeroes {
+                false => world.write(0, &inverted),
+                true => world.run(async move {
+                    let bytes = set.shared.geometry.array_bytes();
+                    set.zero_range(0, bytes, true, false).await
+                }),
+            };
+            assert!(matches!(result, Err(VolumeError::NoSpace { member: OLD })), "{level}: {result:?}");
+            assert_eq!(world.set.shared.members.replacing(OLD), Replacing::Copying, "{level}");
+            assert!(new.area() == old.area(), "{level}, zeroes: {zeroes}");
+        }
+    }
+}
+
 /// What reads an array in which one block of member 2 cannot be read.
 async fn read_everything(set: &Rc<StripeSet<Fake>>, resync: bool) -> Result<(), VolumeError> {
     if !resync {

@@ -11,7 +11,7 @@ use super::StripeSet;
 use super::member_io::{MemberRead, Undone};
 use super::mirror::{Run, region_bytes};
 use super::plan::{Fragment, Rows};
-use super::resync::windows;
+use super::resync::{WINDOW_BYTES, windows};
 use super::salvage::cut_at_blocks;
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::Device;
@@ -141,6 +141,26 @@ impl<D: Device> StripeSet<D> {
             self.copy_block(&read, contents).await?;
         }
         Ok(())
+    }
+
+    /// The member in `slot` did not take a write and stays, since it is needed or full; its replacement may have taken it. That
+    /// one gets again what the member holds: the two never differ in what was copied (invariant 6; parity is made to agree
+    /// with the member). The caller owns the stripes or regions.
+    pub(super) async fn take_back_from_replacement(&self, slot: u32, range: Range<u64>) {
+        let is_copying = || self.shared.members.replacing(slot) == Replacing::Copying;
+        let mut at = range.start;
+        while at < range.end && self.replacement(slot).is_some() && is_copying() {
+            let bytes = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES as usize);
+            match self.read_quietly(&MemberRead { slot, offset: at, bytes }).await {
+                // Should it not be taken, the replacement has ended.
+                Ok(contents) => _ = self.write_replacement(slot, at, Gather::from(contents)).await,
+                Err(_) => {
+                    let reason = "its member can neither be written nor read in one place";
+                    self.shared.members.fail_replacement(slot, reason);
+                }
+            }
+            at += bytes as u64;
+        }
     }
 
     /// Writes to the replacement only, with a second try. One that does not take it ends the replacement.

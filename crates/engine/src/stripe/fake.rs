@@ -29,6 +29,8 @@ struct Medium {
     latent: BTreeSet<u64>,
     /// Sectors that can be neither read nor written.
     dead: BTreeSet<u64>,
+    /// No write finds space.
+    full: bool,
     /// What happens at the last of so many reads.
     at_read: Option<(usize, Box<dyn FnOnce()>)>,
     /// Operations take some turns of the executor, drawn from this.
@@ -46,6 +48,10 @@ impl Medium {
         let range = sectors(offset_bytes, data.len());
         if self.dead.range(range.clone()).next().is_some() {
             return Err(Fake::error("write", offset_bytes, data.len() as u64));
+        }
+        if self.full {
+            let error = Fake::error("write", offset_bytes, data.len() as u64);
+            return Err(DeviceError { kind: DeviceErrorKind::NoSpace, ..error });
         }
         self.latent.retain(|sector| !range.contains(sector));
         data.copy_to(&mut self.bytes[offset_bytes as usize..offset_bytes as usize + data.len()]);
@@ -74,6 +80,11 @@ impl Fake {
         let medium = &mut *self.medium.borrow_mut();
         let sectors = if dead { &mut medium.dead } else { &mut medium.latent };
         sectors.extend(first..first + 8);
+    }
+
+    /// From now on writes find no space, or do again.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.medium.borrow_mut().full = full;
     }
 
     /// From now on operations take some turns of the executor, and are done at the end of them.

@@ -241,12 +241,14 @@ impl<D: Device> StripeSet<D> {
             done = self.start_write_to(other, write, fua).await;
         }
         match (done, self.standing(write.slot, other)) {
-            (_, Standing::Nobody) | (Ok(()), Standing::Replacement) => {}
-            (Ok(()), Standing::Member) => {
-                if matches!(result, Err(Undone::MemberGone)) {
-                    *result = Ok(());
+            (_, Standing::Nobody) => {}
+            (Ok(()), Standing::Replacement) => {
+                if matches!(result, Err(Undone::Request(_))) {
+                    let bytes = write.data.len() as u64;
+                    self.take_back_from_replacement(write.slot, write.offset..write.offset + bytes).await;
                 }
             }
+            (Ok(()), Standing::Member) => *result = Ok(()),
             (Err(error), Standing::Replacement | Standing::Member) => {
                 if !self.shared.members.fail_replacement(write.slot, &error.to_string()) {
                     self.shared.members.note_error(write.slot, &error);

@@ -135,7 +135,7 @@ impl<D: Device> StripeSet<D> {
             .collect();
         let start = |(_, to): &(u32, Rc<Attached<D>>)| start_zeroing(to, offset, bytes, zeroing);
         let started: SmallVec<[D::Done; 8]> = at.iter().map(start).collect();
-        let mut result = Ok(());
+        let (mut result, mut not_zeroed) = (Ok(()), SmallVec::<[u32; 4]>::new());
         for ((slot, at), done) in at.into_iter().zip(join_all(started).await) {
             let standing = self.standing(slot, &at);
             let Err(error) = done else {
@@ -165,7 +165,11 @@ impl<D: Device> StripeSet<D> {
             };
             if let Err(Undone::Request(error)) = outcome {
                 result = Err(error);
+                not_zeroed.push(slot);
             }
+        }
+        for slot in not_zeroed {
+            self.take_back_from_replacement(slot, offset..offset + bytes).await;
         }
         result
     }
