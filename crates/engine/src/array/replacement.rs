@@ -24,7 +24,7 @@ impl<D: Device> Keeper<D> {
     /// From here on superblocks say that the device with this one is to replace the member in `slot`. Every shard has it
     /// beside the member. False if the member is not in sync, or is being replaced already.
     pub(super) fn begin_replacement(&self, slot: u32, superblock: Superblock, from_bytes: u64) -> bool {
-        self.follow_replacements(); // an earlier one that failed
+        self.forget_failed_replacement(slot);
         let begun =
             self.set.shared.members.begin_replacement(slot, from_bytes, bad_block_log::room(&superblock));
         if begun {
@@ -46,8 +46,18 @@ impl<D: Device> Keeper<D> {
         self.coming.borrow()[slot as usize].as_ref().map(|coming| coming.superblock.clone())
     }
 
+    /// What was to replace the member in a slot and failed is faulty from now on.
+    fn forget_failed_replacement(&self, slot: u32) {
+        if self.set.shared.members.replacing(slot) == Replacing::No
+            && let Some(coming) = self.coming.borrow_mut()[slot as usize].take()
+        {
+            self.failed.borrow_mut().push(coming.superblock.dev_number());
+        }
+    }
+
     /// Replacements that have their slots by now are the members that superblocks are kept for; those that failed are
-    /// faulty.
+    /// faulty. Only before a round of superblocks: the new members get the bitmap before a superblock says that they are
+    /// in sync (invariant 2).
     pub(super) fn follow_replacements(&self) {
         let members = &self.set.shared.members;
         for slot in 0..self.set.shared.geometry.members() {
@@ -55,11 +65,8 @@ impl<D: Device> Keeper<D> {
             if matches!(step, Replacing::Copying | Replacing::Moving) {
                 continue;
             }
+            self.forget_failed_replacement(slot);
             let Some(coming) = self.coming.borrow_mut()[slot as usize].take() else { continue };
-            if step == Replacing::No {
-                self.failed.borrow_mut().push(coming.superblock.dev_number());
-                continue;
-            }
             let mut superblock = coming.superblock;
             superblock.set_replacement(false);
             // In this order: whoever finds a place for a record of the redo log finds the device that it is on.
