@@ -516,6 +516,22 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     assert!(array.shared.members.all_in_sync());
 }
 
+/// Found beside seed 611237: two devices that were added at once got the same number.
+#[test]
+fn two_devices_that_are_added_at_once_get_two_numbers() {
+    let array = array(Level::Raid5, 3, Support::All);
+    for _ in 0..2 {
+        let own = Rc::clone(&array);
+        array.spawn(0, "a spare", async move {
+            assert!(operator::add_spare(&own, &own.machine.new_disk(true)).await.is_some());
+        });
+    }
+    finish(&array);
+    let numbers: Vec<u32> =
+        array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
+    assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
+}
+
 /// An hour of histories has to fit in memory.
 #[test]
 fn nothing_is_left_of_a_history() {

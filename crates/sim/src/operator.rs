@@ -214,15 +214,16 @@ pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
 
 /// Adds a device as a spare, as `twill add` does. Its device number.
 pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32> {
-    let keeper = &array.keeper;
-    let template = (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next();
-    let (template, number) = (template?, keeper.free_dev_number()?);
     array.world.counts.borrow_mut().replacements += 1;
-    array.world.note(Note::Words(format!("  device {} becomes a spare with number {number}", disk.number)));
-    let superblock = drawer::join(&template, number, disk);
     let device = Rc::new(SimDevice(Rc::clone(disk)));
-    match array.manager.add_spare(device, superblock).await {
-        Ok(()) => Some(number),
+    let added = array.manager.add_spare(device, |template, number| {
+        array
+            .world
+            .note(Note::Words(format!("  device {} becomes a spare with number {number}", disk.number)));
+        Ok(drawer::join(template, number, disk))
+    });
+    match added.await {
+        Ok(number) => Some(number),
         Err(error) => {
             array.world.note(Note::Words(format!("  no spare: {error}")));
             None

@@ -119,6 +119,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// # Errors
     /// Why not; nothing has changed then.
     pub async fn replace(&self, slot: u32, number: u32) -> Result<(), NotReplaced> {
+        let _turn = self.seating.take().await;
         self.may_replace(slot)?;
         let spare = {
             let mut spares = self.keeper.spares().borrow_mut();
@@ -139,6 +140,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         device: Rc<D>,
         superblock: Superblock,
     ) -> Result<(), NotReplaced> {
+        let _turn = self.seating.take().await;
         self.may_replace(slot)?;
         let shared = &self.set.shared;
         // After a crash the two may differ wherever a write was on its way; without intents nobody knows whether there was one.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
-use layout::md_superblock::Superblock;
+use layout::md_superblock::{Superblock, SuperblockError};
 use layout::units::Sectors;
 
 use super::keeper::{Keeper, Spare};
@@ -20,6 +20,7 @@ use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, recover, resync};
 use super::replace::copy;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
+use super::turn::Turn;
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
@@ -76,6 +77,12 @@ pub enum NotAdded {
     /// Its superblock cannot be written.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The array has as many devices as its superblocks have roles.
+    #[error("the superblock has no room for one more")]
+    NoNumber,
+    /// What the array needs does not fit on it.
+    #[error(transparent)]
+    Unfit(#[from] SuperblockError),
     /// Those of the array cannot: they may call this device a member.
     #[error("the superblocks of the array cannot be written")]
     Lost,
@@ -101,6 +108,8 @@ pub struct Manager<D, P> {
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
     idle: RefCell<Vec<Waker>>,
+    /// Devices come to the array, and spares to replace members, one after the other.
+    pub(super) seating: Turn,
     /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
     pub(super) changing: RefCell<BTreeSet<u32>>,
     /// A resync or recovery that failed is tried again only after the members changed, or there are fewer stripes in doubt.
@@ -125,6 +134,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             platform,
             running: RefCell::default(),
             idle: RefCell::default(),
+            seating: Turn::default(),
             changing: RefCell::default(),
             failed_with: RefCell::new(None),
             scrub: RefCell::new(scrub),
@@ -415,18 +425,28 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.set.shared.members.want_metadata();
     }
 
-    /// Takes a device as a spare: writes its superblock and keeps it until a slot is free.
+    /// Takes a device as a spare: writes its superblock and keeps it until a slot is free. `join` makes that of one of the
+    /// array's, and the number that it has from now on.
     ///
     /// # Errors
-    /// A superblock could not be written; the device was not taken.
-    pub async fn add_spare(&self, device: Rc<D>, superblock: Superblock) -> Result<(), NotAdded> {
+    /// Why the device was not taken.
+    pub async fn add_spare(
+        &self,
+        device: Rc<D>,
+        join: impl FnOnce(&Superblock, u32) -> Result<Superblock, SuperblockError>,
+    ) -> Result<u32, NotAdded> {
+        // One after the other: a number is nobody else's.
+        let _turn = self.seating.take().await;
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.set.shared.members.settled().await?;
+        let template = (0..).map_while(|slot| self.keeper.try_superblock(slot)).flatten().next();
+        let (template, number) = template.zip(self.keeper.free_dev_number()).ok_or(NotAdded::NoNumber)?;
+        let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
         self.keeper.spares().borrow_mut().push(Spare { superblock, device });
         self.set.shared.members.want_metadata();
-        Ok(())
+        Ok(number)
     }
 
     /// Takes back a member that was away for a while: it gets only what the bitmap marks. `bad` is what its bad-block log
@@ -440,7 +460,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         mut superblock: Superblock,
         bad: BadBlocks,
     ) -> Result<u32, NotAdded> {
-        self.set.shared.members.settled().await?; // as for a spare
+        let _turn = self.seating.take().await; // as for a spare
+        self.set.shared.members.settled().await?;
         let slot = self.may_re_add(&superblock)?;
         if !self.changing.borrow_mut().insert(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());

@@ -16,7 +16,7 @@ use engine::array::rebuild::Progress;
 use engine::array::redo::{replay, take_doubts};
 use engine::array::scrub::{Phase, Refused, ScrubState, Wish};
 use engine::array::start_bitmap::StartBitmap;
-use engine::array::state::{Manager, Platform, Work};
+use engine::array::state::{Manager, NotAdded, Platform, Work};
 use engine::counters::CounterTotals;
 use engine::members::{Failing, MemberState};
 use engine::stripe::load::UpdatePolicy;
@@ -551,25 +551,19 @@ impl Serving {
         let device = open_device(path, false, true).map_err(refused)?;
         let bytes = device.info().size_bytes;
         let uuid = *uuid::Uuid::new_v4().as_bytes();
-        let made = self.manager.ask(&self.shards, move |manager| {
-            let keeper = manager.keeper();
-            let template = (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next();
-            let (template, number) = (template?, keeper.free_dev_number()?);
-            Some(template.for_new_device(number, uuid, bytes))
-        })?;
-        let superblock = match made {
-            None => {
-                return Err(problem(ExitKind::BadGeometry, "the superblock has no room for one more".into()));
-            }
-            Some(Err(error)) => return Err(problem(ExitKind::BadGeometry, error.to_string())),
-            Some(Ok(superblock)) => superblock,
-        };
         self.known.lock().devices.insert(device.info().name.clone(), device.clone());
         let added = self.shards.run_on(0, move |context| async move {
             let device = Rc::new(device.attach(&context.ring));
-            manager().add_spare(device, superblock).await
+            let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
+            manager().add_spare(device, join).await
         });
-        added.map_err(gone)?.map_err(|error| problem(ExitKind::IoError, error.to_string()))
+        added.map_err(gone)?.map(drop).map_err(|error| {
+            let kind = match error {
+                NotAdded::NoNumber | NotAdded::Unfit(_) => ExitKind::BadGeometry,
+                _ => ExitKind::IoError,
+            };
+            problem(kind, error.to_string())
+        })
     }
 
     /// A device that holds nothing, or was a member of this array before, may be added without force.

@@ -47,11 +47,11 @@ impl Serving {
                 Ok(())
             }
             Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
-            Err(NotAdded::Lost) => Err(Failure::new(ExitKind::IoError, NotAdded::Lost.to_string())),
             Err(NotAdded::Device(error)) => Err(Failure::new(
                 ExitKind::IoError,
                 format!("{name}: its superblock cannot be written: {error}"),
             )),
+            Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
         }
     }
 
