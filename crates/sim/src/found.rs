@@ -516,6 +516,48 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     assert!(array.shared.members.all_in_sync());
 }
 
+/// Seed 615619: a replacement failed while what it held was made durable, and another one began. That got the slot with
+/// nothing copied.
+#[test]
+fn only_what_was_copied_gets_a_slot() {
+    let mut replaced = 0;
+    for steps in 0..400 {
+        let array = array(Level::Raid5, 4, Support::All);
+        write(&array, 0..3 * 8 * BLOCKS);
+        let mut numbers = Vec::new();
+        for _ in 0..2 {
+            let own = Rc::clone(&array);
+            run(&array, async move {
+                operator::add_spare(&own, &own.machine.new_disk(true)).await;
+            });
+            numbers =
+                array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
+        }
+        disk(&array, 3).faults.borrow_mut().slow = 50;
+        let replace = |number: u32| {
+            let own = Rc::clone(&array);
+            array.spawn(0, "a member is replaced", async move {
+                // It may be refused: the end of the first one is under way.
+                let _ = own.manager.replace(1, number).await;
+            });
+        };
+        replace(numbers[0]);
+        let members = &array.shared.members;
+        while members.replacing(1) == Replacing::No {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+        (0..steps).for_each(|_| _ = array.run(1));
+        replaced += u32::from(members.fail_replacement(1, "by hand"));
+        replace(numbers[1]);
+        finish(&array);
+        read(&array, 0..3 * 8 * BLOCKS);
+        check::quiet(&array);
+        check::at_rest(&array);
+        finish(&array);
+    }
+    assert!(replaced > 50, "{replaced} were under way");
+}
+
 /// Found beside seed 611237: two devices that were added at once got the same number.
 #[test]
 fn two_devices_that_are_added_at_once_get_two_numbers() {

@@ -110,6 +110,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             () if members.replacing(slot) != Replacing::No => Err(NotReplaced::Already(slot)),
             () if members.state(slot) != MemberState::InSync => Err(NotReplaced::NotInSync(slot)),
             () if self.changing.borrow().contains(&slot) => Err(NotReplaced::Changing(slot)),
+            // An earlier one that has failed would hand over what the new one has yet to copy.
+            () if self.is_copying(slot) => Err(NotReplaced::Changing(slot)),
             () => Ok(()),
         }
     }

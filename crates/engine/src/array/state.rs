@@ -268,6 +268,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.running.borrow().iter().any(|running| running.work == work)
     }
 
+    /// Whether the copying of a member, or what comes after it, has not ended yet.
+    pub(super) fn is_copying(&self, slot: u32) -> bool {
+        self.is_running(Work::Replacement(slot))
+    }
+
     /// Stripes in doubt: nobody recovers a member from them, until they are written.
     fn doubts(&self) -> u64 {
         self.set.shared.doubts.count(self.set.shared.geometry.stripes())
