@@ -12,6 +12,7 @@ use super::keeper::{Keeper, SuperblockWrite};
 use crate::device::Device;
 use crate::events::Event;
 use crate::members::{Failing, Replacing};
+use crate::stripe::seats::Standing;
 
 /// What is to replace the member in a slot.
 pub struct Coming {
@@ -108,13 +109,16 @@ impl<D: Device> Keeper<D> {
         writes
     }
 
-    /// A second try, then the replacement fails; the member does if it is that by now.
+    /// A second try, then the replacement fails; the member does if it is that by now. A device that is neither has nothing
+    /// to do with the slot any more.
     pub(super) async fn retry_replacement(&self, write: &SuperblockWrite<D>) -> Option<Failing> {
         let Err(error) = write.start().await else { return None };
         let members = &self.set.shared.members;
         let reason = format!("its superblock cannot be written: {error}");
-        if members.fail_replacement(write.slot, &reason) {
-            return None;
+        match self.set.standing(write.slot, &write.member) {
+            Standing::Nobody => return None,
+            Standing::Replacement if members.fail_replacement(write.slot, &reason) => return None,
+            Standing::Replacement | Standing::Member => {}
         }
         members.report(Event::MetadataError { member: write.slot, reason: error.to_string() });
         Some(members.fail(write.slot, &reason))

@@ -13,6 +13,7 @@ use super::mirror::{Run, region_bytes};
 use super::plan::{Fragment, Rows};
 use super::resync::{WINDOW_BYTES, windows};
 use super::salvage::cut_at_blocks;
+use super::seats::Standing;
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::Device;
 use crate::events::Event;
@@ -175,7 +176,9 @@ impl<D: Device> StripeSet<D> {
             return Ok(());
         }
         let Err(error) = write().await else { return Ok(()) };
-        members.fail_replacement(slot, &error.to_string());
+        if self.standing(slot, &device) == Standing::Replacement {
+            members.fail_replacement(slot, &error.to_string());
+        }
         Err(over(slot))
     }
 }

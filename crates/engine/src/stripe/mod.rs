@@ -30,7 +30,7 @@ mod salvage;
 mod salvage_copies;
 #[cfg(test)]
 mod salvage_tests;
-mod seats;
+pub(crate) mod seats;
 mod small;
 pub mod stripe_table;
 mod striped;

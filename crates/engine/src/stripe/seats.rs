@@ -39,7 +39,7 @@ impl<D> Seat<D> {
 
 /// What a device is to its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     Member,
     /// It gets what the member gets.
     Replacement,
@@ -110,7 +110,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// What a device is to its slot now.
-    pub(super) fn standing(&self, slot: u32, device: &Rc<Attached<D>>) -> Standing {
+    pub(crate) fn standing(&self, slot: u32, device: &Rc<Attached<D>>) -> Standing {
         let (seats, step) = (self.seats.borrow(), self.step(slot));
         let (seat, is) = (&seats[slot as usize], |other: &Rc<Attached<D>>| Rc::ptr_eq(other, device));
         if seat.meant(step).is_some_and(is) {
