@@ -327,7 +327,10 @@ impl Array {
 
     /// Whether a crash now leaves no stripe in doubt.
     pub(crate) fn is_all_logged(&self) -> bool {
-        self.shared.redo.in_force() && self.shared.doubts.count(self.shared.geometry.stripes()) == 0
+        let doubts = &self.shared.doubts;
+        self.shared.redo.in_force()
+            && doubts.count(self.shared.geometry.stripes()) == 0
+            && doubts.untold().is_none()
     }
 
     /// Ends the process: no task runs any more.

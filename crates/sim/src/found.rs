@@ -1,5 +1,6 @@
 //! The smallest histories of what the simulator found, each the test of a fix.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -514,6 +515,37 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     check::at_rest(&array);
     finish(&array);
     assert!(array.shared.members.all_in_sync());
+}
+
+/// Seed 620361: a stripe in doubt was overwritten, which was acknowledged, and after the next crash it was in doubt again.
+#[test]
+fn a_doubt_that_was_ended_stays_so_after_a_crash() {
+    let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
+    let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+    write(&array, 0..8 * 3 * BLOCKS);
+    fail(&array, array.machine.geometry().data_member(0, 0));
+    array.shared.doubts.add(StripeRange { first: 0, end: 1 });
+    // All records are done with: the header names the stripe.
+    write(&array, 3 * BLOCKS..8 * 3 * BLOCKS);
+    let own = Rc::clone(&array);
+    run(&array, async move { own.keeper.stop().await.expect("superblocks are written") });
+    let array = cut(&array, 0);
+    finish(&array);
+    assert!(array.shared.doubts.contains(0));
+    let (own, acknowledged) = (Rc::clone(&array), Rc::new(Cell::new(false)));
+    let told = Rc::clone(&acknowledged);
+    array.spawn(0, "a write", async move {
+        workload::write(&own, 0, Kind::Write, 0..BLOCKS, true).await;
+        told.set(true);
+    });
+    while !acknowledged.get() {
+        assert_eq!(array.run(1), Ended::Steps);
+    }
+    let array = cut(&array, 0);
+    finish(&array);
+    assert!(!array.shared.doubts.contains(0), "what was acknowledged cannot be read");
+    read(&array, 0..3 * BLOCKS);
+    finish(&array);
 }
 
 /// Seed 615619: a replacement failed while what it held was made durable, and another one began. That got the slot with

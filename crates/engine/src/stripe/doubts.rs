@@ -19,6 +19,10 @@ pub struct Doubts {
     unsynced: AtomicU64,
     /// What a bitmap marks: other stripes agree, whatever is due to a resync. None without a bitmap.
     marked: Option<Box<[StripeRange]>>,
+    /// How often stripes were taken out, and how often when the members were last told: until then a crash would put the
+    /// others in doubt again.
+    removals: AtomicU64,
+    told: AtomicU64,
 }
 
 impl Doubts {
@@ -60,6 +64,18 @@ impl Doubts {
             ranges.insert(stripe + 1, end);
         }
         self.any.store(!ranges.is_empty(), SeqCst);
+        self.removals.fetch_add(1, SeqCst);
+    }
+
+    /// What [`Doubts::told`] gets when all that was taken out until now is on the members. None: it is.
+    pub fn untold(&self) -> Option<u64> {
+        let removals = self.removals.load(SeqCst);
+        (removals != self.told.load(SeqCst)).then_some(removals)
+    }
+
+    /// The members know of so many removals.
+    pub(crate) fn told(&self, removals: u64) {
+        self.told.fetch_max(removals, SeqCst);
     }
 
     /// Takes all out: everything agrees.

@@ -302,17 +302,17 @@ impl<D: Device> StripeSet<D> {
     fn two_phase(&self) -> bool {
         self.shared.two_phase.load(Relaxed)
     }
-
-    /// Whether a write may be acknowledged: what it relies on is on disk (invariant 8).
-    async fn settle(&self) -> Result<(), VolumeError> {
-        if self.shared.members.is_settled() {
-            return Ok(());
-        }
-        Ok(self.shared.members.settled().await?)
-    }
 }
 
 impl<D: Device> StripeSet<D> {
+    /// Whether a write may be acknowledged: what it relies on is on disk (invariants 8 and 10).
+    async fn settle(&self) -> Result<(), VolumeError> {
+        if !self.shared.members.is_settled() {
+            self.shared.members.settled().await?;
+        }
+        if self.shared.doubts.untold().is_some() { self.tell_doubts().await } else { Ok(()) }
+    }
+
     /// Reads a range that lies inside the array.
     pub(crate) async fn read_range(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         match self.shared.geometry.level() {

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-use super::{Redo, State};
+use super::{Phase, Redo, State};
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
@@ -76,6 +76,23 @@ impl Redo {
 }
 
 impl<D: Device> StripeSet<D> {
+    /// Stripes that are in doubt no more are so after a crash, too: else what was acknowledged there could not be read then.
+    ///
+    /// # Errors
+    /// No member takes a header.
+    pub(crate) async fn tell_doubts(&self) -> Result<(), VolumeError> {
+        let (redo, doubts) = (&self.shared.redo, &self.shared.doubts);
+        let _announcing = redo.announce().await;
+        let Some(removals) = doubts.untold() else { return Ok(()) };
+        // Without a log nothing on the members says what is in doubt, but that there was no orderly stop.
+        let phase = redo.state.lock().phase;
+        if matches!(phase, Phase::InForce | Phase::Closing) {
+            self.write_headers(true).await?;
+        }
+        doubts.told(removals);
+        Ok(())
+    }
+
     /// Writes a header to every member that has the log. The caller holds [`Redo::announce`].
     ///
     /// # Errors
