@@ -250,7 +250,7 @@ impl<D: Device> Keeper<D> {
         if shared.redo.in_force() {
             // Should it fail, members have failed or go without a log; both were reported.
             let _ = self.set.write_headers(true).await;
-        } else if round.dirty && !shared.intent.is_open() && shared.redo.wants_opening(&shared.members) {
+        } else if round.dirty && shared.intent.is_opening() && shared.redo.wants_opening(&shared.members) {
             // Every write waits for this round: nothing is on its way that was not logged.
             self.set.open_redo().await;
         }

@@ -238,9 +238,15 @@ impl Intent {
         self.state() != UNUSED
     }
 
-    /// Whether the superblocks have to say dirty.
+    /// Whether the superblocks have to say dirty. They do when intents cannot be kept any more, too: what was written before
+    /// need not be durable (invariant 2).
     pub fn wants_dirty(&self) -> bool {
-        matches!(self.state(), WANTED | DIRTY)
+        matches!(self.state(), WANTED | DIRTY | LOST)
+    }
+
+    /// Whether every write waits until the superblocks say dirty.
+    pub fn is_opening(&self) -> bool {
+        self.state() == WANTED
     }
 
     /// Whether the superblocks say dirty, so that a quiet array may be closed.

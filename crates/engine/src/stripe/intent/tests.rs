@@ -201,3 +201,15 @@ fn a_spread_bit_is_synced_with_its_last_stripe() {
         assert_eq!(next(0), None);
     }
 }
+
+/// Seed 621213: the bitmap could not be written, and the next superblocks said clean over what was written before.
+#[test]
+fn what_was_written_before_intents_were_lost_stays_dirty() {
+    let members = members();
+    let intent = Intent::new(1, true, true);
+    let watch = Watch::off(0);
+    assert!(matches!(poll(intent.mark(&watch, &members, 0..CHUNK)), Poll::Ready(Ok(_))));
+    intent.lost();
+    assert!(intent.wants_dirty() && !intent.try_close());
+    assert!(matches!(poll(intent.mark(&watch, &members, 0..CHUNK)), Poll::Ready(Err(_))));
+}
