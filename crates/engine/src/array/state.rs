@@ -161,8 +161,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             writes = now;
             let shared = &self.set.shared;
             let may_close = shared.suspects() == 0 && shared.may_be_clean();
-            // A write that takes long is not quiet: each attempt costs a round of superblocks.
-            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close && !shared.intent.any_write() {
+            // A write that takes long is not quiet: each attempt costs a round of superblocks, and one that waits for its bit
+            // would wait for the next round too.
+            let at_work = shared.intent.any_write() || shared.intent.any_waits();
+            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close && !at_work {
                 self.keeper.want_close();
             }
             self.platform.pause().await;

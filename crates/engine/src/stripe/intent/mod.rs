@@ -281,6 +281,11 @@ impl Intent {
         }
     }
 
+    /// Whether a write waits for superblocks or bits: the array is not quiet, however long that takes.
+    pub fn any_waits(&self) -> bool {
+        !self.waiting.lock().is_empty()
+    }
+
     /// Undoes [`Intent::try_close`].
     pub fn reopen(&self) {
         self.change(CLOSING, DIRTY);
