@@ -508,8 +508,8 @@ pub struct ReAddArguments {
 #[command(after_help = "Example: a drive is about to wear out
   twill replace /dev/nvme3n1 --with /dev/nvme9n1 && twill status --watch
 
-The array stays whole meanwhile: the member is read as long as it can be, and only what it cannot read is made from the
-others. Should it fail on the way, the new device has its place at once and the rest is rebuilt. The old device is let go
+The array stays whole meanwhile: the member is read as long as it can be, and only what it cannot read is made from the \
+others. Should it fail on the way, the new device has its place at once and the rest is rebuilt. The old device is let go \
 when all is done. `twill remove` with the new device calls it off.")]
 pub struct ReplaceArguments {
     /// Which array.
