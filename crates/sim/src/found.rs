@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
+use engine::bad_blocks::BadBlocks;
 use engine::device::DeviceErrorKind;
 use engine::members::{Failing, MemberState, Replacing};
 use engine::stripe::load::UpdatePolicy;
@@ -15,8 +16,8 @@ use layout::redo_log::StripeRange;
 use crate::array::{Array, Machine};
 use crate::check;
 use crate::counts::Counts;
-use crate::disk::Disk;
 use crate::disk::cache::Survivors;
+use crate::disk::{Disk, SimDevice};
 use crate::operator;
 use crate::random::Random;
 use crate::scenario::{Consistency, DATA_OFFSET_WITH_LOG, FaultPlan, Load, Scenario, Support};
@@ -588,6 +589,56 @@ fn only_what_was_copied_gets_a_slot() {
         finish(&array);
     }
     assert!(replaced > 50, "{replaced} were under way");
+}
+
+/// Found beside seed 615619: a member came back to its slot while the recovery of another device there was being made durable.
+/// That called the one that came back in sync.
+#[test]
+fn a_recovery_calls_only_its_own_device_in_sync() {
+    let mut came_back = 0;
+    for steps in (0..1000).step_by(4) {
+        let scenario = Scenario {
+            consistency: Consistency::Bitmap(CHUNK),
+            ..quiet(Level::Raid5, 3, Support::All, 16, 4096)
+        };
+        let array = start(scenario);
+        write(&array, 0..2 * 16 * BLOCKS);
+        let superblock = array.keeper.try_superblock(1).flatten().expect("a member");
+        let old = disk(&array, 1);
+        fail(&array, 1);
+        write(&array, 0..16 * BLOCKS);
+        disk(&array, 2).faults.borrow_mut().slow = 50;
+        let own = Rc::clone(&array);
+        array.spawn(0, "another one", async move {
+            assert!(own.manager.remove(1).await);
+            operator::add_spare(&own, &own.machine.new_disk(true)).await;
+        });
+        let members = &array.shared.members;
+        while members.state(1) != MemberState::Recovering {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+        (0..steps).for_each(|_| _ = array.run(1));
+        let was_recovering = members.state(1) == MemberState::Recovering;
+        assert_eq!(members.fail(1, "by hand"), Failing::Failed);
+        let (own, taken) = (Rc::clone(&array), Rc::new(Cell::new(false)));
+        let told = Rc::clone(&taken);
+        array.spawn(0, "the first one again", async move {
+            own.manager.remove(1).await;
+            let device = Rc::new(SimDevice(old));
+            told.set(own.manager.re_add(device, superblock, BadBlocks::default()).await.is_ok());
+        });
+        finish(&array);
+        came_back += u32::from(taken.get());
+        if members.all_in_sync() {
+            read(&array, 0..2 * 16 * BLOCKS);
+            check::quiet(&array);
+            finish(&array);
+        }
+        if !was_recovering {
+            break;
+        }
+    }
+    assert!(came_back > 0, "no member came back");
 }
 
 /// Found beside seed 611237: two devices that were added at once got the same number.

@@ -469,7 +469,12 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     ) -> Result<u32, NotAdded> {
         let _turn = self.seating.take().await; // as for a spare
         self.set.shared.members.settled().await?;
-        let slot = self.may_re_add(&superblock)?;
+        let mut slot = self.may_re_add(&superblock)?;
+        // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
+        while self.is_running(Work::Recovery(slot)) || self.is_copying(slot) {
+            self.platform.pause().await;
+            slot = self.may_re_add(&superblock)?;
+        }
         if !self.changing.borrow_mut().insert(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
         }
