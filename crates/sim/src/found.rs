@@ -152,6 +152,11 @@ fn replace(array: &Rc<Array>, slot: u32) {
     });
 }
 
+/// Device numbers of the spares.
+fn spare_numbers(array: &Array) -> Vec<u32> {
+    array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect()
+}
+
 /// Writes until one fails because the member in `slot` has no space.
 fn write_in_vain(array: &Rc<Array>, slot: u32, blocks: std::ops::Range<u64>) {
     array.machine.excuses.full.set(true);
@@ -557,15 +562,13 @@ fn only_what_was_copied_gets_a_slot() {
     for steps in 0..400 {
         let array = array(Level::Raid5, 4, Support::All);
         write(&array, 0..3 * 8 * BLOCKS);
-        let mut numbers = Vec::new();
         for _ in 0..2 {
             let own = Rc::clone(&array);
             run(&array, async move {
                 operator::add_spare(&own, &own.machine.new_disk(true)).await;
             });
-            numbers =
-                array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
         }
+        let numbers = spare_numbers(&array);
         disk(&array, 3).faults.borrow_mut().slow = 50;
         let replace = |number: u32| {
             let own = Rc::clone(&array);
@@ -652,8 +655,7 @@ fn two_devices_that_are_added_at_once_get_two_numbers() {
         });
     }
     finish(&array);
-    let numbers: Vec<u32> =
-        array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
+    let numbers = spare_numbers(&array);
     assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
 }
 

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::keeper::Spare;
 use super::rebuild::{Ended, Pace, Progress, regions, stripes};
-use super::state::{Manager, Platform};
+use super::state::{self, Manager, Platform};
 use super::window::{Piece, Work, slide};
 use crate::device::Device;
 use crate::events::Event;
@@ -111,7 +111,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             () if members.state(slot) != MemberState::InSync => Err(NotReplaced::NotInSync(slot)),
             () if self.changing.borrow().contains(&slot) => Err(NotReplaced::Changing(slot)),
             // An earlier one that has failed would hand over what the new one has yet to copy.
-            () if self.is_copying(slot) => Err(NotReplaced::Changing(slot)),
+            () if self.is_running(state::Work::Replacement(slot)) => Err(NotReplaced::Changing(slot)),
             () => Ok(()),
         }
     }

@@ -266,13 +266,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.changing.borrow().contains(&slot) || self.set.shared.members.replacing(slot) != Replacing::No
     }
 
-    fn is_running(&self, work: Work) -> bool {
+    pub(super) fn is_running(&self, work: Work) -> bool {
         self.running.borrow().iter().any(|running| running.work == work)
-    }
-
-    /// Whether the copying of a member, or what comes after it, has not ended yet.
-    pub(super) fn is_copying(&self, slot: u32) -> bool {
-        self.is_running(Work::Replacement(slot))
     }
 
     /// Stripes in doubt: nobody recovers a member from them, until they are written.
@@ -471,7 +466,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.set.shared.members.settled().await?;
         let mut slot = self.may_re_add(&superblock)?;
         // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
-        while self.is_running(Work::Recovery(slot)) || self.is_copying(slot) {
+        while self.is_running(Work::Recovery(slot)) || self.is_running(Work::Replacement(slot)) {
             self.platform.pause().await;
             slot = self.may_re_add(&superblock)?;
         }

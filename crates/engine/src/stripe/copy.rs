@@ -148,10 +148,11 @@ impl<D: Device> StripeSet<D> {
     /// one gets again what the member holds: the two never differ in what was copied (invariant 6; parity is made to agree
     /// with the member). The caller owns the stripes or regions.
     pub(super) async fn take_back_from_replacement(&self, slot: u32, range: Range<u64>) {
-        let is_copying = || self.shared.members.replacing(slot) == Replacing::Copying;
-        let mut at = range.start;
-        while at < range.end && self.replacement(slot).is_some() && is_copying() {
-            let bytes = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES as usize);
+        for at in range.clone().step_by(WINDOW_BYTES as usize) {
+            if self.shared.members.replacing(slot) != Replacing::Copying {
+                return;
+            }
+            let bytes = (range.end - at).min(u64::from(WINDOW_BYTES)) as usize;
             match self.read_quietly(&MemberRead { slot, offset: at, bytes }).await {
                 // Should it not be taken, the replacement has ended.
                 Ok(contents) => _ = self.write_replacement(slot, at, Gather::from(contents)).await,
@@ -160,7 +161,6 @@ impl<D: Device> StripeSet<D> {
                     self.shared.members.fail_replacement(slot, reason);
                 }
             }
-            at += bytes as u64;
         }
     }
 

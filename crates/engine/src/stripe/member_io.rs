@@ -109,22 +109,16 @@ impl<D: Device> StripeSet<D> {
         drop(buffer);
         let (mut from, mut is_second) = (Rc::clone(from), false);
         loop {
-            if self.is_in_slot(read.slot, &from) {
-                match () {
-                    () if is_second
-                        && Self::is_latent(&error)
-                        && self.shared.geometry.losses_survived() > 0 =>
-                    {
-                        return Err(Undone::Unreadable);
-                    }
-                    () if is_second => return Err(self.give_up(read.slot, &error)),
-                    () => self.shared.members.note_error(read.slot, &error),
-                }
+            if !self.is_in_slot(read.slot, &from) {
+                self.has_successor(read.slot)?;
+            } else if is_second {
+                let is_place = Self::is_latent(&error) && self.shared.geometry.losses_survived() > 0;
+                return Err(if is_place { Undone::Unreadable } else { self.give_up(read.slot, &error) });
+            } else {
+                self.shared.members.note_error(read.slot, &error);
                 if !Members::worth_a_retry(&error) {
                     return Err(self.give_up(read.slot, &error));
                 }
-            } else {
-                self.has_successor(read.slot)?;
             }
             let Some((next, again)) = self.start_read(read) else { return Err(self.not_started(read)) };
             is_second = Rc::ptr_eq(&next, &from);

@@ -83,12 +83,12 @@ impl<D: Device> StripeSet<D> {
     pub(crate) async fn tell_doubts(&self) -> Result<(), VolumeError> {
         let (redo, doubts) = (&self.shared.redo, &self.shared.doubts);
         let _announcing = redo.announce().await;
-        let Some(removals) = doubts.untold() else { return Ok(()) };
-        // Without a log nothing on the members says what is in doubt, but that there was no orderly stop.
+        let Some(removals) = doubts.untold() else { return Ok(()) }; // another header said it meanwhile
         let phase = redo.state.lock().phase;
         if matches!(phase, Phase::InForce | Phase::Closing) {
-            self.write_headers(true).await?;
+            return self.write_headers(true).await;
         }
+        // Without a log nothing on the members says what is in doubt, but that there was no orderly stop.
         doubts.told(removals);
         Ok(())
     }
@@ -98,6 +98,7 @@ impl<D: Device> StripeSet<D> {
     /// # Errors
     /// No member that should have it takes it.
     pub(crate) async fn write_headers(&self, in_force: bool) -> Result<(), VolumeError> {
+        let removals = self.shared.doubts.untold(); // before the headers are made: they know of these
         let writes = self.headers(in_force);
         let start = |write: &HeaderWrite| {
             let member = self.described(write.slot)?;
@@ -126,6 +127,7 @@ impl<D: Device> StripeSet<D> {
         }
         // Where all of them are gone their headers are old: the superblocks of the others say so.
         if written > 0 || writes.is_empty() {
+            removals.into_iter().for_each(|removals| self.shared.doubts.told(removals));
             return Ok(());
         }
         Err(VolumeError::Io { reason: "the redo log cannot be written".to_string() })
