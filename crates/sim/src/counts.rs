@@ -30,7 +30,7 @@ counts! {
     "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, full_members,
         slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost,
         latent_errors, bit_flips, lost_writes, misdirected_writes;
-    "repairs": replacements, replaced_working, stale_returns, recoveries, resyncs, stripes_resynced;
+    "repairs": replacements, replaced_working, stale_returns, re_added, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing,
         replacing;
     "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;

@@ -69,6 +69,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         pause: 0,
         deaths: false,
         beyond: false,
+        re_adds: false,
         full: false,
         metadata_lost: false,
         flushes_lie: false,

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use engine::bad_blocks::BadBlocks;
 use engine::device::DeviceErrorKind;
 use engine::members::{Failing, MemberState};
 use engine::stripe::load::UpdatePolicy;
 use layout::geometry::Level;
+use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
 use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
@@ -183,15 +185,37 @@ pub(crate) async fn replace(array: &Rc<Array>, slot: u32) {
     if !array.manager.remove(slot).await {
         return; // a spare has taken the slot meanwhile
     }
-    let disk = match old.filter(|_| array.world.random().one_in(3)) {
+    let comes_back = |_: &Rc<Disk>| array.world.random().one_in(3);
+    let re_adds = array.machine.scenario.faults.re_adds;
+    let disk = match old.filter(|old| (re_adds && array.world.random().one_in(2)) || comes_back(old)) {
         Some(old) => {
             array.world.counts.borrow_mut().stale_returns += 1;
             old.mend();
+            if re_adds && re_add(array, &old).await {
+                return;
+            }
             old
         }
         None => array.machine.new_disk(true),
     };
     add_spare(array, &disk).await;
+}
+
+/// Takes a member back with what it held, as `twill re-add` does. False if the array does not want it so.
+async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
+    disk.peek_device(disk.places.superblock, &mut bytes);
+    let parsed = Superblock::parse(&bytes, array.machine.scenario.metadata, disk.places.size);
+    let Ok(superblock) = parsed else { return false };
+    let device = Rc::new(SimDevice(Rc::clone(disk)));
+    let result = array.manager.re_add(device, superblock, BadBlocks::default()).await;
+    if result.is_ok() {
+        array.world.counts.borrow_mut().re_added += 1;
+    }
+    let said =
+        result.as_ref().map_or_else(ToString::to_string, |slot| format!("taken back into slot {slot}"));
+    array.world.note(Note::Words(format!("  device {}: {said}", disk.number)));
+    result.is_ok()
 }
 
 /// A member that works is replaced by a new device.

@@ -91,6 +91,8 @@ pub(crate) struct FaultPlan {
     pub(crate) deaths: bool,
     /// One more than the level survives may.
     pub(crate) beyond: bool,
+    /// Members that were out come back with what they held, where the bitmap says what they lack.
+    pub(crate) re_adds: bool,
     /// Members run out of space.
     pub(crate) full: bool,
     /// No member takes superblocks any more.
@@ -124,7 +126,7 @@ impl Scenario {
         let tables = [4096, 4096, 64, 16]; // the last ones are full now and then
         let metadata = draw_metadata(random, geometry.level());
         let redo_log = geometry.parity_chunks() > 0 && metadata != MinorVersion::V1_0 && random.one_in(2);
-        Scenario {
+        let mut scenario = Scenario {
             metadata,
             data_offset: match metadata {
                 MinorVersion::V1_0 => 0,
@@ -146,7 +148,9 @@ impl Scenario {
             avoid_slow: random.one_in(2),
             bitmap: random.pick(&BITMAPS),
             geometry,
-        }
+        };
+        scenario.faults.re_adds = scenario.has_bitmap() && random.one_in(2);
+        scenario
     }
 
     pub(crate) fn has_bitmap(&self) -> bool {
@@ -304,6 +308,7 @@ fn draw_faults(random: &Random) -> FaultPlan {
         pause: if kind < 2 { 0 } else { random.pick(&[30, 100, 300, 1000]) },
         deaths: kind >= 3,
         beyond: kind == 9,
+        re_adds: false,
         full: random.one_in(8),
         metadata_lost: random.one_in(40),
         flushes_lie: false,

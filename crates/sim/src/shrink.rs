@@ -21,6 +21,7 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("operator", |s| s.faults.pause = 0),
     ("deaths", |s| s.faults.deaths = false),
     ("beyond", |s| s.faults.beyond = false),
+    ("re-adds", |s| s.faults.re_adds = false),
     ("full", |s| s.faults.full = false),
     ("metadata-lost", |s| s.faults.metadata_lost = false),
     ("transient", |s| s.faults.transient_one_in = 0),

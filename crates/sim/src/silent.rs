@@ -78,10 +78,11 @@ fn lead_astray(array: &Rc<Array>, disk: &Rc<Disk>) {
     let (own, unit) = (Rc::clone(array), array.machine.unit());
     let watched = Rc::clone(disk);
     array.spawn(0, "writes, one of them astray", async move {
-        let blocks = own.machine.geometry().array_bytes() / unit;
+        let (blocks, of_row) = (own.machine.geometry().array_bytes() / unit, BLOCK_BYTES / unit);
         for _ in 0..WRITES_MAX {
             let first = own.world.random().below(blocks);
-            let count = own.world.random().between(1, (BLOCK_BYTES / unit).min(blocks - first));
+            // Of one row: a member gets one write of it, which cannot go where the request reads or writes later.
+            let count = own.world.random().between(1, of_row - first % of_row);
             workload::write(&own, 0, Kind::Write, first..first + count, false).await;
             if watched.faults.borrow().astray.is_none() {
                 break;

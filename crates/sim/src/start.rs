@@ -78,7 +78,8 @@ pub(crate) fn redo(
     }
     let resync_from_bytes = assembly.resync_from_bytes.filter(|_| machine.geometry().losses_survived() > 0);
     let geometry = *machine.geometry();
-    let situation = Situation { geometry, states: &states, resync_from_bytes, bitmap, force };
+    let events = assembly.events;
+    let situation = Situation { geometry, states: &states, events, resync_from_bytes, bitmap, force };
     let repair = decide(&situation, &logs);
     let mut resync_from_bytes = repair.resync_from_bytes(&situation);
     if machine.scenario.has_bitmap() {

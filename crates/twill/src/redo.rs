@@ -53,7 +53,8 @@ pub fn find(
     let Some(geometry) = assembly.geometry else { return found };
     let redundant = geometry.losses_survived() > 0;
     let resync_from_bytes = assembly.resync_from_bytes.filter(|_| redundant);
-    let situation = Situation { geometry, states: &states, resync_from_bytes, bitmap, force };
+    let events = assembly.events;
+    let situation = Situation { geometry, states: &states, events, resync_from_bytes, bitmap, force };
     found.repair = decide(&situation, &logs);
     if read_only && !found.repair.records.is_empty() {
         doubt_instead(&mut found.repair, &geometry);

@@ -139,7 +139,7 @@ impl<D: Device> Keeper<D> {
         for ((slot, superblock), bitmap) in (0u32..).zip(self.superblocks.borrow().iter()).zip(bitmaps) {
             redo.set_member(slot, superblock.as_ref().and_then(|superblock| member_of(superblock, *bitmap)));
         }
-        redo.begin(start);
+        redo.begin(start, self.events.get());
         self.set.executor.spawn(tend(Rc::clone(&self.set)));
     }
 
@@ -247,7 +247,7 @@ impl<D: Device> Keeper<D> {
         if round.closing {
             shared.redo.all_durable();
         }
-        if shared.redo.in_force() {
+        if shared.redo.is_announced() {
             // Should it fail, members have failed or go without a log; both were reported.
             let _ = self.set.write_headers(true).await;
         } else if round.dirty && shared.intent.is_opening() && shared.redo.wants_opening(&shared.members) {

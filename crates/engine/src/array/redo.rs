@@ -91,6 +91,8 @@ pub struct Situation<'a> {
     pub geometry: Geometry,
     /// State of every slot.
     pub states: &'a [MemberState],
+    /// Event count of the newest superblock.
+    pub events: u64,
     /// Parity may not agree from here on: the superblocks say so.
     pub resync_from_bytes: Option<u64>,
     /// What an array with a bitmap starts with: stripes that it does not mark agree (invariant 2).
@@ -152,8 +154,12 @@ pub fn decide(situation: &Situation<'_>, logs: &[MemberLog]) -> Repair {
     if situation.geometry.parity_chunks() == 0 {
         return repair;
     }
-    // Invariant 8, for the log: one that goes with another superblock than this is old.
-    let goes_with = |log: &&MemberLog, header: &&RedoHeader| header.superblocks.contains(&log.digest);
+    // Invariant 8, for the log: one that goes with another superblock than this is old, and so is one that goes with
+    // this but missed what the newest superblocks say: its member comes back, or is taken by force. Records that overlap
+    // made again over superblocks that say clean would be a cut away from stripes that are half written.
+    let goes_with = |log: &&MemberLog, header: &&RedoHeader| {
+        header.superblocks.contains(&log.digest) && header.events >= situation.events
+    };
     let current =
         logs.iter().flat_map(|log| log.headers.iter().filter(move |header| goes_with(&log, header)));
     let newest = current.max_by_key(|header| header.generation);
@@ -170,7 +176,9 @@ pub fn decide(situation: &Situation<'_>, logs: &[MemberLog]) -> Repair {
 fn redo(situation: &Situation<'_>, logs: &[MemberLog], header: &RedoHeader, repair: &mut Repair) {
     let missing = situation.states.iter().filter(|state| **state != MemberState::InSync).count();
     let mut by_sequence = BTreeMap::new();
-    for record in logs.iter().flat_map(|log| &log.records) {
+    // Superblocks that say clean say that what was logged is durable: stripes may be in doubt still, but none is in flight.
+    let is_clean = situation.resync_from_bytes.is_none();
+    for record in logs.iter().filter(|_| !is_clean).flat_map(|log| &log.records) {
         let (epoch, sequence) = (record.record().epoch, record.record().sequence);
         if epoch == header.epoch && sequence >= header.retired_below {
             by_sequence.insert(sequence, record);
@@ -289,9 +297,48 @@ mod tests {
     use super::*;
     use crate::stripe::fake::{CHUNK, Fake, World};
     use layout::geometry::Level;
-    use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord};
+    use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, SlotPlan};
 
     const RECOVERING: u32 = 1;
+
+    /// A member's log in force, which goes with the superblock that it has now.
+    fn log(slot: u32, events: u64, records: Vec<WholeRecord>) -> MemberLog {
+        let header = RedoHeader {
+            generation: 1,
+            epoch: 1,
+            in_force: true,
+            retired_below: 1,
+            events,
+            superblocks: [7, 8],
+            plan: SlotPlan { slots: 2, slot_bytes: 8192 },
+            doubts: Vec::new(),
+        };
+        MemberLog { slot, digest: 8, headers: vec![header], records, unreadable: None }
+    }
+
+    /// The log of a member that is back from before: the others were written to, or called clean, without it. Its records
+    /// may overlap, so that making them again passes through what was never right, and may be cut short there.
+    #[test]
+    fn a_log_from_before_the_newest_superblocks_is_not_made_again() {
+        use MemberState::{InSync, Missing};
+        let geometry = World::new(Level::Raid5, 4).set.shared.geometry;
+        let resync_from_bytes = Some(u64::from(CHUNK));
+        let states = &[InSync, InSync, InSync, Missing];
+        let dirty = Situation { geometry, states, events: 5, resync_from_bytes, bitmap: None, force: false };
+        let logs = [log(0, 5, vec![zeroes()]), log(1, 5, vec![zeroes()])];
+        let now = decide(&dirty, &logs);
+        assert_eq!((now.records.len(), now.in_force, now.doubts.len()), (1, true, 0));
+        // Superblocks that say clean were the last to be written.
+        let clean = decide(&Situation { resync_from_bytes: None, ..dirty.clone() }, &logs);
+        assert_eq!((clean.records.len(), clean.in_force, clean.doubts.len()), (0, true, 0));
+        // Newer superblocks without a log of their own: nobody knows what was in flight.
+        let missed = decide(&Situation { events: 6, ..dirty.clone() }, &logs);
+        assert_eq!((missed.records.len(), missed.in_force), (0, false));
+        assert_eq!(missed.doubts, [StripeRange { first: 1, end: geometry.stripes() }]);
+        // One that was taken by force speaks for itself only, not for the others.
+        let forced = decide(&Situation { events: 6, force: true, ..dirty }, &logs);
+        assert_eq!((forced.records.len(), forced.doubts.len()), (0, 0));
+    }
 
     /// Zeroes of the stripes 1 to 5, as one piece for each member.
     fn zeroes() -> WholeRecord {

@@ -191,7 +191,8 @@ pub fn start(machine: &Machine, force: bool) -> Array {
 
 fn situation<'a>(assembly: &Assembly, states: &'a [MemberState], force: bool) -> Situation<'a> {
     let geometry = assembly.geometry.expect("a geometry");
-    Situation { geometry, states, resync_from_bytes: assembly.resync_from_bytes, bitmap: None, force }
+    let resync_from_bytes = assembly.resync_from_bytes;
+    Situation { geometry, states, events: assembly.events, resync_from_bytes, bitmap: None, force }
 }
 
 fn find<'a>(

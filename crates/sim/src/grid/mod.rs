@@ -143,6 +143,7 @@ fn draw_scenario(random: &Random, level: Level) -> Option<Scenario> {
         pause: 0,
         deaths: false,
         beyond: false,
+        re_adds: false,
         full: false,
         metadata_lost: false,
         flushes_lie: false,

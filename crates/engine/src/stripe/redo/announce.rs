@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-use super::{Phase, Redo, State};
+use super::{Redo, State};
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
@@ -84,8 +84,7 @@ impl<D: Device> StripeSet<D> {
         let (redo, doubts) = (&self.shared.redo, &self.shared.doubts);
         let _announcing = redo.announce().await;
         let Some(removals) = doubts.untold() else { return Ok(()) }; // another header said it meanwhile
-        let phase = redo.state.lock().phase;
-        if matches!(phase, Phase::InForce | Phase::Closing) {
+        if redo.is_announced() {
             return self.write_headers(true).await;
         }
         // Without a log nothing on the members says what is in doubt, but that there was no orderly stop.

@@ -139,10 +139,11 @@ impl Redo {
         }
     }
 
-    /// From here on a log is kept while members are missing. Whoever calls this keeps the superblocks.
-    pub(crate) fn begin(&self, start: RedoStart) {
+    /// From here on a log is kept while members are missing. Whoever calls this keeps the superblocks; `events` is theirs.
+    pub(crate) fn begin(&self, start: RedoStart, events: u64) {
         let mut state = self.state.lock();
         state.phase = Phase::Off;
+        state.events = events;
         state.generation = state.generation.max(start.generation);
         state.epoch = state.epoch.max(start.epoch);
     }
@@ -163,6 +164,11 @@ impl Redo {
     /// Whether every write is logged before it touches its stripe.
     pub fn in_force(&self) -> bool {
         self.state.lock().phase == Phase::InForce
+    }
+
+    /// Whether headers on the members say that it is in force.
+    pub(crate) fn is_announced(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::InForce | Phase::Closing)
     }
 
     /// Whether members are missing and there is no room for a log.

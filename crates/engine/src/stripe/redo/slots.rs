@@ -203,7 +203,7 @@ mod tests {
                 Some(RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 }),
             );
         }
-        redo.begin(RedoStart::default());
+        redo.begin(RedoStart::default(), 0);
         world.set.shared.members.fail(0, "by hand");
         let set = Rc::clone(&world.set);
         world.run(async move {
