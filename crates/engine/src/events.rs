@@ -111,7 +111,8 @@ pub enum Event {
     },
     /// Parity agrees with data.
     ResyncFinished {},
-    /// Resync or recovery could not go on.
+    /// Resync, recovery or replacement could not go on. It is tried again when members change, or after half a minute and
+    /// then after twice the last wait, up to ten minutes.
     RebuildStopped {
         /// Why.
         reason: String,

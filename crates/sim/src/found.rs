@@ -524,6 +524,36 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     assert!(array.shared.members.all_in_sync());
 }
 
+/// A recovery stopped because the device had no space. When it has, nobody has to say so: nothing in the array changed.
+#[test]
+fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
+    let mut stopped = 0;
+    for stripes in 2..12 {
+        let array = start(quiet(Level::Raid5, 3, Support::None, stripes, 4096));
+        write(&array, 0..2 * stripes * BLOCKS);
+        fail(&array, 0);
+        let new = array.machine.new_disk(true);
+        new.faults.borrow_mut().full = true; // which not every write feels
+        let (own, disk) = (Rc::clone(&array), Rc::clone(&new));
+        run(&array, async move {
+            assert!(own.manager.remove(0).await);
+            operator::add_spare(&own, &disk).await;
+        });
+        let members = &array.shared.members;
+        stopped += u32::from(members.state(0) == MemberState::Recovering);
+        new.faults.borrow_mut().full = false;
+        let mut steps = 0..100_000;
+        while members.state(0) == MemberState::Recovering && steps.next().is_some() {
+            assert_eq!(array.run(2), Ended::Steps); // more than one: else looks are not waited for
+        }
+        finish(&array);
+        assert!(members.all_in_sync());
+        check::at_rest(&array);
+        read(&array, 0..2 * stripes * BLOCKS);
+    }
+    assert!(stopped > 0, "there was space");
+}
+
 /// Seed 620361: a stripe in doubt was overwritten, which was acknowledged, and after the next crash it was in doubt again.
 #[test]
 fn a_doubt_that_was_ended_stays_so_after_a_crash() {

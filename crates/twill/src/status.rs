@@ -468,7 +468,11 @@ pub fn event_words(event: &Event) -> String {
             format!("resync started, from {}", crate::bytes::human(*from_bytes))
         }
         Event::ResyncFinished {} => "resync finished".into(),
-        Event::RebuildStopped { reason } => format!("resync or recovery stopped: {reason}"),
+        Event::RebuildStopped { reason } => {
+            format!(
+                "resync or recovery stopped, and is tried again when members change or after a while: {reason}"
+            )
+        }
         Event::StripeSuspect { stripe, reason } => {
             format!(
                 "stripe {stripe} was written half way and is made to agree before its next write: {reason}"

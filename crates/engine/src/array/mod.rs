@@ -14,6 +14,7 @@ pub mod replace;
 #[cfg(test)]
 mod replace_tests;
 pub mod replacement;
+mod retry;
 pub mod scrub;
 pub mod start_bitmap;
 pub mod state;

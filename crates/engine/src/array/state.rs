@@ -19,6 +19,7 @@ use super::keeper::{Keeper, Spare};
 use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, recover, resync};
 use super::replace::copy;
+use super::retry::Retry;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
 use super::turn::Turn;
 use crate::bad_blocks::BadBlocks;
@@ -112,8 +113,8 @@ pub struct Manager<D, P> {
     pub(super) seating: Turn,
     /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
     pub(super) changing: RefCell<BTreeSet<u32>>,
-    /// A resync or recovery that failed is tried again only after the members changed, or there are fewer stripes in doubt.
-    failed_with: RefCell<Option<(Vec<MemberState>, u64)>>,
+    /// What stopped is not tried at every look.
+    retry: Retry,
     scrub: RefCell<Option<ScrubState>>,
     pub(super) read_only: bool,
     stopping: Cell<bool>,
@@ -136,7 +137,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             idle: RefCell::default(),
             seating: Turn::default(),
             changing: RefCell::default(),
-            failed_with: RefCell::new(None),
+            retry: Retry::default(),
             scrub: RefCell::new(scrub),
             read_only,
             stopping: Cell::new(false),
@@ -256,7 +257,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             self.keeper.set_superblock(slot, Some(superblock));
             members.begin_recovery(slot, 0);
             // Another device: the states may be those with which an earlier recovery failed, and are no reason to wait.
-            self.failed_with.replace(None);
+            self.retry.forget();
             self.changing.borrow_mut().remove(&slot);
         }
     }
@@ -277,11 +278,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     fn start_due(self: &Rc<Self>) {
         let states = self.set.shared.members.states();
-        let in_vain = |(with, doubts): &(Vec<MemberState>, u64)| *with == states && *doubts <= self.doubts();
-        if self.failed_with.borrow().as_ref().is_some_and(in_vain) {
+        if !self.retry.is_due(&states, self.doubts()) {
             return;
         }
-        self.failed_with.replace(None);
         let running: Vec<Work> = self.running.borrow().iter().map(|running| running.work).collect();
         let scrub = self.scrub.borrow().as_ref().is_some_and(|scrub| scrub.phase == Phase::Running);
         let replacing = self.copying();
@@ -344,7 +343,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let members = &self.set.shared.members;
                 let over = |slot| members.state(slot) != MemberState::Recovering;
                 if !matches!(work, Work::Recovery(slot) if over(slot)) {
-                    self.failed_with.replace(Some((members.states(), self.doubts())));
+                    self.retry.failed(members.states(), self.doubts());
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
@@ -367,7 +366,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             }
         };
         if let Some(error) = error {
-            self.failed_with.replace(Some((members.states(), self.doubts())));
+            self.retry.failed(members.states(), self.doubts());
             members.report(Event::RebuildStopped { reason: error.to_string() });
         }
     }
