@@ -53,6 +53,8 @@ pub struct Keeper<D> {
     pub(super) logs_written: RefCell<Vec<u64>>,
     /// Parity or copies may not agree from here on, whether or not writes are on their way.
     resync_from_bytes: Cell<Option<u64>>,
+    /// States of the members that the superblocks on disk tell.
+    told: RefCell<Vec<MemberState>>,
     /// The superblocks on disk say dirty, though the redo log made good what a crash left.
     made_good: bool,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
@@ -93,6 +95,7 @@ impl<D: Device> Keeper<D> {
             resync_from_bytes.is_none() && superblocks.iter().flatten().any(|s| s.resync_offset().is_some());
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         set_unsynced(&set, resync_from_bytes);
+        let told = if went_on_without { Vec::new() } else { set.shared.members.states() };
         let slots = 0..set.shared.geometry.members();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
         let logs_written = vec![0; set.shared.geometry.members() as usize];
@@ -109,6 +112,7 @@ impl<D: Device> Keeper<D> {
             went_on_without: Cell::new(went_on_without),
             resync_from_bytes: Cell::new(resync_from_bytes),
             made_good,
+            told: RefCell::new(told),
             bitmap: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
@@ -162,8 +166,11 @@ impl<D: Device> Keeper<D> {
         let shared = &self.set.shared;
         let may_close = shared.suspects() == 0 && shared.may_be_clean();
         let mut closing = self.close_wanted.take() && may_close && shared.intent.try_close();
-        // Invariant 2: what was written is durable before the superblocks call it clean.
-        if closing && (self.set.flush_members().await.is_err() || shared.suspects() > 0) {
+        // Invariant 2: what was written is durable before the superblocks call it clean. A member that failed may lack what
+        // the redo log tells: that is on disk before the log is emptied (invariant 8), and clean waits for another round.
+        let flushed = !closing || self.set.flush_members().await.is_ok();
+        let states = shared.members.states();
+        if closing && (!flushed || shared.suspects() > 0 || states != *self.told.borrow()) {
             shared.intent.reopen();
             closing = false;
         }
@@ -195,6 +202,7 @@ impl<D: Device> Keeper<D> {
         if round.dirty {
             shared.intent.dirty_written();
         }
+        self.told.replace(states);
         shared.members.metadata_written(round.version);
         true
     }
@@ -398,6 +406,9 @@ impl<D: Device> Keeper<D> {
 
     /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more.
     pub async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
+        if *self.told.borrow() != self.set.shared.members.states() {
+            self.set.shared.members.want_metadata();
+        }
         self.set.flush_volume().await?;
         for _ in 0..2 {
             self.clear_idle_bits().await; // twice: at the first look everything has just been written

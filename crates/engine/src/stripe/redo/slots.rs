@@ -164,13 +164,13 @@ impl<D: Device> StripeSet<D> {
     /// Makes what finished records asked for durable, says so in the headers, and frees their slots.
     async fn retire(&self) -> Result<(), VolumeError> {
         let redo = &self.shared.redo;
-        // What a member missed that failed under these records is on disk before they are gone (invariant 8).
-        self.settle().await?;
         let below = {
             let state = redo.state.lock();
             state.slots.written_below(state.next_sequence)
         };
-        self.flush_members().await?;
+        // What a member missed that failed under these records, or lost when it was flushed now, is told on disk before
+        // they are gone (invariant 8).
+        self.flush_volume().await?;
         let _announcing = redo.announce().await;
         {
             // Superblocks that say clean may have said of more records meanwhile that they are done with.

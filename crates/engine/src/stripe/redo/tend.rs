@@ -81,7 +81,8 @@ impl<D: Device> StripeSet<D> {
         // The failure itself is on disk first: see `write_logged`.
         self.settle().await?;
         self.drained().await;
-        let flushed = self.flush_members().await;
+        // A member that fails now may have lost what was written before the log: that is told, too, before it is in force.
+        let flushed = self.flush_volume().await;
         let _announcing = shared.redo.announce().await;
         match flushed {
             Ok(()) => self.open_redo().await,
