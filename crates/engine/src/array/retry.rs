@@ -27,7 +27,7 @@ struct Failed {
 }
 
 impl Retry {
-    /// It stopped, with the members in these states and so many stripes in doubt.
+    /// It stopped. When it was begun the members were in these states, and so many stripes in doubt.
     pub(super) fn failed(&self, states: Vec<MemberState>, doubts: u64) {
         let last = self.0.take().filter(|last| !last.has_changed(&states, doubts));
         let wait = last.map_or(LOOKS_MIN, |last| match last.looks {

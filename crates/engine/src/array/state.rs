@@ -313,11 +313,16 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     async fn work_on(&self, work: Work, progress: &Progress) {
         let pace = Checkpoints { manager: self, work, progress, since_bytes: Cell::new(0) };
+        // What changes while it is tried is a reason to try again at once.
+        let (states, doubts) = (self.set.shared.members.states(), self.doubts());
         let ended = match work {
             Work::Recovery(slot) => recover(&self.set, slot, progress, &pace).await,
             Work::Replacement(slot) => {
                 let ended = copy(&self.set, slot, progress, &pace).await;
-                return self.copied(slot, ended, progress).await;
+                if self.copied(slot, ended, progress).await.is_err() {
+                    self.retry.failed(states, doubts);
+                }
+                return;
             }
             Work::Resync => {
                 let from_bytes = self.keeper.resync_from_bytes().unwrap_or(0);
@@ -343,32 +348,30 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let members = &self.set.shared.members;
                 let over = |slot| members.state(slot) != MemberState::Recovering;
                 if !matches!(work, Work::Recovery(slot) if over(slot)) {
-                    self.retry.failed(members.states(), self.doubts());
+                    self.retry.failed(states, doubts);
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
         }
     }
 
-    async fn copied(&self, slot: u32, ended: Ended, progress: &Progress) {
+    /// Err if it is to be tried again.
+    async fn copied(&self, slot: u32, ended: Ended, progress: &Progress) -> Result<(), ()> {
         let members = &self.set.shared.members;
-        let error = match ended {
-            Ended::Finished => self.hand_over(slot).await.err(),
-            Ended::Stopped => {
-                self.checkpoint(Work::Replacement(slot), progress).await;
-                None
+        match ended {
+            Ended::Finished => {
+                return self.hand_over(slot).await.map_err(|error| {
+                    members.report(Event::RebuildStopped { reason: error.to_string() });
+                });
             }
+            Ended::Stopped => self.checkpoint(Work::Replacement(slot), progress).await,
             // The member failed, and its replacement has the slot; or the replacement did, which was told.
-            Ended::Failed(_) if members.replacing(slot) != Replacing::Copying => None,
+            Ended::Failed(_) if members.replacing(slot) != Replacing::Copying => {}
             Ended::Failed(error) => {
                 members.fail_replacement(slot, &error.to_string());
-                None
             }
-        };
-        if let Some(error) = error {
-            self.retry.failed(members.states(), self.doubts());
-            members.report(Event::RebuildStopped { reason: error.to_string() });
         }
+        Ok(())
     }
 
     async fn work_on_scrub(&self, progress: &Progress, pace: &impl Pace) {
