@@ -226,7 +226,8 @@ impl Array {
             bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
         let clock = Rc::clone(&world);
         let now = Box::new(move || clock.now());
-        let keeper = Keeper::new(Rc::clone(&set), superblocks, found.resync_from_bytes, now);
+        let events = assembly.events;
+        let keeper = Keeper::new(Rc::clone(&set), superblocks, events, found.resync_from_bytes, now);
         if scenario.redo_log {
             keeper.keep_redo_log(found.repair.start, &found.bitmaps);
         }

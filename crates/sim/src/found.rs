@@ -1,5 +1,7 @@
 //! The smallest histories of what the simulator found, each the test of a fix.
 
+mod devices;
+
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
@@ -456,74 +458,6 @@ fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
     check::quiet(&array);
 }
 
-/// Seed 600193: a replacement failed after a round of superblocks had begun and before it was written, and the member that
-/// it was to replace got none. After the next round had come to half of the others it was two events behind.
-#[test]
-fn every_member_gets_every_round_whenever_a_replacement_fails() {
-    for steps in 0..200 {
-        let scenario = Scenario {
-            consistency: Consistency::Bitmap(CHUNK),
-            ..quiet(Level::Raid5, 3, Support::All, 16, 4096)
-        };
-        let array = start(scenario);
-        let own = Rc::clone(&array);
-        array.spawn(0, "beginning to replace a member", async move {
-            operator::begin_replacement(&own, 1).await;
-        });
-        let members = &array.shared.members;
-        while members.replacing(1) == Replacing::No {
-            assert_eq!(array.run(1), Ended::Steps);
-        }
-        let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
-        members.fail_replacement(1, "by hand");
-        loop {
-            let candidates = array.machine.candidates();
-            let superblocks = candidates.iter().filter_map(|candidate| candidate.superblock.as_ref().ok());
-            let of_members = superblocks.filter(|superblock| {
-                matches!(superblock.role(), DeviceRole::Active(_)) && !superblock.is_replacement()
-            });
-            let events: Vec<u64> = of_members.map(Superblock::events).collect();
-            let (least, most) = (events.iter().min().unwrap(), events.iter().max().unwrap());
-            assert!(ended || most - least <= 1, "after {steps} steps: {events:?}");
-            if array.run(1) != Ended::Steps {
-                break;
-            }
-        }
-        finish(&array);
-        if ended {
-            break; // it had replaced the member
-        }
-    }
-}
-
-/// Seed 601439: a member failed while the superblocks that call the other one rebuilt were being written, was taken out and
-/// added again. Its superblock as a spare was written first: on the members both were out.
-#[test]
-fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
-    let array = array(Level::Raid5, 3, Support::All);
-    fail(&array, 0);
-    let own = Rc::clone(&array);
-    array.spawn(0, "another one for the first", async move {
-        assert!(own.manager.remove(0).await);
-        operator::add_spare(&own, &own.machine.new_disk(true)).await;
-    });
-    while array.shared.members.state(0) != MemberState::InSync {
-        assert_eq!(array.run(1), Ended::Steps);
-    }
-    assert!(!array.shared.members.is_settled(), "no superblock says so yet");
-    disk(&array, 0).faults.borrow_mut().slow = 1000;
-    let second = disk(&array, 1);
-    assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
-    let own = Rc::clone(&array);
-    run(&array, async move {
-        assert!(own.manager.remove(1).await);
-        operator::add_spare(&own, &second).await;
-    });
-    check::at_rest(&array);
-    finish(&array);
-    assert!(array.shared.members.all_in_sync());
-}
-
 /// Seed 642506: a member failed at a flush, and before superblocks said so the power was cut: it was back without what it had
 /// not made durable, and the redo log did not tell of that any more. Or, beside the seed, not yet.
 #[test]
@@ -595,36 +529,6 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
     }
 }
 
-/// A recovery stopped because the device had no space. When it has, nobody has to say so: nothing in the array changed.
-#[test]
-fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
-    let mut stopped = 0;
-    for stripes in 2..12 {
-        let array = start(quiet(Level::Raid5, 3, Support::None, stripes, 4096));
-        write(&array, 0..2 * stripes * BLOCKS);
-        fail(&array, 0);
-        let new = array.machine.new_disk(true);
-        new.faults.borrow_mut().full = true; // which not every write feels
-        let (own, disk) = (Rc::clone(&array), Rc::clone(&new));
-        run(&array, async move {
-            assert!(own.manager.remove(0).await);
-            operator::add_spare(&own, &disk).await;
-        });
-        let members = &array.shared.members;
-        stopped += u32::from(members.state(0) == MemberState::Recovering);
-        new.faults.borrow_mut().full = false;
-        let mut steps = 0..100_000;
-        while members.state(0) == MemberState::Recovering && steps.next().is_some() {
-            assert_eq!(array.run(2), Ended::Steps); // more than one: else looks are not waited for
-        }
-        finish(&array);
-        assert!(members.all_in_sync());
-        check::at_rest(&array);
-        read(&array, 0..2 * stripes * BLOCKS);
-    }
-    assert!(stopped > 0, "there was space");
-}
-
 /// Seed 620361: a stripe in doubt was overwritten, which was acknowledged, and after the next crash it was in doubt again.
 #[test]
 fn a_doubt_that_was_ended_stays_so_after_a_crash() {
@@ -654,111 +558,6 @@ fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     assert!(!array.shared.doubts.contains(0), "what was acknowledged cannot be read");
     read(&array, 0..3 * BLOCKS);
     finish(&array);
-}
-
-/// Seed 615619: a replacement failed while what it held was made durable, and another one began. That got the slot with
-/// nothing copied.
-#[test]
-fn only_what_was_copied_gets_a_slot() {
-    let mut replaced = 0;
-    for steps in 0..400 {
-        let array = array(Level::Raid5, 4, Support::All);
-        write(&array, 0..3 * 8 * BLOCKS);
-        for _ in 0..2 {
-            let own = Rc::clone(&array);
-            run(&array, async move {
-                operator::add_spare(&own, &own.machine.new_disk(true)).await;
-            });
-        }
-        let numbers = spare_numbers(&array);
-        disk(&array, 3).faults.borrow_mut().slow = 50;
-        let replace = |number: u32| {
-            let own = Rc::clone(&array);
-            array.spawn(0, "a member is replaced", async move {
-                // It may be refused: the end of the first one is under way.
-                let _ = own.manager.replace(1, number).await;
-            });
-        };
-        replace(numbers[0]);
-        let members = &array.shared.members;
-        while members.replacing(1) == Replacing::No {
-            assert_eq!(array.run(1), Ended::Steps);
-        }
-        (0..steps).for_each(|_| _ = array.run(1));
-        replaced += u32::from(members.fail_replacement(1, "by hand"));
-        replace(numbers[1]);
-        finish(&array);
-        read(&array, 0..3 * 8 * BLOCKS);
-        check::quiet(&array);
-        check::at_rest(&array);
-        finish(&array);
-    }
-    assert!(replaced > 50, "{replaced} were under way");
-}
-
-/// Found beside seed 615619: a member came back to its slot while the recovery of another device there was being made durable.
-/// That called the one that came back in sync.
-#[test]
-fn a_recovery_calls_only_its_own_device_in_sync() {
-    let mut came_back = 0;
-    for steps in (0..1000).step_by(4) {
-        let scenario = Scenario {
-            consistency: Consistency::Bitmap(CHUNK),
-            ..quiet(Level::Raid5, 3, Support::All, 16, 4096)
-        };
-        let array = start(scenario);
-        write(&array, 0..2 * 16 * BLOCKS);
-        let superblock = array.keeper.try_superblock(1).flatten().expect("a member");
-        let old = disk(&array, 1);
-        fail(&array, 1);
-        write(&array, 0..16 * BLOCKS);
-        disk(&array, 2).faults.borrow_mut().slow = 50;
-        let own = Rc::clone(&array);
-        array.spawn(0, "another one", async move {
-            assert!(own.manager.remove(1).await);
-            operator::add_spare(&own, &own.machine.new_disk(true)).await;
-        });
-        let members = &array.shared.members;
-        while members.state(1) != MemberState::Recovering {
-            assert_eq!(array.run(1), Ended::Steps);
-        }
-        (0..steps).for_each(|_| _ = array.run(1));
-        let was_recovering = members.state(1) == MemberState::Recovering;
-        assert_eq!(members.fail(1, "by hand"), Failing::Failed);
-        let (own, taken) = (Rc::clone(&array), Rc::new(Cell::new(false)));
-        let told = Rc::clone(&taken);
-        array.spawn(0, "the first one again", async move {
-            own.manager.remove(1).await;
-            let device = Rc::new(SimDevice(old));
-            told.set(own.manager.re_add(device, superblock, BadBlocks::default()).await.is_ok());
-        });
-        finish(&array);
-        came_back += u32::from(taken.get());
-        if members.all_in_sync() {
-            read(&array, 0..2 * 16 * BLOCKS);
-            check::quiet(&array);
-            finish(&array);
-        }
-        if !was_recovering {
-            break;
-        }
-    }
-    assert!(came_back > 0, "no member came back");
-}
-
-/// Found beside seed 611237: two devices that were added at once got the same number.
-#[test]
-fn two_devices_that_are_added_at_once_get_two_numbers() {
-    let array = array(Level::Raid5, 3, Support::All);
-    for _ in 0..2 {
-        let own = Rc::clone(&array);
-        array.spawn(0, "a spare", async move {
-            assert!(operator::add_spare(&own, &own.machine.new_disk(true)).await.is_some());
-        });
-    }
-    finish(&array);
-    let numbers = spare_numbers(&array);
-    assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
 }
 
 /// An hour of histories has to fit in memory.

@@ -4,8 +4,10 @@
 //! `TWILL` set to the program under test; status 0 is a pass, 77 a skip (the last line of output says why). A script whose
 //! last line is `N passed, N failed, N skipped` counts as that many, any other as one.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -27,9 +29,14 @@ pub struct Options {
     pub all: bool,
     /// Show the output of tests that pass, too.
     pub verbose: bool,
+    /// Machines at a time; `None` for as many as there are cores and memory for.
+    pub jobs: Option<NonZeroUsize>,
 }
 
-/// Runs the chosen scripts one after the other and prints `N passed, N failed, N skipped` last.
+/// Memory that a machine may take.
+const MACHINE_KIB: u64 = 4 << 20;
+
+/// Runs the chosen scripts, several at a time, and prints `N passed, N failed, N skipped` last.
 pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let scripts = scripts(root, &options.names)?;
     if scripts.is_empty() {
@@ -41,14 +48,39 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         return Ok(summary(&Counts { passed: 0, failed, skipped }));
     }
     let twill = vm::program(root, options.twill.as_deref())?;
-    let mut total = Counts::default();
-    for script in &scripts {
-        total.add(&run_one(root, script, &twill, options)?);
-    }
+    let total = Mutex::new(Counts::default());
+    let left = Mutex::new(scripts.iter());
+    let next = || left.lock().expect("no thread panics").next();
+    let work = || -> Result<()> {
+        while let Some(script) = next() {
+            let counts = run_one(root, script, &twill, options)?;
+            total.lock().expect("no thread panics").add(&counts);
+        }
+        Ok(())
+    };
+    let jobs = options.jobs.unwrap_or_else(jobs).get().min(scripts.len());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+    })?;
+    let total = total.into_inner().expect("no thread panics");
     if total.skipped > 0 && !options.all {
         println!("long cases are skipped here: cargo xtask kernel-tests --all");
     }
     Ok(summary(&total))
+}
+
+/// A machine for each core, as far as the memory goes.
+fn jobs() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let machines = available_kib(&memory).map_or(1, |kib| kib / MACHINE_KIB);
+    NonZeroUsize::new(cores.min(usize::try_from(machines).unwrap_or(cores))).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn available_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
 /// Runs one script, prints how it went and returns what it counted.
@@ -58,14 +90,15 @@ fn run_one(root: &Path, script: &Path, twill: &Path, options: &Options) -> Resul
     let (status, output) = boot(root, script, twill, options.all)?;
     let seconds = start.elapsed().as_secs();
     let last = output.trim_end().lines().last().unwrap_or_default();
-    match status {
-        0 => println!("ok      {name} ({seconds} s) {last}"),
-        SKIPPED => println!("skipped {name}: {last}"),
-        status => println!("FAILED  {name} (status {status}, {seconds} s)"),
-    }
+    let mut told = match status {
+        0 => format!("ok      {name} ({seconds} s) {last}\n"),
+        SKIPPED => format!("skipped {name}: {last}\n"),
+        status => format!("FAILED  {name} (status {status}, {seconds} s)\n"),
+    };
     if options.verbose || !matches!(status, 0 | SKIPPED) {
-        output.lines().for_each(|line| println!("    {line}"));
+        told.extend(output.lines().map(|line| format!("    {line}\n")));
     }
+    print!("{told}"); // at once: others are running
     Ok(Counts::of(status, last))
 }
 
@@ -138,6 +171,13 @@ fn summary(total: &Counts) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_is_available() {
+        let told = "MemTotal:       25165824 kB\nMemFree:         1000 kB\nMemAvailable:   12582912 kB\n";
+        assert_eq!(available_kib(told), Some(12 << 20));
+        assert_eq!(available_kib(""), None);
+    }
 
     #[test]
     fn a_script_counts_as_its_cases_or_as_one() {

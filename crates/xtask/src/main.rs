@@ -66,6 +66,9 @@ enum Command {
         /// Show the output of tests that pass, too
         #[arg(long)]
         verbose: bool,
+        /// Machines at a time; without it as many as there are cores, and 4 GiB of memory each
+        #[arg(long)]
+        jobs: Option<std::num::NonZeroUsize>,
     },
     /// Write and check blocks that tell what a crash lost
     Blocks(blocks::Arguments),
@@ -96,8 +99,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Tidy { update_ratchet, admit } => tidy::run(&root, update_ratchet, admit),
         Command::Vm { arguments } => vm::run(&root, &arguments),
-        Command::KernelTests { names, twill, require, all, verbose } => {
-            kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, all, verbose })
+        Command::KernelTests { names, twill, require, all, verbose, jobs } => {
+            kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, all, verbose, jobs })
         }
         Command::Blocks(arguments) => blocks::run(&arguments),
         Command::Drives(arguments) => drives::run(&arguments),

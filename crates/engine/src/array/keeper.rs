@@ -81,14 +81,15 @@ struct Round {
 }
 
 impl<D: Device> Keeper<D> {
-    /// The keeper of the array behind `set`; superblocks in slot order.
+    /// The keeper of the array behind `set`; superblocks in slot order. `events` is the newest event count: that of a device
+    /// that is to replace a member may be newer than all of these, and the next superblocks are newer still.
     pub fn new(
         set: Rc<StripeSet<D>>,
         superblocks: Vec<Option<Superblock>>,
+        events: u64,
         resync_from_bytes: Option<u64>,
         now_s: Box<dyn Fn() -> u64>,
     ) -> Rc<Self> {
-        let events = superblocks.iter().flatten().map(Superblock::events).max().unwrap_or(0);
         let uneven = superblocks.iter().flatten().any(|superblock| superblock.events() != events);
         let went_on_without = went_on_without(&superblocks);
         let made_good =

@@ -172,6 +172,8 @@ struct Kept {
 /// What assembly found: superblocks by slot, spares, and what may not agree.
 pub(super) struct FoundArray {
     pub(super) superblocks: Vec<Option<Superblock>>,
+    /// The newest event count.
+    pub(super) events: u64,
     pub(super) spares: Vec<(SharedDevice, Superblock)>,
     /// What is to replace the members in slots.
     pub(super) replacements: Vec<(u32, SharedDevice, Superblock)>,
@@ -205,14 +207,14 @@ impl ArrayManager {
         let (array, known) = (array.clone(), Arc::clone(known));
         let started = shards.run_on(0, move |context| async move {
             let set = Rc::clone(array.volume().stripes());
-            let FoundArray { superblocks, spares, replacements, redo, bitmap } = found;
+            let FoundArray { superblocks, events, spares, replacements, redo, bitmap } = found;
             // Before anything is served or any superblock is written.
             replay(&set, &redo.repair).await?;
             take_doubts(&set, &redo.repair);
             let bitmap =
                 bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
-            let keeper =
-                Keeper::new(Rc::clone(&set), superblocks, redo.resync_from_bytes, Box::new(now_unix_s));
+            let (resync, now_s) = (redo.resync_from_bytes, Box::new(now_unix_s));
+            let keeper = Keeper::new(Rc::clone(&set), superblocks, events, resync, now_s);
             if set.shared.geometry.parity_chunks() > 0 && !read_only {
                 keeper.keep_redo_log(redo.repair.start, &redo.bitmaps);
             }

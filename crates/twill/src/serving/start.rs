@@ -63,6 +63,7 @@ impl Serving {
         }
         let found = FoundArray {
             superblocks: opened.superblocks.clone(),
+            events: assembly.events,
             spares: opened.spares.clone(),
             replacements: opened.replacements.clone(),
             redo,
