@@ -38,6 +38,8 @@ finish() {
     local -a left
     mapfile -t left < <(jobs -p)
     ((${#left[@]} == 0)) || kill "${left[@]}" 2>/dev/null || true
+    # A server does not stop under a file system, and programs that wait for its device would be waited for.
+    if mountpoint -q "$scratch/mnt" 2>/dev/null; then timeout 20 umount "$scratch/mnt" 2>/dev/null || umount -l "$scratch/mnt" || true; fi
     if [[ -n $server ]]; then
         for _ in {1..50}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
         kill -9 "$server" 2>/dev/null || true

@@ -1,0 +1,93 @@
+#!/bin/bash
+# vm: --mem 3G --mod ublk_drv,xfs,btrfs,ext4 --timeout 1800
+# file-systems.sh: file systems and a database on an array that loses a member and its server under them. Members are files
+# in memory: mkfs.xfs makes nothing smaller than 300 MiB.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
+export TWILL_SCRATCH=/run
+device=$BLOCK_DEVICE
+# Programs start much faster from memory than from the host's file system, and so do files.
+cp "$TWILL" /run/twill && TWILL=/run/twill
+TREE=/run/tree
+cp -r "$root/docs" $TREE
+
+copies() { # one after the other, each flushed, until $scratch/enough is there
+    local i
+    for ((i = 0; i < 40; i++)); do
+        [[ ! -e $scratch/enough ]] || return 0
+        cp -r $TREE "$scratch/mnt/$i" && sync -f "$scratch/mnt" || return 1
+    done
+}
+
+statements() { # transactions, one after the other; each says its number when it is durable
+    local i
+    for ((i = 1; i <= 100; i++)); do echo "INSERT INTO t VALUES ($i, hex(randomblob(2000))); SELECT $i;"; done
+}
+
+rows() {
+    sqlite3 "$scratch/mnt/db" 'CREATE TABLE t (number INTEGER PRIMARY KEY, contents TEXT)' || return 1
+    statements | sqlite3 -bail -cmd 'PRAGMA synchronous=EXTRA' "$scratch/mnt/db" >"$scratch/committed"
+}
+
+under_load() { # a member fails, the server is killed, another one finds the device; no program sees any of it
+    local i load database copied
+    copies & load=$!
+    rows & database=$!
+    wait_for "a copy" test -d "$scratch/mnt/1"
+    fail_member "${members[1]}"
+    wait_for "another copy" test -d "$scratch/mnt/2"
+    kill_server
+    sleep 1 # the load runs into a device without a server
+    kill -0 $load || die "the load has ended"
+    serve "${members[@]}"
+    : >"$scratch/enough"
+    wait $load || die "cp saw it"
+    wait $database || die "sqlite3 saw it"
+    copied=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
+    umount "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    for ((i = 0; i < copied; i++)); do diff -r $TREE "$scratch/mnt/$i" || die "other files in $i"; done
+    [[ $(tail -n 1 "$scratch/committed") == 100 ]] || die "the last row committed is $(tail -n 1 "$scratch/committed")"
+    [[ $(sqlite3 "$scratch/mnt/db" 'PRAGMA integrity_check; SELECT count(*) FROM t' | xargs) == "ok 100" ]] || die "SQLite finds other rows"
+}
+
+made_whole() { # a device for the one that failed; parity agrees everywhere in the end
+    truncate -s 160M "$scratch/new"
+    "$TWILL" add --control "$control" "$scratch/new" >/dev/null
+    timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the recovery does not end"
+    timeout 600 "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "twill check: $(tail -n 3 "$scratch/check")"
+    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
+    ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)" || die "the kernel saw errors"
+}
+
+on_top() { # TYPE MAKE CHECK LEVEL COUNT: MAKE and CHECK are commands that get the device
+    local type=$1 make=$2 check=$3
+    command -v "${make%% *}" >/dev/null && command -v "${check%% *}" >/dev/null || skip "${make%% *} is not installed"
+    make_members "$5" 160M
+    "$TWILL" create --level "$4" --chunk 64K --name files --assume-clean "${members[@]}" >/dev/null
+    serve_block "${members[@]}"
+    $make $device >"$scratch/made" 2>&1 || die "$make: $(tail -n 3 "$scratch/made")"
+    [[ $(blkid -p -s TYPE -o value $device) == "$type" ]] || die "blkid does not see it"
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    cp -r $TREE "$scratch/mnt/gone"
+    sync -f "$scratch/mnt"
+    rm -r "$scratch/mnt/gone"
+    fstrim "$scratch/mnt"
+    under_load
+    if [[ $type == btrfs ]]; then # it knows a checksum of each of its blocks
+        btrfs scrub start -B "$scratch/mnt" >"$scratch/scrub" 2>&1 || die "btrfs scrub: $(<"$scratch/scrub")"
+        grep -q "no errors found" "$scratch/scrub" || die "btrfs scrub: $(<"$scratch/scrub")"
+    fi
+    umount "$scratch/mnt"
+    $check $device >"$scratch/fsck" 2>&1 || die "$check: $(tail -n 20 "$scratch/fsck")"
+    made_whole
+    $check $device >"$scratch/fsck" 2>&1 || die "$check after the recovery: $(tail -n 20 "$scratch/fsck")"
+    stop_array
+}
+
+command -v sqlite3 >/dev/null || skip "sqlite3 is not installed"
+run_case "xfs and SQLite on raid5" on_top xfs "mkfs.xfs -f" "xfs_repair -n" 5 4
+run_case "btrfs and SQLite on raid6" on_top btrfs "mkfs.btrfs -f" "btrfs check --readonly" 6 5
+long_case "ext4 and SQLite on raid10" on_top ext4 "mke2fs -F -t ext4" "e2fsck -fn" 10 4
+summary
