@@ -115,13 +115,8 @@ pub async fn recover<D: Device>(
     };
     match ended {
         Ended::Finished if members.state(slot) == MemberState::Recovering => {
-            // What the member was sent must be durable before any superblock calls it in sync.
             // Records from a time when fewer copies were enough are done with before more are counted on.
-            let durable = match set.flush_volume().await {
-                Ok(()) => set.empty_redo_log().await,
-                Err(error) => Err(error),
-            };
-            match durable {
+            match keep_rebuilt(set).await {
                 Ok(()) if members.finish_recovery(slot) => Ended::Finished,
                 Ok(()) => gone(slot),
                 Err(error) => Ended::Failed(error),
@@ -130,6 +125,17 @@ pub async fn recover<D: Device>(
         Ended::Finished => gone(slot),
         other => other,
     }
+}
+
+/// Makes durable what a member was sent while it is rebuilt, before any superblock calls that in sync. Records from before
+/// are done with, too: one of zeroes is for all members, and a later one not for what was lost. Made again, the two would
+/// leave zeroes where the recovery put what the later one made of them.
+///
+/// # Errors
+/// It is not durable, or superblocks do not tell of a member that failed.
+pub(super) async fn keep_rebuilt<D: Device>(set: &Rc<StripeSet<D>>) -> Result<(), VolumeError> {
+    set.flush_volume().await?;
+    set.outlive_redo_records().await
 }
 
 fn gone(slot: u32) -> Ended {

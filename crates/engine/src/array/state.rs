@@ -17,7 +17,7 @@ use layout::units::Sectors;
 
 use super::keeper::{Keeper, Spare};
 use super::re_add::{self, Refused as NoReAdd};
-use super::rebuild::{Ended, Pace, Progress, recover, resync};
+use super::rebuild::{Ended, Pace, Progress, keep_rebuilt, recover, resync};
 use super::replace::copy;
 use super::retry::Retry;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
@@ -412,7 +412,12 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Writes down how far the work is. It is durable at the members first.
     async fn checkpoint(&self, work: Work, progress: &Progress) {
         let done_bytes = progress.done_bytes.load(Relaxed);
-        if work == Work::Scrub || self.set.flush_volume().await.is_err() {
+        let kept = match work {
+            Work::Scrub => return,
+            Work::Recovery(_) => keep_rebuilt(&self.set).await,
+            Work::Resync | Work::Replacement(_) => self.set.flush_volume().await,
+        };
+        if kept.is_err() {
             return;
         }
         match work {
