@@ -270,14 +270,11 @@ impl Array {
     /// Starts whoever looks after the array.
     pub(crate) fn start_manager(&self) {
         self.start_keeper();
-        let (manager, to_resume) = (Rc::clone(&self.manager), self.to_resume.take());
-        self.shards[0].executor.spawn(async move {
-            for (slot, disk, superblock) in to_resume {
-                // What speaks against it was told in events.
-                let _ = manager.resume_replacement(slot, Rc::new(SimDevice(disk)), superblock).await;
-            }
-            manager.run().await;
-        });
+        for (slot, disk, superblock) in self.to_resume.take() {
+            self.manager.resume_later(slot, Rc::new(SimDevice(disk)), superblock);
+        }
+        let manager = Rc::clone(&self.manager);
+        self.shards[0].executor.spawn(async move { manager.run().await });
         if self.keeper.bitmap().is_some() {
             let clearing = clear_bits(Rc::clone(&self.manager), Rc::clone(&self.machine));
             self.shards[0].executor.spawn(clearing);

@@ -478,14 +478,15 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    /// A device number that no device has, for one that is added.
-    pub fn free_dev_number(&self) -> Option<u32> {
+    /// A device number that no device has and none of these is, for one that is added.
+    pub fn free_dev_number(&self, reserved: &[u32]) -> Option<u32> {
         let superblocks = self.superblocks.borrow();
         let roles = superblocks.iter().flatten().map(|superblock| superblock.roles().len()).max()?;
         let spares = self.spares.borrow();
         let used = |number: u32| {
             superblocks.iter().flatten().any(|superblock| superblock.dev_number() == number)
                 || spares.iter().any(|spare| spare.superblock.dev_number() == number)
+                || reserved.contains(&number)
         };
         let free = (0..u32::try_from(roles).ok()?).filter(|&number| !used(number));
         let number = free.filter(|number| !self.coming_numbers().iter().any(|(coming, _)| coming == number));

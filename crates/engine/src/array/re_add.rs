@@ -16,8 +16,8 @@ pub struct Array<'a> {
     pub superblocks: &'a [Option<Superblock>],
     /// States by slot.
     pub states: &'a [MemberState],
-    /// Device numbers of its spares.
-    pub spares: &'a [u32],
+    /// Device numbers of its spares, and of what is to replace its members.
+    pub others: &'a [u32],
     /// Newest event count.
     pub events: u64,
     /// The bitmap's `events_cleared`; None without a bitmap.
@@ -74,7 +74,7 @@ fn is_free(member: &Superblock, slot: u32, array: &Array<'_>) -> Result<(), Refu
     }
     let number = member.dev_number();
     let members = array.superblocks.iter().flatten().map(Superblock::dev_number);
-    if members.chain(array.spares.iter().copied()).any(|other| other == number) {
+    if members.chain(array.others.iter().copied()).any(|other| other == number) {
         return Err(Refused::Taken(format!("its device number {number} has another member now")));
     }
     Ok(())
@@ -160,7 +160,7 @@ mod tests {
         let array = Array {
             superblocks: &by_slot,
             states: &states,
-            spares: &[9],
+            others: &[9],
             events: 20,
             events_cleared: Some(15),
         };
@@ -198,7 +198,7 @@ mod tests {
         let array = Array {
             superblocks: &others,
             states: &[Missing; 4],
-            spares: &[],
+            others: &[],
             events: 20,
             events_cleared: None,
         };

@@ -48,6 +48,13 @@ pub enum NotReplaced {
     NoSpare,
 }
 
+/// A replacement that an earlier run did not finish.
+pub(super) struct Resuming<D> {
+    slot: u32,
+    device: Rc<D>,
+    superblock: Superblock,
+}
+
 /// Copies the member in `slot` to its replacement from where that is.
 pub(super) async fn copy<D: Device>(
     set: &Rc<StripeSet<D>>,
@@ -132,11 +139,35 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         Ok(())
     }
 
-    /// Goes on with a replacement that an earlier run did not finish.
-    ///
-    /// # Errors
-    /// Why not.
-    pub async fn resume_replacement(
+    /// An earlier run did not finish a replacement: [`Manager::run`] goes on with it. Until then the device's number is taken.
+    pub fn resume_later(&self, slot: u32, device: Rc<D>, superblock: Superblock) {
+        self.resuming.borrow_mut().push_back(Resuming { slot, device, superblock });
+    }
+
+    /// Goes on with replacements that an earlier run did not finish.
+    pub(super) async fn resume_replacements(&self) {
+        let next = || {
+            self.resuming
+                .borrow()
+                .front()
+                .map(|next| (next.slot, Rc::clone(&next.device), next.superblock.clone()))
+        };
+        while let Some((slot, device, superblock)) = next() {
+            if let Err(refused) = self.resume_replacement(slot, device, superblock).await {
+                let reason = format!("it does not go on: {refused}");
+                self.set.shared.members.report(Event::ReplacementFailed { member: slot, reason });
+            }
+            self.resuming.borrow_mut().pop_front();
+        }
+    }
+
+    /// Device numbers of replacements that were begun or are to go on.
+    pub(super) fn replacement_numbers(&self) -> Vec<u32> {
+        let numbers = self.keeper.coming_numbers().into_iter().map(|(number, _)| number);
+        numbers.chain(self.resuming.borrow().iter().map(|next| next.superblock.dev_number())).collect()
+    }
+
+    async fn resume_replacement(
         &self,
         slot: u32,
         device: Rc<D>,

@@ -5,7 +5,7 @@
 //! seen at the next look.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use layout::units::Sectors;
 use super::keeper::{Keeper, Spare};
 use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, keep_rebuilt, recover, resync};
-use super::replace::copy;
+use super::replace::{Resuming, copy};
 use super::retry::Retry;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
 use super::turn::Turn;
@@ -109,6 +109,8 @@ pub struct Manager<D, P> {
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
     idle: RefCell<Vec<Waker>>,
+    /// Replacements that [`Manager::run`] is to go on with.
+    pub(super) resuming: RefCell<VecDeque<Resuming<D>>>,
     /// Devices come to the array, and spares to replace members, one after the other.
     pub(super) seating: Turn,
     /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
@@ -135,6 +137,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             platform,
             running: RefCell::default(),
             idle: RefCell::default(),
+            resuming: RefCell::default(),
             seating: Turn::default(),
             changing: RefCell::default(),
             retry: Retry::default(),
@@ -147,6 +150,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Looks after the array until it is stopped.
     pub async fn run(self: &Rc<Self>) {
         let (mut writes, mut quiet) = (u64::MAX, 0);
+        self.resume_replacements().await;
         if !self.read_only {
             self.keeper.tell_what_was_made_good();
         }
@@ -449,7 +453,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.set.shared.members.settled().await?;
         let template = (0..).map_while(|slot| self.keeper.try_superblock(slot)).flatten().next();
-        let (template, number) = template.zip(self.keeper.free_dev_number()).ok_or(NotAdded::NoNumber)?;
+        let (template, number) = template
+            .zip(self.keeper.free_dev_number(&self.replacement_numbers()))
+            .ok_or(NotAdded::NoNumber)?;
         let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
@@ -502,12 +508,12 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     pub fn may_re_add(&self, superblock: &Superblock) -> Result<u32, NoReAdd> {
         let superblocks: Vec<Option<Superblock>> =
             (0..).map_while(|slot| self.keeper.try_superblock(slot)).collect();
-        let spares: Vec<u32> =
-            self.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
+        let mut others = self.replacement_numbers();
+        others.extend(self.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
         let array = re_add::Array {
             superblocks: &superblocks,
             states: &self.set.shared.members.states(),
-            spares: &spares,
+            others: &others,
             events: self.keeper.events(),
             events_cleared: self.keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
         };

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use engine::array::assemble::Candidate;
+
 use super::*;
 
 /// Seed 600193: a replacement failed after a round of superblocks had begun and before it was written, and the member that
@@ -70,6 +72,40 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     check::at_rest(&array);
     finish(&array);
     assert!(array.shared.members.all_in_sync());
+}
+
+/// Seed 657683: a device was added while the program had not come to a replacement that a crash had cut short. It got that
+/// one's number.
+#[test]
+fn a_replacement_keeps_its_number_through_a_crash() {
+    for order in 0..20 {
+        let array = array(Level::Raid5, 3, Support::All);
+        write(&array, 0..2 * 8 * BLOCKS);
+        for slot in 0..2 {
+            disk(&array, slot).faults.borrow_mut().slow = 300; // it is copied for long
+            let own = Rc::clone(&array);
+            array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
+        }
+        let is_replacement =
+            |found: &&Candidate| found.superblock.as_ref().is_ok_and(Superblock::is_replacement);
+        while array.machine.candidates().iter().filter(is_replacement).count() < 2 {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+        (0..2).for_each(|slot| disk(&array, slot).mend());
+        let array = cut(&array, 100);
+        (0..order).for_each(|_| _ = array.world.random().next()); // tasks run in another order
+        let own = Rc::clone(&array);
+        run(&array, async move { _ = operator::add_spare(&own, &own.machine.new_disk(true)).await });
+        let members = (0..).map_while(|slot| array.keeper.try_superblock(slot)).flatten();
+        let mut numbers: Vec<u32> = members.map(|member| member.dev_number()).collect();
+        numbers.extend(spare_numbers(&array));
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 4, "order {order}: {numbers:?}");
+        check::at_rest(&array);
+        finish(&array);
+        assert!(!numbers.contains(&1), "the members were not replaced");
+    }
 }
 
 /// Seed 647929: what is to replace a member had got superblocks that say clean, and the members not yet, when the power was

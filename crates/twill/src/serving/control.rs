@@ -233,15 +233,10 @@ impl ArrayManager {
                 }
             }
             context.executor.spawn(async move { keeper.run().await });
-            context.executor.spawn(async move {
-                for (slot, device, superblock) in replacements {
-                    let device = Rc::new(device.attach(&context.ring));
-                    if let Err(refused) = manager.resume_replacement(slot, device, superblock).await {
-                        tracing::warn!(slot, "the replacement does not go on: {refused}");
-                    }
-                }
-                manager.run().await;
-            });
+            for (slot, device, superblock) in replacements {
+                manager.resume_later(slot, Rc::new(device.attach(&context.ring)), superblock);
+            }
+            context.executor.spawn(async move { manager.run().await });
             Ok(())
         });
         let failed = |error: VolumeError| {
