@@ -1,4 +1,4 @@
-//! Many seeds on many threads, until one fails.
+//! Many seeds on many threads, until one fails, or all of them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -55,6 +55,8 @@ pub struct Campaign<'a> {
     pub limit: Duration,
     /// Threads that work at once.
     pub threads: usize,
+    /// A failure does not end it.
+    pub keep_going: bool,
     /// What else is wanted.
     pub options: &'a Options,
 }
@@ -63,14 +65,14 @@ pub struct Campaign<'a> {
 pub struct Outcome {
     /// What was done.
     pub counts: Counts,
-    /// The first failure, if any.
-    pub failure: Option<(Kind, Box<Failure>)>,
+    /// What failed, in the order in which it was found; one at the most unless it was to keep going.
+    pub failures: Vec<(Kind, Box<Failure>)>,
 }
 
 impl Campaign<'_> {
-    /// Runs seed after seed; `seen` hears of each that ended well.
-    pub fn run(&self, seen: &(impl Fn(u64, Kind, &Report) + Sync)) -> Outcome {
-        let outcome = Mutex::new(Outcome { counts: Counts::default(), failure: None });
+    /// Runs seed after seed; `seen` hears of each as it ends.
+    pub fn run(&self, seen: &(impl Fn(u64, Kind, Result<&Report, &Failure>) + Sync)) -> Outcome {
+        let outcome = Mutex::new(Outcome { counts: Counts::default(), failures: Vec::new() });
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let busy: Vec<AtomicU64> = (0..self.threads).map(|_| AtomicU64::new(self.start)).collect();
         let started = Instant::now();
@@ -83,7 +85,7 @@ impl Campaign<'_> {
                             break;
                         }
                         own.store(self.start + number, Relaxed);
-                        if !self.run_seed(self.start + number, &outcome, seen) {
+                        if !self.run_seed(self.start + number, &outcome, seen) && !self.keep_going {
                             over.store(true, Relaxed);
                         }
                     }
@@ -99,7 +101,7 @@ impl Campaign<'_> {
         &self,
         seed: u64,
         outcome: &Mutex<Outcome>,
-        seen: &(impl Fn(u64, Kind, &Report) + Sync),
+        seen: &(impl Fn(u64, Kind, Result<&Report, &Failure>) + Sync),
     ) -> bool {
         for &kind in self.kinds {
             let result = kind.run(seed, self.options);
@@ -107,10 +109,13 @@ impl Campaign<'_> {
             match result {
                 Ok(report) => {
                     outcome.counts.add(&report.counts);
-                    seen(seed, kind, &report);
+                    seen(seed, kind, Ok(&report));
                 }
                 Err(failure) => {
-                    outcome.failure.get_or_insert((kind, failure));
+                    if self.keep_going || outcome.failures.is_empty() {
+                        seen(seed, kind, Err(&failure));
+                        outcome.failures.push((kind, failure));
+                    }
                     return false;
                 }
             }

@@ -47,6 +47,9 @@ struct Arguments {
     /// With --seed: the history made smaller, as a failure prints it.
     #[arg(long, default_value = "", requires = "seed")]
     reduced: Reduced,
+    /// Go on after a history that fails: what else fails is found in the same run.
+    #[arg(long)]
+    keep_going: bool,
     /// A history that fails is not made smaller.
     #[arg(long)]
     no_shrink: bool,
@@ -135,25 +138,32 @@ fn main() -> ExitCode {
         seeds,
         limit: arguments.minutes.map_or(Duration::MAX, |minutes| Duration::from_secs(minutes * 60)),
         threads: arguments.threads.unwrap_or_else(cores).max(1),
+        keep_going: arguments.keep_going,
         options: &options,
     };
-    let outcome = campaign.run(&|seed, kind: Kind, report| {
-        if arguments.verbose || arguments.seed.is_some() {
+    let outcome = campaign.run(&|seed, kind: Kind, ended| match ended {
+        Ok(report) if arguments.verbose || arguments.seed.is_some() => {
             let (hash, scenario) = (report.trace_hash, &report.scenario);
             println!("seed {seed} {} ok, trace {hash:016x}: {scenario}", kind.name());
         }
+        Err(failure) if arguments.keep_going => {
+            eprintln!("seed {seed} {} FAILED: {}", kind.name(), failure.what)
+        }
+        _ => {}
     });
-    if let Some((kind, failure)) = outcome.failure {
+    let (elapsed, found) = (started.elapsed(), outcome.failures.len());
+    for (kind, failure) in outcome.failures {
         print_failure(kind, &failure, &options);
         if !arguments.no_shrink && options.reduced == Reduced::default() {
             println!("made smaller:");
             let (failure, options) = shrink(kind, failure, &options);
             print_failure(kind, &failure, &options);
         }
-        return ExitCode::FAILURE;
     }
-    print_counts(&outcome.counts, started.elapsed(), arguments.json);
-    ExitCode::SUCCESS
+    if found == 0 || arguments.keep_going {
+        print_counts(&outcome.counts, elapsed, found, arguments.json);
+    }
+    if found == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print_experiment(arguments: &AdaptiveArguments) {
@@ -189,11 +199,11 @@ fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
     );
 }
 
-fn print_counts(counts: &Counts, elapsed: Duration, json: bool) {
+fn print_counts(counts: &Counts, elapsed: Duration, found: usize, json: bool) {
     let seconds = elapsed.as_secs_f64();
     if json {
         let fields = counts.table().into_iter().map(|(_, name, count)| format!("\"{name}\":{count}"));
-        println!("{{{},\"seconds\":{seconds:.1}}}", fields.collect::<Vec<_>>().join(","));
+        println!("{{{},\"seconds\":{seconds:.1},\"found\":{found}}}", fields.collect::<Vec<_>>().join(","));
         return;
     }
     let mut last = "";
@@ -204,9 +214,10 @@ fn print_counts(counts: &Counts, elapsed: Duration, json: bool) {
         }
         println!("  {count:>12} {}", name.replace('_', " "));
     }
+    let found = if found == 0 { "nothing found".to_string() } else { format!("{found} found") };
     let per_minute = |count: u64| count as f64 / seconds * 60.0;
     println!(
-        "{} histories and {} crash images at {} points in {seconds:.1} s; a minute: {:.0}, {:.0} and {:.0}: nothing found",
+        "{} histories and {} crash images at {} points in {seconds:.1} s; a minute: {:.0}, {:.0} and {:.0}: {found}",
         counts.histories,
         counts.crash_images,
         counts.crash_points,
