@@ -147,7 +147,7 @@ fn main() -> ExitCode {
             println!("seed {seed} {} ok, trace {hash:016x}: {scenario}", kind.name());
         }
         Err(failure) if arguments.keep_going => {
-            eprintln!("seed {seed} {} FAILED: {}", kind.name(), failure.what)
+            eprintln!("seed {seed} {} FAILED: {}", kind.name(), failure.what);
         }
         _ => {}
     });
