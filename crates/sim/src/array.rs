@@ -173,8 +173,6 @@ pub(crate) struct Array {
     next_open: Cell<u64>,
     /// Resyncs of some stripes that the operator asked for.
     pub(crate) resyncs: Cell<u64>,
-    /// Replacements that an earlier run did not finish.
-    to_resume: RefCell<Vec<(u32, Rc<Disk>, Superblock)>>,
     pub(crate) keeper: Rc<Keeper<SimDevice>>,
     pub(crate) manager: Rc<Manager<SimDevice, SimPlatform>>,
 }
@@ -242,10 +240,10 @@ impl Array {
         let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
         let platform = SimPlatform::new(machine, sets);
         let manager = Manager::new(set, Rc::clone(&keeper), platform, None, false);
-        let coming = assembly.replacements.iter().map(|&(index, slot)| (slot, index));
-        let coming = coming.map(|(slot, index)| (slot, Rc::clone(&connected[index]), superblock(index)));
+        for &(index, slot) in &assembly.replacements {
+            manager.resume_later(slot, Rc::new(SimDevice(Rc::clone(&connected[index]))), superblock(index));
+        }
         Some(Rc::new(Array {
-            to_resume: RefCell::new(coming.collect()),
             machine: Rc::clone(machine),
             world,
             shared,
@@ -270,9 +268,6 @@ impl Array {
     /// Starts whoever looks after the array.
     pub(crate) fn start_manager(&self) {
         self.start_keeper();
-        for (slot, disk, superblock) in self.to_resume.take() {
-            self.manager.resume_later(slot, Rc::new(SimDevice(disk)), superblock);
-        }
         let manager = Rc::clone(&self.manager);
         self.shards[0].executor.spawn(async move { manager.run().await });
         if self.keeper.bitmap().is_some() {

@@ -148,11 +148,20 @@ fn cut(array: &Array, survives: u64) -> Rc<Array> {
 
 /// Another device takes the slot of a failed member and is rebuilt.
 fn replace(array: &Rc<Array>, slot: u32) {
-    let own = Rc::clone(array);
-    run(array, async move {
-        assert!(own.manager.remove(slot).await, "the member has failed");
-        operator::add_spare(&own, &own.machine.new_disk(true)).await;
-    });
+    run(array, give_another(Rc::clone(array), slot));
+}
+
+async fn give_another(array: Rc<Array>, slot: u32) {
+    assert!(array.manager.remove(slot).await, "the member has failed");
+    operator::add_spare(&array, &array.machine.new_disk(true)).await;
+}
+
+/// Gives another device the slot of a failed member, step by step until its member is in this state.
+fn replace_until(array: &Rc<Array>, slot: u32, state: MemberState) {
+    array.spawn(0, "another one", give_another(Rc::clone(array), slot));
+    while array.shared.members.state(slot) != state {
+        assert_eq!(array.run(1), Ended::Steps);
+    }
 }
 
 /// Device numbers of the spares.

@@ -478,7 +478,7 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    /// A device number that no device has and none of these is, for one that is added.
+    /// A device number that no member and no spare has and none of these is, for a device that is added.
     pub fn free_dev_number(&self, reserved: &[u32]) -> Option<u32> {
         let superblocks = self.superblocks.borrow();
         let roles = superblocks.iter().flatten().map(|superblock| superblock.roles().len()).max()?;
@@ -489,8 +489,7 @@ impl<D: Device> Keeper<D> {
                 || reserved.contains(&number)
         };
         let free = (0..u32::try_from(roles).ok()?).filter(|&number| !used(number));
-        let number = free.filter(|number| !self.coming_numbers().iter().any(|(coming, _)| coming == number));
-        let number = number.min_by_key(|number| self.failed.borrow().contains(number))?;
+        let number = free.min_by_key(|number| self.failed.borrow().contains(number))?;
         self.failed.borrow_mut().retain(|failed| *failed != number);
         Some(number)
     }

@@ -52,14 +52,7 @@ fn every_member_gets_every_round_whenever_a_replacement_fails() {
 fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     let array = array(Level::Raid5, 3, Support::All);
     fail(&array, 0);
-    let own = Rc::clone(&array);
-    array.spawn(0, "another one for the first", async move {
-        assert!(own.manager.remove(0).await);
-        operator::add_spare(&own, &own.machine.new_disk(true)).await;
-    });
-    while array.shared.members.state(0) != MemberState::InSync {
-        assert_eq!(array.run(1), Ended::Steps);
-    }
+    replace_until(&array, 0, MemberState::InSync);
     assert!(!array.shared.members.is_settled(), "no superblock says so yet");
     disk(&array, 0).faults.borrow_mut().slow = 1000;
     let second = disk(&array, 1);
@@ -156,14 +149,7 @@ fn what_was_rebuilt_outlives_the_redo_log() {
             start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, look: 2000, ..quiet });
         write(&array, all.clone());
         fail(&array, 0);
-        let own = Rc::clone(&array);
-        array.spawn(0, "another one", async move {
-            assert!(own.manager.remove(0).await);
-            operator::add_spare(&own, &own.machine.new_disk(true)).await;
-        });
-        while array.shared.members.state(0) != MemberState::Recovering {
-            assert_eq!(array.run(1), Ended::Steps);
-        }
+        replace_until(&array, 0, MemberState::Recovering);
         let own = Rc::clone(&array);
         array.spawn(0, "zeroes and a write", async move {
             let stripe = 2 * BLOCKS;
@@ -270,15 +256,8 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         fail(&array, 1);
         write(&array, 0..16 * BLOCKS);
         disk(&array, 2).faults.borrow_mut().slow = 50;
-        let own = Rc::clone(&array);
-        array.spawn(0, "another one", async move {
-            assert!(own.manager.remove(1).await);
-            operator::add_spare(&own, &own.machine.new_disk(true)).await;
-        });
+        replace_until(&array, 1, MemberState::Recovering);
         let members = &array.shared.members;
-        while members.state(1) != MemberState::Recovering {
-            assert_eq!(array.run(1), Ended::Steps);
-        }
         (0..steps).for_each(|_| _ = array.run(1));
         let was_recovering = members.state(1) == MemberState::Recovering;
         assert_eq!(members.fail(1, "by hand"), Failing::Failed);
