@@ -75,8 +75,10 @@ pub struct Members {
     whole: AtomicBool,
     /// Writes are logged before they are made, whether or not every slot is in sync.
     logged: AtomicBool,
-    /// Every slot is in sync, no write is logged, no place of a member is known to be bad, and none is being replaced: the
-    /// fast path of writes looks at nothing else.
+    /// Operators who are about to take a member out of use.
+    leavers: AtomicUsize,
+    /// Every slot is in sync and stays so, no write is logged, no place of a member is known to be bad, and none is being
+    /// replaced: the fast path of writes looks at nothing else.
     plain: AtomicBool,
     /// Changes of state are made one at a time.
     changing: Mutex<()>,
@@ -113,6 +115,17 @@ pub enum Failing {
     Needed,
 }
 
+/// While it lives a member is about to be taken out of use.
+pub(crate) struct Expected<'a>(&'a Members);
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let _changing = self.0.changing.lock();
+        self.0.leavers.fetch_sub(1, SeqCst);
+        self.0.update_whole();
+    }
+}
+
 impl Members {
     /// Members in these states; `events` hears what happens to them.
     pub fn new(geometry: Geometry, states: &[MemberState], events: EventSink) -> Self {
@@ -133,6 +146,7 @@ impl Members {
             slots: states.iter().map(slot).collect(),
             whole: AtomicBool::new(false),
             logged: AtomicBool::new(false),
+            leavers: AtomicUsize::new(0),
             plain: AtomicBool::new(false),
             changing: Mutex::new(()),
             metadata: Metadata {
@@ -164,6 +178,19 @@ impl Members {
         let _changing = self.changing.lock();
         self.logged.store(logged, SeqCst);
         self.update_whole();
+    }
+
+    /// A member is about to be taken out of use: writes want to be logged until this is dropped.
+    pub(crate) fn expect_failure(&self) -> Expected<'_> {
+        let _changing = self.changing.lock();
+        self.leavers.fetch_add(1, SeqCst);
+        self.update_whole();
+        Expected(self)
+    }
+
+    /// Whether writes are to be logged: members are missing, or are about to be.
+    pub(crate) fn want_log(&self) -> bool {
+        !self.all_in_sync() || self.leavers.load(SeqCst) > 0
     }
 
     /// Members that must have a record so that one has it still when as many fail as the level survives.
@@ -427,7 +454,8 @@ impl Members {
         self.whole.store(whole, SeqCst);
         let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
         let replaced = (0..self.geometry.members()).any(|slot| self.replacing(slot) != Replacing::No);
-        self.plain.store(whole && !bad && !replaced && !self.logged.load(SeqCst), SeqCst);
+        let logs = self.logged.load(SeqCst) || self.leavers.load(SeqCst) > 0;
+        self.plain.store(whole && !bad && !replaced && !logs, SeqCst);
     }
 
     /// Asks the keeper to write the superblocks.

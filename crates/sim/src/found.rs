@@ -451,6 +451,44 @@ fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
     read(&array, 0..3 * BLOCKS);
 }
 
+/// The server was killed right after an operator had taken a member out of use, under load: every stripe was in doubt, for
+/// the log was not yet in force.
+#[test]
+fn a_crash_around_an_operators_failure_leaves_no_doubt() {
+    let mut degraded = 0;
+    for steps in 0.. {
+        let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
+        let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+        write(&array, 0..6 * BLOCKS);
+        for client in 0..2 {
+            let own = Rc::clone(&array);
+            array.spawn(0, "writes", async move {
+                for block in 0..10 {
+                    let block = 3 * BLOCKS * client + block;
+                    workload::write(&own, 0, Kind::Write, block..block + 1, false).await;
+                }
+            });
+        }
+        let (own, ended) = (Rc::clone(&array), Rc::new(Cell::new(false)));
+        let told = Rc::clone(&ended);
+        array.spawn(0, "an operator", async move {
+            own.world.sleep_up_to(20).await;
+            assert_eq!(own.manager.fail(1, "an operator said so").await, Failing::Failed);
+            told.set(true);
+        });
+        array.run(steps);
+        let is_over = ended.get() && array.shared.members.is_settled();
+        degraded += u64::from(array.shared.members.state(1) == MemberState::Failed);
+        let array = cut(&array, 50);
+        assert_eq!(array.machine.excuses.doubted.borrow().len(), 0, "after {steps} steps");
+        read(&array, 0..6 * BLOCKS);
+        if is_over {
+            break;
+        }
+    }
+    assert!(degraded > 10, "the crash was {degraded} times after the failure");
+}
+
 /// A recovery stopped at a stripe in doubt, which is then overwritten: there is nothing in its way any more.
 #[test]
 fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {

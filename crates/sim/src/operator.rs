@@ -41,7 +41,7 @@ async fn intervene(array: &Rc<Array>) {
     let roll = array.world.random().below(12);
     match roll {
         0 | 1 if plan.deaths => break_member(array),
-        2 if plan.deaths => fail_by_hand(array),
+        2 if plan.deaths => fail_by_hand(array).await,
         3 if array.world.random().one_in(2) => replace_working(array).await,
         3..6 => replace_any(array).await,
         6 if plan.full => fill_up(array),
@@ -117,9 +117,18 @@ pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
     array.machine.geometry().survives(broken)
 }
 
-fn fail_by_hand(array: &Rc<Array>) {
+/// In order, or at once as by an error of it.
+async fn fail_by_hand(array: &Rc<Array>) {
     let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as u32;
-    if expendable(array, slot) && array.shared.members.fail(slot, "failed by hand") == Failing::Failed {
+    if !expendable(array, slot) {
+        return;
+    }
+    let failing = if array.world.random().one_in(2) {
+        array.shared.members.fail(slot, "failed by hand")
+    } else {
+        array.manager.fail(slot, "an operator said so").await
+    };
+    if failing == Failing::Failed {
         array.world.counts.borrow_mut().failed_by_hand += 1;
     }
 }

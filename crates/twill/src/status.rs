@@ -483,7 +483,7 @@ pub fn event_words(event: &Event) -> String {
         }
         Event::Mismatch(mismatch) => mismatch_words(mismatch, &|_| None),
         Event::RedoLogInForce {} => {
-            "stripe writes are logged first from here on, since members are missing".into()
+            "stripe writes are logged first from here on, while members are missing".into()
         }
         Event::RedoLogOver {} => "the array is whole; stripe writes are no longer logged".into(),
         Event::RedoLogAbsent { reason } => format!(

@@ -4,6 +4,7 @@
 pub mod assemble;
 pub mod bad_block_log;
 pub mod bitmap;
+mod fail;
 pub mod keeper;
 pub mod re_add;
 pub mod rebuild;

@@ -488,7 +488,9 @@ impl Serving {
     /// There is no such member, or the array needs it.
     pub fn fail(&self, member: &str) -> Result<(), Failure> {
         let slot = self.slot(member)?;
-        match self.array.shared.members.fail(slot, "an operator said so") {
+        let failing =
+            self.shards.run_on(0, move |_| async move { manager().fail(slot, "an operator said so").await });
+        match failing.map_err(gone)? {
             Failing::Needed => {
                 let message = format!("member {member} cannot fail: the array would be lost without it");
                 Err(Failure::new(ExitKind::WouldLoseData, message).help("rebuild onto a spare first"))

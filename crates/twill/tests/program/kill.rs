@@ -257,7 +257,7 @@ fn kill_9_with_a_member_missing_loses_nothing_either() {
     let members = world.array(MEMBERS);
     let server = world.serve(&[], &members);
     server.twill(&["fail", &members[1]]).succeeds();
-    server.wait_for("the redo log", |status| status["redo_log"] == "in-force");
+    assert_eq!(server.status()["redo_log"], "in-force", "an operator's failure waits for it");
     server.stop();
     let left: Vec<String> = members.iter().filter(|name| **name != members[1]).cloned().collect();
     let (acknowledged, mut writers) = kill_under_load(&world, &left, |_, writers| {

@@ -6,7 +6,7 @@
 //!   ([`Redo::admit`]). Stripe writes that were on their way unlogged end first, all is flushed, and then a header on
 //!   the members says that the log is in force ([`tend`]). From there on every stripe in flight has a record, so a
 //!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says
-//!   that the log is over.
+//!   that the log is over. Before an operator takes a member out of use the same is done, so there is no doubt then.
 //! - **Order.** Record durable, then the stripe's writes ([`write`](mod@write)). A slot is used again only after those
 //!   writes are durable and a header says that records below a number are done with ([`slots`]): an old record is
 //!   never redone over newer contents. Records of one stripe are in the order of its owners.
@@ -60,7 +60,7 @@ pub struct RedoStart {
 enum Phase {
     /// No log is kept, whatever happens to the members.
     Unused,
-    /// Not in force. While members are missing writes wait.
+    /// Not in force. While members are missing or about to be, writes wait.
     Off,
     /// Every write is logged.
     InForce,
@@ -190,6 +190,16 @@ impl Redo {
         wake_all(state);
     }
 
+    /// Waits until a member may be taken out of use: writes are logged, or will not be.
+    pub(crate) async fn ready_for_failure(&self, members: &Members) {
+        self.when(|state| {
+            let is_late = state.gave_up_at == Some(members.metadata_version());
+            let is_coming = matches!(state.phase, Phase::Off | Phase::Closing) && !state.stopped;
+            (!is_coming || is_late).then_some(())
+        })
+        .await;
+    }
+
     /// Something changed that [`tend`] may have to act on.
     pub(crate) fn poke(&self) {
         wake_all(self.state.lock());
@@ -214,7 +224,7 @@ impl Redo {
             let mut state = self.state.lock();
             let admitted = match state.phase {
                 Phase::Unused | Phase::NoRoom => Some(Ok(Admitted::Unlogged)),
-                Phase::Off if members.all_in_sync() => Some(Ok(Admitted::Unlogged)),
+                Phase::Off if !members.want_log() => Some(Ok(Admitted::Unlogged)),
                 Phase::InForce => Some(Ok(Admitted::Logged)),
                 Phase::Lost => Some(Err(MetadataLost)),
                 Phase::Off | Phase::Closing => None,

@@ -1,4 +1,4 @@
-//! Puts the log in force when members are missing, and ends it when the array is whole.
+//! Puts the log in force when members are missing or about to be, and ends it when the array is whole.
 
 use std::rc::Rc;
 use std::task::Poll;
@@ -43,14 +43,14 @@ impl State {
         if self.gave_up_at == Some(members.metadata_version()) {
             return None;
         }
-        let whole = members.all_in_sync();
+        let wanted = members.want_log();
         match self.phase {
-            Phase::Off if !whole => Some(Due::Open),
-            Phase::NoRoom if whole => {
+            Phase::Off if wanted => Some(Due::Open),
+            Phase::NoRoom if !wanted => {
                 self.phase = Phase::Off;
                 None
             }
-            Phase::InForce if whole || !self.has_enough_logs(members) => Some(Due::Close),
+            Phase::InForce if !wanted || !self.has_enough_logs(members) => Some(Due::Close),
             // A member that was rebuilt can take part of the log: it starts anew.
             Phase::InForce if self.candidates(members).any(|slot| !self.logs.contains(&slot)) => {
                 Some(Due::Close)
@@ -119,7 +119,7 @@ impl<D: Device> StripeSet<D> {
         }
         {
             let mut state = shared.redo.state.lock();
-            if state.phase != Phase::Off || shared.members.all_in_sync() {
+            if state.phase != Phase::Off || !shared.members.want_log() {
                 return;
             }
             let logs: Vec<u32> = state.candidates(&shared.members).collect();
@@ -185,16 +185,16 @@ impl<D: Device> StripeSet<D> {
         redo.when(|state| (state.active == 0).then_some(())).await;
         self.flush_volume().await?;
         let _announcing = redo.announce().await;
-        let whole = self.shared.members.all_in_sync();
+        let wanted = self.shared.members.want_log();
         {
             let mut state = redo.state.lock();
             state.retired_below = state.next_sequence;
-            if !whole {
+            if wanted {
                 // It starts anew at once, on other members. The old headers hold until the new ones are there.
                 state.phase = Phase::Off;
             }
         }
-        if !whole {
+        if wanted {
             self.open_redo().await;
             return Ok(());
         }
@@ -208,6 +208,6 @@ impl<D: Device> StripeSet<D> {
 impl Redo {
     /// Whether the log has to be opened before the first write after a quiet time.
     pub(crate) fn wants_opening(&self, members: &Members) -> bool {
-        self.state.lock().phase == Phase::Off && !members.all_in_sync()
+        self.state.lock().phase == Phase::Off && members.want_log()
     }
 }
