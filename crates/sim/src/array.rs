@@ -320,10 +320,12 @@ impl Array {
 
     /// Whether a crash now leaves no stripe in doubt.
     pub(crate) fn is_all_logged(&self) -> bool {
-        let doubts = &self.shared.doubts;
-        self.shared.redo.in_force()
-            && doubts.count(self.shared.geometry.stripes()) == 0
-            && doubts.untold().is_none()
+        self.shared.redo.in_force() && !self.has_doubts() && self.shared.doubts.untold().is_none()
+    }
+
+    /// Whether any stripe is in doubt.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.shared.doubts.count(self.shared.geometry.stripes()) > 0
     }
 
     /// Ends the process: no task runs any more.

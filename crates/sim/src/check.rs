@@ -161,7 +161,7 @@ pub(crate) fn at_rest(array: &Array) {
     if excuses.beyond.get() || excuses.full.get() || array.shared.suspects() > 0 {
         return;
     }
-    if !members.all_in_sync() && array.shared.doubts.count(array.shared.geometry.stripes()) > 0 {
+    if !members.all_in_sync() && array.has_doubts() {
         return; // what nobody knows cannot be rebuilt
     }
     let states = members.states();

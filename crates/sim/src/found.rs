@@ -99,6 +99,11 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
     }
 }
 
+/// The same with room for a redo log.
+fn logged(scenario: Scenario) -> Scenario {
+    Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..scenario }
+}
+
 /// Runs some work to its end, and everything else too.
 fn run(array: &Rc<Array>, work: impl Future<Output = ()> + 'static) {
     array.spawn(0, "the test", work);
@@ -160,7 +165,7 @@ async fn give_another(array: Rc<Array>, slot: u32) {
 fn replace_until(array: &Rc<Array>, slot: u32, state: MemberState) {
     array.spawn(0, "another one", give_another(Rc::clone(array), slot));
     while array.shared.members.state(slot) != state {
-        assert_eq!(array.run(1), Ended::Steps);
+        assert_eq!(array.run(1), Ended::Steps, "{:?}", array.world.failure());
     }
 }
 
@@ -369,8 +374,7 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
 /// array: they called it dirty until then.
 #[test]
 fn what_the_redo_log_made_good_is_called_clean() {
-    let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
-    let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+    let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     fail(&array, 0);
     write(&array, 0..BLOCKS);
     let (own, machine) = (Rc::clone(&array), Rc::clone(&array.machine));
@@ -428,8 +432,7 @@ fn a_read_round_a_slow_member_does_not_trust_a_stripe_in_suspicion() {
 /// would say that nothing was on its way.
 #[test]
 fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
-    let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
-    let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+    let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     let geometry = *array.machine.geometry();
     write(&array, 0..3 * BLOCKS);
     let parity = disk(&array, geometry.p_member(0).expect("parity"));
@@ -457,8 +460,7 @@ fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
 fn a_crash_around_an_operators_failure_leaves_no_doubt() {
     let mut degraded = 0;
     for steps in 0.. {
-        let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
-        let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+        let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
         write(&array, 0..6 * BLOCKS);
         for client in 0..2 {
             let own = Rc::clone(&array);
@@ -489,6 +491,34 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
     assert!(degraded > 10, "the crash was {degraded} times after the failure");
 }
 
+/// Seed 699171: before the redo log is in force it is waited for everyone who owns a stripe, but not for those who come
+/// after them. Reads of a missing chunk that follow each other own its stripe all the time.
+#[test]
+fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
+    let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
+    let slot = array.machine.geometry().data_member(0, 0);
+    write(&array, 0..6 * BLOCKS);
+    let written = Rc::new(Cell::new(false));
+    for _ in 0..2 {
+        let (own, written) = (Rc::clone(&array), Rc::clone(&written));
+        array.spawn(0, "reads", async move {
+            while !written.get() {
+                workload::read(&own, 0, 0..BLOCKS).await;
+            }
+        });
+    }
+    let (own, told) = (Rc::clone(&array), Rc::clone(&written));
+    array.spawn(0, "a write", async move {
+        let block = 3 * BLOCKS..4 * BLOCKS;
+        workload::write(&own, 0, Kind::Write, block.clone(), false).await; // superblocks say dirty from here on
+        assert_eq!(own.shared.members.fail(slot, "by hand"), Failing::Failed);
+        workload::write(&own, 0, Kind::Write, block, false).await;
+        told.set(true);
+    });
+    finish(&array);
+    assert!(written.get() && array.shared.redo.is_announced());
+}
+
 /// A recovery stopped at a stripe in doubt, which is then overwritten: there is nothing in its way any more.
 #[test]
 fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
@@ -512,8 +542,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
     const STRIPES: u64 = 4;
     let all = 0..STRIPES * 3 * BLOCKS;
     let begin = |log_in_force: bool| {
-        let quiet = quiet(Level::Raid6, 5, Support::All, STRIPES, 4096);
-        let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+        let array = start(logged(quiet(Level::Raid6, 5, Support::All, STRIPES, 4096)));
         write(&array, all.clone());
         if log_in_force {
             fail(&array, 0);
@@ -579,8 +608,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
 /// Seed 620361: a stripe in doubt was overwritten, which was acknowledged, and after the next crash it was in doubt again.
 #[test]
 fn a_doubt_that_was_ended_stays_so_after_a_crash() {
-    let quiet = quiet(Level::Raid5, 4, Support::None, 8, 4096);
-    let array = start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, ..quiet });
+    let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     write(&array, 0..8 * 3 * BLOCKS);
     fail(&array, array.machine.geometry().data_member(0, 0));
     array.shared.doubts.add(StripeRange { first: 0, end: 1 });

@@ -91,6 +91,8 @@ fn break_member(array: &Rc<Array>) {
             faults.no_superblocks = true;
             counts.superblocks_refused += 1;
         }
+        // Where parity may not agree nobody can make a block, and a resync has no end.
+        _ if array.keeper.resync_from_bytes().is_some() || array.has_doubts() => return,
         _ => {
             let unit = u64::from(disk.places.block);
             let blocks = machine.geometry().member_bytes() / unit;

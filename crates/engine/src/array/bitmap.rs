@@ -100,10 +100,12 @@ impl<D: Device> Bitmaps<D> {
     }
 
     /// Clears bits of chunks that were idle for two rounds. `events` is the newest event count on disk; with
-    /// `keep_needed` a resync is still to come. Does nothing while a member is out of use.
+    /// `keep_needed` a resync is still to come. Does nothing while a member is out of use, nor while the redo log is in
+    /// force: a crash would have it make writes again in stripes that nothing marks.
     pub async fn clear_idle(&self, events: u64, keep_needed: bool) {
         let shared = &self.set.shared;
-        let may_clear = || shared.members.all_in_sync() && shared.suspects() == 0;
+        let is_logged = || shared.members.want_log() || shared.redo.is_announced();
+        let may_clear = || shared.members.all_in_sync() && shared.suspects() == 0 && !is_logged();
         if !may_clear() {
             return;
         }

@@ -191,6 +191,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let data_offset_bytes = superblock.data_offset().bytes();
         let seated = Some((Rc::clone(&device), data_offset_bytes));
         self.platform.attach_replacement(slot, seated).await;
+        // What was written since the start went past the device until now.
+        let from_bytes = if self.set.shared.intent.was_open() { 0 } else { from_bytes };
         if !self.keeper.begin_replacement(slot, superblock.clone(), from_bytes) {
             // The member failed meanwhile: what was to replace it is as good a spare.
             self.platform.attach_replacement(slot, None).await;

@@ -11,6 +11,7 @@
 //! and no waker comes after the last wake-up.
 
 mod segments;
+mod turns;
 mod words;
 
 use smallvec::SmallVec;
@@ -27,6 +28,7 @@ use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
 use crate::volume::VolumeError;
 use segments::Segments;
+use turns::{Turn, Turns};
 use words::Words;
 
 /// No stripe: what a batch says between two owners.
@@ -58,12 +60,22 @@ pub struct TableBytes {
     pub batches: usize,
 }
 
+/// One owner of a stripe among those before and after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    place: usize,
+    number: u64,
+}
+
 /// What goes with an entry while it is owned.
 struct Batch {
     stripe: u64,
     open: bool,
     joined: Vec<Joined>,
     waiting: Vec<Waker>,
+    turns: Turns,
+    /// Counts the owners at this place.
+    owner: u64,
 }
 
 struct Joined {
@@ -117,8 +129,10 @@ impl StripeTable {
     /// An empty table of this many entries, a multiple of eight and a power of two from 16 on. For tests that want
     /// the table full: [`StripeTable::new`] knows the right number.
     pub fn with_entries(entries: usize, locks: Locks) -> Arc<Self> {
-        let batch =
-            |_| Mutex::new(Batch { stripe: NO_STRIPE, open: false, joined: Vec::new(), waiting: Vec::new() });
+        let batch = |_| {
+            let (joined, waiting, turns) = (Vec::new(), Vec::new(), Turns::default());
+            Mutex::new(Batch { stripe: NO_STRIPE, open: false, joined, waiting, turns, owner: 0 })
+        };
         let owners = match locks.of_stripes() {
             Some(locks) => Owners::Segments(Segments::new(entries, locks)),
             None => Owners::Words(Words::new(entries)),
@@ -166,12 +180,23 @@ impl StripeTable {
         }
     }
 
-    /// Becomes the owner of `stripe` alone: no write joins.
+    /// Becomes the owner of `stripe` alone, in its turn: no write joins, and the owner hands the stripe on to it before
+    /// any write that comes later.
     pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
-        self.claim_watched(stripe, &Watch::off(shard)).await
+        loop {
+            match self.try_claim(stripe, &Watch::off(shard)) {
+                Found::Claimed(place) => return self.begin(place, stripe, false),
+                Found::Held(place) => {
+                    if let Some(claim) = Turn::new(self, place, stripe).await {
+                        return claim;
+                    }
+                }
+                Found::Full => self.room(stripe).await,
+            }
+        }
     }
 
-    /// The same for a write whose times are told.
+    /// Becomes the owner of `stripe` alone, for a write whose times are told.
     pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: &Watch<'_>) -> Claim {
         loop {
             match self.try_claim(stripe, watch) {
@@ -250,21 +275,28 @@ impl StripeTable {
         }
     }
 
-    /// True if `stripe` has no owner now; else `waker` is called when it is released, or before.
-    pub(crate) fn wake_at_release(&self, stripe: u64, waker: &Waker) -> bool {
+    /// True if the owner that `stripe` had when `seen` was empty has gone; else `waker` is called when it goes, or before.
+    pub(crate) fn wake_at_release(&self, stripe: u64, seen: &mut Option<Owner>, waker: &Waker) -> bool {
         let places: SmallVec<[usize; 2]> = match &self.owners {
             Owners::Words(words) => words.holding(stripe).collect(),
             Owners::Segments(segments) => segments.find(stripe).into_iter().collect(),
         };
+        let mut is_beginning = false;
         for place in places {
             let mut batch = self.batches[place].lock();
             if batch.stripe == stripe {
-                batch.waiting.push(waker.clone());
-            } else if self.owners.holds(place, stripe) {
-                waker.wake_by_ref(); // just about to begin: look again
-            } else {
-                continue;
+                let now = Owner { place, number: batch.owner };
+                if *seen.get_or_insert(now) == now {
+                    batch.waiting.push(waker.clone());
+                    return false;
+                }
+                return true;
             }
+            is_beginning |= self.owners.holds(place, stripe);
+        }
+        // Who is just about to begin, or may withdraw still, is none of those that were seen. Else it is worth another look.
+        if is_beginning && seen.is_none() {
+            waker.wake_by_ref();
             return false;
         }
         true
@@ -282,7 +314,7 @@ impl StripeTable {
     fn begin(self: &Arc<Self>, place: usize, stripe: u64, open: bool) -> Claim {
         let mut batch = self.batches[place].lock();
         assert!(batch.stripe == NO_STRIPE && batch.joined.is_empty(), "the last owner left the batch empty");
-        (batch.stripe, batch.open) = (stripe, open);
+        (batch.stripe, batch.open, batch.owner) = (stripe, open, batch.owner + 1);
         drop(batch);
         Claim { table: Arc::clone(self), place, joined: Vec::new(), open }
     }
@@ -436,12 +468,18 @@ impl Claim {
         let mut batch = self.table.batches[self.place].lock();
         self.joined.append(&mut batch.joined);
         let waiting = std::mem::take(&mut batch.waiting);
-        let stripe = std::mem::replace(&mut batch.stripe, NO_STRIPE);
         batch.open = false;
-        // Under the lock: whoever locks the batch next sees both the free place and that the owner has gone.
-        self.table.owners.release(self.place, stripe, watch);
-        drop(batch);
-        self.table.wake_overflow();
+        if let Some(next) = batch.turns.give() {
+            batch.owner += 1; // the place stays taken
+            drop(batch);
+            next.wake();
+        } else {
+            let stripe = std::mem::replace(&mut batch.stripe, NO_STRIPE);
+            // Under the lock: whoever locks the batch next sees both the free place and that the owner has gone.
+            self.table.owners.release(self.place, stripe, watch);
+            drop(batch);
+            self.table.wake_overflow();
+        }
         waiting.into_iter().for_each(Waker::wake);
         for joined in self.joined.drain(..) {
             let mut outcome = joined.outcome.lock();

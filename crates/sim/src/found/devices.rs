@@ -101,6 +101,35 @@ fn a_replacement_keeps_its_number_through_a_crash() {
     }
 }
 
+/// Seed 701073: members were being replaced when the power went, and the array was clean. Clients wrote again before the
+/// program had come to all of these replacements: past the devices, which were taken for whole as far as they had been.
+#[test]
+fn what_is_written_before_a_replacement_goes_on_is_copied() {
+    const SLOTS: u32 = 7;
+    for order in 0..20 {
+        let array = start(Scenario { shards: 4, ..quiet(Level::Raid5, 8, Support::All, 64, 4096) });
+        let all = 0..7 * 64 * BLOCKS;
+        write(&array, all.clone());
+        for slot in 0..SLOTS {
+            disk(&array, slot).faults.borrow_mut().slow = 300; // it is copied for long
+            let own = Rc::clone(&array);
+            array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
+        }
+        let copied = |slot: u32| Some(array.keeper.coming(slot)?.recovery_offset()?.bytes());
+        while !(0..SLOTS).all(|slot| copied(slot).is_some_and(|bytes| bytes > 0)) {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+        (0..SLOTS).for_each(|slot| disk(&array, slot).mend());
+        let array = cut(&array, 100);
+        (0..order).for_each(|_| _ = array.world.random().next()); // tasks run in another order
+        write(&array, 0..7 * BLOCKS);
+        finish(&array);
+        assert!((0..SLOTS).all(|slot| array.shared.members.replacing(slot) == Replacing::No));
+        check::quiet(&array);
+        read(&array, all);
+    }
+}
+
 /// Seed 647929: what is to replace a member had got superblocks that say clean, and the members not yet, when the power was
 /// cut. The next ones, dirty, had the same event count.
 #[test]
@@ -145,8 +174,7 @@ fn what_was_rebuilt_outlives_the_redo_log() {
     for steps in (100..800).step_by(5) {
         let quiet = quiet(Level::Raid5, 3, Support::All, STRIPES, 4096);
         // Looks are far apart: superblocks that say clean would empty the log.
-        let array =
-            start(Scenario { redo_log: true, data_offset: DATA_OFFSET_WITH_LOG, look: 2000, ..quiet });
+        let array = start(Scenario { look: 2000, ..logged(quiet) });
         write(&array, all.clone());
         fail(&array, 0);
         replace_until(&array, 0, MemberState::Recovering);
@@ -167,6 +195,38 @@ fn what_was_rebuilt_outlives_the_redo_log() {
         finish(&array);
     }
     assert!(replayed > 0, "no record was made again");
+}
+
+/// Seed 686134: a member was rebuilt, and bits were cleared before the redo log was over. Making its records again passes
+/// through what was never right, in a stripe that nothing marked any more.
+#[test]
+fn bits_stay_until_the_redo_log_is_over() {
+    let quiet = quiet(Level::Raid5, 4, Support::None, 16, 4096);
+    let marked = Scenario { consistency: Consistency::Bitmap(CHUNK), ..quiet };
+    let array = start(Scenario { look: 2000, ..logged(marked) });
+    let bits = || array.keeper.bitmap().expect("a bitmap").bits().0;
+    write(&array, 0..6 * BLOCKS);
+    fail(&array, 0);
+    write(&array, 0..3 * BLOCKS);
+    let before = bits();
+    replace_until(&array, 0, MemberState::InSync);
+    let own = Rc::clone(&array);
+    array.spawn(0, "bits are cleared", async move {
+        while own.shared.redo.is_announced() {
+            own.keeper.clear_idle_bits().await;
+            own.world.sleep_up_to(5).await;
+        }
+    });
+    while array.shared.redo.is_announced() {
+        assert_eq!(bits(), before, "the log is in force, and bits are gone");
+        assert_eq!(array.run(1), Ended::Steps);
+    }
+    let own = Rc::clone(&array);
+    run(&array, async move {
+        own.keeper.clear_idle_bits().await;
+        own.keeper.clear_idle_bits().await;
+    });
+    assert!(before > 0 && bits() == 0, "{before} bits were there, and {} are", bits());
 }
 
 /// A recovery stopped because the device had no space. When it has, nobody has to say so: nothing in the array changed.

@@ -31,7 +31,7 @@ use crate::members::{Members, MetadataLost};
 use crate::stages::{Lock, Watch};
 use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use bits::{Bits, ENTER, WRITE};
 
 /// The superblocks say clean; a write has to wait.
@@ -50,6 +50,8 @@ const LOST: u8 = 5;
 /// The intents of one array, shared by all shards.
 pub struct Intent {
     gate: AtomicU64,
+    /// Superblocks have said dirty.
+    opened: AtomicBool,
     marks: Marks,
     locks: Locks,
     waiting: Mutex<Vec<Waker>>,
@@ -151,7 +153,8 @@ impl Intent {
     }
 
     fn with(gate: Gate, marks: Marks, locks: Locks) -> Self {
-        Intent { gate: AtomicU64::new(gate.0), marks, locks, waiting: Mutex::new(Vec::new()) }
+        let opened = AtomicBool::new(gate.state() == DIRTY);
+        Intent { gate: AtomicU64::new(gate.0), opened, marks, locks, waiting: Mutex::new(Vec::new()) }
     }
 
     /// Which locks writes take.
@@ -254,8 +257,14 @@ impl Intent {
         self.state() == DIRTY
     }
 
+    /// Whether superblocks have ever said dirty in this run. If not, nothing was written.
+    pub fn was_open(&self) -> bool {
+        self.opened.load(SeqCst)
+    }
+
     /// The superblocks say dirty: writes go ahead.
     pub fn dirty_written(&self) {
+        self.opened.store(true, SeqCst);
         self.change(WANTED, DIRTY);
         self.wake();
     }

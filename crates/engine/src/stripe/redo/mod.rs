@@ -167,7 +167,7 @@ impl Redo {
     }
 
     /// Whether headers on the members say that it is in force.
-    pub(crate) fn is_announced(&self) -> bool {
+    pub fn is_announced(&self) -> bool {
         matches!(self.state.lock().phase, Phase::InForce | Phase::Closing)
     }
 

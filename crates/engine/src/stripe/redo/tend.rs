@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::events::Event;
 use crate::members::{MemberState, Members};
 use crate::stripe::StripeSet;
+use crate::stripe::stripe_table::Owner;
 use crate::volume::VolumeError;
 use layout::redo_log::{SlotPlan, StripeRange};
 
@@ -81,6 +82,9 @@ impl<D: Device> StripeSet<D> {
         // The failure itself is on disk first: see `write_logged`.
         self.settle().await?;
         self.drained().await;
+        if shared.redo.is_announced() {
+            return Ok(());
+        }
         // A member that fails now may have lost what was written before the log: that is told, too, before it is in force.
         let flushed = self.flush_volume().await;
         let _announcing = shared.redo.announce().await;
@@ -91,17 +95,19 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    /// Waits until every stripe that is owned now was released, or its owner waits at the gate. A claim that comes
-    /// later sees that the array is not whole.
+    /// Waits until everyone who owns a stripe now has released it, or waits at the gate. A claim that comes later sees that
+    /// writes want to be logged. Nobody is waited for when somebody else has put the log in force: stripes change hands
+    /// then, and their owners may wait for another log.
     async fn drained(&self) {
         let table = &self.shared.table;
-        let mut stripes = table.owned();
+        let mut stripes: Vec<(u64, Option<Owner>)> =
+            table.owned().into_iter().map(|stripe| (stripe, None)).collect();
         std::future::poll_fn(|context| {
             let mut state = self.shared.redo.state.lock();
-            stripes.retain(|stripe| {
-                !state.parked.contains(stripe) && !table.wake_at_release(*stripe, context.waker())
+            stripes.retain_mut(|(stripe, owner)| {
+                !state.parked.contains(stripe) && !table.wake_at_release(*stripe, owner, context.waker())
             });
-            if stripes.is_empty() {
+            if stripes.is_empty() || state.phase != Phase::Off {
                 return Poll::Ready(());
             }
             state.waiting.push(context.waker().clone());

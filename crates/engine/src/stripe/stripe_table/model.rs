@@ -177,6 +177,35 @@ fn nobody_waits_for_an_owner_that_is_gone() {
     });
 }
 
+/// Owners hand their stripe on to who waits for his turn, writers that come meanwhile are not lost, and a turn that nobody
+/// waits for any more goes to the next one.
+#[test]
+fn every_turn_comes_and_nobody_is_lost_meanwhile() {
+    check(|locks| {
+        let (table, seen) = (table(locks), Arc::new(Seen::default()));
+        let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
+        threads(4, move |shard| match shard {
+            0 | 1 => block_on(write_once(&inside, 7, shard, &looked)),
+            2 => block_on(async {
+                let claim = inside.claim(7, shard).await;
+                looked.own(|| 1);
+                claim.release(&Ok(()));
+            }),
+            _ => {
+                let mut turn = Box::pin(inside.claim(7, shard));
+                for _ in 0..2 {
+                    if let Poll::Ready(claim) = turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                        looked.own(|| 0);
+                        return drop(claim);
+                    }
+                    shuttle::thread::yield_now();
+                }
+            }
+        });
+        assert_eq!((seen.done.load(Relaxed), table.active()), (3, 0));
+    });
+}
+
 /// A read that reconstructs takes a stripe only if it is free; writers that come meanwhile are not lost.
 #[test]
 fn a_claim_if_free_never_shares() {

@@ -53,6 +53,63 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
     }
 }
 
+/// One writer without a pause kept a recovery away from its stripe for ever.
+#[test]
+fn a_turn_comes_before_the_next_write_of_the_same_writer() {
+    for locks in Locks::ALL {
+        let executor = Executor::new(Box::new(|| {}));
+        let table = StripeTable::new(locks);
+        let (own, other) = (Arc::clone(&table), Arc::clone(&table));
+        let writer = executor.spawn_with_result(async move {
+            let mut writes = 0;
+            loop {
+                let Entry::Owned(mut claim, _) = own.claim_or_join(7, &Watch::off(0), write()).await else {
+                    return writes;
+                };
+                yield_now().await;
+                claim.freeze();
+                claim.release(&Ok(()));
+                writes += 1;
+                if own.active() > 0 {
+                    return writes; // it was handed on
+                }
+                assert!(writes < 3, "the stripe was not handed on");
+            }
+        });
+        executor.run_ready(1);
+        let turn = executor.spawn_with_result(async move { other.claim(7, 0).await });
+        run(&executor);
+        assert_eq!(writer.try_take(), Some(2), "the turn was asked for in the second write");
+        drop(turn.try_take().expect("it has the stripe"));
+        assert_eq!(table.active(), 0);
+    }
+}
+
+/// Who waits for an owner does not wait for the next one: on a stripe that is never free that would be for ever.
+#[test]
+fn whoever_waits_for_an_owner_waits_for_that_one_only() {
+    for locks in Locks::ALL {
+        let table = StripeTable::new(locks);
+        let claim = || table.claim_if_free(7, 0).expect("free");
+        let gone = |seen: &mut Option<Owner>| table.wake_at_release(7, seen, Waker::noop());
+        let (mut seen, first) = (None, claim());
+        assert!(!gone(&mut seen) && !gone(&mut seen));
+        drop(first);
+        let second = claim();
+        assert!(gone(&mut seen), "the second owner was never waited for");
+        let mut turn = Box::pin(table.claim(7, 0));
+        let mut look = || turn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(look().is_pending());
+        let mut seen = None;
+        assert!(!gone(&mut seen));
+        drop(second);
+        assert!(gone(&mut seen), "it was handed on");
+        let Poll::Ready(third) = look() else { panic!("it is the next owner") };
+        drop(third);
+        assert!(gone(&mut None) && table.active() == 0);
+    }
+}
+
 #[test]
 fn an_owner_that_is_gone_fails_its_batch_and_frees_the_stripe() {
     for locks in Locks::ALL {
