@@ -519,6 +519,35 @@ fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
     assert!(written.get() && array.shared.redo.is_announced());
 }
 
+/// Found in a review: a member failed while a checkpoint of a resync was on its way, and what the resync had not come to was
+/// no doubt any more.
+#[test]
+fn a_checkpoint_of_a_resync_takes_no_doubt_away() {
+    let array = array(Level::Raid5, 4, Support::None);
+    write(&array, 0..6 * BLOCKS);
+    array.keeper.set_resync(Some(0));
+    assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+    array.keeper.set_resync(Some(u64::from(CHUNK)));
+    assert!(array.shared.doubts.contains(1), "parity may not agree there");
+}
+
+/// Found in a review: what comes before the redo log waited for the member that an operator takes out, which may hang.
+#[test]
+fn a_member_that_hangs_fails_at_once() {
+    let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
+    write(&array, 0..6 * BLOCKS);
+    let own = Rc::clone(&array);
+    run(&array, async move {
+        workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await; // superblocks say dirty from here on
+        disk(&own, 1).faults.borrow_mut().slow = 1_000_000;
+        let before = own.world.now();
+        assert_eq!(own.manager.fail(1, "an operator said so").await, Failing::Failed);
+        workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
+        assert!(own.world.now() - before < 10_000, "{} ticks", own.world.now() - before);
+    });
+    assert!(array.shared.redo.is_announced());
+}
+
 /// A recovery stopped at a stripe in doubt, which is then overwritten: there is nothing in its way any more.
 #[test]
 fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {

@@ -104,8 +104,10 @@ impl<D: Device> Bitmaps<D> {
     /// force: a crash would have it make writes again in stripes that nothing marks.
     pub async fn clear_idle(&self, events: u64, keep_needed: bool) {
         let shared = &self.set.shared;
-        let is_logged = || shared.members.want_log() || shared.redo.is_announced();
-        let may_clear = || shared.members.all_in_sync() && shared.suspects() == 0 && !is_logged();
+        let may_clear = || {
+            // Writes want to be logged while a member is out of use.
+            shared.suspects() == 0 && !shared.members.want_log() && !shared.redo.is_announced()
+        };
         if !may_clear() {
             return;
         }

@@ -3,39 +3,61 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 
 use super::state::{Manager, Platform};
 use crate::device::Device;
 use crate::members::Failing;
 
-/// With five looks a second, two seconds: the log waits for writes that are on their way, and those to a member that hangs,
-/// which may be why it is to fail, take much longer.
-const LOOKS_MAX: u32 = 10;
+/// Looks that a member has for an answer: with five a second, not yet a second. A quiet array would be closed after that,
+/// and that waits for a member, too.
+const ANSWER_LOOKS: u32 = 4;
+/// Looks that the log has to come into force.
+const LOG_LOOKS: u32 = 10;
 
 impl<D: Device, P: Platform<D>> Manager<D, P> {
-    /// Stops using a member, unless the array would be lost without it.
+    /// Stops using a member, unless the array would be lost without it. One that does not answer, which may be why it is to
+    /// fail, fails at once: what comes before the log would wait for it, and all writes with that.
     pub async fn fail(&self, slot: u32, reason: &str) -> Failing {
-        let shared = &self.set.shared;
-        let members = &shared.members;
-        let expected = members.expect_failure();
-        shared.redo.poke();
-        {
-            let mut ready = pin!(shared.redo.ready_for_failure(members));
-            let mut patience = pin!(async {
-                for _ in 0..LOOKS_MAX {
-                    self.platform.pause().await;
-                }
-            });
-            poll_fn(|context| match (ready.as_mut().poll(context), patience.as_mut().poll(context)) {
-                (Poll::Pending, Poll::Pending) => Poll::Pending,
-                _ => Poll::Ready(()),
-            })
-            .await;
+        let (members, redo) = (&self.set.shared.members, &self.set.shared.redo);
+        let Some(member) = self.set.described(slot).filter(|_| redo.is_used()) else {
+            return members.fail(slot, reason);
+        };
+        // A read, whatever comes of it: what a flush says must not be lost here.
+        let block = self.set.pool.take(member.device.info().logical_block_bytes as usize);
+        let asked = Rc::clone(&member);
+        let answer = self.set.executor.spawn_with_result(async move {
+            _ = asked.device.read(asked.data_offset_bytes, block).await;
+        });
+        if self.in_time(ANSWER_LOOKS, answer).await.is_none() {
+            return members.fail(slot, reason);
         }
-        let failing = members.fail(slot, reason);
+        let expected = members.expect_failure();
+        redo.poke();
+        self.in_time(LOG_LOOKS, redo.ready_for_failure(members)).await;
+        // It may have failed by itself meanwhile, and another device has the slot.
+        let failing = match self.set.is_in_slot(slot, &member) {
+            true => members.fail(slot, reason),
+            false => Failing::Failed,
+        };
         drop(expected);
-        shared.redo.poke();
+        redo.poke();
         failing
+    }
+
+    /// What some work comes to, unless that takes too long.
+    async fn in_time<T>(&self, looks: u32, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut patience = pin!(async {
+            for _ in 0..looks {
+                self.platform.pause().await;
+            }
+        });
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => patience.as_mut().poll(context).map(|()| None),
+        })
+        .await
     }
 }

@@ -511,11 +511,18 @@ fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
     })
 }
 
-/// While all members are there a resync that is due is no doubt; when one goes missing it is, from here on.
+/// While all members are there a resync that is due is no doubt; when one goes missing it is, from here on. What was due
+/// at that moment stays in doubt, also if a checkpoint of that resync is on its way.
 fn set_unsynced<D: Device>(set: &StripeSet<D>, from_bytes: Option<u64>) {
-    let (shared, parity) = (&set.shared, set.shared.geometry.parity_chunks());
-    let from_bytes = from_bytes.filter(|_| parity > 0 && shared.members.all_in_sync());
-    shared.doubts.set_unsynced(from_bytes.map(|bytes| bytes / u64::from(shared.geometry.chunk_bytes())));
+    let shared = &set.shared;
+    let stripe = |bytes: u64| bytes / u64::from(shared.geometry.chunk_bytes());
+    match from_bytes {
+        None => shared.doubts.set_unsynced(None),
+        Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {
+            shared.doubts.set_unsynced(Some(stripe(bytes)));
+        }
+        Some(_) => {}
+    }
 }
 
 fn in_use(state: MemberState) -> bool {

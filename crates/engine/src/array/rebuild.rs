@@ -175,7 +175,7 @@ impl<D: Device> Work for Recovery<'_, D> {
     async fn begin(&self, range: Range<u64>, may_wait: bool) -> Option<Piece> {
         let (table, shard) = (&self.set.shared.table, self.set.shard);
         let claims = match may_wait {
-            true => table.claim_run(range.start, range.end, shard).await,
+            true => table.claim_run_in_turn(range.start, range.end, shard).await,
             false => table.claim_free_run(range.start, range.end, shard),
         };
         let range = range.start..range.start + claims.len() as u64;

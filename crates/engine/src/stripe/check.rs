@@ -168,7 +168,7 @@ impl<D: Device> StripeSet<D> {
     /// # Errors
     /// A member could not be read, and the array cannot do without it.
     pub async fn check_stripe(&self, stripe: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
-        let claim = self.shared.table.claim(stripe, self.shard).await;
+        let claim = self.shared.table.claim_in_turn(stripe, self.shard).await;
         let result = self.check_as_owner(stripe, mode).await;
         claim.release(&Ok(()));
         Checked::or_unreadable(result, stripe)

@@ -29,7 +29,7 @@ impl<D: Device> StripeSet<D> {
     /// # Errors
     /// A member could not be read, and the array cannot do without it.
     pub async fn check_region(&self, region: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
-        let claim = self.shared.table.claim(region, self.shard).await;
+        let claim = self.shared.table.claim_in_turn(region, self.shard).await;
         let result = self.check_region_as_owner(region, mode).await;
         claim.release(&Ok(()));
         Checked::or_unreadable(result, region)

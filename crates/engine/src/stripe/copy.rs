@@ -25,7 +25,7 @@ impl<D: Device> StripeSet<D> {
     pub(crate) async fn copy_run(&self, run: Range<u64>, slot: u32) -> Result<(), VolumeError> {
         let mut at = run.start;
         while at < run.end {
-            let claims = self.shared.table.claim_run(at, run.end, self.shard).await;
+            let claims = self.shared.table.claim_run_in_turn(at, run.end, self.shard).await;
             let next = at + claims.len() as u64;
             let result = self.copy_run_as_owner(at..next, slot).await;
             claims.into_iter().for_each(|claim| claim.release(&Ok(())));
@@ -102,7 +102,7 @@ impl<D: Device> StripeSet<D> {
 
     /// Copies what the member in `slot` holds of a region of a mirror.
     pub(crate) async fn copy_region_run(self: &Rc<Self>, region: u64, slot: u32) -> Result<(), VolumeError> {
-        let claim = self.shared.table.claim(region, self.shard).await;
+        let claim = self.shared.table.claim_in_turn(region, self.shard).await;
         let result = self.copy_region_as_owner(region, slot).await;
         claim.release(&Ok(()));
         result

@@ -181,7 +181,7 @@ impl<D: Device> StripeSet<D> {
     /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
     /// `slot` for a recovery.
     pub async fn copy_region(self: &Rc<Self>, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
-        let claim = self.shared.table.claim(region, self.shard).await;
+        let claim = self.shared.table.claim_in_turn(region, self.shard).await;
         let result = match slot {
             Some(_) => self.copy_as_owner(region, slot).await,
             None => self.make_copies_agree(region).await,

@@ -31,7 +31,7 @@ impl<D: Device> StripeSet<D> {
     pub(crate) async fn resync_run(&self, run: Range<u64>) -> Result<(), VolumeError> {
         let mut at = run.start;
         while at < run.end {
-            let claims = self.shared.table.claim_run(at, run.end, self.shard).await;
+            let claims = self.shared.table.claim_run_in_turn(at, run.end, self.shard).await;
             let next = at + claims.len() as u64;
             let result = self.resync_as_owner(at..next).await;
             claims.into_iter().for_each(|claim| claim.release(&Ok(())));

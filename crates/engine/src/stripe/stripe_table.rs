@@ -180,9 +180,14 @@ impl StripeTable {
         }
     }
 
-    /// Becomes the owner of `stripe` alone, in its turn: no write joins, and the owner hands the stripe on to it before
-    /// any write that comes later.
+    /// Becomes the owner of `stripe` alone: no write joins.
     pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
+        self.claim_watched(stripe, &Watch::off(shard)).await
+    }
+
+    /// The same in its turn: the owner hands the stripe on, before any claim that comes later. For work that goes over the
+    /// array and does not come back: turns of clients would keep each other, and writes, waiting.
+    pub(crate) async fn claim_in_turn(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
         loop {
             match self.try_claim(stripe, &Watch::off(shard)) {
                 Found::Claimed(place) => return self.begin(place, stripe, false),
@@ -196,7 +201,7 @@ impl StripeTable {
         }
     }
 
-    /// Becomes the owner of `stripe` alone, for a write whose times are told.
+    /// The same as [`StripeTable::claim`] for a write whose times are told.
     pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: &Watch<'_>) -> Claim {
         loop {
             match self.try_claim(stripe, watch) {
@@ -217,6 +222,19 @@ impl StripeTable {
     ) -> SmallVec<[Claim; 2]> {
         let mut claims = SmallVec::new();
         claims.push(self.claim(first, shard).await);
+        claims.extend(self.claim_free_run(first + 1, end, shard));
+        claims
+    }
+
+    /// The same in its turn: see [`StripeTable::claim_in_turn`].
+    pub(crate) async fn claim_run_in_turn(
+        self: &Arc<Self>,
+        first: u64,
+        end: u64,
+        shard: usize,
+    ) -> SmallVec<[Claim; 2]> {
+        let mut claims = SmallVec::new();
+        claims.push(self.claim_in_turn(first, shard).await);
         claims.extend(self.claim_free_run(first + 1, end, shard));
         claims
     }

@@ -6,7 +6,7 @@
 //!   ([`Redo::admit`]). Stripe writes that were on their way unlogged end first, all is flushed, and then a header on
 //!   the members says that the log is in force ([`tend`]). From there on every stripe in flight has a record, so a
 //!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says
-//!   that the log is over. Before an operator takes a member out of use the same is done, so there is no doubt then.
+//!   that the log is over. Before an operator takes a member out of use the same is done, if there is time.
 //! - **Order.** Record durable, then the stripe's writes ([`write`](mod@write)). A slot is used again only after those
 //!   writes are durable and a header says that records below a number are done with ([`slots`]): an old record is
 //!   never redone over newer contents. Records of one stripe are in the order of its owners.

@@ -142,6 +142,7 @@ fn overlapping_runs_do_not_wait_in_a_circle() {
                 while next < 4 {
                     let claims = match shard {
                         0 => inside.claim_run(next, 4, shard).await,
+                        1 => inside.claim_run_in_turn(next, 4, shard).await,
                         _ => inside.claim_whole_run(next, 4, shard).await,
                     };
                     next += claims.len() as u64;
@@ -187,12 +188,12 @@ fn every_turn_comes_and_nobody_is_lost_meanwhile() {
         threads(4, move |shard| match shard {
             0 | 1 => block_on(write_once(&inside, 7, shard, &looked)),
             2 => block_on(async {
-                let claim = inside.claim(7, shard).await;
+                let claim = inside.claim_in_turn(7, shard).await;
                 looked.own(|| 1);
                 claim.release(&Ok(()));
             }),
             _ => {
-                let mut turn = Box::pin(inside.claim(7, shard));
+                let mut turn = Box::pin(inside.claim_in_turn(7, shard));
                 for _ in 0..2 {
                     if let Poll::Ready(claim) = turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                         looked.own(|| 0);

@@ -77,7 +77,7 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
             }
         });
         executor.run_ready(1);
-        let turn = executor.spawn_with_result(async move { other.claim(7, 0).await });
+        let turn = executor.spawn_with_result(async move { other.claim_in_turn(7, 0).await });
         run(&executor);
         assert_eq!(writer.try_take(), Some(2), "the turn was asked for in the second write");
         drop(turn.try_take().expect("it has the stripe"));
@@ -97,7 +97,7 @@ fn whoever_waits_for_an_owner_waits_for_that_one_only() {
         drop(first);
         let second = claim();
         assert!(gone(&mut seen), "the second owner was never waited for");
-        let mut turn = Box::pin(table.claim(7, 0));
+        let mut turn = Box::pin(table.claim_in_turn(7, 0));
         let mut look = || turn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(look().is_pending());
         let mut seen = None;

@@ -1,6 +1,9 @@
-//! Turns: who wants a stripe for itself gets it from its owner, before any write that comes later. Writes that follow each
-//! other without a gap would keep a resync, a recovery or a read that reconstructs away from their stripe for ever
-//! otherwise, since whoever is woken by a release comes too late.
+//! Turns: work that goes over the array gets a stripe from its owner, before any write that comes later. Writes that follow
+//! each other without a gap would keep a resync or recovery away from their stripe for ever otherwise, since whoever is
+//! woken by a release comes too late.
+//!
+//! Not for clients: turns are given before a stripe is free, so those of reads that follow each other would keep its writes
+//! waiting for ever.
 
 use std::future::Future;
 use std::pin::Pin;
