@@ -9,6 +9,7 @@
 #   stop_array               a clean stop; the server has ended when this returns
 #   kill_server              SIGKILL; the server has ended when this returns
 #   wait_for WHAT COMMAND…   until the command succeeds
+#   copy_until_enough        copies $TREE to a mounted file system; copies_are_whole reads them back
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
@@ -108,6 +109,22 @@ kill_server() {
     kill -9 "$server"
     wait "$server" 2>/dev/null || true
     server=
+}
+
+copy_until_enough() { # $TREE to $scratch/mnt, one after the other, each flushed, until $scratch/enough is there
+    local i
+    for ((i = 0; i < 40; i++)); do
+        [[ ! -e $scratch/enough ]] || return 0
+        cp -r "$TREE" "$scratch/mnt/$i" && sync -f "$scratch/mnt" || return 1
+    done
+}
+
+copies_are_whole() { # DEVICE: what copy_until_enough wrote, read back from there
+    local i count
+    count=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
+    umount "$scratch/mnt"
+    mount "$1" "$scratch/mnt"
+    for ((i = 0; i < count; i++)); do diff -r "$TREE" "$scratch/mnt/$i" || die "other files in $i"; done
 }
 
 array_size() { nbdinfo --size "$uri"; }

@@ -11,14 +11,6 @@ cp "$TWILL" /run/twill && TWILL=/run/twill
 TREE=/run/tree
 cp -r "$root/docs" $TREE
 
-copies() { # one after the other, each flushed, until $scratch/enough is there
-    local i
-    for ((i = 0; i < 40; i++)); do
-        [[ ! -e $scratch/enough ]] || return 0
-        cp -r $TREE "$scratch/mnt/$i" && sync -f "$scratch/mnt" || return 1
-    done
-}
-
 statements() { # transactions, one after the other; each says its number when it is durable
     local i
     for ((i = 1; i <= 100; i++)); do echo "INSERT INTO t VALUES ($i, hex(randomblob(2000))); SELECT $i;"; done
@@ -30,8 +22,8 @@ rows() {
 }
 
 under_load() { # a member fails, the server is killed, another one finds the device; no program sees any of it
-    local i load database copied
-    copies & load=$!
+    local load database
+    copy_until_enough & load=$!
     rows & database=$!
     wait_for "a copy" test -d "$scratch/mnt/1"
     fail_member "${members[1]}"
@@ -43,10 +35,7 @@ under_load() { # a member fails, the server is killed, another one finds the dev
     : >"$scratch/enough"
     wait $load || die "cp saw it"
     wait $database || die "sqlite3 saw it"
-    copied=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
-    umount "$scratch/mnt"
-    mount $device "$scratch/mnt"
-    for ((i = 0; i < copied; i++)); do diff -r $TREE "$scratch/mnt/$i" || die "other files in $i"; done
+    copies_are_whole $device
     [[ $(tail -n 1 "$scratch/committed") == 100 ]] || die "the last row committed is $(tail -n 1 "$scratch/committed")"
     [[ $(sqlite3 "$scratch/mnt/db" 'PRAGMA integrity_check; SELECT count(*) FROM t' | xargs) == "ok 100" ]] || die "SQLite finds other rows"
 }

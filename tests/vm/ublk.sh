@@ -174,11 +174,8 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     mke2fs -q -t ext4 $device
     mkdir -p "$scratch/mnt"
     mount $device "$scratch/mnt"
-    local i load copies
-    (for ((i = 0; i < 40; i++)); do
-        [[ ! -e $scratch/enough ]] || exit 0
-        cp -r $TREE "$scratch/mnt/$i" && sync -f "$scratch/mnt" || exit 1
-    done) & load=$!
+    local load
+    copy_until_enough & load=$!
     wait_for "two copies" test -d "$scratch/mnt/2"
     kill_server
     sleep 1 # the load runs into a device without a server
@@ -186,10 +183,7 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     serve "${members[@]}"
     : >"$scratch/enough"
     wait $load || die "a program saw it"
-    copies=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
-    umount "$scratch/mnt"
-    mount $device "$scratch/mnt"
-    for ((i = 0; i < copies; i++)); do diff -r $TREE "$scratch/mnt/$i" || die "other files in $i"; done
+    copies_are_whole $device
     umount "$scratch/mnt"
     e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
     settled
