@@ -2,7 +2,7 @@
 //! choices). One word is one entry:
 //!
 //! ```text
-//! bit 63 LOCKED | 62 TENTATIVE | 61 FROZEN | 60..48 owner's shard | 47..0 stripe + 1        0 = free
+//! bit 63 LOCKED | 62 TENTATIVE | 61 FROZEN | 60..48 shard that claimed it | 47..0 stripe + 1        0 = free
 //! ```
 //!
 //! An entry never moves, because its place names its batch; where a cuckoo table would kick entries out, a claim that
