@@ -220,10 +220,8 @@ impl StripeTable {
         end: u64,
         shard: usize,
     ) -> SmallVec<[Claim; 2]> {
-        let mut claims = SmallVec::new();
-        claims.push(self.claim(first, shard).await);
-        claims.extend(self.claim_free_run(first + 1, end, shard));
-        claims
+        let claim = self.claim(first, shard).await;
+        self.with_free_run(claim, first + 1, end, shard)
     }
 
     /// The same in its turn: see [`StripeTable::claim_in_turn`].
@@ -233,10 +231,18 @@ impl StripeTable {
         end: u64,
         shard: usize,
     ) -> SmallVec<[Claim; 2]> {
-        let mut claims = SmallVec::new();
-        claims.push(self.claim_in_turn(first, shard).await);
-        claims.extend(self.claim_free_run(first + 1, end, shard));
-        claims
+        let claim = self.claim_in_turn(first, shard).await;
+        self.with_free_run(claim, first + 1, end, shard)
+    }
+
+    fn with_free_run(
+        self: &Arc<Self>,
+        claim: Claim,
+        next: u64,
+        end: u64,
+        shard: usize,
+    ) -> SmallVec<[Claim; 2]> {
+        [claim].into_iter().chain(self.claim_free_run(next, end, shard)).collect()
     }
 
     /// The same without a wait, for whoever owns stripes already: none if the first one is not free.
