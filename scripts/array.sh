@@ -78,8 +78,14 @@ nbd_answers() { [[ -S $socket ]] && nbdinfo --size "$uri" >/dev/null 2>&1; }
 # shellcheck disable=SC2086
 serve_block() { start_server block_answers "--ublk=${BLOCK_DEVICE#/dev/ublkb}" ${options:-} "$@"; }
 block_answers() {
-    [[ -S $control && -b $BLOCK_DEVICE ]] && (($(<"/sys/block/${BLOCK_DEVICE#/dev/}/size") > 0)) &&
+    [[ -S $control && -b $BLOCK_DEVICE ]] && has_a_size "$BLOCK_DEVICE" &&
         "$TWILL" status --control "$control" >/dev/null 2>&1
+}
+
+# The kernel makes the file in /dev before the one in /sys, and a missing file in $(<…) would end the script.
+has_a_size() { # DEVICE
+    local sectors
+    read -r sectors 2>/dev/null <"/sys/block/${1#/dev/}/size" && ((sectors > 0))
 }
 
 start_server() { # ANSWERS WORD…: until the command ANSWERS succeeds

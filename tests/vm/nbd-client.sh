@@ -19,9 +19,8 @@ connect() { # CONNECTIONS OPTION…
     local count=$1; shift
     nbd-client 127.0.0.1 $PORT $device -N vm -C "$count" -b 4096 "$@" >"$scratch/nbd-client" 2>&1 ||
         die "nbd-client: $(cat "$scratch/nbd-client")"
-    wait_for "the size of $device" connected
+    wait_for "the size of $device" has_a_size $device
 }
-connected() { (($(</sys/block/nbd0/size) > 0)); }
 connections() { ss -Htn state established "( dport = :$PORT )" | wc -l; }
 
 disconnect() {
@@ -113,7 +112,7 @@ server_ends() { # HOW: under load; the load sees an error, and what was flushed 
 mounted_through() { # a file system is written while its server ends; the next one gets the requests that waited
     served 5 4
     nbd_device connect
-    wait_for "the size of $device" connected
+    wait_for "the size of $device" has_a_size $device
     mke2fs -q -t ext4 $device
     mkdir -p "$scratch/mnt"
     mount $device "$scratch/mnt"

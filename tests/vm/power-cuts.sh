@@ -41,9 +41,8 @@ plug() {
         nbd-client -unix "$drives_socket" /dev/nbd$i -N drive$i -b 4096 >/run/nbd-client 2>&1 || die "nbd-client: $(cat /run/nbd-client)"
         members+=(/dev/nbd$i)
     done
-    for ((i = 0; i < COUNT; i++)); do wait_for "the size of /dev/nbd$i" nbd_is_plugged nbd$i; done
+    for ((i = 0; i < COUNT; i++)); do wait_for "the size of /dev/nbd$i" has_a_size /dev/nbd$i; done
 }
-nbd_is_plugged() { (($(<"/sys/block/$1/size") > 0)); }
 
 unplug() {
     local i
