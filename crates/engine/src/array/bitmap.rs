@@ -70,7 +70,8 @@ impl<D: Device> Bitmaps<D> {
     async fn set_bits(&self, chunks: &[u64]) {
         let turn = self.writing.take().await;
         let pages = self.change(chunks, true);
-        let written = self.write(&pages).await;
+        // The first bits of a run may come before the first superblocks: none is in use then that lacks them.
+        let written = if self.complete().await { self.write(&pages).await } else { Written::Nowhere };
         drop(turn);
         let shared = &self.set.shared;
         // A member that did not take them is out of use, just now or since a moment ago. The others say so before
@@ -105,8 +106,9 @@ impl<D: Device> Bitmaps<D> {
     pub async fn clear_idle(&self, events: u64, keep_needed: bool) {
         let shared = &self.set.shared;
         let may_clear = || {
+            let is_settled = shared.members.is_settled(); // bad places that a resync recorded are in the logs
             // Writes want to be logged while a member is out of use.
-            shared.suspects() == 0 && !shared.members.want_log() && !shared.redo.is_announced()
+            shared.suspects() == 0 && !shared.members.want_log() && !shared.redo.is_announced() && is_settled
         };
         if !may_clear() {
             return;
@@ -145,23 +147,31 @@ impl<D: Device> Bitmaps<D> {
         let _: Written = self.write(&[0]).await;
     }
 
-    /// Writes the whole image where it is not; its superblock last, since that says that the rest can be believed.
-    async fn complete(&self) {
+    /// Writes the whole image where it is not; its superblock last, since that says that the rest can be believed. False if a
+    /// member that the array needs does not take it: it stays in use without.
+    async fn complete(&self) -> bool {
         let states = self.set.shared.members.states();
         let lacks = |slot: usize, place: &Option<Place>| {
             place.is_some_and(|place| !place.is_whole) && in_use(states[slot])
         };
         let places = self.places.borrow().clone();
         let slots: Vec<usize> = (0..places.len()).filter(|&slot| lacks(slot, &places[slot])).collect();
+        if slots.is_empty() {
+            return true;
+        }
         let pages: Vec<usize> = (1..self.image.borrow().pages()).chain([0]).collect();
+        let mut everywhere = true;
         for slot in slots {
+            let mut is_whole = true;
             for pages in pages.chunks(32) {
-                self.write_to(&[slot], pages).await;
+                is_whole = is_whole && self.write_to(&[slot], pages).await > 0;
             }
+            everywhere &= is_whole || !in_use(self.set.shared.members.states()[slot]);
             if let Some(place) = &mut self.places.borrow_mut()[slot] {
-                place.is_whole = true;
+                place.is_whole = is_whole;
             }
         }
+        everywhere
     }
 
     /// Writes pages to every member in use that has the rest.

@@ -1,0 +1,72 @@
+//! Bitmaps that are not on every member when the first bit is wanted.
+
+use std::rc::Rc;
+
+use layout::geometry::Level;
+use layout::md_bitmap::{Bitmap, PAGE_BYTES};
+
+use super::{BLOCKS, cut, disk, fail, finish, quiet, read, start};
+use crate::array::Array;
+use crate::scenario::{Consistency, Scenario, Support};
+use crate::workload::{self, Kind};
+
+fn with_bitmap(level: Level, members: u32) -> Rc<Array> {
+    start(Scenario {
+        consistency: Consistency::Bitmap(4096),
+        ..quiet(level, members, Support::None, 64, 4096)
+    })
+}
+
+/// What the bitmap on a member says.
+fn bitmap_on(array: &Array, slot: u32) -> (u64, Bitmap) {
+    let superblock = array.keeper.try_superblock(slot as usize).flatten().expect("a member");
+    let start = superblock.bitmap_start().expect("an array with a bitmap").bytes();
+    let room = superblock.bitmap_room(disk(array, slot).places.size).expect("room");
+    let bytes = disk(array, slot).read_at_once(start, 2 * PAGE_BYTES);
+    (start, Bitmap::parse(&bytes, superblock.set_uuid(), room).expect("a bitmap"))
+}
+
+/// Somebody wrote the array without keeping the bitmap.
+fn make_stale(array: &Array, slot: u32) {
+    let (start, mut bitmap) = bitmap_on(array, slot);
+    bitmap.superblock_mut().set_events(0);
+    disk(array, slot).put(start, &bitmap.page(0, 512));
+}
+
+/// Seed 6702: the first bit was wanted before the first superblocks of a run, when no member had a bitmap that could be
+/// believed: all writes failed until the next start.
+#[test]
+fn the_first_bits_go_to_members_that_have_no_bitmap_yet() {
+    for (degraded, in_flight, stale) in (0..8).map(|case| (case & 1 > 0, case & 2 > 0, 1 + case / 4)) {
+        let array = with_bitmap(Level::Raid1, 2);
+        if degraded {
+            fail(&array, 1);
+        }
+        let own = Rc::clone(&array);
+        array.spawn(
+            0,
+            "a write",
+            async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, true).await },
+        );
+        if !in_flight {
+            finish(&array);
+        }
+        while array.world.counts.borrow().blocks_durable == 0 {
+            array.run(1);
+        }
+        (0..stale).filter(|slot| *slot == 0 || !degraded).for_each(|slot| make_stale(&array, slot));
+        let array = cut(&array, 100);
+        let far = 300 * BLOCKS / 8;
+        let own = Rc::clone(&array);
+        array.spawn(0, "a write", async move {
+            workload::write(&own, 0, Kind::Write, far..far + 1, false).await;
+            for slot in (0..2).filter(|slot| *slot == 0 || !degraded) {
+                let bit = far * 512 / u64::from(bitmap_on(&own, slot).1.superblock().chunk_bytes());
+                assert!(bitmap_on(&own, slot).1.is_set(bit), "acknowledged, and the bit is on each member");
+            }
+        });
+        finish(&array);
+        read(&array, 0..BLOCKS);
+        read(&array, far..far + 1);
+    }
+}
