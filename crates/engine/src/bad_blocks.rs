@@ -71,9 +71,14 @@ impl BadBlocks {
         self.ranges.iter().any(|bad| bad.start < range.end && range.start < bad.end)
     }
 
+    /// Whether all of `range` is bad.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        self.ranges.iter().any(|bad| bad.start <= range.start && range.end <= bad.end)
+    }
+
     /// `range` is bad from now on. False if all of it was already.
     pub fn set(&mut self, range: Range<u64>) -> bool {
-        if self.ranges.iter().any(|bad| bad.start <= range.start && range.end <= bad.end) {
+        if self.covers(&range) {
             return false;
         }
         let touches = |bad: &Range<u64>| bad.start <= range.end && range.start <= bad.end;

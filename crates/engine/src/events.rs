@@ -37,8 +37,7 @@ pub enum Event {
         /// How long, in bytes.
         bytes: u64,
     },
-    /// What belongs at a place of a member that is rebuilt could not be made. It is in the member's bad-block log until
-    /// it is written.
+    /// What belongs at a place of a member could not be made. It is in the member's bad-block log until it is written.
     BadBlockRecorded {
         /// Slot of the member.
         member: u32,

@@ -82,6 +82,7 @@ pub struct Members {
     plain: AtomicBool,
     /// Changes of state are made one at a time.
     changing: Mutex<()>,
+    state_changes: AtomicU64,
     metadata: Metadata,
     events: EventSink,
 }
@@ -149,6 +150,7 @@ impl Members {
             leavers: AtomicUsize::new(0),
             plain: AtomicBool::new(false),
             changing: Mutex::new(()),
+            state_changes: AtomicU64::new(0),
             metadata: Metadata {
                 wanted: AtomicU64::new(0),
                 written: AtomicU64::new(0),
@@ -272,9 +274,19 @@ impl Members {
         self.slots[slot as usize].bad_room.store(entries, SeqCst);
     }
 
+    /// How often a member's state has changed in this run: the same states may be others in between.
+    pub fn state_changes(&self) -> u64 {
+        self.state_changes.load(SeqCst)
+    }
+
     /// Whether any part of a range of the member's data area is known to be bad. Such a place is never read as data.
     pub fn is_bad(&self, slot: u32, range: &Range<u64>) -> bool {
         !self.plain() && self.slots[slot as usize].bad.lock().meets(range)
+    }
+
+    /// Whether all of a range is known to be bad.
+    pub fn is_all_bad(&self, slot: u32, range: &Range<u64>) -> bool {
+        self.slots[slot as usize].bad.lock().covers(range)
     }
 
     /// The range is bad from now on. False if the log has no room for it: nothing changed then.
@@ -443,6 +455,7 @@ impl Members {
     /// handed out in between (see [`Members::metadata_version`]): a write that another shard plans without the member
     /// cannot be acknowledged too early.
     fn set(&self, slot: u32, state: MemberState) {
+        self.state_changes.fetch_add(1, SeqCst);
         self.metadata.wanted.fetch_add(1, SeqCst);
         self.slots[slot as usize].state.store(state as u8, SeqCst);
         self.update_whole();

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::array::assemble::{Assembly, Refusal};
+use engine::array::bad_block_log;
 use engine::array::bitmap::Bitmaps;
 use engine::array::keeper::{Keeper, Spare};
 use engine::array::redo::{Repair, replay, take_doubts};
@@ -60,6 +61,8 @@ pub(crate) struct Excuses {
     pub(crate) hurt: RefCell<BTreeSet<u64>>,
     /// Stripes whose missing chunks nobody knows, since a crash with members missing.
     pub(crate) doubted: RefCell<BTreeSet<u64>>,
+    /// Stripes of which nobody can make a block: parity may not have agreed when a place could not be read.
+    pub(crate) lost: RefCell<BTreeSet<u64>>,
     /// A member lies: what it holds is compared when that is over.
     pub(crate) lying: Cell<bool>,
     /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
@@ -396,6 +399,12 @@ fn share(
     let states = assembly.states();
     let members = Members::new(scenario.geometry, &states, sink);
     for (slot, superblock) in (0u32..).zip(superblocks) {
+        if let Some((superblock, disk)) =
+            superblock.as_ref().zip(machine.disks.borrow()[slot as usize].as_ref())
+        {
+            let (bad, room) = (start::bad_blocks(disk, superblock), bad_block_log::room(superblock));
+            members.begin_with(slot, superblock.corrected_reads().into(), bad, room);
+        }
         let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
         if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
             members.resume_recovery(slot, offset.bytes(), false);

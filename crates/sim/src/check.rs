@@ -4,12 +4,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::Gather;
+use engine::limits::BLOCK_BYTES;
 use engine::members::{MemberState, Replacing};
 use engine::stripe::{P, Q};
 use layout::geometry::Role;
 
 use crate::array::{Array, Machine};
 use crate::disk::Disk;
+use crate::lost::may_end_rebuilds;
 use crate::oracle::{Read, Write};
 use crate::pages::{describe, identify};
 
@@ -161,7 +163,7 @@ pub(crate) fn at_rest(array: &Array) {
     if excuses.beyond.get() || excuses.full.get() || array.shared.suspects() > 0 {
         return;
     }
-    if !members.all_in_sync() && array.has_doubts() {
+    if (!members.all_in_sync() && array.has_doubts()) || may_end_rebuilds(array) {
         return; // what nobody knows cannot be rebuilt
     }
     let states = members.states();
@@ -218,6 +220,9 @@ fn copies(array: &Array) {
         let mut seen = None;
         for (slot, at) in machine.places(offset) {
             let Some(disk) = in_sync_disk(array, slot, u64::MAX) else { continue };
+            if array.shared.members.is_bad(slot, &(at..at + machine.unit())) {
+                continue;
+            }
             disk.peek(at, if seen.is_none() { &mut first } else { &mut other });
             array.world.counts.borrow_mut().copies_equal += 1;
             match seen {
@@ -289,10 +294,13 @@ fn parity(array: &Array, stripe: u64) {
     let Some(data) = data.into_iter().collect::<Option<Vec<_>>>() else { return };
     array.world.counts.borrow_mut().stripes_parity += 1;
     let excused = array.machine.excuses.hurt.borrow().contains(&stripe) && array.shared.suspects() > 0
-        || array.shared.doubts.contains(stripe) && !array.shared.members.all_in_sync();
+        || array.shared.doubts.contains(stripe) && !array.shared.members.all_in_sync()
+        || array.keeper.resync_from_bytes().is_some() && may_end_rebuilds(array);
     for (chunk, held) in [(P, p), (Q, q)] {
         let Some(held) = held else { continue };
-        if expected_parity(array, stripe, chunk, &data) != held && !excused {
+        let expected = expected_parity(array, stripe, chunk, &data);
+        let differs = rows(&expected, &held).any(|rows| !is_bad(array, stripe, rows));
+        if differs && !excused {
             let name = if chunk == P { "P" } else { "Q" };
             array.world.fail(format!(
                 "parity: {name} of stripe {stripe} does not agree with its data; members {:?}",
@@ -300,6 +308,22 @@ fn parity(array: &Array, stripe: u64) {
             ));
         }
     }
+}
+
+/// Blocks in which two chunks differ.
+fn rows(one: &[u8], other: &[u8]) -> impl Iterator<Item = Range<u64>> {
+    let blocks = one.chunks(BLOCK_BYTES).zip(other.chunks(BLOCK_BYTES)).enumerate();
+    blocks.filter(|(_, (one, other))| one != other).map(|(block, (one, _))| {
+        let start = (block * BLOCK_BYTES) as u64;
+        start..start + one.len() as u64
+    })
+}
+
+/// Whether some of these rows is known to be bad on a member.
+fn is_bad(array: &Array, stripe: u64, rows: Range<u64>) -> bool {
+    let (geometry, members) = (&array.shared.geometry, &array.shared.members);
+    let at = geometry.member_offset(stripe);
+    (0..geometry.members()).any(|slot| members.is_bad(slot, &(at + rows.start..at + rows.end)))
 }
 
 fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> Vec<u8> {
@@ -333,6 +357,9 @@ fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<Rc<Disk>> {
 /// Slot, device and offset of each copy of a block that a crash now could leave in sync.
 fn recorded_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, Rc<Disk>, u64)> {
     let mut found: Vec<(u32, Rc<Disk>, u64)> = Vec::new();
+    if machine.is_lost(&(block..block + 1)) {
+        return found.into_iter(); // what a member holds there may be known to be bad
+    }
     for (slot, offset) in machine.places(block * machine.unit()) {
         for outcome in machine.outcomes().iter() {
             let in_sync = outcome.states[slot as usize] == MemberState::InSync;

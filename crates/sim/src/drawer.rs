@@ -29,8 +29,9 @@ impl Machine {
         let all_set = self.world.random().one_in(2);
         let created = self.new_array().create(&devices).expect("an array of simulated members");
         for (disk, mut superblock) in disks.iter().zip(created.superblocks) {
-            // The checks from outside know no places without contents: what cannot be rebuilt ends a recovery here.
-            superblock.drop_bad_block_log();
+            if !self.scenario.bad_log {
+                superblock.drop_bad_block_log(); // what nobody can make ends what makes the array whole
+            }
             let block_bytes = disk.places.block as usize;
             if let Some((bitmap, start)) = created.bitmap.as_ref().zip(superblock.bitmap_start()) {
                 // Parity agrees, so no bit is needed; a new array of the program's has all of them set.

@@ -1,5 +1,6 @@
 //! The smallest histories of what the simulator found, each the test of a fix.
 
+mod bad_blocks;
 mod bitmaps;
 mod devices;
 
@@ -13,7 +14,7 @@ use engine::members::{Failing, MemberState, Replacing};
 use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
-use layout::md_superblock::{DeviceRole, MinorVersion, Superblock};
+use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::redo_log::StripeRange;
 
 use crate::array::{Array, Machine};
@@ -97,6 +98,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         consistency: Consistency::Resync,
         bitmap: (Locks::default(), false),
         redo_log: false,
+        bad_log: false,
     }
 }
 

@@ -316,9 +316,12 @@ fn crash(array: &Rc<Array>) {
 /// one is away this time, and back the next.
 fn come_back(machine: &Machine) {
     let random = machine.world.random();
+    let with_bad_places = machine.draw_bad_places();
     for disk in machine.all_disks.borrow().iter() {
         // Broken members come back as working ones: assembling with fewer is what a later check is for.
-        disk.mend();
+        if with_bad_places.as_ref().is_none_or(|other| other.number != disk.number) {
+            disk.mend();
+        }
         disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;
         disk.connected.set(true);
     }
@@ -328,7 +331,10 @@ fn come_back(machine: &Machine) {
         let away = random.below(u64::from(machine.geometry().members())) as usize;
         let outcomes = machine.outcomes();
         let outcome = &outcomes[0];
-        let out = |slot: u32| slot as usize == away || outcome.states[slot as usize] != MemberState::InSync;
+        let out = |slot: u32| {
+            let hard = outcome.disks[slot as usize].as_ref().is_some_and(|disk| disk.faults.borrow().hard());
+            slot as usize == away || outcome.states[slot as usize] != MemberState::InSync || hard
+        };
         if let Some(disk) = outcome.disks[away].as_ref().filter(|_| machine.geometry().survives(out)) {
             machine.world.note(Note::Words(format!("device {} is away", disk.number)));
             machine.world.counts.borrow_mut().members_away += 1;

@@ -17,6 +17,7 @@ pub mod experiment;
 mod found;
 pub mod grid;
 mod history;
+mod lost;
 mod operator;
 mod oracle;
 mod pages;

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use engine::bad_blocks::BadBlocks;
 use engine::device::DeviceErrorKind;
 use engine::members::{Failing, MemberState};
 use engine::stripe::load::UpdatePolicy;
@@ -12,6 +11,7 @@ use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
 use crate::drawer;
+use crate::start::bad_blocks;
 use crate::trace::Note;
 
 /// Spares that wait at most.
@@ -66,10 +66,17 @@ fn break_member(array: &Rc<Array>) {
         machine.excuses.beyond.set(true);
         array.world.counts.borrow_mut().beyond_the_level += 1;
     }
+    let what = array.world.random().below(7);
+    inflict(array, &disk, what);
+    let unknown = array.shared.suspects() > 0 || array.keeper.resync_from_bytes().is_some();
+    machine.may_lose(&disk, |stripe| unknown || array.shared.doubts.contains(stripe));
+    array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
+}
+
+fn inflict(array: &Array, disk: &Disk, what: u64) {
     let counts = &mut *array.world.counts.borrow_mut();
     let random = array.world.random();
     let faults = &mut *disk.faults.borrow_mut();
-    let what = random.below(7);
     match what {
         0 | 1 => {
             faults.dead = Some(DeviceErrorKind::Io);
@@ -91,18 +98,15 @@ fn break_member(array: &Rc<Array>) {
             faults.no_superblocks = true;
             counts.superblocks_refused += 1;
         }
-        // Where parity may not agree nobody can make a block, and a resync has no end.
-        _ if array.keeper.resync_from_bytes().is_some() || array.has_doubts() => return,
         _ => {
             let unit = u64::from(disk.places.block);
-            let blocks = machine.geometry().member_bytes() / unit;
+            let blocks = array.machine.geometry().member_bytes() / unit;
             let first = disk.places.data / unit;
             let bad = (0..random.between(1, 40)).map(|_| first + random.below(blocks));
             faults.bad.extend(bad.collect::<Vec<_>>());
             counts.bad_places += 1;
         }
     }
-    array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
 }
 
 /// Whether the array survives without this member, given all that is broken already.
@@ -219,7 +223,8 @@ async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     let parsed = Superblock::parse(&bytes, array.machine.scenario.metadata, disk.places.size);
     let Ok(superblock) = parsed else { return false };
     let device = Rc::new(SimDevice(Rc::clone(disk)));
-    let result = array.manager.re_add(device, superblock, BadBlocks::default()).await;
+    let bad = bad_blocks(disk, &superblock);
+    let result = array.manager.re_add(device, superblock, bad).await;
     if result.is_ok() {
         array.world.counts.borrow_mut().re_added += 1;
     }

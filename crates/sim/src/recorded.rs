@@ -115,7 +115,7 @@ impl Guard {
         if machine.excuses.lying.get() {
             return; // a repair writes what is right over what lies
         }
-        if !machine.promises_redundancy() {
+        if !machine.promises_redundancy() || machine.may_be_bad(offset..offset + bytes) {
             return;
         }
         let clean = |outcome: &Outcome| {
@@ -143,7 +143,7 @@ impl Guard {
 /// Invariant 2, its other half: what the superblocks call clean is durable. Else a power cut could leave a part of it,
 /// and nobody would look for that.
 fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
-    if machine.excuses.lying.get() || !machine.promises_redundancy() {
+    if machine.excuses.lying.get() || !machine.promises_redundancy() || machine.may_be_bad(0..u64::MAX) {
         return;
     }
     for outcome in outcomes.iter().filter(|outcome| outcome.refusal.is_none()) {
@@ -163,7 +163,7 @@ fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
 
 impl Machine {
     /// Whether there is anything that could disagree, and a promise that it does not.
-    fn promises_redundancy(&self) -> bool {
+    pub(crate) fn promises_redundancy(&self) -> bool {
         self.geometry().losses_survived() > 0 && self.scenario.consistency != Consistency::None
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Scenario {
     pub(crate) bitmap: (Locks, bool),
     /// Writes are logged while members are missing, as far as there is room.
     pub(crate) redo_log: bool,
+    /// Members have a log of bad blocks.
+    pub(crate) bad_log: bool,
 }
 
 /// What is durable before a stripe may become inconsistent.
@@ -135,6 +137,7 @@ impl Scenario {
             },
             consistency: draw_consistency(random, &geometry),
             redo_log,
+            bad_log: true,
             look: random.pick(&[20, 100, 400, 2000]),
             unit: if random.one_in(3) { 4096 } else { 512 },
             shards: random.pick(&[1, 1, 2, 3, 4]),
@@ -150,6 +153,7 @@ impl Scenario {
             geometry,
         };
         scenario.faults.re_adds = scenario.has_bitmap() && random.one_in(2);
+        scenario.bad_log = !random.one_in(4);
         scenario
     }
 
@@ -190,7 +194,7 @@ impl Scenario {
         let geometry = &self.geometry;
         format!(
             "{} {:?}, superblock {}, {} members of {} KiB, chunk {} KiB, blocks of {}, {} shards, parity cache {}, table {}, {}, {}{}, \
-             {:?}{}{}, {} clients, {} requests, {:?}",
+             {:?}{}{}{}, {} clients, {} requests, {:?}",
             geometry.level(),
             geometry.layout(),
             self.metadata,
@@ -209,6 +213,7 @@ impl Scenario {
                 format!("{}, locks {}", if mapping.is_spread() { " spread" } else { "" }, self.bitmap.0)
             }),
             if self.redo_log { " with redo log" } else { "" },
+            if self.bad_log { " with bad-block log" } else { "" },
             self.load.clients,
             self.load.requests,
             self.faults,

@@ -33,6 +33,7 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("two-phases", |s| s.two_phase = false),
     ("avoid-slow", |s| s.avoid_slow = false),
     ("redo-log", |s| s.redo_log = false),
+    ("bad-log", |s| s.bad_log = false),
     ("spread", |s| s.bitmap.1 = false),
     ("locks", |s| s.bitmap.0 = Locks::Scala),
     ("bitmap", |s| {

@@ -67,6 +67,7 @@ fn is_whole(array: &Array) -> bool {
         && array.keeper.resync_from_bytes().is_none()
         && !machine.excuses.beyond.get()
         && !machine.excuses.full.get()
+        && machine.excuses.lost.borrow().is_empty()
         && machine.disks.borrow().iter().all(well)
 }
 

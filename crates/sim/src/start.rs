@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Waker};
 use engine::array::assemble::Assembly;
 use engine::array::redo::{MemberLog, Repair, Situation, decide, member_of, read_log};
 use engine::array::start_bitmap::{self, StartBitmap};
+use engine::bad_blocks::BadBlocks;
 use engine::members::MemberState;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES};
-use layout::md_superblock::Superblock;
+use layout::md_superblock::{Features, Superblock, decode_bad_blocks};
 use layout::redo_log::BitmapExtent;
 
 use crate::array::Machine;
@@ -37,6 +38,17 @@ pub(crate) fn bitmap(machine: &Machine, assembly: &Assembly, slots: &Slots<'_>) 
     }
     let (geometry, resync) = (machine.geometry(), assembly.resync_from_bytes);
     start_bitmap::decide(&found, geometry, assembly.set_uuid, assembly.events, resync, room)
+}
+
+/// What a member's bad-block log lists.
+pub(crate) fn bad_blocks(disk: &Disk, superblock: &Superblock) -> BadBlocks {
+    let listed = superblock.features().contains(Features::BAD_BLOCKS);
+    let Some((start, length)) = superblock.bad_block_log().filter(|_| listed) else {
+        return BadBlocks::default();
+    };
+    let log = disk.read_at_once(start.bytes(), length.bytes() as usize);
+    let ranges = decode_bad_blocks(&log, superblock.bad_block_shift());
+    BadBlocks::from_log(&ranges.expect("a log that was written whole"), superblock.data_offset())
 }
 
 fn read_bitmap(disk: &Disk, superblock: &Superblock) -> Result<Bitmap, String> {

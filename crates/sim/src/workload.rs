@@ -230,7 +230,8 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
         excuses.hurt.borrow_mut().extend(stripes);
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
-    if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) {
+    let lost = matches!(error, VolumeError::Unreadable { .. }) && machine.is_lost(blocks);
+    if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) && !lost {
         let states = array.shared.members.states();
         array.world.fail(format!(
             "invariant 6: {name} of blocks {blocks:?} failed within the level: {error}; members {states:?}"

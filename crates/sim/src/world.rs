@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -43,6 +44,8 @@ pub(crate) struct World {
     pub(crate) counts: RefCell<Counts>,
     /// What the engine reported and the trace does not have yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
+    /// What the engine recorded as bad: member, and bytes of its device.
+    pub(crate) given_up: RefCell<Vec<(u32, Range<u64>)>>,
 }
 
 /// How the world chooses what comes next; drawn once a history, so that some are hasty and some are slow.
@@ -98,6 +101,7 @@ impl World {
             failure: RefCell::new(None),
             counts: RefCell::new(Counts::default()),
             events: Arc::default(),
+            given_up: RefCell::default(),
         })
     }
 
@@ -154,6 +158,10 @@ impl World {
             match event {
                 Event::RecoveryFinished { .. } => self.counts.borrow_mut().recoveries += 1,
                 Event::ResyncFinished { .. } => self.counts.borrow_mut().resyncs += 1,
+                Event::BadBlockRecorded { member, offset_bytes, bytes } => {
+                    self.counts.borrow_mut().bad_blocks_recorded += 1;
+                    self.given_up.borrow_mut().push((member, offset_bytes..offset_bytes + bytes));
+                }
                 _ => {}
             }
             self.note(Note::Words(format!("  event: {event:?}")));

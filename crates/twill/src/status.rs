@@ -446,7 +446,7 @@ pub fn event_words(event: &Event) -> String {
              request got an error"
         ),
         Event::BadBlockRecorded { member, offset_bytes, bytes } => format!(
-            "{bytes} bytes at byte {offset_bytes} of member {member} could not be rebuilt: they are in its bad-block \
+            "{bytes} bytes at byte {offset_bytes} of member {member} could not be made from the others: they are in its bad-block \
              log, and reading them is an error until they are written"
         ),
         Event::MemberFailed { member, reason, working } => {

@@ -28,7 +28,10 @@ impl<D: Device> Keeper<D> {
             }
             let described = self.set.described(slot);
             match self.write_bad_block_log(slot, &bad).await {
-                Ok(()) => self.logs_written.borrow_mut()[slot as usize] = version,
+                Ok(number) => {
+                    self.logs_written.borrow_mut()[slot as usize] = version;
+                    self.say_if_any_is_bad(slot, number, !bad.is_empty());
+                }
                 // Another device has the slot meanwhile.
                 Err(_) if !described.is_some_and(|device| self.set.is_in_slot(slot, &device)) => {}
                 Err(reason) => {
@@ -40,11 +43,21 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<(), String> {
-        let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(()) };
+    /// The superblock says so only of a log that was written: md, as we, takes no member whose log makes no sense.
+    fn say_if_any_is_bad(&self, slot: u32, number: Option<u32>, any: bool) {
+        self.change_superblock(slot, |superblock| {
+            if Some(superblock.dev_number()) == number {
+                superblock.set_has_bad_blocks(any);
+            }
+        });
+    }
+
+    /// The number of the device whose log was written; none without a log.
+    async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<Option<u32>, String> {
+        let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(None) };
         let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), self.set.described(slot))
         else {
-            return Ok(());
+            return Ok(None);
         };
         let entries = bad.to_log(superblock.data_offset());
         let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
@@ -54,6 +67,6 @@ impl<D: Device> Keeper<D> {
             self.set.shared.members.note_error(slot, &error);
             member.device.write(start.bytes(), data, true).await.map_err(|error| error.to_string())?;
         }
-        Ok(())
+        Ok(Some(superblock.dev_number()))
     }
 }

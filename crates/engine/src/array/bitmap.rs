@@ -106,9 +106,10 @@ impl<D: Device> Bitmaps<D> {
     pub async fn clear_idle(&self, events: u64, keep_needed: bool) {
         let shared = &self.set.shared;
         let may_clear = || {
-            let is_settled = shared.members.is_settled(); // bad places that a resync recorded are in the logs
             // Writes want to be logged while a member is out of use.
-            shared.suspects() == 0 && !shared.members.want_log() && !shared.redo.is_announced() && is_settled
+            let is_logged = shared.members.want_log() || shared.redo.is_announced();
+            // Parity that a resync could not make is bad in the logs before the bit goes.
+            shared.suspects() == 0 && !is_logged && shared.members.is_settled()
         };
         if !may_clear() {
             return;

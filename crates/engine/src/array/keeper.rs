@@ -355,9 +355,6 @@ impl<D: Device> Keeper<D> {
     fn fill_errors(&self, slot: u32, superblock: &mut Superblock) {
         let members = &self.set.shared.members;
         superblock.set_corrected_reads(u32::try_from(members.corrected_reads(slot)).unwrap_or(u32::MAX));
-        if superblock.bad_block_log().is_some() {
-            superblock.set_has_bad_blocks(!members.bad_blocks(slot).0.is_empty());
-        }
     }
 
     /// Slots whose members are used.
@@ -450,6 +447,12 @@ impl<D: Device> Keeper<D> {
     /// The superblock of the member in a slot, as last written; the outer `None` means that there is no such slot.
     pub fn try_superblock(&self, slot: usize) -> Option<Option<Superblock>> {
         self.superblocks.borrow().get(slot).cloned()
+    }
+
+    pub(super) fn change_superblock(&self, slot: u32, change: impl FnOnce(&mut Superblock)) {
+        if let Some(superblock) = &mut self.superblocks.borrow_mut()[slot as usize] {
+            change(superblock);
+        }
     }
 
     /// The member in `slot` is in sync and durable below `bytes`.

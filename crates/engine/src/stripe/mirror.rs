@@ -218,15 +218,15 @@ impl<D: Device> StripeSet<D> {
             };
             let places = copies.places.iter().copied().collect();
             let run = Run { offset_bytes: at - copies.len, places, bytes };
-            let contents = match (self.read_any_copy_as_owner(&run).await, slot) {
-                (Ok(contents), _) => contents,
-                (Err(VolumeError::Unreadable { .. }), Some(slot)) => {
-                    self.copy_blocks(&run, slot).await?;
+            let targets = copies.places.iter().filter(wanted).filter(|place| place.member != source.member);
+            let contents = match self.read_any_copy_as_owner(&run).await {
+                Err(VolumeError::Unreadable { .. }) => {
+                    let targets: SmallVec<[u32; 4]> = targets.map(|place| place.member).collect();
+                    self.copy_blocks(&run, source.member, &targets).await?;
                     continue;
                 }
-                (Err(error), _) => return Err(error),
+                contents => contents?,
             };
-            let targets = copies.places.iter().filter(wanted).filter(|place| place.member != source.member);
             let write = |place: &CopyPlace| MemberWrite {
                 slot: place.member,
                 offset: place.member_offset,

@@ -16,6 +16,9 @@ pub mod intent;
 pub mod load;
 mod locate;
 pub mod locks;
+mod lost;
+#[cfg(test)]
+mod lost_tests;
 mod member_io;
 pub(crate) mod mirror;
 pub mod parity_cache;

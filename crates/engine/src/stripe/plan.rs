@@ -135,10 +135,36 @@ pub fn plan(
     if missing.len() > shape.parity {
         return Err(TooManyMissing);
     }
+    Ok(segments(written, held, |rows, written, held| choose(shape, missing, rows, written, held, load)))
+}
+
+/// The same where old data or old parity cannot be had: reconstruct-write everywhere.
+pub fn plan_reconstruct(
+    shape: Shape,
+    missing: ChunkSet,
+    written: &[Fragment],
+    held: &[Fragment],
+) -> Result<Plan, TooManyMissing> {
+    let data = shape.data_set();
+    let plan = segments(written, held, |rows, written, _| Segment {
+        rows,
+        written,
+        routine: Routine::Rcw,
+        needed: data.without(written),
+        adjusted: false,
+    });
+    let works = plan.reads.iter().all(|read| !missing.contains(read.chunk));
+    if works { Ok(plan) } else { Err(TooManyMissing) }
+}
+
+fn segments(
+    written: &[Fragment],
+    held: &[Fragment],
+    choose: impl Fn(Rows, ChunkSet, ChunkSet) -> Segment,
+) -> Plan {
     let mut plan = Plan::default();
     if let ([only], []) = (written, held) {
-        let now_written = ChunkSet::one(only.chunk);
-        plan.segments.push(choose(shape, missing, only.rows, now_written, ChunkSet::EMPTY, load));
+        plan.segments.push(choose(only.rows, ChunkSet::one(only.chunk), ChunkSet::EMPTY));
     } else {
         let covering = |fragments: &[Fragment], rows: Rows| {
             fragments.iter().filter(|f| f.rows.contains(rows)).map(|f| f.chunk).collect::<ChunkSet>()
@@ -146,12 +172,12 @@ pub fn plan(
         for rows in cut(written, held) {
             let now_written = covering(written, rows);
             if !now_written.is_empty() {
-                plan.segments.push(choose(shape, missing, rows, now_written, covering(held, rows), load));
+                plan.segments.push(choose(rows, now_written, covering(held, rows)));
             }
         }
     }
     plan.reads = reads(&plan.segments, held);
-    Ok(plan)
+    plan
 }
 
 /// Every boundary of a fragment cuts: between two cuts the written and the held chunks are the same.

@@ -57,30 +57,38 @@ impl<D: Device> StripeSet<D> {
 
     /// New parity from all data. The caller owns the stripe.
     pub(super) async fn make_parity_agree(&self, stripe: u64) -> Result<(), VolumeError> {
-        let geometry = &self.shared.geometry;
         self.shared.cache.forget(stripe);
-        let all_data = ChunkSet::first(geometry.data_chunks());
-        for rows in windows(geometry.chunk_bytes()) {
-            // Not from what a failed or half rebuilt member holds: parity is all there is of its data.
-            let missing = self.shared.missing(stripe);
-            if !missing.and(all_data).is_empty() {
-                return Err(too_many_missing(stripe, missing));
+        for rows in windows(self.shared.geometry.chunk_bytes()) {
+            match self.make_rows_agree(stripe, rows).await {
+                Err(VolumeError::Unreadable { .. }) => Box::pin(self.make_blocks_agree(stripe, rows)).await?,
+                result => result?,
             }
-            let mut image = Image::default();
-            let data = (0..geometry.data_chunks()).map(|index| Fragment { chunk: data_chunk(index), rows });
-            let data: SmallVec<[Fragment; 16]> = data.collect();
-            self.fetch(stripe, &data, &mut image).await?;
-            let missing = self.shared.missing(stripe);
-            if data.iter().any(|fragment| image.get(fragment.chunk, rows).is_none()) {
-                return Err(too_many_missing(stripe, missing)); // a member failed just now
-            }
-            let parity = self.parity_from(stripe, rows, missing, &image).into_iter();
-            let writes: SmallVec<[MemberWrite; 2]> =
-                parity.map(|(chunk, buffer)| self.parity_write(stripe, rows, chunk, buffer)).collect();
-            self.write_parity(&writes).await?;
         }
         self.shared.trust(stripe);
         Ok(())
+    }
+
+    /// New parity of some rows.
+    pub(super) async fn make_rows_agree(&self, stripe: u64, rows: Rows) -> Result<(), VolumeError> {
+        let count = self.shared.geometry.data_chunks();
+        // Not from what a failed or half rebuilt member holds: parity is all there is of its data.
+        let missing = self.shared.missing(stripe);
+        if !missing.and(ChunkSet::first(count)).is_empty() {
+            return Err(too_many_missing(stripe, missing));
+        }
+        let mut image = Image::default();
+        let data = (0..count)
+            .map(|index| Fragment { chunk: data_chunk(index), rows })
+            .collect::<SmallVec<[Fragment; 16]>>();
+        self.fetch(stripe, &data, &mut image).await?;
+        let missing = self.shared.missing(stripe);
+        if data.iter().any(|fragment| image.get(fragment.chunk, rows).is_none()) {
+            return Err(too_many_missing(stripe, missing)); // a member failed just now
+        }
+        let parity = self.parity_from(stripe, rows, missing, &image).into_iter();
+        let writes: SmallVec<[MemberWrite; 2]> =
+            parity.map(|(chunk, buffer)| self.parity_write(stripe, rows, chunk, buffer)).collect();
+        self.write_parity(&writes).await
     }
 
     /// The parity of some rows, but for what is missing.

@@ -17,6 +17,7 @@ use crate::buffer::Slice;
 use crate::device::Device;
 use crate::events::Event;
 use crate::limits::BLOCK_BYTES;
+use crate::members::Replacing;
 use crate::volume::VolumeError;
 
 impl<D: Device> StripeSet<D> {
@@ -155,10 +156,17 @@ impl<D: Device> StripeSet<D> {
         error
     }
 
-    /// What belongs at a place of a member that is rebuilt cannot be made: its bad-block log says so from now on, as md
-    /// has it. False if the log has no room; the recovery cannot go on then.
+    /// What belongs at a place of a member cannot be made: its bad-block log says so from now on, as md has it for a member
+    /// that is rebuilt. False if the log has no room; who makes the array whole cannot go on then.
     pub(super) fn record_bad(&self, slot: u32, offset: u64, bytes: u64) -> bool {
-        let recorded = self.shared.members.set_bad(slot, offset..offset + bytes);
+        let members = &self.shared.members;
+        // First: a device that has got what the member held may have the slot a moment later.
+        if members.replacing(slot) == Replacing::Copying
+            && !members.set_bad_on_replacement(slot, offset..offset + bytes)
+        {
+            members.fail_replacement(slot, "its bad-block log has no room");
+        }
+        let recorded = members.set_bad(slot, offset..offset + bytes);
         if recorded {
             let offset_bytes = self.block_place(slot, offset).offset_bytes;
             self.shared.members.report(Event::BadBlockRecorded { member: slot, offset_bytes, bytes });

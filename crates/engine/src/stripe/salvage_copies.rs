@@ -64,29 +64,35 @@ impl<D: Device> StripeSet<D> {
         Err(unreadable.first().map_or_else(|| no_copy(&block.places), |read| self.unreadable(read)))
     }
 
-    /// Copies a run that cannot be read whole to the member in `target`, which is rebuilt, block by block: what no copy has
-    /// is recorded as bad. The caller owns the region.
-    pub(super) async fn copy_blocks(&self, run: &Run, target: u32) -> Result<(), VolumeError> {
+    /// Copies a run that cannot be read whole to the members in `targets`, block by block: what no copy has is recorded as bad
+    /// there. It is tried first from `source`, which stays as it is. The caller owns the region.
+    pub(super) async fn copy_blocks(
+        &self,
+        run: &Run,
+        source: u32,
+        targets: &[u32],
+    ) -> Result<(), VolumeError> {
         for block in run.blocks() {
             let part = run.part(block.start as usize, block.bytes());
-            let place = part.places.iter().find(|place| place.member == target);
-            let Some(offset) = place.map(|place| place.member_offset) else { continue };
-            match self.salvage_copy(&part, target).await {
-                Ok(contents) => {
-                    let write = MemberWrite { slot: target, offset, data: Gather::from(contents) };
-                    if let Err(Undone::Request(error)) = self.write_members(&[write], false).await.remove(0) {
-                        return Err(error);
+            let contents = self.salvage_copy(&part, source).await;
+            for place in part.places.iter().filter(|place| targets.contains(&place.member)) {
+                let (slot, offset) = (place.member, place.member_offset);
+                match &contents {
+                    Ok(contents) => {
+                        let write = MemberWrite { slot, offset, data: Gather::from(contents.clone()) };
+                        let written = self.write_members(&[write], false).await.remove(0);
+                        if let Err(Undone::Request(error)) = written {
+                            return Err(error);
+                        }
                     }
+                    Err(VolumeError::Unreadable { .. })
+                        if self.record_bad(slot, offset, part.bytes as u64) => {}
+                    Err(error) => return Err(error.clone()),
                 }
-                Err(error @ VolumeError::Unreadable { .. }) => {
-                    if !self.record_bad(target, offset, part.bytes as u64) {
-                        return Err(error);
-                    }
-                }
-                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        // They count as copies that agree only when that is in the logs.
+        Ok(self.shared.members.settled().await?)
     }
 }
 

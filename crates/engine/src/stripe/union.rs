@@ -77,6 +77,27 @@ impl Union {
         debug_assert!(self.parts.is_sorted_by_key(key));
     }
 
+    /// What of it lies within some rows.
+    pub(super) fn within(&self, rows: Rows) -> Union {
+        let within = |part: &NewData| {
+            let own = part.fragment.rows;
+            part.cut(own.start.max(rows.start), own.end.min(rows.end))
+        };
+        Union { parts: self.parts.iter().filter_map(within).collect() }
+    }
+
+    /// Whether nothing is written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// From the first row that is written to the last.
+    pub(super) fn span(&self) -> Rows {
+        let rows = || self.parts.iter().map(|part| part.fragment.rows);
+        let start = rows().map(|rows| rows.start).min().unwrap_or(0);
+        Rows { start, end: rows().map(|rows| rows.end).max().unwrap_or(0) }
+    }
+
     /// What is written, for the plan.
     pub(crate) fn fragments(&self) -> SmallVec<[Fragment; 4]> {
         self.parts.iter().map(|part| part.fragment).collect()

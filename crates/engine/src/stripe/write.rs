@@ -9,7 +9,7 @@ use super::chunk_set::{Chunk, ChunkSet};
 use super::image::{Held, Image};
 use super::member_io::{MemberWrite, Undone};
 use super::parity_step::{self, NewParity};
-use super::plan::{Fragment, Plan, Routine, Rows, plan};
+use super::plan::{Fragment, Plan, Routine, Rows, plan, plan_reconstruct};
 use super::stripe_table::{Claim, Entry};
 use super::union::{NewData, StripeWrite, Union};
 use crate::buffer::Gather;
@@ -141,6 +141,9 @@ impl<D: Device> StripeSet<D> {
             self.take_cached_parity(stripe, &union, &mut image);
             if claim.is_open() {
                 result = self.pre_read(stripe, &union, &mut image).await;
+                if let Err(VolumeError::Unreadable { .. }) = result {
+                    result = Ok(()); // what joins may write just that
+                }
             }
         }
         if claim.freeze() > 0 {
@@ -158,21 +161,36 @@ impl<D: Device> StripeSet<D> {
     }
 
     fn take_cached_parity(&self, stripe: u64, union: &Union, image: &mut Image) {
-        let fragments = union.fragments();
-        let start = fragments.iter().map(|fragment| fragment.rows.start).min().unwrap_or(0);
-        let end = fragments.iter().map(|fragment| fragment.rows.end).max().unwrap_or(0);
-        self.shared.cache.take(stripe, Rows { start, end }, image);
+        self.shared.cache.take(stripe, union.span(), image);
     }
 
     /// One round of reads for what the writes so far need. What fails is found again by the second plan.
     async fn pre_read(&self, stripe: u64, union: &Union, image: &mut Image) -> Result<(), VolumeError> {
-        let plan = self.plan(stripe, union, image)?;
+        let plan = self.plan(Way::Best, stripe, union, image)?;
         self.fetch(stripe, &plan.reads, image).await
     }
 
-    /// Plans until nothing is left to read, then makes parity and writes.
     async fn update(
         &self,
+        stripe: u64,
+        union: &Union,
+        image: Image,
+        fua: bool,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), VolumeError> {
+        match self.update_by(Way::Best, stripe, union, image, fua, watch).await {
+            // In a box: what hardly ever happens does not make the task of every write larger.
+            Err(VolumeError::Unreadable { .. }) => {
+                Box::pin(self.update_by_blocks(stripe, union, fua, watch)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Plans until nothing is left to read, then makes parity and writes.
+    pub(super) async fn update_by(
+        &self,
+        way: Way,
         stripe: u64,
         union: &Union,
         mut image: Image,
@@ -181,7 +199,7 @@ impl<D: Device> StripeSet<D> {
     ) -> Result<(), VolumeError> {
         let (plan, missing) = loop {
             let missing = self.shared.missing(stripe);
-            let plan = self.plan(stripe, union, &image)?;
+            let plan = self.plan(way, stripe, union, &image)?;
             if plan.reads.is_empty() && self.shared.missing(stripe) == missing {
                 break (plan, missing);
             }
@@ -202,11 +220,14 @@ impl<D: Device> StripeSet<D> {
         self.store(stripe, union, &parity, missing, fua).await
     }
 
-    fn plan(&self, stripe: u64, union: &Union, image: &Image) -> Result<Plan, VolumeError> {
-        let missing = self.shared.missing(stripe);
+    fn plan(&self, way: Way, stripe: u64, union: &Union, image: &Image) -> Result<Plan, VolumeError> {
+        let (shape, missing) = (self.shared.shape(), self.shared.missing(stripe));
         let load = self.stripe_load(stripe);
-        let planned =
-            plan(self.shared.shape(), missing, &union.fragments(), &image.fragments(), load.as_ref());
+        let (written, held) = (union.fragments(), image.fragments());
+        let planned = match way {
+            Way::Best => plan(shape, missing, &written, &held, load.as_ref()),
+            Way::Reconstruct => plan_reconstruct(shape, missing, &written, &held),
+        };
         let plan = planned.map_err(|_| too_many_missing(stripe, missing))?;
         if load.is_some() {
             let adjusted = plan.segments.iter().filter(|segment| segment.adjusted).count();
@@ -243,7 +264,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Writes data and parity at once to every member that is there; keeps the parity if all have it.
-    async fn store(
+    pub(super) async fn store(
         &self,
         stripe: u64,
         union: &Union,
@@ -330,6 +351,15 @@ impl<D: Device> StripeSet<D> {
             }
         }
     }
+}
+
+/// How a stripe is updated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As is best.
+    Best,
+    /// Without old contents of what is written, and without old parity.
+    Reconstruct,
 }
 
 pub(super) fn too_many_missing(stripe: u64, missing: ChunkSet) -> VolumeError {

@@ -1,0 +1,95 @@
+//! Blocks that nobody can make, and the logs that list them.
+
+use super::*;
+use crate::start::bad_blocks;
+
+const BLOCK: u64 = 4096;
+
+fn with_log(scenario: Scenario) -> Rc<Array> {
+    start(Scenario { bad_log: true, ..scenario })
+}
+
+/// The member cannot read the block at the start of its stripe `stripe`.
+fn break_block(array: &Array, slot: u32, stripe: u64) {
+    let disk = disk(array, slot);
+    let first = (disk.places.data + stripe * u64::from(CHUNK)) / 512;
+    disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
+    array.machine.may_lose(&disk, |_| true);
+}
+
+/// Seeds 4421 and 11892: a block was recorded as bad after the logs of a round were written and before its superblocks. They
+/// said that there is a log with entries where none had ever been written, and the next start would have refused the member.
+#[test]
+fn a_superblock_tells_of_no_log_that_was_not_written() {
+    for steps in 0.. {
+        let array = with_log(quiet(Level::Raid5, 3, Support::None, 8, 4096));
+        array.shared.members.want_metadata();
+        let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
+        assert!(array.shared.members.set_bad(1, 0..BLOCK));
+        loop {
+            for disk in array.machine.connected() {
+                let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
+                disk.peek_device(disk.places.superblock, &mut bytes);
+                let superblock =
+                    Superblock::parse(&bytes, MinorVersion::V1_2, disk.places.size).expect("one");
+                let listed = bad_blocks(&disk, &superblock); // panics if the log makes no sense
+                assert!(listed.is_empty() || disk.number == 1, "after {steps} steps");
+            }
+            if array.run(1) != Ended::Steps {
+                break;
+            }
+        }
+        let array = cut(&array, 100);
+        assert_eq!(array.shared.members.bad_blocks(1).0.bytes(), BLOCK, "after {steps} steps");
+        if ended {
+            break;
+        }
+    }
+}
+
+/// A resync stopped at such a block, and all that lay behind it stayed as the crash had left it.
+#[test]
+fn a_resync_ends_behind_a_block_that_nobody_can_make() {
+    for consistency in [Consistency::Resync, Consistency::Bitmap(CHUNK)] {
+        let array = with_log(Scenario {
+            consistency,
+            data_offset: 64 << 10,
+            ..quiet(Level::Raid5, 4, Support::None, 64, 4096)
+        });
+        write(&array, 0..8 * 3 * BLOCKS);
+        let own = Rc::clone(&array);
+        array.spawn(0, "a write", async move {
+            let first = 2 * 3 * BLOCKS;
+            workload::write(&own, 0, Kind::Write, first..first + 1, false).await;
+        });
+        let before = array.world.counts.borrow().blocks_on_acknowledgement;
+        while array.world.counts.borrow().blocks_on_acknowledgement == before {
+            assert_eq!(array.run(1), Ended::Steps);
+        }
+        let slot = array.machine.geometry().data_member(2, 0);
+        break_block(&array, slot, 2);
+        let array = cut(&array, 50);
+        finish(&array);
+        assert_eq!(array.keeper.resync_from_bytes(), None, "{consistency:?}: it has ended");
+        assert_eq!(array.world.counts.borrow().bad_blocks_recorded, 1, "{consistency:?}");
+        check::at_rest(&array);
+        check::quiet(&array);
+        read(&array, 0..2 * 3 * BLOCKS);
+        read(&array, 2 * 3 * BLOCKS + BLOCKS..8 * 3 * BLOCKS);
+        let errors = array.world.counts.borrow().request_errors;
+        read(&array, 2 * 3 * BLOCKS..2 * 3 * BLOCKS + 1);
+        assert_eq!(array.world.counts.borrow().request_errors, errors + 1);
+
+        // Also in a later run, and without the member: what the parity holds is not taken for data.
+        let array = cut(&array, 100);
+        fail(&array, slot);
+        read(&array, 2 * 3 * BLOCKS..2 * 3 * BLOCKS + 1);
+        assert_eq!(array.world.counts.borrow().request_errors, errors + 2);
+        replace(&array, slot);
+        assert!(array.shared.members.all_in_sync(), "{consistency:?}");
+        write(&array, 2 * 3 * BLOCKS..3 * 3 * BLOCKS);
+        read(&array, 0..8 * 3 * BLOCKS);
+        assert_eq!(array.world.counts.borrow().request_errors, errors + 2);
+        assert!((0..4).all(|slot| array.shared.members.bad_blocks(slot).0.is_empty()));
+    }
+}
