@@ -237,6 +237,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Everything is copied: the replacement gets the slot.
     pub(super) async fn hand_over(&self, slot: u32) -> Result<(), VolumeError> {
         let (members, redo) = (&self.set.shared.members, &self.set.shared.redo);
+        // One at a time: the log is on the other members meanwhile, and then on this replacement, too.
+        let _turn = self.handing.take().await;
+        redo.ready_without(slot, members).await;
         self.set.flush_volume().await?;
         // Records that the old member has a copy of would have one less.
         let log = redo.member(slot);

@@ -113,6 +113,8 @@ pub struct Manager<D, P> {
     pub(super) resuming: RefCell<VecDeque<Resuming<D>>>,
     /// Devices come to the array, and spares to replace members, one after the other.
     pub(super) seating: Turn,
+    /// One replacement at a time gets its slot.
+    pub(super) handing: Turn,
     /// Slots that a device is being put into or taken out of: that takes several steps, one at a time.
     pub(super) changing: RefCell<BTreeSet<u32>>,
     /// What stopped is not tried at every look.
@@ -139,6 +141,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             idle: RefCell::default(),
             resuming: RefCell::default(),
             seating: Turn::default(),
+            handing: Turn::default(),
             changing: RefCell::default(),
             retry: Retry::default(),
             scrub: RefCell::new(scrub),
@@ -260,8 +263,6 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             self.keeper.spares().borrow_mut().retain(|spare| spare.superblock.dev_number() != number);
             self.keeper.set_superblock(slot, Some(superblock));
             members.begin_recovery(slot, 0);
-            // Another device: the states may be those with which an earlier recovery failed, and are no reason to wait.
-            self.retry.forget();
             self.changing.borrow_mut().remove(&slot);
         }
     }
@@ -282,7 +283,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     fn start_due(self: &Rc<Self>) {
         let states = self.set.shared.members.states();
-        if !self.retry.is_due(&states, self.doubts()) {
+        if !self.retry.is_due(self.set.shared.members.state_changes(), self.doubts()) {
             return;
         }
         let running: Vec<Work> = self.running.borrow().iter().map(|running| running.work).collect();
@@ -318,13 +319,13 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     async fn work_on(&self, work: Work, progress: &Progress) {
         let pace = Checkpoints { manager: self, work, progress, since_bytes: Cell::new(0) };
         // What changes while it is tried is a reason to try again at once.
-        let (states, doubts) = (self.set.shared.members.states(), self.doubts());
+        let (state_changes, doubts) = (self.set.shared.members.state_changes(), self.doubts());
         let ended = match work {
             Work::Recovery(slot) => recover(&self.set, slot, progress, &pace).await,
             Work::Replacement(slot) => {
                 let ended = copy(&self.set, slot, progress, &pace).await;
                 if self.copied(slot, ended, progress).await.is_err() {
-                    self.retry.failed(states, doubts);
+                    self.retry.failed(state_changes, doubts);
                 }
                 return;
             }
@@ -352,7 +353,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let members = &self.set.shared.members;
                 let over = |slot| members.state(slot) != MemberState::Recovering;
                 if !matches!(work, Work::Recovery(slot) if over(slot)) {
-                    self.retry.failed(states, doubts);
+                    self.retry.failed(state_changes, doubts);
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }

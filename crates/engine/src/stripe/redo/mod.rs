@@ -156,6 +156,21 @@ impl Redo {
         state.logs.retain(|other| *other != slot);
     }
 
+    /// The member in `slot` is about to go, and its log with it: returns when enough others have the log, or none will be put
+    /// on others. Without any header that goes with the superblocks a crash would leave every stripe in doubt.
+    pub(crate) async fn ready_without(&self, slot: u32, members: &Members) {
+        self.when(|state| {
+            let is_announced = matches!(state.phase, Phase::InForce | Phase::Closing) && !state.stopped;
+            let others = state.logs_in_use(members).filter(|other| *other != slot).count();
+            let is_enough = state.phase == Phase::InForce && others >= members.copies_wanted() as usize;
+            let gave_up = state.gave_up_at == Some(members.metadata_version());
+            let is_coming = state.phase == Phase::Closing
+                || state.candidates(members).any(|other| other != slot && !state.logs.contains(&other));
+            (!is_announced || is_enough || gave_up || !is_coming).then_some(())
+        })
+        .await;
+    }
+
     /// The log of the member in a slot, if it has room for one.
     pub(crate) fn member(&self, slot: u32) -> Option<RedoMember> {
         self.state.lock().members[slot as usize]

@@ -62,12 +62,16 @@ impl State {
 
     /// Whether a record gets as many copies as it needs.
     pub(super) fn has_enough_logs(&self, members: &Members) -> bool {
-        let logs = self.logs.iter().filter(|slot| members.state(**slot) == MemberState::InSync);
-        logs.count() >= members.copies_wanted() as usize
+        self.logs_in_use(members).count() >= members.copies_wanted() as usize
+    }
+
+    /// Members that have the log.
+    pub(super) fn logs_in_use(&self, members: &Members) -> impl Iterator<Item = u32> {
+        self.logs.iter().copied().filter(|slot| members.state(*slot) == MemberState::InSync)
     }
 
     /// Members that can have the log.
-    fn candidates(&self, members: &Members) -> impl Iterator<Item = u32> {
+    pub(super) fn candidates(&self, members: &Members) -> impl Iterator<Item = u32> {
         let slots = 0..u32::try_from(self.members.len()).expect("few members");
         slots.filter(|&slot| {
             self.members[slot as usize].is_some() && members.state(slot) == MemberState::InSync
