@@ -26,10 +26,14 @@ use crate::volume::VolumeError;
 impl<D: Device> StripeSet<D> {
     /// New parity of some rows, block by block, where one of data cannot be had: bad. The caller owns the stripe.
     pub(super) async fn make_blocks_agree(&self, stripe: u64, rows: Rows) -> Result<(), VolumeError> {
+        let data = ChunkSet::first(self.shared.geometry.data_chunks());
         for rows in cut_at_blocks(rows) {
             match self.make_rows_agree(stripe, rows).await {
                 Err(error @ VolumeError::Unreadable { .. }) => {
-                    if self.member_fails(&error).await || !self.give_up_parity(stripe, rows) {
+                    // Once a member is missing its chunk is in doubt: that is told apart from what is lost.
+                    let fails = self.member_fails(&error).await;
+                    let is_missing = !self.shared.missing(stripe).and(data).is_empty();
+                    if fails || is_missing || !self.give_up_parity(stripe, rows) {
                         return Err(error);
                     }
                 }
