@@ -6,7 +6,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,7 +45,8 @@ pub trait Platform<D>: 'static {
     /// Waits for the next look.
     fn pause(&self) -> impl Future<Output = ()>;
 
-    /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered.
+    /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered. It wakes
+    /// its task at each look while it waits: work that is not wanted any more does not wait on.
     fn pace(&self, bytes: u64) -> impl Future<Output = ()>;
 
     /// How far a scrub is. Whoever runs the array keeps it for the next run.
@@ -231,7 +233,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     pub async fn stop(&self) {
         self.stopping.set(true);
         self.running.borrow().iter().for_each(|running| running.progress.stop.store(true, Relaxed));
-        std::future::poll_fn(|context| {
+        poll_fn(|context| {
             if self.running.borrow().is_empty() {
                 return Poll::Ready(());
             }
@@ -317,7 +319,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     async fn work_on(&self, work: Work, progress: &Progress) {
-        let pace = Checkpoints { manager: self, work, progress, since_bytes: Cell::new(0) };
+        let scrub = self.scrub.borrow().as_ref().map_or(0, |scrub| scrub.number);
+        let pace = Checkpoints { manager: self, work, scrub, progress, since_bytes: Cell::new(0) };
         // What changes while it is tried is a reason to try again at once.
         let (state_changes, doubts) = (self.set.shared.members.state_changes(), self.doubts());
         let ended = match work {
@@ -402,6 +405,15 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             (Ended::Stopped, Ok(())) => {}
         }
         self.put_scrub_back(state);
+    }
+
+    /// Whether the scrub with this number goes on: nobody objects, and nothing is more urgent.
+    fn may_scrub(&self, number: u64) -> bool {
+        let wanted = |scrub: &ScrubState| scrub.phase == Phase::Running && scrub.number == number;
+        self.scrub.borrow().as_ref().is_some_and(wanted)
+            && self.set.shared.members.all_in_sync()
+            && self.copying().is_empty()
+            && self.keeper.resync_from_bytes().is_none()
     }
 
     /// The scrub came as far as `done` says. What somebody wished in the meantime stands.
@@ -555,8 +567,24 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 struct Checkpoints<'a, D, P> {
     manager: &'a Manager<D, P>,
     work: Work,
+    /// Which scrub, if it is one.
+    scrub: u64,
     progress: &'a Progress,
     since_bytes: Cell<u64>,
+}
+
+impl<D: Device, P: Platform<D>> Checkpoints<'_, D, P> {
+    /// Whether the work would go on after a pause.
+    fn is_wanted(&self) -> bool {
+        let (manager, members) = (self.manager, &self.manager.set.shared.members);
+        let has_work = match self.work {
+            Work::Resync => manager.keeper.resync_from_bytes().is_some(),
+            Work::Recovery(slot) => members.state(slot) == MemberState::Recovering,
+            Work::Replacement(slot) => members.replacing(slot) == Replacing::Copying,
+            Work::Scrub => manager.may_scrub(self.scrub),
+        };
+        has_work && !self.progress.stop.load(Relaxed)
+    }
 }
 
 impl<D: Device, P: Platform<D>> Pace for Checkpoints<'_, D, P> {
@@ -567,7 +595,9 @@ impl<D: Device, P: Platform<D>> Pace for Checkpoints<'_, D, P> {
             self.since_bytes.set(0);
             self.manager.checkpoint(self.work, self.progress).await;
         }
-        self.manager.platform.pace(bytes).await;
+        let mut pause = pin!(self.manager.platform.pace(bytes));
+        poll_fn(|context| if self.is_wanted() { pause.as_mut().poll(context) } else { Poll::Ready(()) })
+            .await;
     }
 }
 
@@ -584,12 +614,7 @@ const SCRUB_BATCHES_KEPT: u64 = 64;
 
 impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
     fn may_go_on(&self) -> bool {
-        let manager = self.manager;
-        let wanted = |scrub: &ScrubState| scrub.phase == Phase::Running && scrub.number == self.number;
-        manager.scrub.borrow().as_ref().is_some_and(wanted)
-            && manager.set.shared.members.all_in_sync()
-            && manager.copying().is_empty()
-            && manager.keeper.resync_from_bytes().is_none()
+        self.manager.may_scrub(self.number)
     }
 
     fn checked(&self, state: &ScrubState) {

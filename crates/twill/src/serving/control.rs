@@ -127,10 +127,14 @@ impl Platform<HostDevice> for HostPlatform {
 
     async fn pace(&self, bytes: u64) {
         let speed = Arc::clone(&self.known.lock().speed);
-        let mut left = speed.pause(&self.array.shared, bytes);
-        while !left.is_zero() && !is_stopping(&self.array.mode) {
+        let shared = &self.array.shared;
+        let pause = speed.pause(shared, bytes);
+        loop {
+            let left = speed.left(&pause, shared);
+            if left.is_zero() || is_stopping(&self.array.mode) {
+                return;
+            }
             self.ring.sleep(left.min(NAP)).await;
-            left = left.saturating_sub(NAP);
         }
     }
 

@@ -36,8 +36,14 @@ pub struct NewLimits {
     pub p99_budget_ns: Option<u64>,
 }
 
+/// A pause that some limits asked for.
+pub(super) struct Pause {
+    until_ns: u64,
+    limits: Limits,
+}
+
 impl Speed {
-    /// Changes the limits, from the next batch on.
+    /// Changes the limits, from now on: a pause that the old ones asked for is over.
     pub(super) fn set(&self, new: &NewLimits, shared: &Shared) -> Limits {
         let state = &mut *self.state.lock();
         let old = state.limits;
@@ -56,8 +62,8 @@ impl Speed {
         self.state.lock().limits
     }
 
-    /// How long to wait after a batch.
-    pub(super) fn pause(&self, shared: &Shared, bytes: u64) -> Duration {
+    /// The pause after a batch.
+    pub(super) fn pause(&self, shared: &Shared, bytes: u64) -> Pause {
         let state = &mut *self.state.lock();
         let now_ns = shared.loads.now_ns();
         if state.limits.p99_budget_ns > 0 && now_ns.saturating_sub(state.looked_ns) >= LOOK_NS {
@@ -66,7 +72,16 @@ impl Speed {
             state.throttle.clients(requests, p99_ns);
             (state.seen, state.looked_ns) = (seen, now_ns);
         }
-        Duration::from_nanos(state.throttle.pause_ns(now_ns, bytes))
+        let until_ns = now_ns.saturating_add(state.throttle.pause_ns(now_ns, bytes));
+        Pause { until_ns, limits: state.limits }
+    }
+
+    /// What is left of a pause: nothing under other limits, which count from now on.
+    pub(super) fn left(&self, pause: &Pause, shared: &Shared) -> Duration {
+        match pause.limits == self.limits() {
+            true => Duration::from_nanos(pause.until_ns.saturating_sub(shared.loads.now_ns())),
+            false => Duration::ZERO,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod create;
 mod examine;
 mod kill;
 mod nbd;
+mod rate;
 mod replacing;
 mod scrub;
 mod serve;
