@@ -4,8 +4,9 @@
 //! **takes** parity out when it starts and puts the new parity in after the members have it; a write that fails puts
 //! nothing. Only the owner of a stripe (see [`super::stripe_table`]) may touch the stripe's entry.
 //!
-//! Parity is admitted when the same rows are written a second time in a while. Parity that is written once only costs:
-//! its memory comes back cold, which doubled the price of uniformly random 4 KiB writes.
+//! Parity is admitted when the same rows are written again before as much parity was written as the cache holds: later
+//! than that the first write's parity would be gone by now. Parity that is written once only costs: its memory comes
+//! back cold, which doubled the price of uniformly random 4 KiB writes.
 //!
 //! No byte is copied: an entry holds the very slices that were written. The table is cut into shards by stripe, so
 //! that cores rarely meet; each shard cleans itself when it grows past its share. Memory does not grow with the
@@ -21,13 +22,12 @@ use super::image::{Held, Image};
 use super::plan::{Fragment, Rows};
 use crate::buffer::Slice;
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 64;
 
-/// Places of each shard that are remembered as written lately, whether cached or not: 128 KiB in all, as many places as
-/// the default size caches blocks.
-const SEEN_PLACES: usize = 256;
+/// For each so many bytes of the cache one place is remembered as written lately, whether cached or not: 16 bytes of
+/// memory for 4096.
+const BYTES_A_PLACE: usize = 4096;
 
 /// Hit and miss counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -44,23 +44,14 @@ pub struct CacheCounters {
 pub struct ParityCache {
     shards: Box<[Mutex<Lru>]>,
     shard_bytes_max: usize,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    evictions: AtomicU64,
 }
 
 impl ParityCache {
     /// A cache of `bytes` bytes of parity; 0 turns it off.
     pub fn new(bytes: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Lru::default())).collect();
-        let zero = || AtomicU64::new(0);
-        ParityCache {
-            shards,
-            shard_bytes_max: bytes / SHARDS,
-            hits: zero(),
-            misses: zero(),
-            evictions: zero(),
-        }
+        let shard_bytes_max = bytes / SHARDS;
+        let shards = (0..SHARDS).map(|_| Mutex::new(Lru::new(shard_bytes_max))).collect();
+        ParityCache { shards, shard_bytes_max }
     }
 
     /// Moves the stripe's cached parity that lies inside `rows` into `image`, and drops what only overlaps: it is
@@ -70,8 +61,6 @@ impl ParityCache {
             return;
         }
         let taken = self.shard(stripe).lock().take(stripe, rows);
-        let counter = if taken.is_empty() { &self.misses } else { &self.hits };
-        counter.fetch_add(1, Ordering::Relaxed);
         for (fragment, slice) in taken {
             image.insert(fragment, Held::Shared(slice));
         }
@@ -84,10 +73,7 @@ impl ParityCache {
         }
         let end = start + u32::try_from(slice.len()).expect("a chunk is at most 64 MiB");
         let fragment = Fragment { chunk, rows: Rows { start, end } };
-        let evicted = self.shard(stripe).lock().put(stripe, fragment, slice.clone(), self.shard_bytes_max);
-        if evicted > 0 {
-            self.evictions.fetch_add(evicted, Ordering::Relaxed);
-        }
+        self.shard(stripe).lock().put(stripe, fragment, slice);
     }
 
     /// Forgets a stripe.
@@ -99,7 +85,7 @@ impl ParityCache {
 
     /// Forgets everything: members changed.
     pub fn clear(&self) {
-        self.shards.iter().for_each(|shard| *shard.lock() = Lru::default());
+        self.shards.iter().for_each(|shard| shard.lock().clear());
     }
 
     /// All that is cached now, as stripe, chunk, first row and parity: for checks of invariant 5.
@@ -116,8 +102,14 @@ impl ParityCache {
 
     /// Hit and miss counts since the start.
     pub fn counters(&self) -> CacheCounters {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        CacheCounters { hits: load(&self.hits), misses: load(&self.misses), evictions: load(&self.evictions) }
+        let mut sum = CacheCounters::default();
+        for shard in &self.shards {
+            let CacheCounters { hits, misses, evictions } = shard.lock().counters;
+            sum.hits += hits;
+            sum.misses += misses;
+            sum.evictions += evictions;
+        }
+        sum
     }
 
     fn shard(&self, stripe: u64) -> &Mutex<Lru> {
@@ -168,19 +160,50 @@ struct Lru {
     newest: usize,
     oldest: usize,
     bytes: usize,
+    bytes_max: usize,
     /// The place last written, for each hash: see [`place`].
-    seen: Box<[u64]>,
+    seen: Box<[Seen]>,
+    /// Bytes of parity written so far, cached or not.
+    written: u64,
+    counters: CacheCounters,
 }
 
-impl Default for Lru {
-    fn default() -> Self {
-        let seen = vec![0; SEEN_PLACES].into_boxed_slice();
-        Lru { index: HashMap::default(), entries: Slab::new(), newest: NONE, oldest: NONE, bytes: 0, seen }
-    }
+/// A place, and what [`Lru::written`] was when it was written.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    place: u64,
+    written: u64,
 }
 
 impl Lru {
+    fn new(bytes_max: usize) -> Self {
+        Lru {
+            index: HashMap::default(),
+            entries: Slab::new(),
+            newest: NONE,
+            oldest: NONE,
+            bytes: 0,
+            bytes_max,
+            seen: vec![Seen::default(); (bytes_max / BYTES_A_PLACE).max(1)].into_boxed_slice(),
+            written: 0,
+            counters: CacheCounters::default(),
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Lru { counters: self.counters, ..Lru::new(self.bytes_max) };
+    }
+
     fn take(&mut self, stripe: u64, rows: Rows) -> Parts {
+        let taken = self.take_parts(stripe, rows);
+        match taken.is_empty() {
+            true => self.counters.misses += 1,
+            false => self.counters.hits += 1,
+        }
+        taken
+    }
+
+    fn take_parts(&mut self, stripe: u64, rows: Rows) -> Parts {
         let mut taken = Parts::new();
         let Some(&at) = self.index.get(&stripe) else { return taken };
         let mut freed = 0;
@@ -201,11 +224,14 @@ impl Lru {
         taken
     }
 
-    fn put(&mut self, stripe: u64, fragment: Fragment, slice: Slice, bytes_max: usize) -> u64 {
-        if !self.note_seen(stripe, &fragment) {
-            return 0;
+    fn put(&mut self, stripe: u64, fragment: Fragment, slice: &Slice) {
+        let is_due = self.note_seen(stripe, &fragment);
+        self.written += slice.len() as u64;
+        if !is_due {
+            return;
         }
         self.bytes += slice.len();
+        let slice = slice.clone();
         match self.index.get(&stripe) {
             Some(&at) => {
                 self.entries[at].parts.push((fragment, slice));
@@ -218,20 +244,20 @@ impl Lru {
                 self.link_newest(at);
             }
         }
-        let mut evicted = 0;
-        while self.bytes > bytes_max && self.oldest != NONE {
+        while self.bytes > self.bytes_max && self.oldest != NONE {
             let stripe = self.entries[self.oldest].stripe;
             self.remove(stripe);
-            evicted += 1;
+            self.counters.evictions += 1;
         }
-        evicted
     }
 
-    /// Remembers a place as written. True if it was remembered already.
+    /// Remembers a place as written now. True if it was so a while ago.
     fn note_seen(&mut self, stripe: u64, fragment: &Fragment) -> bool {
-        let place = place(stripe, fragment);
-        let seen = &mut self.seen[(place >> 40) as usize % SEEN_PLACES];
-        std::mem::replace(seen, place) == place
+        let now = Seen { place: place(stripe, fragment), written: self.written };
+        // The upper half of the number, spread over the table by a multiplication.
+        let at = (((now.place >> 32) * self.seen.len() as u64) >> 32) as usize;
+        let last = std::mem::replace(&mut self.seen[at], now);
+        last.place == now.place && now.written - last.written <= self.bytes_max as u64
     }
 
     fn remove(&mut self, stripe: u64) {
@@ -302,6 +328,19 @@ mod tests {
         assert!(!hit(&cache, same_shard[1]), "the least recently used is gone");
         assert!(hit(&cache, same_shard[2]) && hit(&cache, same_shard[0]) && hit(&cache, same_shard[3]));
         assert_eq!(cache.counters(), CacheCounters { hits: 4, misses: 5, evictions: 1 });
+    }
+
+    #[test]
+    fn what_is_written_again_too_late_is_not_admitted() {
+        let cache = ParityCache::new(SHARDS * 4 * 65536);
+        let mut same_shard = (0..).filter(|&s| mix(s) >> 58 == mix(0) >> 58);
+        let slice = Slice::from_bytes(&vec![7; 65536]);
+        let put = |stripe| cache.put(stripe, P, 0, &slice);
+        let stripes: Vec<u64> = same_shard.by_ref().take(6).collect();
+        stripes.iter().for_each(|&stripe| put(stripe));
+        put(stripes[0]); // six parts ago: as a part of the cache it had been evicted
+        put(stripes[5]); // two parts ago
+        assert!(!hit(&cache, stripes[0]) && hit(&cache, stripes[5]));
     }
 
     #[test]
