@@ -178,6 +178,7 @@ fn shared(setting: &Setting, geometry: Geometry, stages: &Arc<StageTimes>) -> Ar
     let shared = Shared::new(geometry, members, intent, setting.shards, cache);
     shared.two_phase.store(setting.two_phase, Relaxed);
     shared.loads.set_clock(Arc::new(Monotonic));
+    shared.loads.set_parity_agrees(true); // all of it is zeroes
     shared.loads.set_policy(setting.update_policy);
     let observer: Arc<StageTimes> = Arc::clone(stages);
     assert!(shared.observer.set(observer).is_ok(), "nobody else observes");

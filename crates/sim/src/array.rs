@@ -35,6 +35,9 @@ use crate::start::{self, Slots};
 use crate::trace::Note;
 use crate::world::{Ended, World};
 
+/// Small, so that neighbouring reads of a mirror go to different copies.
+const READ_TURN_BYTES: u64 = 8 << 10;
+
 /// What outlives a crash: devices with all that is on them, and what the oracle knows.
 pub(crate) struct Machine {
     pub(crate) world: Rc<World>,
@@ -63,6 +66,8 @@ pub(crate) struct Excuses {
     pub(crate) doubted: RefCell<BTreeSet<u64>>,
     /// Stripes of which nobody can make a block: parity may not have agreed when a place could not be read.
     pub(crate) lost: RefCell<BTreeSet<u64>>,
+    /// Blocks of a mirror whose copies a crash left different: until the resync is over, or a write with FUA, the first counts.
+    pub(crate) uneven: RefCell<BTreeSet<u64>>,
     /// A member lies: what it holds is compared when that is over.
     pub(crate) lying: Cell<bool>,
     /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
@@ -421,6 +426,7 @@ fn share(
     let is_spread = |start: &StartBitmap| start.image.superblock().mapping().is_spread();
     world.counts.borrow_mut().add_bitmap(bitmap.map(|start| (own.intent.locks(), is_spread(start))));
     own.two_phase = scenario.two_phase.into();
+    own.read_turn_bytes = READ_TURN_BYTES;
     if let Some(start) = bitmap {
         start.limit_doubts(own);
     }

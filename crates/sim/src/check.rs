@@ -67,6 +67,7 @@ pub(crate) fn acknowledged(array: &Array, write: &Write, fua: bool) {
     }
     drop(oracle);
     if fua {
+        machine.excuses.uneven.borrow_mut().retain(|block| !write.blocks.contains(block));
         durable(array, write.blocks.clone(), "after a write with FUA");
     }
 }
@@ -76,6 +77,9 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
     let machine = &array.machine;
     if machine.excuses.lying.get() {
         return;
+    }
+    if array.keeper.resync_from_bytes().is_none() {
+        machine.excuses.uneven.borrow_mut().clear();
     }
     let mut block = vec![0; machine.unit() as usize];
     let oracle = machine.oracle.borrow();
@@ -123,11 +127,21 @@ pub(crate) fn after_cut(machine: &Machine) {
 /// After a crash and a resync: every block holds one of what may have survived, and from here on just that.
 pub(crate) fn settle(array: &Array) {
     let machine = &array.machine;
-    let mut block = vec![0; machine.unit() as usize];
+    let unit = machine.unit() as usize;
+    let (mut block, mut other) = (vec![0; unit], vec![0; unit]);
     let oracle = &mut *machine.oracle.borrow_mut();
+    machine.excuses.uneven.borrow_mut().clear();
     for number in oracle.touched() {
-        let Some((_, disk, offset)) = recorded_places(machine, number).next() else { continue };
+        let mut places = recorded_places(machine, number);
+        let Some((_, disk, offset)) = places.next() else { continue };
         disk.peek(offset, &mut block);
+        let differs = |(_, disk, offset): (u32, Rc<Disk>, u64)| {
+            disk.peek(offset, &mut other);
+            other != block
+        };
+        if array.keeper.resync_from_bytes().is_some() && places.any(differs) {
+            machine.excuses.uneven.borrow_mut().insert(number);
+        }
         match identify(&block, number).filter(|content| oracle.may_hold(number, *content)) {
             Some(content) => oracle.settle(number, content),
             None => {
@@ -368,6 +382,9 @@ fn recorded_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, 
                 found.push((slot, disk, offset));
             }
         }
+    }
+    if machine.excuses.uneven.borrow().contains(&block) {
+        found.truncate(1);
     }
     found.into_iter()
 }

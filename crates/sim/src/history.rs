@@ -166,8 +166,7 @@ fn restart(array: &Rc<Array>) -> bool {
     }
     let faults = &machine.scenario.faults;
     let dirty = array.keeper.resync_from_bytes().is_some();
-    let parity = machine.geometry().parity_chunks() > 0;
-    if dirty && !(parity && !faults.deaths && !faults.full) {
+    if dirty && (faults.deaths || faults.full) {
         if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles) {
             return false;
         }

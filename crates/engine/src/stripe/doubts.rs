@@ -8,15 +8,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use layout::redo_log::StripeRange;
 
+/// Ranges of stripes beyond the resync's cursor that are remembered as made to agree since: 32 MiB of memory. What is more
+/// waits for the resync.
+const AGREED_MAX: usize = 1 << 20;
+
 /// The stripes in doubt of one array, shared by all shards.
 #[derive(Default)]
 pub struct Doubts {
     any: AtomicBool,
-    /// First stripe of each range, and the first after it. Disjoint, and no two touch.
-    ranges: Mutex<BTreeMap<u64, u64>>,
+    ranges: Mutex<Ranges>,
     /// A resync has not come to this stripe and what follows, plus one; 0 if none is due. While all members are there
     /// that is no doubt; from the failure of one on it is.
     unsynced: AtomicU64,
+    /// Those of them that were overwritten whole, or whose parity was made to agree, since: a write builds on no other
+    /// parity.
+    agreed: Mutex<Ranges>,
     /// What a bitmap marks: other stripes agree, whatever is due to a resync. None without a bitmap.
     marked: Option<Box<[StripeRange]>>,
     /// How often stripes were taken out, and how often when the members were last told: until then a crash would put the
@@ -33,38 +39,31 @@ impl Doubts {
 
     /// Adds stripes.
     pub fn add(&self, range: StripeRange) {
-        let StripeRange { mut first, mut end } = range;
-        if first >= end {
+        if range.first >= range.end {
             return;
         }
-        let mut ranges = self.ranges.lock();
-        let touching: Vec<u64> =
-            ranges.range(..=end).rev().take_while(|&(_, &other)| other >= first).map(|(&at, _)| at).collect();
-        for at in touching {
-            first = first.min(at);
-            end = end.max(ranges.remove(&at).expect("it was there"));
-        }
-        ranges.insert(first, end);
+        self.ranges.lock().add(range);
         self.any.store(true, SeqCst);
     }
 
     /// Takes a stripe out.
     pub fn remove(&self, stripe: u64) {
-        if !self.any.load(SeqCst) {
-            return;
+        let mut was_in = false;
+        if self.is_unsynced(stripe) {
+            let mut agreed = self.agreed.lock();
+            if agreed.0.len() < AGREED_MAX {
+                agreed.add(StripeRange { first: stripe, end: stripe + 1 });
+                was_in = true;
+            }
         }
-        let mut ranges = self.ranges.lock();
-        let found = ranges.range(..=stripe).next_back().map(|(&first, &end)| (first, end));
-        let Some((first, end)) = found.filter(|&(_, end)| stripe < end) else { return };
-        ranges.remove(&first);
-        if first < stripe {
-            ranges.insert(first, stripe);
+        if self.any.load(SeqCst) {
+            let mut ranges = self.ranges.lock();
+            was_in |= ranges.remove(stripe);
+            self.any.store(!ranges.0.is_empty(), SeqCst);
         }
-        if stripe + 1 < end {
-            ranges.insert(stripe + 1, end);
+        if was_in {
+            self.removals.fetch_add(1, SeqCst);
         }
-        self.any.store(!ranges.is_empty(), SeqCst);
-        self.removals.fetch_add(1, SeqCst);
     }
 
     /// What [`Doubts::told`] gets when all that was taken out until now is on the members. None: it is.
@@ -80,23 +79,34 @@ impl Doubts {
 
     /// Takes all out: everything agrees.
     pub fn clear(&self) {
-        self.ranges.lock().clear();
+        self.ranges.lock().0.clear();
         self.any.store(false, SeqCst);
     }
 
-    /// Says from which stripe on a resync is due.
+    /// Says from which stripe on a resync is due. One that goes on is due to less than before; one that begins anew is due
+    /// to all that follows.
     pub fn set_unsynced(&self, from_stripe: Option<u64>) {
-        self.unsynced.store(from_stripe.map_or(0, |stripe| stripe + 1), SeqCst);
+        let (new, mut agreed) = (from_stripe.map_or(0, |stripe| stripe + 1), self.agreed.lock());
+        let old = self.unsynced.swap(new, SeqCst);
+        agreed.0 = match from_stripe {
+            Some(from) if old != 0 && old <= new => agreed.from(from),
+            _ => BTreeMap::new(),
+        };
     }
 
     /// Whether lost chunks of this stripe must not be reconstructed.
     pub fn contains(&self, stripe: u64) -> bool {
+        self.is_unsynced(stripe) || self.any.load(SeqCst) && self.ranges.lock().contains(stripe)
+    }
+
+    /// Whether a resync is due to this stripe: its parity may not agree.
+    #[inline]
+    pub fn is_unsynced(&self, stripe: u64) -> bool {
         let unsynced = self.unsynced.load(SeqCst);
-        if unsynced != 0 && stripe + 1 >= unsynced && self.is_marked(stripe) {
-            return true;
-        }
-        self.any.load(SeqCst)
-            && self.ranges.lock().range(..=stripe).next_back().is_some_and(|(_, &end)| stripe < end)
+        unsynced != 0
+            && stripe + 1 >= unsynced
+            && self.is_marked(stripe)
+            && !self.agreed.lock().contains(stripe)
     }
 
     fn is_marked(&self, stripe: u64) -> bool {
@@ -109,9 +119,15 @@ impl Doubts {
     /// What is due to a resync, ascending.
     fn unsynced(&self) -> Vec<StripeRange> {
         let Some(first) = self.unsynced.load(SeqCst).checked_sub(1) else { return Vec::new() };
+        let (mut due, mut at) = (Vec::new(), first);
+        for (&agreed_first, &agreed_end) in &self.agreed.lock().0 {
+            due.push(StripeRange { first: at, end: agreed_first.max(at) });
+            at = agreed_end.max(at);
+        }
+        due.push(StripeRange { first: at, end: u64::MAX });
         match &self.marked {
-            None => vec![StripeRange { first, end: u64::MAX }],
-            Some(marked) => cut(marked, StripeRange { first, end: u64::MAX }),
+            None => due.into_iter().filter(|range| range.first < range.end).collect(),
+            Some(marked) => due.into_iter().flat_map(|range| cut(marked, range)).collect(),
         }
     }
 
@@ -124,7 +140,7 @@ impl Doubts {
     /// is among them.
     pub fn ranges(&self, most: usize) -> Vec<StripeRange> {
         let mut all = self.unsynced();
-        all.extend(self.ranges.lock().iter().map(|(&first, &end)| StripeRange { first, end }));
+        all.extend(self.ranges.lock().0.iter().map(|(&first, &end)| StripeRange { first, end }));
         all.sort_unstable_by_key(|range| range.first);
         let mut list = join(all);
         while list.len() > most.max(1) {
@@ -133,6 +149,51 @@ impl Doubts {
             list[at].end = list.remove(at + 1).end;
         }
         list
+    }
+}
+
+/// A set of stripes: the first stripe of each range, and the first after it. Disjoint, and no two touch.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn add(&mut self, range: StripeRange) {
+        let StripeRange { mut first, mut end } = range;
+        let touching: Vec<u64> =
+            self.0.range(..=end).rev().take_while(|&(_, &other)| other >= first).map(|(&at, _)| at).collect();
+        for at in touching {
+            first = first.min(at);
+            end = end.max(self.0.remove(&at).expect("it was there"));
+        }
+        self.0.insert(first, end);
+    }
+
+    /// Takes a stripe out. False if it was not in.
+    fn remove(&mut self, stripe: u64) -> bool {
+        let Some((first, end)) = self.around(stripe) else { return false };
+        self.0.remove(&first);
+        if first < stripe {
+            self.0.insert(first, stripe);
+        }
+        if stripe + 1 < end {
+            self.0.insert(stripe + 1, end);
+        }
+        true
+    }
+
+    fn contains(&self, stripe: u64) -> bool {
+        self.around(stripe).is_some()
+    }
+
+    fn around(&self, stripe: u64) -> Option<(u64, u64)> {
+        let (&first, &end) = self.0.range(..=stripe).next_back()?;
+        (stripe < end).then_some((first, end))
+    }
+
+    /// What is left from this stripe on.
+    fn from(&self, stripe: u64) -> BTreeMap<u64, u64> {
+        let cut = |(&first, &end): (&u64, &u64)| (first.max(stripe), end);
+        self.0.iter().filter(|(_, end)| **end > stripe).map(cut).collect()
     }
 }
 
@@ -202,6 +263,30 @@ mod tests {
         assert!(!doubts.contains(6));
         doubts.clear();
         assert!(!doubts.contains(3));
+    }
+
+    #[test]
+    fn what_was_made_to_agree_since_is_not() {
+        let range = |first, end| StripeRange { first, end };
+        for marked in [None, Some(vec![range(0, 12)])] {
+            let mut doubts = Doubts::default();
+            let end = marked.as_ref().map_or(u64::MAX, |_| 12);
+            marked.into_iter().for_each(|marked| doubts.limit_resync_to(marked));
+            doubts.remove(8);
+            doubts.set_unsynced(Some(4));
+            assert!(doubts.is_unsynced(8) && doubts.untold().is_none(), "nothing was due before");
+            [6, 8, 2].into_iter().for_each(|stripe| doubts.remove(stripe));
+            assert_eq!(doubts.ranges(9), [range(4, 6), range(7, 8), range(9, end)]);
+            assert!(!doubts.contains(8) && doubts.contains(7) && doubts.untold().is_some());
+            doubts.set_unsynced(Some(7)); // a checkpoint
+            assert_eq!(doubts.ranges(9), [range(7, 8), range(9, end)]);
+            doubts.set_unsynced(Some(0)); // another resync
+            assert!(doubts.contains(8));
+            doubts.remove(8);
+            doubts.set_unsynced(None);
+            doubts.set_unsynced(Some(7));
+            assert!(doubts.contains(8));
+        }
     }
 
     #[test]

@@ -154,10 +154,15 @@ impl Loads {
         self.update_counting();
     }
 
-    /// Whether parity agrees with data wherever no write is under way. Reads avoid no member before somebody says so
-    /// (invariant 10).
+    /// Whether parity agrees with data, and copies with each other, wherever no write is under way. Reads avoid no member, and
+    /// take the first copy, before somebody says so (invariants 6 and 10).
     pub fn set_parity_agrees(&self, agrees: bool) {
         self.parity_agrees.store(agrees, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn parity_agrees(&self) -> bool {
+        self.parity_agrees.load(Relaxed)
     }
 
     /// How stripe writes choose.

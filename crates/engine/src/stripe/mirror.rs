@@ -25,7 +25,7 @@ use layout::geometry::CopyPlace;
 /// What a write owns. Large enough that a large write claims little, small enough that small writes rarely meet.
 pub(crate) const REGION_BYTES: u64 = 256 << 10;
 /// Reads change to the next copy after this many bytes, so that every member works and runs stay sequential.
-const READ_TURN_BYTES: u64 = 1 << 20;
+pub(super) const READ_TURN_BYTES: u64 = 1 << 20;
 
 impl<D: Device> StripeSet<D> {
     pub(super) async fn read_copies(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
@@ -40,8 +40,9 @@ impl<D: Device> StripeSet<D> {
         }
         let mut reads = SmallVec::<[MemberRead; 1]>::new();
         for run in &runs {
-            let turn = usize::try_from(run.places[0].member_offset / READ_TURN_BYTES).unwrap_or(0);
-            let Some(place) = self.copy_to_read(&run.places, turn) else { return Err(no_copy(&run.places)) };
+            let Some(place) = self.copy_to_read(&run.places, self.turn(run)) else {
+                return Err(no_copy(&run.places));
+            };
             reads.push(MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes });
         }
         let mut gather = Gather::new();
@@ -55,6 +56,20 @@ impl<D: Device> StripeSet<D> {
             pieces.slices().iter().for_each(|slice| gather.push(slice.clone()));
         }
         Ok(gather)
+    }
+
+    /// Which copy a run is read from. Where copies may differ it is the one that is written over the others later: what was
+    /// read once does not change back (invariant 6).
+    fn turn(&self, run: &Run) -> usize {
+        let shared = &self.shared;
+        let is_suspect = || {
+            let mut regions = regions(run.offset_bytes, run.bytes as u64);
+            shared.suspects() > 0 && regions.any(|region| shared.is_suspect(region))
+        };
+        if !shared.loads.parity_agrees() || is_suspect() {
+            return 0;
+        }
+        usize::try_from(run.places[0].member_offset / shared.read_turn_bytes).unwrap_or(0)
     }
 
     /// The copy to read among those in sync; `turn` spreads the choice.

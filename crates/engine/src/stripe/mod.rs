@@ -38,6 +38,8 @@ mod small;
 pub mod stripe_table;
 mod striped;
 mod union;
+#[cfg(test)]
+mod unsynced_tests;
 mod write;
 mod zero;
 
@@ -84,6 +86,8 @@ pub struct Shared {
     pub counters: Box<[Counters]>,
     /// Wait for writes that have already arrived, and let more join while old data is read (StRAID 4.3).
     pub two_phase: AtomicBool,
+    /// Reads of copies change to the next one after so many bytes of a member.
+    pub read_turn_bytes: u64,
     /// How busy the members are, and what is done about it.
     pub loads: Loads,
     /// Who wants to know where the time goes; set before the first write, or never.
@@ -122,6 +126,7 @@ impl Shared {
             intent,
             counters: (0..shards).map(|_| Counters::default()).collect(),
             two_phase: AtomicBool::new(true),
+            read_turn_bytes: mirror::READ_TURN_BYTES,
             loads: Loads::new(shards, geometry.members()),
             observer: OnceLock::new(),
             foreground: Foreground::default(),

@@ -59,7 +59,8 @@ impl<D: Device> StripeSet<D> {
     /// Whether read-modify-write is what the plan would choose, and where its chunks are.
     fn small(&self, stripe: u64, part: &NewData) -> Option<Small> {
         let (shared, shape) = (&*self.shared, self.shared.shape());
-        if !shared.members.plain() || shape.parity + 2 > shape.data || shared.is_suspect(stripe) {
+        let is_trusted = !shared.is_suspect(stripe) && !shared.doubts.is_unsynced(stripe);
+        if !shared.members.plain() || shape.parity + 2 > shape.data || !is_trusted {
             return None;
         }
         if !self.rmw_is_chosen(stripe, &part.fragment) {

@@ -136,7 +136,7 @@ impl<D: Device> StripeSet<D> {
         watch: &mut Watch<'_>,
     ) -> Result<(), VolumeError> {
         let mut union = Union::of([own].into_iter().chain(claim.joined()));
-        let mut result = self.trusted(stripe).await;
+        let mut result = self.trusted(stripe, &union).await;
         if result.is_ok() {
             self.take_cached_parity(stripe, &union, &mut image);
             if claim.is_open() {
@@ -155,9 +155,27 @@ impl<D: Device> StripeSet<D> {
         self.update(stripe, &union, image, fua, watch).await
     }
 
-    /// Before anything builds on the parity of a stripe whose last write failed, it is made to agree (invariant 9).
-    async fn trusted(&self, stripe: u64) -> Result<(), VolumeError> {
-        if self.shared.is_suspect(stripe) { self.make_parity_agree(stripe).await } else { Ok(()) }
+    /// Before anything builds on the parity of a stripe whose last write failed, or that a resync has not come to, it is made
+    /// to agree (invariants 1 and 9): what is acknowledged can be recovered from then on.
+    async fn trusted(&self, stripe: u64, union: &Union) -> Result<(), VolumeError> {
+        if self.shared.is_suspect(stripe) {
+            return self.make_parity_agree(stripe).await;
+        }
+        let data = ChunkSet::first(self.shared.geometry.data_chunks());
+        if self.shared.doubts.is_unsynced(stripe)
+            && !self.overwrites(union, data)
+            && self.shared.missing(stripe).and(data).is_empty()
+        {
+            // If it fails the stripe is in doubt as before.
+            let _ = Box::pin(self.make_parity_agree(stripe)).await;
+        }
+        Ok(())
+    }
+
+    /// Whether these chunks are written whole.
+    fn overwrites(&self, union: &Union, chunks: ChunkSet) -> bool {
+        let rows = Rows { start: 0, end: self.shared.geometry.chunk_bytes() };
+        chunks.iter().all(|chunk| union.covers(chunk, rows))
     }
 
     fn take_cached_parity(&self, stripe: u64, union: &Union, image: &mut Image) {
@@ -315,12 +333,10 @@ impl<D: Device> StripeSet<D> {
         if !self.shared.doubts.contains(stripe) {
             return;
         }
-        let rows = Rows { start: 0, end: self.shared.geometry.chunk_bytes() };
-        let lost = missing.and(ChunkSet::first(self.shared.geometry.data_chunks()));
-        let whole = |chunk| union.covers(chunk, rows);
-        let overwritten =
-            if lost.is_empty() { ChunkSet::first(self.shared.geometry.data_chunks()) } else { lost };
-        if !self.shared.is_suspect(stripe) && overwritten.iter().all(whole) {
+        let data = ChunkSet::first(self.shared.geometry.data_chunks());
+        let lost = missing.and(data);
+        let overwritten = if lost.is_empty() { data } else { lost };
+        if !self.shared.is_suspect(stripe) && self.overwrites(union, overwritten) {
             self.shared.doubts.remove(stripe);
         }
     }
