@@ -15,9 +15,9 @@ pub const STRIPE_TABLE_ENTRIES: usize = 4096;
 /// Entries of one bucket: one cache line of words. Models take fewer, so that what they try is what matters.
 pub const STRIPE_TABLE_WAYS: usize = if cfg!(feature = "model") { 2 } else { 8 };
 
-/// Most member devices of one array: md's own limit for superblock 1.x with parity levels is 384 roles, but the
-/// health of all members is one atomic word pair here and RAID-6 allows 254 data chunks.
-pub const MEMBERS_MAX: usize = 256;
+/// Most data chunks of a stripe: RAID-6 allows no more, and a chunk's number is a byte with two values for parity. md runs
+/// wider RAID-0, 4 and 5.
+pub const DATA_CHUNKS_MAX: u32 = 254;
 
 /// Parity cache by default: 64 MiB (StRAID 4.4).
 pub const PARITY_CACHE_BYTES_DEFAULT: usize = 64 << 20;

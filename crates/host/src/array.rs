@@ -47,6 +47,8 @@ pub struct HostArray {
     pub shared: Arc<Shared>,
     /// What all shards are told at once.
     pub mode: Arc<VolumeMode>,
+    /// Unit of addressing of the array: the largest that a member had at the start.
+    pub logical_block_bytes: u32,
 }
 
 impl HostArray {
@@ -60,10 +62,11 @@ impl HostArray {
         mode: Arc<VolumeMode>,
         members: &[Option<MemberDevice>],
     ) -> Result<Self, ShardGone> {
-        let array = HostArray { number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), shards, shared, mode };
         let block =
             |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
         let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let array = HostArray { number, shards, shared, mode, logical_block_bytes };
         for shard in 0..array.shards.count() {
             let (on_shard, members) = (array.clone(), members.to_vec());
             array.shards.run_on(shard, move |context| async move {

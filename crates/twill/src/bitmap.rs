@@ -7,6 +7,7 @@ use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES};
 use layout::md_superblock::{Superblock, SuperblockError};
 
 use crate::candidates::Candidates;
+use crate::exit::ExitKind;
 use crate::failure::Problem;
 use crate::member_file::MemberFile;
 
@@ -16,10 +17,12 @@ pub fn read(member: &MemberFile, superblock: &Superblock) -> Option<Result<Bitma
     Some(read_at(member, superblock, start.bytes()))
 }
 
-/// The bitmap that an array starts with; `superblocks` by slot. None if it has none, or one that Twill leaves alone.
+/// The bitmap that an array starts with; `superblocks` by slot. None if it has none. One of md's other kinds is refused:
+/// with a lockless one (version 6) parity was never made where nothing was written, and a clustered array (version 5) may be
+/// in use elsewhere.
 ///
 /// # Errors
-/// A member cannot be read.
+/// A member cannot be read, or its bitmap is of another kind.
 pub fn decide_start(
     candidates: &Candidates,
     assembly: &Assembly,
@@ -40,8 +43,11 @@ pub fn decide_start(
         let read = read(&member, superblock);
         if let Some(Err(foreign)) = read.as_ref().filter(|read| matches!(read, Err(why) if why.is_foreign()))
         {
-            tracing::warn!(member = %path.display(), "its bitmap is left alone, and all is resynced after a crash: {foreign}");
-            return Ok(None);
+            let problem = Problem::new(ExitKind::Unsupported, path, foreign.to_string());
+            return Err(problem.help(
+                "only md knows from it which parity was made and who else writes here; take it off with md first: \
+                 mdadm --grow --bitmap=none",
+            ));
         }
         found[slot] = read.map(|read| read.map_err(|why| why.to_string()));
     }

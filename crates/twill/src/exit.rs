@@ -1,6 +1,7 @@
 //! How the program ends: every kind of outcome, its exit code, its name in JSON, and what it means. One table, which
 //! `docs/exit-codes.md` repeats and a test compares.
 
+use engine::array::assemble::Refusal;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -115,6 +116,17 @@ impl ExitKind {
 impl fmt::Display for ExitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// Why the engine does not start an array.
+impl From<&Refusal> for ExitKind {
+    fn from(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Features(_) | Refusal::UnequalRaid0 | Refusal::TooWide { .. } => ExitKind::Unsupported,
+            Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
+            Refusal::Geometry(_) => ExitKind::BadGeometry,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
+use crate::limits::DATA_CHUNKS_MAX;
 use crate::members::MemberState;
 
 /// Something that may be a member.
@@ -80,6 +81,12 @@ pub enum Refusal {
     /// Level, chunk or members that make no array.
     #[error("{0}")]
     Geometry(String),
+    /// More data chunks in a stripe than the engine tells apart.
+    #[error("{data_chunks} data chunks in a stripe are more than Twill runs: at most {DATA_CHUNKS_MAX}")]
+    TooWide {
+        /// How many there are.
+        data_chunks: u32,
+    },
     /// A RAID-0 with members of unequal size.
     #[error("a RAID-0 with members of unequal size is not run yet")]
     UnequalRaid0,
@@ -391,6 +398,9 @@ fn may_start(
         return Err(Refusal::Features(unsupported));
     }
     let geometry = geometry.map_err(Refusal::Geometry)?;
+    if geometry.data_chunks() > DATA_CHUNKS_MAX {
+        return Err(Refusal::TooWide { data_chunks: geometry.data_chunks() });
+    }
     let states = assembly.states();
     let out = |slot: u32| states[slot as usize] != MemberState::InSync;
     let missing: Vec<u32> = (0..geometry.members()).filter(|&slot| out(slot)).collect();
@@ -417,6 +427,26 @@ mod tests {
 
     const DEVICE_BYTES: u64 = 64 << 20;
 
+    /// The first request that reached chunk 254 ended the shard.
+    #[test]
+    fn an_array_with_more_data_chunks_than_the_engine_tells_apart_is_refused() {
+        for (level, members, starts) in [
+            (Level::Raid5, 255, true),
+            (Level::Raid5, 256, false),
+            (Level::Raid0, 254, true),
+            (Level::Raid0, 255, false),
+        ] {
+            let candidates = candidates(level, members, 0);
+            let refusal = one(&candidates).start.err();
+            let data_chunks = DATA_CHUNKS_MAX + 1;
+            assert_eq!(
+                refusal,
+                (!starts).then_some(Refusal::TooWide { data_chunks }),
+                "{level} of {members}"
+            );
+        }
+    }
+
     fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
         let array = NewArray {
             minor: MinorVersion::V1_2,
@@ -433,8 +463,11 @@ mod tests {
             clean: true,
         };
         let role = |i| if i < members { DeviceRole::Active(i) } else { DeviceRole::Spare };
-        let device =
-            |i: u16| NewMember { device_bytes: DEVICE_BYTES, device_uuid: [i as u8 + 1; 16], role: role(i) };
+        let device = |i: u16| NewMember {
+            device_bytes: DEVICE_BYTES,
+            device_uuid: (u128::from(i) + 1).to_le_bytes(),
+            role: role(i),
+        };
         let devices: Vec<NewMember> = (0..members + spares).map(device).collect();
         let created = array.create(&devices).expect("an array");
         let candidate = |(i, superblock)| Candidate {

@@ -153,6 +153,14 @@ impl<D: Device> Keeper<D> {
     pub async fn run(&self) {
         loop {
             self.set.shared.members.metadata_wanted().await;
+            if !self.set.shared.may_write() {
+                // Nothing was acknowledged that they would have to know of.
+                self.set.shared.members.metadata_written(self.set.shared.members.metadata_version());
+                if self.stopping.get() {
+                    break;
+                }
+                continue;
+            }
             if !self.write_round().await || (self.stopping.get() && self.set.shared.members.is_settled()) {
                 break;
             }
@@ -261,7 +269,7 @@ impl<D: Device> Keeper<D> {
             let _ = self.set.write_headers(true).await;
         } else if round.dirty && shared.intent.is_opening() && shared.redo.wants_opening(&shared.members) {
             // Every write waits for this round: nothing is on its way that was not logged.
-            self.set.open_redo().await;
+            self.set.open_redo(false).await;
         }
     }
 

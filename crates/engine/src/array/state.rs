@@ -246,12 +246,19 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Empty slots, and those whose member failed, get a spare while there is one.
     async fn take_spares(&self) {
         let members = &self.set.shared.members;
+        let is_free = |slot| {
+            matches!(members.state(slot), MemberState::Missing | MemberState::Failed)
+                && self.set.shared.geometry.losses_survived() > 0
+                && !self.is_running(Work::Recovery(slot))
+                && !self.is_changing(slot)
+        };
         for slot in 0..self.set.shared.geometry.members() {
-            if !matches!(members.state(slot), MemberState::Missing | MemberState::Failed)
-                || self.set.shared.geometry.losses_survived() == 0
-                || self.is_running(Work::Recovery(slot))
-                || self.is_changing(slot)
-            {
+            if !is_free(slot) || self.keeper.spares().borrow().is_empty() {
+                continue;
+            }
+            // A spare gets one slot: nobody else takes it for a replacement while it is attached.
+            let _turn = self.seating.take().await;
+            if !is_free(slot) {
                 continue;
             }
             let next =

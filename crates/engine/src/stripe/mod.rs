@@ -142,7 +142,7 @@ impl Shared {
         self.read_only.store(true, Relaxed);
     }
 
-    fn may_write(&self) -> bool {
+    pub(crate) fn may_write(&self) -> bool {
         !self.read_only.load(Relaxed)
     }
 

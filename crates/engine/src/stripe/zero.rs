@@ -16,6 +16,8 @@ use crate::volume::VolumeError;
 
 /// Stripes zeroed in one go: they are owned together, and each member gets one operation.
 const STRIPES_AT_ONCE: u64 = 64;
+/// One operation of a member covers no more, but at least a chunk: where zeroes have to be written it ends in time.
+const BYTES_AT_ONCE: u64 = 32 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zeroing {
@@ -90,7 +92,8 @@ impl<D: Device> StripeSet<D> {
         let shared = &*self.shared;
         let mut at = first;
         while at < end {
-            let most = end.min(at + STRIPES_AT_ONCE);
+            let at_once = BYTES_AT_ONCE / u64::from(shared.geometry.chunk_bytes());
+            let most = end.min(at + at_once.clamp(1, STRIPES_AT_ONCE));
             let offset = |stripe| shared.geometry.member_offset(stripe);
             let range = offset(at)..offset(most - 1) + u64::from(shared.geometry.chunk_bytes());
             let _marked = shared.intent.mark(&Watch::off(self.shard), &shared.members, range).await?;

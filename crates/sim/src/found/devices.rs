@@ -358,6 +358,34 @@ fn two_devices_that_are_added_at_once_get_two_numbers() {
     assert!(numbers.len() == 2 && numbers[0] != numbers[1], "{numbers:?}");
 }
 
+/// A spare that was being attached to a free slot was taken for a replacement, too: one device then had the writes of two.
+#[test]
+fn a_spare_gets_one_slot() {
+    let mut refused = 0;
+    for steps in 0..400 {
+        let array = array(Level::Raid6, 4, Support::All);
+        let own = Rc::clone(&array);
+        array.spawn(0, "a spare", async move {
+            assert!(operator::add_spare(&own, &own.machine.new_disk(true)).await.is_some());
+        });
+        finish(&array);
+        let number = spare_numbers(&array)[0];
+        assert_eq!(array.shared.members.fail(3, "by hand"), Failing::Failed);
+        (0..steps).for_each(|_| _ = array.run(1));
+        let (own, told) = (Rc::clone(&array), Rc::new(Cell::new(None)));
+        let tell = Rc::clone(&told);
+        array.spawn(0, "a replacement", async move {
+            tell.set(Some(own.manager.replace(1, number).await.is_ok()));
+        });
+        finish(&array);
+        let has_it = |slot| disk(&array, slot).number == number;
+        assert!(has_it(1) != has_it(3), "after {steps} steps");
+        refused += u32::from(told.get() == Some(false));
+        check::quiet(&array);
+    }
+    assert!(refused > 20, "{refused}");
+}
+
 /// Whether a crash now leaves stripes in doubt.
 fn leaves_doubt(array: &Array) -> bool {
     let machine = &array.machine;

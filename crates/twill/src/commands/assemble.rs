@@ -182,15 +182,7 @@ fn nothing_found(choice: &Choice) -> Failure {
 
 /// What the engine's refusal means for a person who typed a command.
 pub fn would_not_start(refusal: &Refusal) -> Failure {
-    Failure::new(refusal_kind(refusal), format!("the array does not start: {refusal}"))
-}
-
-fn refusal_kind(refusal: &Refusal) -> ExitKind {
-    match refusal {
-        Refusal::Features(_) | Refusal::UnequalRaid0 => ExitKind::Unsupported,
-        Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
-        Refusal::Geometry(_) => ExitKind::BadGeometry,
-    }
+    Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"))
 }
 
 /// mdadm's four groups of eight digits, or any other grouping.
@@ -247,7 +239,7 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
             events: array.events,
             would_start: array.start.is_ok(),
             refusal: array.start.as_ref().err().map(ToString::to_string),
-            refusal_kind: array.start.as_ref().err().map(refusal_kind),
+            refusal_kind: array.start.as_ref().err().map(ExitKind::from),
             missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
             resync_from_bytes,
             redo_records: repair.records.len(),

@@ -552,7 +552,14 @@ impl Serving {
             self.check_unused(path).map_err(refused)?;
         }
         let device = open_device(path, false, true).map_err(refused)?;
-        let bytes = device.info().size_bytes;
+        let (bytes, block) = (device.info().size_bytes, device.info().logical_block_bytes);
+        if block > self.array.logical_block_bytes {
+            let array = self.array.logical_block_bytes;
+            let message = format!("its logical blocks are {block} bytes, those of the array {array}");
+            return Err(problem(ExitKind::BadGeometry, message).help(
+                "it could not take every write; many NVMe drives can be formatted with smaller blocks: nvme format --lbaf",
+            ));
+        }
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         self.known.lock().devices.insert(device.info().name.clone(), device.clone());
         let added = self.shards.run_on(0, move |context| async move {

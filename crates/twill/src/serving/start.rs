@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
+use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
 use engine::array::bad_block_log;
 use engine::array::start_bitmap::StartBitmap;
 use engine::bad_blocks::BadBlocks;
@@ -116,18 +116,10 @@ fn choose(candidates: &Candidates, filter: &Filter) -> Result<(Assembly, Geometr
         }
     }
     if let Err(refusal) = &assembly.start {
-        return Err(Failure { problems, ..Failure::new(refusal_kind(refusal), refusal.to_string()) });
+        return Err(Failure { problems, ..Failure::new(ExitKind::from(refusal), refusal.to_string()) });
     }
     let geometry = assembly.geometry.expect("an array that may start has a geometry");
     Ok((assembly, geometry))
-}
-
-fn refusal_kind(refusal: &Refusal) -> ExitKind {
-    match refusal {
-        Refusal::Features(_) | Refusal::UnequalRaid0 => ExitKind::Unsupported,
-        Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
-        Refusal::Geometry(_) => ExitKind::BadGeometry,
-    }
 }
 
 /// The members of an assembly, open and locked.

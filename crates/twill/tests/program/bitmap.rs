@@ -291,6 +291,22 @@ fn a_member_that_was_away_gets_what_is_marked_and_nothing_else() {
     }
 }
 
+/// md's lockless bitmap: parity was never made where nothing was written, and only md knows where that is.
+#[test]
+fn an_array_with_a_bitmap_of_another_kind_is_refused() {
+    let world = World::new();
+    let members = array(&world);
+    let examined = world.twill(&["examine", "--json", "m1"], &[] as &[&str]).succeeds().json();
+    let at = examined["members"][0]["superblock"]["bitmap_offset_bytes"].as_i64();
+    let at = at.and_then(|at| u64::try_from(at).ok()).unwrap_or(8 << 10); // from the start of the member
+    for member in &members {
+        assert_eq!(world.bytes(member, at, 4), b"bitm");
+        world.write(member, at + 4, &6u32.to_le_bytes());
+    }
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
+    world.refused(12, &["version 6", "mdadm --grow --bitmap=none"], &serve, &members);
+}
+
 #[test]
 fn a_recovery_by_bitmap_goes_on_after_a_crash_as_md_would_go_on() {
     let world = World::new();

@@ -238,6 +238,27 @@ fn a_read_only_server_writes_nothing() {
     assert!(before == after);
 }
 
+/// The superblocks of the others could not be written, so they failed too, as many as the level survives.
+#[test]
+fn a_member_that_fails_under_a_read_only_server_takes_no_other_with_it() {
+    let world = World::new();
+    let members = world.members(4);
+    world.twill(&["create", "--level", "6", "--name", "test", "--wait"], &members).succeeds();
+    let before: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
+    let server = world.serve(&["--read-only"], &members);
+    server.twill(&["fail", "m1"]).succeeds();
+    let state = |status: &Value, member: usize| status["members"][member]["state"].clone();
+    server.wait_for("the failure", |status| state(status, 1) == "failed");
+    std::thread::sleep(std::time::Duration::from_millis(700)); // several looks of the manager
+    let status = server.status();
+    assert!([0, 2, 3].iter().all(|&member| state(&status, member) == "in-sync"), "{status:#}");
+    let events = server.twill(&["events", "--json"]).succeeds().stdout;
+    assert!(!events.contains("metadata"), "{events}");
+    server.stop();
+    let after: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
+    assert!(before == after);
+}
+
 #[test]
 fn a_new_array_is_made_to_agree_before_create_returns() {
     let world = World::new();

@@ -208,7 +208,7 @@ mod tests {
         let set = Rc::clone(&world.set);
         world.run(async move {
             let _announcing = set.shared.redo.announce().await;
-            set.open_redo().await;
+            set.open_redo(false).await;
         });
         assert!(redo.in_force());
         world

@@ -93,7 +93,7 @@ impl<D: Device> StripeSet<D> {
         let flushed = self.flush_volume().await;
         let _announcing = shared.redo.announce().await;
         match flushed {
-            Ok(()) => self.open_redo().await,
+            Ok(()) => self.open_redo(false).await,
             Err(error) => self.no_room(&error.to_string()),
         }
         Ok(())
@@ -121,13 +121,14 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Puts the log in force. Nothing unlogged is on its way, all is durable, and the caller holds
-    /// [`Redo::announce`]. Without room writes go on unlogged.
-    pub(crate) async fn open_redo(&self) {
+    /// [`Redo::announce`]. Without room writes go on unlogged; if headers say that another log is in force, they say that it
+    /// is over before.
+    pub(crate) async fn open_redo(&self, is_announced: bool) {
         let shared = &*self.shared;
         for stripe in shared.suspect_stripes() {
             shared.doubts.add(StripeRange { first: stripe, end: stripe + 1 });
         }
-        {
+        let has_room = {
             let mut state = shared.redo.state.lock();
             if state.phase != Phase::Off || !shared.members.want_log() {
                 return;
@@ -135,19 +136,23 @@ impl<D: Device> StripeSet<D> {
             let logs: Vec<u32> = state.candidates(&shared.members).collect();
             let areas = logs.iter().filter_map(|slot| Some(state.members[*slot as usize]?.area.bytes));
             let plan = areas.min().and_then(|bytes| SlotPlan::new(shared.geometry.members(), bytes));
-            match plan.filter(|_| logs.len() >= shared.members.copies_wanted() as usize) {
-                Some(plan) => {
-                    state.slots = Slots::new(plan.slots);
-                    state.plan = Some(plan);
-                    state.logs = logs;
-                    state.epoch = state.epoch.max(state.events) + 1;
-                    state.retired_below = state.next_sequence;
-                }
-                None => {
-                    drop(state);
-                    return self.no_room("there is too little room before the members' data");
-                }
+            let plan = plan.filter(|_| logs.len() >= shared.members.copies_wanted() as usize);
+            if let Some(plan) = plan {
+                state.slots = Slots::new(plan.slots);
+                state.plan = Some(plan);
+                state.logs = logs;
+                state.epoch = state.epoch.max(state.events) + 1;
+                state.retired_below = state.next_sequence;
             }
+            plan.is_some()
+        };
+        if !has_room {
+            if is_announced {
+                // Who does not take it fails, and no write is acknowledged before superblocks that go with no header.
+                let _ = self.write_headers(false).await;
+                shared.members.set_logged(false);
+            }
+            return self.no_room("there is too little room before the members' data");
         }
         if let Err(error) = self.write_headers(true).await {
             return self.no_room(&error.to_string());
@@ -205,7 +210,7 @@ impl<D: Device> StripeSet<D> {
             }
         }
         if wanted {
-            self.open_redo().await;
+            self.open_redo(true).await;
             return Ok(());
         }
         self.write_headers(false).await?;

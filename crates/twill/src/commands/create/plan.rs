@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use engine::array::assemble::Refusal;
+use engine::limits::DATA_CHUNKS_MAX;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
@@ -91,7 +93,11 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
     let (roles, raid_disks) = roles(arguments)?;
     // Wrong numbers of members and wrong chunks are found before any member is opened.
     let enough = u64::from(chunk_bytes).max(bytes_per_member_least(level));
-    Geometry::new(level, layout, raid_disks, chunk_bytes, enough).map_err(|error| bad(&error))?;
+    let geometry =
+        Geometry::new(level, layout, raid_disks, chunk_bytes, enough).map_err(|error| bad(&error))?;
+    if geometry.data_chunks() > DATA_CHUNKS_MAX {
+        return Err(bad(&Refusal::TooWide { data_chunks: geometry.data_chunks() }));
+    }
     Ok(Wanted { level, layout, chunk_bytes, minor, name, roles, raid_disks })
 }
 
