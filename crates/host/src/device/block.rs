@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use super::error::{OpenError, OpenErrorKind};
 use super::{OpenOptions, ioctl, is_placed};
+use crate::ring::late::LateWrites;
 use crate::ring::op::{MISPLACED, Op, PAST_END, Target};
 use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
 
@@ -38,6 +39,7 @@ pub struct BlockFile {
     is_block_device: bool,
     is_direct: bool,
     time_limit: Duration,
+    late: Arc<LateWrites>,
 }
 
 impl BlockFile {
@@ -79,7 +81,8 @@ impl BlockFile {
         let info =
             DeviceInfo { size_bytes, logical_block_bytes: unit, discard_zeroes: !is_block_device, name };
         let time_limit = options.time_limit;
-        Ok(Arc::new(BlockFile { fd: Arc::new(fd), info, is_block_device, is_direct, time_limit }))
+        let late = Arc::default();
+        Ok(Arc::new(BlockFile { fd: Arc::new(fd), info, is_block_device, is_direct, time_limit, late }))
     }
 
     /// Size and abilities.
@@ -105,7 +108,7 @@ impl BlockFile {
 
     /// This shard's way to the device.
     pub fn attach(self: &Arc<Self>, ring: &Ring) -> BlockDevice {
-        let target = Some(ring.target(&self.fd, self.is_direct));
+        let target = Some(ring.target(&self.fd, self.is_direct, &self.late));
         BlockDevice { inner: Rc::new(Attached { file: Arc::clone(self), ring: ring.clone(), target }) }
     }
 }
@@ -254,9 +257,12 @@ impl BlockDevice {
     /// The discard of a block device is an ioctl: a helper thread makes it.
     fn discard_blocks(&self, offset: u64, bytes: u64) -> DeviceDone {
         let Attached { file, ring, .. } = &*self.inner;
-        let op = Op::Discard { offset, bytes };
+        let op = Op::Discard { file: self.target(), offset, bytes };
         if !is_placed(self.info(), offset, bytes) {
             return DeviceDone(ring.refuse(op, MISPLACED));
+        }
+        if file.late.any() {
+            return DeviceDone(ring.refuse(op, -libc::ETIMEDOUT));
         }
         let fd = Arc::clone(&file.fd);
         let job = Box::new(move || ioctl::discard(fd.as_fd(), offset, bytes));

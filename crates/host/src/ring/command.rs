@@ -16,7 +16,13 @@ impl Ring {
     /// A character device as this ring knows it: its driver copies to and from any memory but registered buffers.
     pub(crate) fn character_device(&self, fd: &Arc<OwnedFd>) -> Rc<Target> {
         let registered = self.register_file(fd);
-        Rc::new(Target { fd: Arc::clone(fd), direct: false, takes_fixed: false, registered })
+        Rc::new(Target {
+            fd: Arc::clone(fd),
+            direct: false,
+            takes_fixed: false,
+            registered,
+            late: Arc::default(),
+        })
     }
 
     /// Sends a command. Its future dropped, it goes on: only the driver or the end of the ring ends it.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::backend::Backend;
 use super::kernel::Pushed;
+use super::late::LateWrite;
 use super::op::{Op, Route, Step};
 use super::slots::{Slot, Slots, State};
 use super::timers::Timers;
@@ -56,6 +57,8 @@ pub(super) struct Core {
     copies_out: VecDeque<u32>,
     copies_in: VecDeque<u32>,
     queued: VecDeque<Queued>,
+    /// Operations that wait for late writes of their devices.
+    held: VecDeque<u32>,
     completed: Vec<(u64, i32)>,
     timers: Timers,
     /// Operations with a time limit, and when they are looked at next.
@@ -79,6 +82,7 @@ impl Core {
             copies_out: VecDeque::new(),
             copies_in: VecDeque::new(),
             queued: VecDeque::new(),
+            held: VecDeque::new(),
             completed: Vec::new(),
             timers: Timers::default(),
             timed: 0,
@@ -98,19 +102,29 @@ impl Core {
             Route::CopyLater => self.copy_later(slot),
             Route::CopyIn => self.copies_in.push_back(slot),
             Route::System => {
-                if let Some(pool) = &self.fixed_pool {
-                    self.slots.get(slot).op.find_fixed(pool);
-                }
-                self.issue(slot);
+                self.issue_first(slot);
             }
             Route::Elsewhere => {}
         }
         slot
     }
 
-    /// Starts an operation that fails with [`State::Expired`] after `limit`.
+    #[inline]
+    fn issue_first(&mut self, slot: u32) {
+        if let Some(pool) = &self.fixed_pool {
+            self.slots.get(slot).op.find_fixed(pool);
+        }
+        self.issue(slot);
+    }
+
+    /// Starts an operation that fails with [`State::Expired`] after `limit`. It waits while its device owes an answer to a
+    /// write beyond that.
     pub fn start_timed(&mut self, op: Op, limit: Duration) -> u32 {
-        let slot = self.start(op);
+        let is_held = op.target().is_some_and(|file| file.late.any());
+        let slot = if is_held { self.slots.insert(op) } else { self.start(op) };
+        if is_held {
+            self.held.push_back(slot);
+        }
         if self.slots.get(slot).state == State::Running {
             if self.timed == 0 {
                 self.now = Instant::now();
@@ -284,6 +298,7 @@ impl Core {
         if entry.deadline.take().is_some() {
             self.timed -= 1;
         }
+        entry.late = None;
         match entry.state {
             State::Running => {
                 entry.state = State::Finished;
@@ -325,9 +340,34 @@ impl Core {
             }
             count += 1;
         }
+        if !self.held.is_empty() {
+            count += self.issue_held();
+        }
         if self.timed > 0 && self.now >= self.scan_next {
             self.scan_next = self.now + self.scan_every;
             count += self.expire();
+        }
+        count
+    }
+
+    /// Sends what no late write stands before any more, and ends what has waited too long. Nothing of that was sent.
+    #[cold]
+    fn issue_held(&mut self) -> usize {
+        let mut count = 0;
+        for slot in std::mem::take(&mut self.held) {
+            let entry = self.slots.get(slot);
+            let is_over = entry.deadline.is_none_or(|deadline| deadline <= self.now);
+            let must_wait = entry.op.target().is_some_and(|file| file.late.any());
+            match (entry.state, must_wait) {
+                (State::Orphaned, _) => self.complete(slot, -libc::ECANCELED),
+                (_, false) => self.issue_first(slot),
+                (_, true) if is_over => self.complete(slot, -libc::ETIMEDOUT),
+                (_, true) => {
+                    self.held.push_back(slot);
+                    continue;
+                }
+            }
+            count += 1;
         }
         count
     }
@@ -339,6 +379,9 @@ impl Core {
             if slot.deadline.is_some_and(|deadline| deadline <= now) {
                 slot.deadline = None;
                 self.timed -= 1;
+                if slot.op.changes_contents() {
+                    slot.late = slot.op.target().map(|file| LateWrite::new(&file.late));
+                }
                 if slot.state == State::Running {
                     slot.state = State::Expired;
                     slot.result = -libc::ETIMEDOUT;

@@ -20,6 +20,7 @@ mod core;
 mod fallback;
 mod helper;
 mod kernel;
+pub(crate) mod late;
 pub(crate) mod op;
 mod slots;
 mod socket;
@@ -44,6 +45,7 @@ use self::backend::Backend;
 use self::core::Core;
 use self::fallback::Fallback;
 use self::kernel::Kernel;
+use self::late::LateWrites;
 use self::op::{Op, Registered, Target};
 use self::slots::State;
 
@@ -193,9 +195,9 @@ impl Ring {
     }
 
     /// A file as this ring knows it: registered if there is room.
-    pub(crate) fn target(&self, fd: &Arc<OwnedFd>, direct: bool) -> Rc<Target> {
-        let registered = self.register_file(fd);
-        Rc::new(Target { fd: Arc::clone(fd), direct, takes_fixed: true, registered })
+    pub(crate) fn target(&self, fd: &Arc<OwnedFd>, direct: bool, late: &Arc<LateWrites>) -> Rc<Target> {
+        let (registered, late) = (self.register_file(fd), Arc::clone(late));
+        Rc::new(Target { fd: Arc::clone(fd), direct, takes_fixed: true, registered, late })
     }
 
     fn register_file(&self, fd: &Arc<OwnedFd>) -> Option<Registered> {

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::late::LateWrites;
 use crate::device::memory::Region;
 
 /// Result of a read that met the end of the file: the member was cut short.
@@ -35,6 +36,8 @@ pub(crate) struct Target {
     /// Whether its driver takes registered memory: ublk's does not.
     pub takes_fixed: bool,
     pub registered: Option<Registered>,
+    /// Shared by all shards that reach the device.
+    pub late: Arc<LateWrites>,
 }
 
 /// A place in the ring's table of registered files, handed back when the last operation on it is gone.
@@ -88,6 +91,7 @@ pub(crate) enum Op {
     },
     /// Done by a helper thread.
     Discard {
+        file: Rc<Target>,
         offset: u64,
         bytes: u64,
     },
@@ -186,6 +190,24 @@ pub(super) enum Step {
 }
 
 impl Op {
+    /// The file of an operation that may have a time limit.
+    pub fn target(&self) -> Option<&Rc<Target>> {
+        match self {
+            Op::Read { file, .. }
+            | Op::Write { file, .. }
+            | Op::Flush { file }
+            | Op::Allocate { file, .. }
+            | Op::WriteZeroes { file, .. }
+            | Op::Discard { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Whether it changes what the file holds.
+    pub fn changes_contents(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Allocate { .. } | Op::WriteZeroes { .. } | Op::Discard { .. })
+    }
+
     pub(super) fn route(&self) -> Route {
         match self {
             Op::MemoryRead { region, .. } if region.reads_cost() => Route::CopyLater,

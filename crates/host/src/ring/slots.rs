@@ -8,6 +8,7 @@
 use std::task::Waker;
 use std::time::Instant;
 
+use super::late::LateWrite;
 use super::op::{Op, Vectors};
 
 /// Where an operation stands.
@@ -36,6 +37,8 @@ pub(super) struct Slot {
     pub is_awaited: bool,
     pub op: Op,
     pub deadline: Option<Instant>,
+    /// Beyond its time limit, and what it changes may still come.
+    pub late: Option<LateWrite>,
     /// Scratch for vectored calls; stays with the slot so that it is allocated once.
     pub vectors: Option<Box<Vectors>>,
 }
@@ -92,6 +95,7 @@ impl Slots {
             is_awaited: false,
             op,
             deadline: None,
+            late: None,
             vectors: None,
         });
         index
@@ -113,7 +117,7 @@ impl Slots {
         slot.state = State::Vacant;
         slot.generation = slot.generation.wrapping_add(1);
         slot.is_awaited = false;
-        slot.deadline = None;
+        (slot.deadline, slot.late) = (None, None);
         self.free.push(index);
         std::mem::replace(&mut slot.op, Op::Vacant)
     }

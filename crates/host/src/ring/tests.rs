@@ -180,7 +180,7 @@ fn dropping_the_ring_ends_everything_in_flight() {
         let bench = Bench::new(backend);
         let (left, right) = pair();
         let file = tempfile::tempfile().expect("a file");
-        let target = bench.ring.target(&Arc::new(file.into()), false);
+        let target = bench.ring.target(&Arc::new(file.into()), false, &Arc::default());
         for i in 0..500u64 {
             drop(bench.ring.recv(&right, Buffer::new(4096), 0..4096));
             let data = Slice::from_bytes(&pattern(i, 4096)).into();
@@ -218,7 +218,7 @@ fn more_operations_than_any_queue_holds() {
         let bench = Bench::with(&options);
         let file = tempfile::tempfile().expect("a file");
         file.set_len(4096 * 4096).expect("a length");
-        let target = bench.ring.target(&Arc::new(file.into()), false);
+        let target = bench.ring.target(&Arc::new(file.into()), false, &Arc::default());
         let (count, ring) = (Rc::new(Cell::new(0)), bench.ring.clone());
         for task in 0..256u64 {
             let (ring, target, count) = (bench.ring.clone(), Rc::clone(&target), Rc::clone(&count));
@@ -263,6 +263,7 @@ fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
             direct: false,
             takes_fixed: true,
             registered: None,
+            late: Arc::default(),
         });
         if is_plain {
             continue;
@@ -286,6 +287,46 @@ fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
     }
 }
 
+/// An acknowledged write was overwritten by an older one that had failed for its time limit.
+#[test]
+fn nothing_is_sent_to_a_device_that_may_still_make_a_write_beyond_its_limit() {
+    for backend in backends() {
+        if backend == RingBackend::Threads {
+            continue; // helpers use pwrite, which pipes do not have
+        }
+        let bench = Bench::new(backend);
+        // A pipe that nobody reads from stands for a device that hangs.
+        let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+        let room = rustix::pipe::fcntl_getpipe_size(&writer).expect("a size");
+        writer.write_all(&vec![0; room]).expect("written");
+        let (fd, late): (Arc<OwnedFd>, _) = (Arc::new(writer.into()), Arc::default());
+        let file = bench.ring.target(&fd, false, &late);
+        let write = |seed: u8| {
+            let data = Gather::from(Slice::from_bytes(&[seed; 4096]));
+            Op::Write { file: Rc::clone(&file), data, offset: u64::MAX, done: 0, fixed: None, fua: false }
+        };
+        let timed = |op: Op, limit_ms| {
+            let ring = bench.ring.clone();
+            async move { super::DeviceDone(ring.start_timed(op, Duration::from_millis(limit_ms))).await }
+        };
+        for seed in [1, 2] {
+            let error = bench.run(timed(write(seed), 30)).expect_err("no answer");
+            assert_eq!((error.kind, late.any()), (DeviceErrorKind::Timeout, true));
+        }
+        assert_eq!(bench.ring.operations(), 1, "the second one was never sent");
+        // The device answers after all, while a third one waits.
+        let mut drained = vec![0; room];
+        let third = bench.executor.spawn_with_result(timed(write(3), 60_000));
+        bench.executor.run_ready(usize::MAX);
+        reader.read_exact(&mut drained).expect("read");
+        bench.run(third).expect("sent");
+        assert!(!late.any() && bench.ring.operations() == 0);
+        let mut written = [0; 2 * 4096];
+        reader.read_exact(&mut written).expect("read");
+        assert!(written == [[1; 4096], [3; 4096]].concat()[..], "in order, without the one that failed");
+    }
+}
+
 #[test]
 fn a_device_that_hangs_does_not_hold_up_the_end() {
     let options = RingOptions {
@@ -295,8 +336,13 @@ fn a_device_that_hangs_does_not_hold_up_the_end() {
     };
     let Ok(ring) = Ring::new(&options) else { return eprintln!("skipped: no io_uring here") };
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    let file =
-        Rc::new(Target { fd: Arc::new(reader.into()), direct: false, takes_fixed: true, registered: None });
+    let file = Rc::new(Target {
+        fd: Arc::new(reader.into()),
+        direct: false,
+        takes_fixed: true,
+        registered: None,
+        late: Arc::default(),
+    });
     let buffer = Buffer::from_bytes(&pattern(3, 4096));
     let kept: *const u8 = buffer.bytes().as_ptr();
     let op = Op::Read { file, buffer, offset: u64::MAX, done: 0, fixed: None };
