@@ -100,7 +100,9 @@ fn log(arguments: &Arguments) -> Result<(), Failure> {
         }
         None => BoxMakeWriter::new(io::stderr),
     };
+    // A log that nobody reads any more is no reason to panic, least of all on a shard.
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+    let subscriber = subscriber.log_internal_errors(false);
     match arguments.log_format {
         LogFormat::Text => subscriber.with_ansi(false).init(),
         LogFormat::Json => subscriber.json().init(),

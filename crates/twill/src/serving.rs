@@ -95,16 +95,26 @@ impl Serving {
     /// Clients did not leave, or the superblocks could not be written: the array is dirty then.
     pub fn stop(self) -> Result<(), Failure> {
         self.server.stop(STOP_LIMIT);
-        self.array.mode.stopping.store(true, Relaxed);
-        let stopped = self.manager.stop(&self.shards, self.read_only);
-        self.array.close();
         drop(self.server);
-        // Whoever holds the shards last stops them.
-        let panicked = Arc::try_unwrap(self.shards).ok().and_then(|shards| shards.stop().err());
-        match panicked {
-            Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),
-            None => stopped,
-        }
+        end(&self.manager, &self.array, self.shards, self.read_only)
+    }
+}
+
+/// Ends what looks after the array, and the shards.
+fn end(
+    manager: &ArrayManager,
+    array: &HostArray,
+    shards: Arc<Shards>,
+    read_only: bool,
+) -> Result<(), Failure> {
+    array.mode.stopping.store(true, Relaxed);
+    let stopped = manager.stop(&shards, read_only);
+    array.close();
+    // Whoever holds the shards last stops them.
+    let panicked = Arc::try_unwrap(shards).ok().and_then(|shards| shards.stop().err());
+    match panicked {
+        Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),
+        None => stopped,
     }
 }
 

@@ -35,6 +35,11 @@ impl Retry {
         self.0.replace(Some(Failed { state_changes, doubts, wait, looks: 0 }));
     }
 
+    /// Whether it was tried without success and nothing has changed since. This is no look.
+    pub(super) fn is_waiting(&self, state_changes: u64, doubts: u64) -> bool {
+        self.0.borrow().as_ref().is_some_and(|failed| !failed.has_changed(state_changes, doubts))
+    }
+
     /// A look at the array: whether to try now.
     pub(super) fn is_due(&self, state_changes: u64, doubts: u64) -> bool {
         let failed = &mut *self.0.borrow_mut();

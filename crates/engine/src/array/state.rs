@@ -246,19 +246,13 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Empty slots, and those whose member failed, get a spare while there is one.
     async fn take_spares(&self) {
         let members = &self.set.shared.members;
-        let is_free = |slot| {
-            matches!(members.state(slot), MemberState::Missing | MemberState::Failed)
-                && self.set.shared.geometry.losses_survived() > 0
-                && !self.is_running(Work::Recovery(slot))
-                && !self.is_changing(slot)
-        };
         for slot in 0..self.set.shared.geometry.members() {
-            if !is_free(slot) || self.keeper.spares().borrow().is_empty() {
+            if !self.is_free(slot) || self.keeper.spares().borrow().is_empty() {
                 continue;
             }
             // A spare gets one slot: nobody else takes it for a replacement while it is attached.
             let _turn = self.seating.take().await;
-            if !is_free(slot) {
+            if !self.is_free(slot) {
                 continue;
             }
             let next =
@@ -276,6 +270,14 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         }
     }
 
+    /// Whether a slot waits for a spare.
+    fn is_free(&self, slot: u32) -> bool {
+        matches!(self.set.shared.members.state(slot), MemberState::Missing | MemberState::Failed)
+            && self.set.shared.geometry.losses_survived() > 0
+            && !self.is_running(Work::Recovery(slot))
+            && !self.is_changing(slot)
+    }
+
     /// Whether the devices of a slot are just being changed.
     fn is_changing(&self, slot: u32) -> bool {
         self.changing.borrow().contains(&slot) || self.set.shared.members.replacing(slot) != Replacing::No
@@ -290,11 +292,19 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.set.shared.doubts.count(self.set.shared.geometry.stripes())
     }
 
-    fn start_due(self: &Rc<Self>) {
-        let states = self.set.shared.members.states();
-        if !self.retry.is_due(self.set.shared.members.state_changes(), self.doubts()) {
-            return;
+    /// What the next look will begin, if nothing is under way: a person who asks is told of that, too.
+    pub fn upcoming(&self) -> Option<Work> {
+        let is_waiting = self.retry.is_waiting(self.set.shared.members.state_changes(), self.doubts());
+        let mut slots = 0..self.set.shared.geometry.members();
+        match self.due_works().first() {
+            Some(work) => Some(*work).filter(|_| !is_waiting),
+            None if self.keeper.spares().borrow().is_empty() || self.read_only => None,
+            None => slots.find(|slot| self.is_free(*slot)).map(Work::Recovery),
         }
+    }
+
+    fn due_works(&self) -> Vec<Work> {
+        let states = self.set.shared.members.states();
         let running: Vec<Work> = self.running.borrow().iter().map(|running| running.work).collect();
         let scrub = self.scrub.borrow().as_ref().is_some_and(|scrub| scrub.phase == Phase::Running);
         let replacing = self.copying();
@@ -306,7 +316,14 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             scrub,
             read_only: self.read_only,
         };
-        for work in due(&situation, &running) {
+        due(&situation, &running)
+    }
+
+    fn start_due(self: &Rc<Self>) {
+        if !self.retry.is_due(self.set.shared.members.state_changes(), self.doubts()) {
+            return;
+        }
+        for work in self.due_works() {
             let progress = Arc::<Progress>::default();
             self.running.borrow_mut().push(Running { work, progress: Arc::clone(&progress) });
             let manager = Rc::clone(self);

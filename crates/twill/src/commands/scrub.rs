@@ -114,6 +114,11 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
         }
         (Phase::Paused, _) => fail(ExitKind::Interrupted, format!("the {what} was paused")),
         (Phase::Cancelled, _) => fail(ExitKind::Interrupted, format!("the {what} was cancelled")),
+        _ if open == 0 && state.report.stripes_skipped > 0 => {
+            let message = format!("{} stripes could not be compared", state.report.stripes_skipped);
+            Err(Failure::new(ExitKind::IoError, message)
+                .help("twill events says why: members without space, or places that cannot be read"))
+        }
         _ if open == 0 => Ok(()),
         _ if state.mode.repair => {
             let failure = Failure::new(ExitKind::Mismatch, format!("{open} mismatches were not repaired"));

@@ -168,6 +168,8 @@ struct Kept {
     coming: Vec<Option<Superblock>>,
     events: u64,
     works: Vec<(Work, Arc<Progress>)>,
+    /// What begins at the manager's next look.
+    upcoming: Option<Work>,
     scrub: Option<ScrubState>,
     resync_from_bytes: Option<u64>,
     bitmap: Option<BitmapStatus>,
@@ -406,6 +408,9 @@ impl Serving {
             return Some(self.work_status(*work, progress, kept));
         }
         let total_bytes = self.array.shared.geometry.member_bytes();
+        if let Some(work) = kept.upcoming {
+            return Some(RebuildStatus { total_bytes, ..self.work_status(work, &Progress::default(), kept) });
+        }
         let waits = |kind, done_bytes| {
             Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0 })
         };
@@ -561,13 +566,15 @@ impl Serving {
             ));
         }
         let uuid = *uuid::Uuid::new_v4().as_bytes();
-        self.known.lock().devices.insert(device.info().name.clone(), device.clone());
+        let opened_as = device.info().name.clone();
+        self.known.lock().devices.insert(opened_as.clone(), device.clone());
         let added = self.shards.run_on(0, move |context| async move {
             let device = Rc::new(device.attach(&context.ring));
             let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
             manager().add_spare(device, join).await
         });
         added.map_err(gone)?.map(drop).map_err(|error| {
+            self.known.lock().devices.remove(&opened_as); // else it stays open and locked
             let kind = match error {
                 NotAdded::NoNumber | NotAdded::Unfit(_) => ExitKind::BadGeometry,
                 _ => ExitKind::IoError,
@@ -636,6 +643,7 @@ fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
         coming: (0..manager.slots()).map(|slot| keeper.coming(slot)).collect(),
         events: keeper.events(),
         works: manager.works(),
+        upcoming: manager.upcoming(),
         scrub: manager.scrub(),
         resync_from_bytes: keeper.resync_from_bytes(),
         bitmap: keeper.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use super::control::{ArrayManager, FoundArray, Known};
 use super::event_log::EventLog;
 use super::scrub_file::{ScrubFile, left_open};
-use super::{ServeOptions, Serving, block_device, now_unix_s};
+use super::{ServeOptions, Serving, block_device, end, now_unix_s};
 use crate::bitmap;
 use crate::candidates::{Candidates, bad_blocks_of, read_named, superblock_of};
 use crate::exit::ExitKind;
@@ -71,8 +71,18 @@ impl Serving {
         };
         let manager = ArrayManager::start(&shards, &array, found, scrub, &known, options.read_only);
         let manager = manager?;
-        let server = export(&shards, &array, options)?;
-        let device = block_device::start(&shards, &array, options, &assembly.set_uuid)?;
+        let exported = export(&shards, &array, options).and_then(|server| {
+            let device = block_device::start(&shards, &array, options, &assembly.set_uuid)?;
+            Ok((server, device))
+        });
+        let (server, device) = match exported {
+            Ok(exported) => exported,
+            Err(failure) => {
+                // Why nobody can be served says more than whether that was stopped well.
+                let _ = end(&manager, &array, shards, options.read_only);
+                return Err(failure);
+            }
+        };
         Ok(Serving {
             array,
             server,

@@ -50,6 +50,23 @@ fn a_spare_does_not_wait_until_the_pause_of_a_failed_recovery_is_over() {
     server.stop();
 }
 
+/// It said at once that there was nothing to wait for: the manager had not looked yet.
+#[test]
+fn status_waits_for_what_was_just_asked_for() {
+    let world = World::new();
+    let server = resynced(&world);
+    server.twill(&["set", "--rate", "0"]).succeeds();
+    let spares = ["s0", "s1"].map(|name| world.member(name, MEMBER_BYTES));
+    server.twill(&["replace", "1", "--with", &spares[0]]).succeeds();
+    server.twill(&["status", "--wait"]).succeeds();
+    assert_eq!(server.status()["members"].as_array().map(Vec::len), Some(3));
+    server.twill(&["fail", "1"]).succeeds();
+    server.twill(&["add", &spares[1]]).succeeds();
+    server.twill(&["status", "--wait"]).succeeds();
+    assert_eq!(server.status()["members"][1]["state"], "in-sync");
+    server.stop();
+}
+
 #[test]
 fn a_scrub_does_not_wait_until_the_pause_of_a_cancelled_one_is_over() {
     let world = World::new();

@@ -238,6 +238,61 @@ fn a_read_only_server_writes_nothing() {
     assert!(before == after);
 }
 
+/// It waited for ever, with the members locked.
+#[test]
+fn a_place_that_cannot_be_listened_at_is_said_and_the_members_are_free_again() {
+    let world = World::new();
+    let members = world.array(3);
+    fs::create_dir(world.path("folder")).unwrap();
+    for place in [["--unix", "no/such/folder"], ["--unix", "folder"], ["--tcp", "203.0.113.7:10809"]] {
+        let serve = [&["serve", "--control", "c.sock"], &place[..]].concat();
+        let run = world.twill(&serve, &members);
+        assert!(run.code > 0 && run.stderr.contains("cannot listen at"), "{place:?}: {run:?}");
+    }
+    world.serve(&[], &members).stop();
+}
+
+/// A shard ended when a member failed and nobody read the log any more.
+#[test]
+fn a_log_that_nobody_reads_is_no_reason_to_end() {
+    let world = World::new();
+    let members = world.array(3);
+    let mut command = world.command();
+    command.args(["serve", "--control", "c.sock", "--unix", "n.sock", "-v"]).args(&members);
+    let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(process.stderr.take());
+    let ask = |words: &[&str]| world.twill(&[words, &["--control", "c.sock"]].concat(), &[] as &[&str]);
+    let start = Instant::now();
+    while ask(&["status"]).code != 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not serve");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ask(&["fail", "m1"]).succeeds();
+    let status = ask(&["status"]).succeeds().stdout;
+    assert!(status.contains("[U_U]"), "{status}");
+    ask(&["stop"]).succeeds();
+    assert!(process.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_command_for_an_array_of_another_name_is_refused() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&[], &members);
+    for words in [&["stop", "other"][..], &["fail", "--array", "other", "1"]] {
+        let run = server.twill(words);
+        assert!(run.code == 8 && run.stderr.contains("not \"other\""), "{words:?}: {run:?}");
+    }
+    server.twill(&["status", "test"]).succeeds();
+    let refused = server.twill(&["add", "m9"]);
+    assert!(refused.code != 0, "{refused:?}");
+    world.member("m9", 10 << 20);
+    assert_eq!(server.twill(&["add", "m9"]).code, 10, "too small");
+    world.member("m9", MEMBER_BYTES);
+    server.twill(&["add", "m9"]).succeeds(); // it is not held by the try before
+    server.stop();
+}
+
 /// The superblocks of the others could not be written, so they failed too, as many as the level survives.
 #[test]
 fn a_member_that_fails_under_a_read_only_server_takes_no_other_with_it() {
