@@ -387,6 +387,17 @@ pub(super) fn describes_same(own: &Superblock, array: &Superblock) -> Result<(),
     Ok(())
 }
 
+/// Whether the engine tells all data chunks of a stripe apart.
+///
+/// # Errors
+/// [`Refusal::TooWide`].
+pub fn check_width(geometry: &Geometry) -> Result<(), Refusal> {
+    match geometry.data_chunks() {
+        data_chunks if data_chunks > DATA_CHUNKS_MAX => Err(Refusal::TooWide { data_chunks }),
+        _ => Ok(()),
+    }
+}
+
 fn may_start(
     assembly: &Assembly,
     newest: &Superblock,
@@ -398,9 +409,7 @@ fn may_start(
         return Err(Refusal::Features(unsupported));
     }
     let geometry = geometry.map_err(Refusal::Geometry)?;
-    if geometry.data_chunks() > DATA_CHUNKS_MAX {
-        return Err(Refusal::TooWide { data_chunks: geometry.data_chunks() });
-    }
+    check_width(&geometry)?;
     let states = assembly.states();
     let out = |slot: u32| states[slot as usize] != MemberState::InSync;
     let missing: Vec<u32> = (0..geometry.members()).filter(|&slot| out(slot)).collect();

@@ -153,14 +153,6 @@ impl<D: Device> Keeper<D> {
     pub async fn run(&self) {
         loop {
             self.set.shared.members.metadata_wanted().await;
-            if !self.set.shared.may_write() {
-                // Nothing was acknowledged that they would have to know of.
-                self.set.shared.members.metadata_written(self.set.shared.members.metadata_version());
-                if self.stopping.get() {
-                    break;
-                }
-                continue;
-            }
             if !self.write_round().await || (self.stopping.get() && self.set.shared.members.is_settled()) {
                 break;
             }
@@ -173,6 +165,11 @@ impl<D: Device> Keeper<D> {
     /// array to start from them: going on would make stale what the others hold.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
+        if !shared.may_write() {
+            // Nothing was acknowledged that members would have to know of.
+            shared.members.metadata_written(shared.members.metadata_version());
+            return true;
+        }
         let may_close = shared.suspects() == 0 && shared.may_be_clean();
         let mut closing = self.close_wanted.take() && may_close && shared.intent.try_close();
         // Invariant 2: what was written is durable before the superblocks call it clean. A member that failed may lack what

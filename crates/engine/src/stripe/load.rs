@@ -264,7 +264,7 @@ impl Loads {
         let allowance = &self.shards[shard].allowance;
         let earned = allowance.load(Relaxed) + AVOID_EXTRA_PERCENT * reads as u64;
         allowance.store(earned.min(AVOID_ALLOWANCE_MAX), Relaxed);
-        self.parity_agrees.load(Relaxed)
+        self.parity_agrees()
     }
 
     /// Takes `extra` reads out of what this shard may spend. False if there is not so much.

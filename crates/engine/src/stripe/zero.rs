@@ -90,10 +90,11 @@ impl<D: Device> StripeSet<D> {
     /// Zeroes whole stripes at the members, as many at once as it may own.
     async fn zero_stripes(&self, first: u64, end: u64, zeroing: Zeroing) -> Result<(), VolumeError> {
         let shared = &*self.shared;
+        let at_once = BYTES_AT_ONCE / u64::from(shared.geometry.chunk_bytes());
+        let at_once = at_once.clamp(1, STRIPES_AT_ONCE);
         let mut at = first;
         while at < end {
-            let at_once = BYTES_AT_ONCE / u64::from(shared.geometry.chunk_bytes());
-            let most = end.min(at + at_once.clamp(1, STRIPES_AT_ONCE));
+            let most = end.min(at + at_once);
             let offset = |stripe| shared.geometry.member_offset(stripe);
             let range = offset(at)..offset(most - 1) + u64::from(shared.geometry.chunk_bytes());
             let _marked = shared.intent.mark(&Watch::off(self.shard), &shared.members, range).await?;

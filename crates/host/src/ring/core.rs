@@ -120,11 +120,10 @@ impl Core {
     /// Starts an operation that fails with [`State::Expired`] after `limit`. It waits while its device owes an answer to a
     /// write beyond that.
     pub fn start_timed(&mut self, op: Op, limit: Duration) -> u32 {
-        let is_held = op.target().is_some_and(|file| file.late.any());
-        let slot = if is_held { self.slots.insert(op) } else { self.start(op) };
-        if is_held {
-            self.held.push_back(slot);
-        }
+        let slot = match must_wait(&op) {
+            true => self.hold(op),
+            false => self.start(op),
+        };
         if self.slots.get(slot).state == State::Running {
             if self.timed == 0 {
                 self.now = Instant::now();
@@ -350,6 +349,13 @@ impl Core {
         count
     }
 
+    #[cold]
+    fn hold(&mut self, op: Op) -> u32 {
+        let slot = self.slots.insert(op);
+        self.held.push_back(slot);
+        slot
+    }
+
     /// Sends what no late write stands before any more, and ends what has waited too long. Nothing of that was sent.
     #[cold]
     fn issue_held(&mut self) -> usize {
@@ -357,8 +363,7 @@ impl Core {
         for slot in std::mem::take(&mut self.held) {
             let entry = self.slots.get(slot);
             let is_over = entry.deadline.is_none_or(|deadline| deadline <= self.now);
-            let must_wait = entry.op.target().is_some_and(|file| file.late.any());
-            match (entry.state, must_wait) {
+            match (entry.state, must_wait(&entry.op)) {
                 (State::Orphaned, _) => self.complete(slot, -libc::ECANCELED),
                 (_, false) => self.issue_first(slot),
                 (_, true) if is_over => self.complete(slot, -libc::ETIMEDOUT),
@@ -477,6 +482,13 @@ impl Core {
         let count = self.slots.iter_mut().filter(|(_, slot)| waits(slot)).count();
         u32::try_from(count).expect("fewer than 2^32 operations in flight")
     }
+}
+
+/// Whether an operation waits for late writes of its device. What a helper thread does is on its way as soon as it is started:
+/// its device is asked before.
+#[inline]
+fn must_wait(op: &Op) -> bool {
+    matches!(op.route(), Route::System) && op.target().is_some_and(|file| file.late.any())
 }
 
 fn token_of(slot: u32, generation: u32) -> u64 {

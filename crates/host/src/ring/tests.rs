@@ -251,6 +251,11 @@ fn more_operations_than_any_queue_holds() {
     }
 }
 
+fn unregistered(fd: OwnedFd) -> Rc<Target> {
+    let (fd, late) = (Arc::new(fd), Arc::default());
+    Rc::new(Target { fd, direct: false, takes_fixed: true, registered: None, late })
+}
+
 #[test]
 fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
     for backend in backends() {
@@ -258,13 +263,7 @@ fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
         // A pipe that nobody writes to stands for a device that hangs.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let is_plain = backend == RingBackend::Threads; // helpers use pread, which pipes do not have
-        let file = Rc::new(Target {
-            fd: Arc::new(reader.into()),
-            direct: false,
-            takes_fixed: true,
-            registered: None,
-            late: Arc::default(),
-        });
+        let file = unregistered(reader.into());
         if is_plain {
             continue;
         }
@@ -336,13 +335,7 @@ fn a_device_that_hangs_does_not_hold_up_the_end() {
     };
     let Ok(ring) = Ring::new(&options) else { return eprintln!("skipped: no io_uring here") };
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    let file = Rc::new(Target {
-        fd: Arc::new(reader.into()),
-        direct: false,
-        takes_fixed: true,
-        registered: None,
-        late: Arc::default(),
-    });
+    let file = unregistered(reader.into());
     let buffer = Buffer::from_bytes(&pattern(3, 4096));
     let kept: *const u8 = buffer.bytes().as_ptr();
     let op = Op::Read { file, buffer, offset: u64::MAX, done: 0, fixed: None };

@@ -90,7 +90,7 @@ pub fn connect(control: Option<&Path>, array: Option<&str>) -> Result<Client, Fa
         // Who names both means both: the wrong one is not stopped, and loses no member.
         if let Some(name) = array {
             let served = client.call("status", Value::Null)?["name"].as_str().map(ToOwned::to_owned);
-            if !served.as_ref().is_some_and(|served| is_named(served, name)) {
+            if served.as_deref().map(file_name) != Some(file_name(name)) {
                 let (served, path) = (served.unwrap_or_default(), path.display());
                 let message = format!("the array at {path} is {served:?}, not {name:?}");
                 return Err(Failure::new(ExitKind::NotFound, message));
@@ -116,12 +116,6 @@ pub fn connect(control: Option<&Path>, array: Option<&str>) -> Result<Client, Fa
         (None, [(_, path)]) => Client::connect(path),
         (None, _) => Err(Failure::new(ExitKind::Ambiguous, "several arrays are served").help(help())),
     }
-}
-
-/// Whether a person may mean an array of this name: with or without the host before it.
-fn is_named(served: &str, name: &str) -> bool {
-    let without_host = |name: &str| name.rsplit(':').next().unwrap_or_default().to_owned();
-    without_host(served) == without_host(name)
 }
 
 /// Name and control socket of every array that is served where servers put their sockets.

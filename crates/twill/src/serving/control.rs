@@ -566,21 +566,35 @@ impl Serving {
             ));
         }
         let uuid = *uuid::Uuid::new_v4().as_bytes();
-        let opened_as = device.info().name.clone();
-        self.known.lock().devices.insert(opened_as.clone(), device.clone());
-        let added = self.shards.run_on(0, move |context| async move {
-            let device = Rc::new(device.attach(&context.ring));
+        let added = self.offer(device, async move |device| {
             let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
             manager().add_spare(device, join).await
         });
-        added.map_err(gone)?.map(drop).map_err(|error| {
-            self.known.lock().devices.remove(&opened_as); // else it stays open and locked
+        added?.map(drop).map_err(|error| {
             let kind = match error {
                 NotAdded::NoNumber | NotAdded::Unfit(_) => ExitKind::BadGeometry,
                 _ => ExitKind::IoError,
             };
             problem(kind, error.to_string())
         })
+    }
+
+    /// Has the manager take a device. One that it does not take is let go: else it would stay open and locked.
+    pub(super) fn offer<T: Send + 'static>(
+        &self,
+        device: SharedDevice,
+        take: impl AsyncFnOnce(Rc<HostDevice>) -> Result<T, NotAdded> + Send + 'static,
+    ) -> Result<Result<T, NotAdded>, Failure> {
+        let name = device.info().name.clone();
+        self.known.lock().devices.insert(name.clone(), device.clone());
+        let taken = self
+            .shards
+            .run_on(0, move |context| async move { take(Rc::new(device.attach(&context.ring))).await });
+        let taken = taken.map_err(gone)?;
+        if taken.is_err() {
+            self.known.lock().devices.remove(&name);
+        }
+        Ok(taken)
     }
 
     /// A device that holds nothing, or was a member of this array before, may be added without force.

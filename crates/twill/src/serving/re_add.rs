@@ -1,7 +1,6 @@
 //! `re-add`: a member that was away for a while comes back and gets only what the bitmap marks.
 
 use std::path::Path;
-use std::rc::Rc;
 
 use engine::array::re_add::Refused;
 use engine::array::state::NotAdded;
@@ -9,7 +8,7 @@ use engine::members::MemberState;
 
 use super::Serving;
 use super::control::manager;
-use super::start::{gone, open_device};
+use super::start::open_device;
 use crate::candidates::{bad_blocks_of, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -36,12 +35,9 @@ impl Serving {
         let member = MemberFile::open(path).map_err(cannot)?;
         let superblock = superblock_of(&member).map_err(cannot)?;
         let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
-        self.known.lock().devices.insert(device.info().name.clone(), device.clone());
-        let re_added = self.shards.run_on(0, move |context| async move {
-            let device = Rc::new(device.attach(&context.ring));
-            manager().re_add(device, superblock, bad).await
-        });
-        match re_added.map_err(gone)? {
+        let re_added =
+            self.offer(device, async move |device| manager().re_add(device, superblock, bad).await);
+        match re_added? {
             Ok(slot) => {
                 tracing::info!(member = name, slot, "re-added");
                 Ok(())

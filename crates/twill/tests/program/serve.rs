@@ -226,16 +226,19 @@ fn a_daemon_that_cannot_start_says_so_with_its_code() {
     assert_eq!(run.json()["error"]["kind"], "not-a-member");
 }
 
+fn held_by(world: &World, members: &[String]) -> Vec<Vec<u8>> {
+    members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect()
+}
+
 #[test]
 fn a_read_only_server_writes_nothing() {
     let world = World::new();
     let members = world.array(3);
-    let before: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
+    let before = held_by(&world, &members);
     let server = world.serve(&["--read-only"], &members);
     assert_eq!(server.status()["read_only"], true);
     server.stop();
-    let after: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
-    assert!(before == after);
+    assert!(before == held_by(&world, &members));
 }
 
 /// It waited for ever, with the members locked.
@@ -299,7 +302,7 @@ fn a_member_that_fails_under_a_read_only_server_takes_no_other_with_it() {
     let world = World::new();
     let members = world.members(4);
     world.twill(&["create", "--level", "6", "--name", "test", "--wait"], &members).succeeds();
-    let before: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
+    let before = held_by(&world, &members);
     let server = world.serve(&["--read-only"], &members);
     server.twill(&["fail", "m1"]).succeeds();
     let state = |status: &Value, member: usize| status["members"][member]["state"].clone();
@@ -310,8 +313,7 @@ fn a_member_that_fails_under_a_read_only_server_takes_no_other_with_it() {
     let events = server.twill(&["events", "--json"]).succeeds().stdout;
     assert!(!events.contains("metadata"), "{events}");
     server.stop();
-    let after: Vec<_> = members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect();
-    assert!(before == after);
+    assert!(before == held_by(&world, &members));
 }
 
 #[test]

@@ -2,8 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::array::assemble::Refusal;
-use engine::limits::DATA_CHUNKS_MAX;
+use engine::array::assemble::check_width;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
@@ -95,9 +94,7 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
     let enough = u64::from(chunk_bytes).max(bytes_per_member_least(level));
     let geometry =
         Geometry::new(level, layout, raid_disks, chunk_bytes, enough).map_err(|error| bad(&error))?;
-    if geometry.data_chunks() > DATA_CHUNKS_MAX {
-        return Err(bad(&Refusal::TooWide { data_chunks: geometry.data_chunks() }));
-    }
+    check_width(&geometry).map_err(|refusal| bad(&refusal))?;
     Ok(Wanted { level, layout, chunk_bytes, minor, name, roles, raid_disks })
 }
 
