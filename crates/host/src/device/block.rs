@@ -11,7 +11,7 @@
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -98,6 +98,21 @@ impl BlockFile {
     /// Whether it is a block device, not a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Has the file system keep room for a part of the file, so that writes there need none when it is full. A block device
+    /// has it.
+    ///
+    /// # Errors
+    /// There is no room. File systems that cannot keep any are no error: nothing is known of them.
+    pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
+        if self.is_block_device || bytes == 0 {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.fd, FallocateFlags::KEEP_SIZE, offset_bytes, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            result => Ok(result?),
+        }
     }
 
     /// Whether a file has lost its end since it was opened.

@@ -63,6 +63,17 @@ impl SharedDevice {
         }
     }
 
+    /// Has the system below keep room for a part of it: see [`BlockFile::reserve`].
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
+        match self {
+            SharedDevice::Block(file) => file.reserve(offset_bytes, bytes),
+            SharedDevice::Memory(_) => Ok(()),
+        }
+    }
+
     /// The way of the shard that has `ring` to the device.
     pub fn attach(&self, ring: &Ring) -> HostDevice {
         match self {

@@ -21,6 +21,7 @@ use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::shard::{ShardGone, ShardOptions, Shards};
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
+use layout::redo_log::{BitmapExtent, RedoArea};
 use parking_lot::Mutex;
 
 use super::control::{ArrayManager, FoundArray, Known};
@@ -60,6 +61,9 @@ impl Serving {
         if bitmap.is_some() {
             // Its bits are cleared by a resync when the array is whole again, whatever was redone.
             redo.resync_from_bytes = assembly.resync_from_bytes;
+        }
+        if !options.read_only && geometry.parity_chunks() > 0 {
+            opened.reserve_logs(&redo.bitmaps);
         }
         let found = FoundArray {
             superblocks: opened.superblocks.clone(),
@@ -212,6 +216,21 @@ impl Opened {
         }
         bitmap::decide_start(candidates, assembly, &self.superblocks, geometry)
             .map_err(|problem| Failure::from_problems("no bitmap", vec![problem]))
+    }
+
+    /// Sparse files have no room yet where the redo log will be, and it is wanted just when something goes wrong.
+    fn reserve_logs(&self, bitmaps: &[BitmapExtent]) {
+        for ((member, superblock), bitmap) in self.members.iter().zip(&self.superblocks).zip(bitmaps) {
+            let area = superblock.as_ref().and_then(|superblock| RedoArea::of(superblock, *bitmap));
+            let (Some(member), Some(area)) = (member, area) else { continue };
+            if let Err(error) = member.device.reserve(area.start_bytes, area.bytes) {
+                let name = &member.device.info().name;
+                tracing::warn!(
+                    member = name,
+                    "no room for its redo log: {error}; writes may be refused when a member is missing"
+                );
+            }
+        }
     }
 
     /// Paths and devices, by the device's name.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::{Redo, State};
 use crate::buffer::{Gather, Slice};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
@@ -158,7 +158,7 @@ impl<D: Device> StripeSet<D> {
         state.logs.iter().copied().filter(in_use).filter_map(header).collect()
     }
 
-    /// A member takes no log: it fails, or if the array needs it does without.
+    /// A member takes no log: it fails, or does without if the array needs it or only room is lacking.
     pub(super) fn no_log_on(&self, slot: u32, device: &Rc<Attached<D>>, error: &DeviceError) {
         let members = &self.shared.members;
         if !self.is_in_slot(slot, device) {
@@ -166,7 +166,7 @@ impl<D: Device> StripeSet<D> {
         }
         members.report(Event::MetadataError { member: slot, reason: error.to_string() });
         let reason = format!("its redo log cannot be written: {error}");
-        if members.fail(slot, &reason) == Failing::Needed {
+        if error.kind == DeviceErrorKind::NoSpace || members.fail(slot, &reason) == Failing::Needed {
             self.shared.redo.state.lock().logs.retain(|other| *other != slot);
         }
     }

@@ -12,7 +12,7 @@ use super::cut::cut;
 use super::slots::{Next, Taken};
 use super::{Admitted, Redo};
 use crate::buffer::{Gather, Slice};
-use crate::device::Device;
+use crate::device::{Device, DeviceErrorKind};
 use crate::executor::join_all;
 use crate::members::MemberState;
 use crate::stripe::member_io::{MemberWrite, Undone};
@@ -25,6 +25,14 @@ const RECORDS_AT_ONCE: u32 = 2;
 
 /// What each write of a stripe came to.
 type Results = SmallVec<[Result<(), Undone>; 4]>;
+
+/// Whether enough members have a record.
+enum Kept {
+    Everywhere,
+    TooFew,
+    /// Too few, but this one would have it if there were room.
+    Full(u32),
+}
 
 /// What came of a record: none, if too few members took it.
 type Logged = Result<Option<Taken>, VolumeError>;
@@ -247,12 +255,17 @@ impl<D: Device> StripeSet<D> {
         }
         let stripes = batch.iter().map(|ticket| ticket.stripes.clone()).collect();
         self.shared.redo.shared_by(taken, batch.len(), stripes);
-        let enough = self.write_to_logs(taken, &batch).await;
-        if !enough {
-            self.shared.redo.give_back(taken);
-        }
+        let kept = self.write_to_logs(taken, &batch).await;
         for ticket in batch {
-            ticket.done(Ok(enough.then_some(taken)));
+            if !matches!(kept, Kept::Everywhere) {
+                // Some member may have it, and a crash would redo it: the slot knows of it until records are retired.
+                self.shared.redo.written(taken);
+            }
+            ticket.done(match kept {
+                Kept::Everywhere => Ok(Some(taken)),
+                Kept::TooFew => Ok(None),
+                Kept::Full(member) => Err(VolumeError::NoSpace { member }),
+            });
         }
     }
 
@@ -277,9 +290,8 @@ impl<D: Device> StripeSet<D> {
         }
     }
 
-    /// Writes the record to as many members as keep it when more of them fail within the level. False if there are
-    /// too few.
-    async fn write_to_logs(&self, taken: Taken, batch: &[Rc<Ticket>]) -> bool {
+    /// Writes the record to as many members as keep it when more of them fail within the level.
+    async fn write_to_logs(&self, taken: Taken, batch: &[Rc<Ticket>]) -> Kept {
         let (mut payload, mut sum) = (Gather::new(), Checksum::default());
         for (_, data) in batch.iter().flat_map(|ticket| &ticket.pieces) {
             for slice in data.slices() {
@@ -296,24 +308,26 @@ impl<D: Device> StripeSet<D> {
             pieces: batch.iter().flat_map(|ticket| &ticket.pieces).map(|(piece, _)| *piece).collect(),
         };
         let mut tried: SmallVec<[u32; 4]> = SmallVec::new();
-        let mut written = 0;
+        let (mut written, mut full) = (0, None);
         while written < copies {
             let targets = self.log_members(taken.slot, &tried, (copies - written) as usize);
             if targets.is_empty() {
-                return false;
+                return full.map_or(Kept::TooFew, Kept::Full);
             }
             tried.extend(targets.iter().copied());
-            written += self.write_record_to(&targets, taken, &record, &payload).await;
+            written += self.write_record_to(&targets, taken, &record, &payload, &mut full).await;
         }
-        true
+        Kept::Everywhere
     }
 
+    /// How many of these members took it. One whose file system is full is put in `full`: nothing is wrong with it.
     async fn write_record_to(
         &self,
         targets: &[u32],
         taken: Taken,
         record: &RedoRecord,
         payload: &Gather,
+        full: &mut Option<u32>,
     ) -> u32 {
         let place = |slot: u32| {
             let (offset_bytes, member) = self.shared.redo.slot_place(slot, taken.slot)?;
@@ -348,6 +362,7 @@ impl<D: Device> StripeSet<D> {
             };
             match result {
                 Ok(()) => written += 1,
+                Err(error) if error.kind == DeviceErrorKind::NoSpace => *full = Some(slot),
                 Err(error) => self.no_log_on(slot, &member, &error),
             }
         }
@@ -400,5 +415,72 @@ impl Redo {
     /// Bytes of contents that one record holds.
     pub(super) fn payload_bytes(&self) -> usize {
         self.state.lock().plan.expect("a log in force has slots").payload_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{RedoMember, RedoStart};
+    use super::*;
+    use crate::stripe::fake::{DATA_OFFSET, World};
+    use crate::stripe::intent::Intent;
+    use layout::geometry::Level;
+    use layout::redo_log::RedoArea;
+
+    const LOG_BYTES: u64 = 1 << 20;
+    const BLOCK: u64 = 4096;
+
+    /// A RAID-6 with a member missing, whose log is in force. It lies in the second half of the data.
+    fn logging() -> World {
+        let world = World::with_intent(Level::Raid6, 5, 128, Intent::new(1, false, false));
+        let redo = &world.set.shared.redo;
+        for slot in 1..5 {
+            let area = RedoArea { start_bytes: DATA_OFFSET + LOG_BYTES, bytes: LOG_BYTES };
+            let member = RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 };
+            redo.set_member(slot, Some(member));
+        }
+        redo.begin(RedoStart::default(), 0);
+        world.set.shared.members.fail(0, "by hand");
+        let set = Rc::clone(&world.set);
+        world.run(async move {
+            let _announcing = set.shared.redo.announce().await;
+            set.open_redo(false).await;
+        });
+        assert!(redo.in_force());
+        world
+    }
+
+    /// Members failed for want of room in their logs, one after the other, until the array was gone.
+    #[test]
+    fn a_log_without_room_refuses_the_write_and_fails_no_member() {
+        let world = logging();
+        let old = vec![1; BLOCK as usize];
+        world.write(0, &old).expect("written");
+        // One member has room: a record on it alone is not enough, and a crash would redo it.
+        (1..4).for_each(|slot: usize| world.fakes[slot].set_full(true));
+        let (new, redo) = (vec![2; BLOCK as usize], &world.set.shared.redo);
+        let at = 7 * world.set.shared.geometry.stripe_bytes();
+        assert!(!redo.has_record(7));
+        assert!(matches!(world.write(at, &new), Err(VolumeError::NoSpace { .. })));
+        assert!(redo.has_record(7), "what is only data is logged, too, while the record may be redone");
+        (1..5).for_each(|slot| assert_eq!(world.state(slot), MemberState::InSync));
+        world.fakes[1..4].iter().for_each(|fake| fake.set_full(false));
+        world.write(at, &new).expect("room again");
+        assert_eq!((world.read(at, BLOCK), world.read(0, BLOCK)), (Ok(new), Ok(old)));
+    }
+
+    #[test]
+    fn members_without_room_for_headers_do_without_the_log() {
+        let world = logging();
+        world.fakes[1].set_full(true);
+        let set = Rc::clone(&world.set);
+        world
+            .run(async move {
+                let _announcing = set.shared.redo.announce().await;
+                set.write_headers(true).await
+            })
+            .expect("three others took it");
+        assert_eq!(world.state(1), MemberState::InSync);
+        assert_eq!(world.set.shared.redo.logs().as_slice(), [2, 3, 4]);
     }
 }
