@@ -125,6 +125,7 @@ impl From<&Refusal> for ExitKind {
         match refusal {
             Refusal::Features(_) | Refusal::UnequalRaid0 | Refusal::TooWide { .. } => ExitKind::Unsupported,
             Refusal::NotEnoughMembers { .. } => ExitKind::NotEnoughMembers,
+            Refusal::Split { .. } => ExitKind::NeedsForce,
             Refusal::Geometry(_) => ExitKind::BadGeometry,
         }
     }

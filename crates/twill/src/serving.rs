@@ -22,6 +22,7 @@ use host::export::nbd::Server;
 use host::export::ublk::UblkDevice;
 use host::shard::Shards;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -82,6 +83,15 @@ pub struct Serving {
     _scrub_file: ScrubFile,
 }
 
+/// What a stop came to.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Stopped {
+    /// The superblocks call the array clean. Else a resync goes on at the next start.
+    pub clean: bool,
+    /// Connections that were cut off.
+    pub connections: u64,
+}
+
 impl Serving {
     /// Events after the one with number `since`.
     pub fn events(&self, since: u64) -> Vec<LoggedEvent> {
@@ -93,20 +103,22 @@ impl Serving {
     ///
     /// # Errors
     /// Clients did not leave, or the superblocks could not be written: the array is dirty then.
-    pub fn stop(self) -> Result<(), Failure> {
+    pub fn stop(self) -> Result<Stopped, Failure> {
+        let connections = self.connections();
         self.server.stop(STOP_LIMIT);
         drop(self.server);
-        end(&self.manager, &self.array, self.shards, self.read_only)
+        let clean = end(&self.manager, &self.array, self.shards, self.read_only)?;
+        Ok(Stopped { clean, connections })
     }
 }
 
-/// Ends what looks after the array, and the shards.
+/// Ends what looks after the array, and the shards. Whether the array is clean on its members.
 fn end(
     manager: &ArrayManager,
     array: &HostArray,
     shards: Arc<Shards>,
     read_only: bool,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     array.mode.stopping.store(true, Relaxed);
     let stopped = manager.stop(&shards, read_only);
     array.close();

@@ -261,6 +261,9 @@ pub struct RebuildStatus {
     pub total_bytes: u64,
     /// Mean speed since the start, in bytes a second; 0 while unknown.
     pub bytes_per_s: u64,
+    /// Nothing is done before members are there that are missing, or the array may be written.
+    #[serde(default)]
+    pub pending: bool,
 }
 
 /// What is made to agree.
@@ -361,6 +364,8 @@ impl ArrayStatus {
             words.push("degraded");
         }
         words.extend(self.rebuild.as_ref().map(|rebuild| match rebuild.kind {
+            RebuildKind::Resync if rebuild.pending => "resyncing (PENDING)",
+            _ if rebuild.pending => "checking (PENDING)",
             RebuildKind::Resync => "resyncing",
             RebuildKind::Recovery | RebuildKind::Replacement => "recovering",
             RebuildKind::Check | RebuildKind::Repair => "checking",

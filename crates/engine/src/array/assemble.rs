@@ -4,12 +4,14 @@
 //! the member with the newest event count speaks for the array; a member more than one event behind is stale, since
 //! superblocks are written side by side and a crash may leave some of them one behind; what the newest superblock
 //! says of a device's role outweighs what the device says of itself (invariant 8); the copy of a member that md was
-//! replacing has the same slot, and gets it only where that member is gone.
+//! replacing has the same slot, and gets it only where that member is gone. Members of which each calls the other failed
+//! are not mixed ([`super::split`]).
 
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
+use super::split::{accuses, other_side};
 use crate::limits::DATA_CHUNKS_MAX;
 use crate::members::MemberState;
 
@@ -31,7 +33,8 @@ pub struct Filter {
     pub set_uuid: Option<[u8; 16]>,
     /// Only arrays with this name, with or without the `host:` before it.
     pub name: Option<String>,
-    /// Start although contents may be wrong: stale members needed. What is in doubt after a crash counts as right.
+    /// Start although contents may be wrong: with stale members that are needed, and with the newest side of an array that
+    /// was split. What is in doubt after a crash counts as right.
     pub force: bool,
 }
 
@@ -77,6 +80,17 @@ pub enum Refusal {
         members: u32,
         /// Slots without a member.
         missing: Vec<u32>,
+    },
+    /// Members went on without each other.
+    #[error(
+        "{} and {newest} call each other failed and both went on: what they hold differs. Name the members of one side only, \
+         or force the start of {newest}'s, which is newer", .others.join(", ")
+    )]
+    Split {
+        /// The newest member.
+        newest: String,
+        /// The members of the other side.
+        others: Vec<String>,
     },
     /// Level, chunk or members that make no array.
     #[error("{0}")]
@@ -184,11 +198,13 @@ fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
 }
 
 /// How many events a member may be behind: superblocks are written side by side.
-const EVENTS_BEHIND_MAX: u64 = 1;
+pub(super) const EVENTS_BEHIND_MAX: u64 = 1;
 
 struct Decision<'a> {
     candidates: &'a [Candidate],
     newest: &'a Superblock,
+    newest_name: &'a str,
+    force: bool,
     slots: Vec<Option<usize>>,
     spares: Vec<usize>,
     replacements: Vec<(usize, u32)>,
@@ -204,13 +220,16 @@ impl<'a> Decision<'a> {
         // The newest speaks for the array: among those that are members by their own word, if there are any.
         let rank = |index: &usize| {
             let superblock = superblock(*index);
-            (matches!(superblock.role(), DeviceRole::Active(_)), superblock.events())
+            (matches!(superblock.role(), DeviceRole::Active(_)), superblock.events(), superblock.utime_s())
         };
-        let newest = superblock(*members.iter().max_by_key(|index| rank(index)).expect("a set has a member"));
+        let speaker = *members.iter().max_by_key(|index| rank(index)).expect("a set has a member");
+        let newest = superblock(speaker);
         let slots = vec![None; newest.raid_disks() as usize];
         let mut decision = Decision {
             candidates,
             newest,
+            newest_name: &candidates[speaker].name,
+            force: filter.force,
             slots,
             spares: Vec::new(),
             replacements: Vec::new(),
@@ -249,9 +268,7 @@ impl<'a> Decision<'a> {
                 self.spares.push(index);
                 return Verdict::Spare;
             }
-            DeviceRole::Faulty => {
-                return self.stale_with("the array says that it failed");
-            }
+            DeviceRole::Faulty => return self.judge_faulty(index, superblock),
             DeviceRole::Journal => return refused("it is a write journal, which Twill does not use"),
         };
         let behind = self.newest.events().saturating_sub(superblock.events());
@@ -277,6 +294,21 @@ impl<'a> Decision<'a> {
             return self.stale_with(&format!("its event count {events} is behind the array's {newest}"));
         }
         self.take(index, slot, superblock)
+    }
+
+    /// With force it may be wanted nevertheless, but not if it went on by itself.
+    fn judge_faulty(&mut self, index: usize, own: &Superblock) -> Verdict {
+        if accuses(own, self.newest) {
+            let newest = self.newest_name;
+            return self.stale_with(&format!("the array says that it failed, and it says so of {newest}"));
+        }
+        match own.role() {
+            DeviceRole::Active(slot) if own.recovery_offset().is_none() && !own.is_replacement() => {
+                self.stale.push((index, u32::from(slot)));
+            }
+            _ => {}
+        }
+        self.stale_with("the array says that it failed")
     }
 
     fn is_in_sync(&self, index: usize) -> bool {
@@ -309,7 +341,7 @@ impl<'a> Decision<'a> {
             if geometry.survives(|slot| self.slots[slot as usize].is_none()) {
                 break;
             }
-            if self.slots[slot as usize].is_none() {
+            if self.slots.get(slot as usize).is_some_and(Option::is_none) {
                 let superblock = self.candidates[index].superblock.as_ref().expect("a believed superblock");
                 let verdict = self.take(index, slot, superblock);
                 self.verdicts
@@ -345,8 +377,20 @@ impl<'a> Decision<'a> {
         }
     }
 
+    fn split(&self) -> Result<(), Refusal> {
+        let known = self.verdicts.iter().map(|(index, _)| *index);
+        let own = |index: usize| Some((index, self.candidates[index].superblock.as_ref().ok()?));
+        let candidates: Vec<(usize, &Superblock)> = known.filter_map(own).collect();
+        let others = if self.force { None } else { other_side(self.newest, &candidates) };
+        others.map_or(Ok(()), |others| {
+            let others = others.iter().map(|index| self.candidates[*index].name.clone()).collect();
+            Err(Refusal::Split { newest: self.newest_name.to_string(), others })
+        })
+    }
+
     fn finish(self) -> Assembly {
         let newest = self.newest;
+        let split = self.split();
         let geometry = newest.geometry().map_err(|error| error.to_string());
         let mut assembly = Assembly {
             set_uuid: newest.set_uuid(),
@@ -361,7 +405,7 @@ impl<'a> Decision<'a> {
             resync_from_bytes: newest.resync_offset().map(layout::units::Sectors::bytes),
             start: Ok(()),
         };
-        assembly.start = may_start(&assembly, newest, geometry, self.candidates);
+        assembly.start = may_start(&assembly, newest, geometry, self.candidates).and(split);
         assembly
     }
 }
@@ -425,223 +469,4 @@ fn may_start(
         return Err(Refusal::UnequalRaid0);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use layout::geometry::Layout;
-    use layout::md_superblock::{MinorVersion, NewArray, NewBitmap, NewMember};
-    use layout::units::Sectors;
-
-    const DEVICE_BYTES: u64 = 64 << 20;
-
-    /// The first request that reached chunk 254 ended the shard.
-    #[test]
-    fn an_array_with_more_data_chunks_than_the_engine_tells_apart_is_refused() {
-        for (level, members, starts) in [
-            (Level::Raid5, 255, true),
-            (Level::Raid5, 256, false),
-            (Level::Raid0, 254, true),
-            (Level::Raid0, 255, false),
-        ] {
-            let candidates = candidates(level, members, 0);
-            let refusal = one(&candidates).start.err();
-            let data_chunks = DATA_CHUNKS_MAX + 1;
-            assert_eq!(
-                refusal,
-                (!starts).then_some(Refusal::TooWide { data_chunks }),
-                "{level} of {members}"
-            );
-        }
-    }
-
-    fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
-        let array = NewArray {
-            minor: MinorVersion::V1_2,
-            set_uuid: [7; 16],
-            name: "host:test".into(),
-            ctime_s: 1,
-            level,
-            layout: Layout::default_for(level),
-            chunk_bytes: if level == Level::Raid1 { 0 } else { 64 << 10 },
-            raid_disks: u32::from(members),
-            bitmap: NewBitmap::None,
-            member_bytes: None,
-            data_offset: None,
-            clean: true,
-        };
-        let role = |i| if i < members { DeviceRole::Active(i) } else { DeviceRole::Spare };
-        let device = |i: u16| NewMember {
-            device_bytes: DEVICE_BYTES,
-            device_uuid: (u128::from(i) + 1).to_le_bytes(),
-            role: role(i),
-        };
-        let devices: Vec<NewMember> = (0..members + spares).map(device).collect();
-        let created = array.create(&devices).expect("an array");
-        let candidate = |(i, superblock)| Candidate {
-            name: format!("m{i}"),
-            size_bytes: DEVICE_BYTES,
-            superblock: Ok(superblock),
-        };
-        created.superblocks.into_iter().enumerate().map(candidate).collect()
-    }
-
-    fn change(candidate: &mut Candidate, change: impl FnOnce(&mut Superblock)) {
-        change(candidate.superblock.as_mut().expect("a superblock"));
-    }
-
-    fn one(candidates: &[Candidate]) -> Assembly {
-        let mut found = assemble(candidates, &Filter::default());
-        assert_eq!(found.arrays.len(), 1);
-        found.arrays.remove(0)
-    }
-
-    fn reason(assembly: &Assembly, index: usize) -> String {
-        match &assembly.verdicts[index].1 {
-            Verdict::Refused { reason } => reason.clone(),
-            other => panic!("{index} is taken: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn whole_in_any_order() {
-        let mut candidates = candidates(Level::Raid5, 5, 1);
-        candidates.reverse();
-        let assembly = one(&candidates);
-        assert_eq!(assembly.slots, [Some(5), Some(4), Some(3), Some(2), Some(1)]);
-        assert_eq!((assembly.spares, assembly.start), (vec![0], Ok(())));
-    }
-
-    #[test]
-    fn a_stale_member_is_left_out_and_two_are_too_many() {
-        let mut candidates = candidates(Level::Raid5, 5, 0);
-        candidates.iter_mut().skip(1).for_each(|c| change(c, |s| s.set_events(10)));
-        change(&mut candidates[0], |s| s.set_events(8));
-        let assembly = one(&candidates);
-        assert!(reason(&assembly, 0).contains("event count 8"));
-        assert_eq!(assembly.start, Ok(()));
-        change(&mut candidates[1], |s| s.set_events(7));
-        let assembly = one(&candidates);
-        assert!(matches!(assembly.start, Err(Refusal::NotEnoughMembers { present: 3, .. })), "{assembly:?}");
-        // force takes the newer of the two, and only that one
-        let force = Filter { force: true, ..Filter::default() };
-        let assembly = assemble(&candidates, &force).arrays.remove(0);
-        assert_eq!((assembly.slots[0], assembly.slots[1], assembly.start), (Some(0), None, Ok(())));
-    }
-
-    #[test]
-    fn one_event_behind_is_a_crash_between_two_superblocks() {
-        let mut candidates = candidates(Level::Raid6, 5, 0);
-        candidates.iter_mut().take(2).for_each(|c| change(c, |s| s.set_events(3)));
-        candidates.iter_mut().skip(2).for_each(|c| change(c, |s| s.set_events(4)));
-        assert_eq!(one(&candidates).slots.iter().flatten().count(), 5);
-    }
-
-    #[test]
-    fn the_newest_superblock_outweighs_a_members_own_word() {
-        let mut candidates = candidates(Level::Raid5, 5, 0);
-        for candidate in &mut candidates[1..] {
-            change(candidate, |s| s.set_events(s.events() + 1));
-            change(candidate, |s| s.set_role(0, DeviceRole::Faulty));
-        }
-        assert!(reason(&one(&candidates), 0).contains("failed"));
-    }
-
-    /// A RAID-5 whose member 2 md was replacing by the last candidate.
-    fn replacing() -> Vec<Candidate> {
-        let mut candidates = candidates(Level::Raid5, 5, 1);
-        candidates.iter_mut().for_each(|c| change(c, |s| s.set_role(5, DeviceRole::Active(2))));
-        change(&mut candidates[5], |s| {
-            s.set_replacement(true);
-            s.set_recovery_offset(Some(Sectors(800)));
-        });
-        candidates
-    }
-
-    #[test]
-    fn the_copy_of_a_member_that_is_there_goes_on_in_any_order_and_however_new() {
-        for turn in 0..6 {
-            for newer in [0, 1] {
-                let mut candidates = replacing();
-                change(&mut candidates[5], |s| s.set_events(s.events() + newer));
-                candidates.rotate_left(turn);
-                let (original, copy) = ((2 + 6 - turn) % 6, (5 + 6 - turn) % 6);
-                let assembly = one(&candidates);
-                assert_eq!((assembly.slots[2], &assembly.start), (Some(original), &Ok(())), "{turn} {newer}");
-                assert!(assembly.states().iter().all(|state| *state == MemberState::InSync));
-                assert_eq!(assembly.replacements, [(copy, 2)], "{turn} {newer}");
-                assert_eq!(assembly.verdicts[copy].1, Verdict::Replacement { slot: 2 });
-            }
-        }
-    }
-
-    #[test]
-    fn a_stale_copy_and_a_second_one_are_left_out() {
-        let mut stale = replacing();
-        let events = stale[5].superblock.as_ref().unwrap().events();
-        stale.iter_mut().take(5).for_each(|c| change(c, |s| s.set_events(events + 2)));
-        let assembly = one(&stale);
-        assert!(
-            assembly.replacements.is_empty() && reason(&assembly, 5).contains("taken by m2"),
-            "{assembly:?}"
-        );
-        let mut two = replacing();
-        let mut other = two[5].clone();
-        change(&mut other, |s| s.set_device(6, [0x66; 16]));
-        two.push(other);
-        two.iter_mut().for_each(|c| change(c, |s| s.set_role(6, DeviceRole::Active(2))));
-        let assembly = one(&two);
-        assert_eq!((assembly.replacements.len(), assembly.slots[2]), (1, Some(2)), "{assembly:?}");
-        let mut rebuilt = replacing();
-        change(&mut rebuilt[2], |s| s.set_recovery_offset(Some(Sectors(8))));
-        assert!(one(&rebuilt).replacements.is_empty(), "nobody copies what is not there");
-    }
-
-    #[test]
-    fn the_copy_of_a_member_that_is_gone_takes_its_slot_and_goes_on_from_where_it_was() {
-        let mut gone = replacing();
-        gone.remove(2);
-        let mut failed = replacing();
-        failed.iter_mut().for_each(|c| change(c, |s| s.set_role(2, DeviceRole::Faulty)));
-        let mut stale = replacing();
-        stale.iter_mut().for_each(|c| change(c, |s| s.set_events(9)));
-        change(&mut stale[2], |s| s.set_events(6));
-        for mut candidates in [gone, failed, stale] {
-            let copy = candidates.len() - 1;
-            let assembly = one(&candidates);
-            assert_eq!((assembly.slots[2], &assembly.start), (Some(copy), &Ok(())));
-            assert_eq!(assembly.states()[2], MemberState::Recovering);
-            change(&mut candidates[copy], |s| s.set_recovery_offset(None));
-            assert_eq!(one(&candidates).states()[2], MemberState::InSync, "it was complete");
-        }
-    }
-
-    #[test]
-    fn dirty_and_degraded_starts_and_the_redo_log_tells_what_is_in_doubt() {
-        let mut candidates = candidates(Level::Raid5, 5, 0);
-        candidates.iter_mut().for_each(|c| change(c, |s| s.set_resync_offset(Some(Sectors(0)))));
-        assert_eq!(one(&candidates).start, Ok(()));
-        candidates.remove(2);
-        let assembly = one(&candidates);
-        assert_eq!((assembly.start, assembly.resync_from_bytes), (Ok(()), Some(0)));
-    }
-
-    #[test]
-    fn copies_short_members_and_strangers_are_refused_with_a_reason() {
-        let mut candidates = candidates(Level::Raid5, 5, 0);
-        candidates.push(candidates[1].clone());
-        candidates[2].size_bytes /= 2;
-        let broken =
-            Candidate { name: "x".into(), size_bytes: 1, superblock: Err("no md superblock".into()) };
-        candidates.push(broken);
-        let found = assemble(&candidates, &Filter::default());
-        assert!(reason(&found.arrays[0], 5).contains("same member"));
-        assert!(reason(&found.arrays[0], 2).contains("cut short"));
-        assert_eq!(found.others, [(6, Verdict::Refused { reason: "no md superblock".into() })]);
-        let other = Filter { name: Some("other".into()), ..Filter::default() };
-        assert!(assemble(&candidates, &other).arrays.is_empty());
-        let same = Filter { name: Some("test".into()), ..Filter::default() };
-        assert_eq!(assemble(&candidates, &same).arrays.len(), 1);
-    }
 }

@@ -444,6 +444,14 @@ impl<D: Device> Keeper<D> {
         self.resync_from_bytes.get()
     }
 
+    /// Whether the superblocks, as last written, call the array clean: after a stop nothing is left to resync.
+    pub fn says_clean(&self) -> bool {
+        let superblocks = self.superblocks.borrow();
+        let mut in_use =
+            self.slots_in_use().into_iter().filter_map(|slot| superblocks[slot as usize].as_ref());
+        in_use.all(|superblock| superblock.resync_offset().is_none())
+    }
+
     /// Newest event count.
     pub fn events(&self) -> u64 {
         self.events.get()

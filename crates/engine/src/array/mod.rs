@@ -2,6 +2,8 @@
 //! array looks on disk is `layout::md_superblock::NewArray`.
 
 pub mod assemble;
+#[cfg(test)]
+mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
 mod fail;
@@ -17,6 +19,7 @@ mod replace_tests;
 pub mod replacement;
 mod retry;
 pub mod scrub;
+mod split;
 pub mod start_bitmap;
 pub mod state;
 pub mod throttle;

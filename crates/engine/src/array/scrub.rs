@@ -122,6 +122,14 @@ pub enum Refused {
     /// The array is served read-only.
     #[error("the array is served read-only: it can be checked, not repaired")]
     ReadOnly,
+    /// Members are missing, and nothing takes their place.
+    #[error("members are missing: what is there has nothing to be compared with before they are replaced")]
+    Degraded,
+    /// Parity or copies may not agree, and nothing makes them.
+    #[error(
+        "the array was not stopped cleanly and is served read-only: no resync makes its parity agree first"
+    )]
+    NotSynced,
     /// Another kind of scrub is under way or paused.
     #[error("a {} is {}; cancel it first, or begin from the start with --restart", word(.0.repair), phase_word(.1))]
     Another(ScrubMode, Phase),

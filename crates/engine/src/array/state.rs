@@ -218,10 +218,22 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             if mode.repair && self.read_only {
                 return Err(Refused::ReadOnly);
             }
+            self.may_ever_scrub()?;
         }
         let new = grant(self.scrub.borrow().as_ref(), wish)?;
         self.put_scrub(new);
         Ok(())
+    }
+
+    /// A scrub waits for a resync or recovery that goes on or is about to, and for nothing else.
+    fn may_ever_scrub(&self) -> Result<(), Refused> {
+        let is_coming = !self.running.borrow().is_empty() || self.upcoming().is_some();
+        let members = &self.set.shared.members;
+        match self.keeper.resync_from_bytes() {
+            Some(_) if self.read_only => Err(Refused::NotSynced),
+            _ if !members.all_in_sync() && !is_coming => Err(Refused::Degraded),
+            _ => Ok(()),
+        }
     }
 
     fn put_scrub(&self, state: ScrubState) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use engine::array::assemble::{Assembly, Filter, Found, Refusal, Verdict, assemble};
+use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::array::start_bitmap::StartBitmap;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
@@ -93,10 +93,7 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     if found.arrays.is_empty() {
         return Err(nothing_found(&arguments.choice).answered());
     }
-    match found.arrays.iter().find_map(|array| array.start.as_ref().err()) {
-        Some(refusal) => Err(would_not_start(refusal).answered()),
-        None => Ok(()),
-    }
+    found.arrays.iter().try_for_each(|array| may_start(&candidates, array)).map_err(Failure::answered)
 }
 
 /// The candidates that a command line means.
@@ -157,7 +154,7 @@ pub fn only_array<'a>(
         }
         [array] => {
             candidates.check_copies(array)?;
-            array.start.as_ref().map_err(would_not_start)?;
+            may_start(candidates, array)?;
             Ok(array)
         }
         several => {
@@ -181,8 +178,22 @@ fn nothing_found(choice: &Choice) -> Failure {
 }
 
 /// What the engine's refusal means for a person who typed a command.
-pub fn would_not_start(refusal: &Refusal) -> Failure {
-    Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"))
+fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failure> {
+    let Err(refusal) = &array.start else { return Ok(()) };
+    let failure = Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"));
+    let forced = Filter { set_uuid: Some(array.set_uuid), name: None, force: true };
+    let forced = assemble(&candidates.read, &forced).arrays;
+    let Some(forced) = forced.first().filter(|forced| forced.start.is_ok()) else { return Err(failure) };
+    let is_stale = |index: &usize| !array.slots.contains(&Some(*index));
+    let stale = forced.slots.iter().flatten().filter(|index| is_stale(index));
+    let stale: Vec<String> = stale.map(|index| candidates.paths[*index].display().to_string()).collect();
+    Err(match stale.is_empty() {
+        true => failure,
+        false => failure.help(format!(
+            "--force starts it with {}, whose contents are older: what was written since may be lost",
+            stale.join(", ")
+        )),
+    })
 }
 
 /// mdadm's four groups of eight digits, or any other grouping.

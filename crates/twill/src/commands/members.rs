@@ -10,8 +10,10 @@ use crate::arguments::{
     AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
     StopArguments,
 };
+use crate::control::connect;
 use crate::failure::Failure;
 use crate::member_file::MemberFile;
+use crate::serving::Stopped;
 
 /// What a change answers.
 #[derive(Serialize)]
@@ -140,12 +142,38 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 /// No such array, or it could not be made clean.
 pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    call(control, array, "stop", json!({ "keep_device": arguments.keep_device }))?.wait_for_end();
-    let device = if arguments.keep_device { "; its block device waits for the next server" } else { "" };
-    output.print(&Answer { done: "stopped", member: None }, |_| {
-        format!("stopped; the array is clean on its members{device}")
-    });
+    let params = json!({ "keep_device": arguments.keep_device });
+    let mut client = connect(control, array)?;
+    let stopped = client.ask("stop", params)?;
+    client.wait_for_end();
+    let answer = StopAnswer { done: "stopped", stopped, keeps_device: arguments.keep_device };
+    output.print(&answer, stop_words);
     Ok(())
+}
+
+/// What `stop` answers.
+#[derive(Serialize)]
+struct StopAnswer {
+    done: &'static str,
+    #[serde(flatten)]
+    stopped: Stopped,
+    keeps_device: bool,
+}
+
+fn stop_words(answer: &StopAnswer) -> String {
+    let Stopped { clean, connections } = answer.stopped;
+    let how = if clean {
+        "the array is clean on its members"
+    } else {
+        "the array is not clean on its members: what is left to resync follows at the next start"
+    };
+    let cut_off = match connections {
+        0 => String::new(),
+        1 => "; a connection was cut off".to_owned(),
+        many => format!("; {many} connections were cut off"),
+    };
+    let device = if answer.keeps_device { "; its block device waits for the next server" } else { "" };
+    format!("stopped; {how}{cut_off}{device}")
 }
 
 /// A path that the server, which runs elsewhere, understands. Slots and words stay as they are.

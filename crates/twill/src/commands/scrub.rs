@@ -86,11 +86,7 @@ fn unknown() -> Failure {
 }
 
 fn state(client: &mut Client) -> Result<Option<ScrubState>, Failure> {
-    let value = client.call("scrub-report", Value::Null)?;
-    serde_json::from_value(value).map_err(|error| {
-        let message = format!("the server's answer is not understood: {error}");
-        Failure::new(ExitKind::Internal, message).help("is it another version of twill?")
-    })
+    client.ask("scrub-report", Value::Null)
 }
 
 fn show(client: &mut Client, state: &ScrubState, output: Output) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::member_file::{LOCK_INTERVAL, LOCK_PATIENCE};
-use crate::serving::{ServeOptions, Serving, block_device};
+use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use control::Controlled;
 
 /// Cores that one array is served on at most unless somebody asks for more.
@@ -52,7 +52,7 @@ pub enum Ending {
     /// A signal asks for it.
     Signal(i32),
     /// `twill stop` did it; this is how it went.
-    Stopped(Result<(), Failure>),
+    Stopped(Result<Stopped, Failure>),
     /// It does not end: somebody uses the block device.
     Refused(Failure),
 }
@@ -300,7 +300,11 @@ fn wait(
     let mut stopping = false;
     loop {
         match endings.recv() {
-            Ok(Ending::Stopped(outcome)) => return outcome,
+            Ok(Ending::Stopped(outcome)) => {
+                let Stopped { clean, connections } = outcome?;
+                tracing::info!(clean, connections, "stopped");
+                return Ok(());
+            }
             Ok(Ending::Refused(failure)) => tracing::warn!("not stopped: {failure}"),
             // In the foreground the terminal has gone; a daemon has none, and nothing to read again.
             Ok(Ending::Signal(SIGHUP)) if in_background => tracing::info!("SIGHUP: nothing to read again"),

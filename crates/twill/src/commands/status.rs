@@ -14,7 +14,7 @@ use crate::bytes;
 use crate::control::{self, Client};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind};
+use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 
 /// How often a watcher looks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
@@ -52,11 +52,7 @@ pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure
 /// # Errors
 /// What its server says.
 pub fn ask(client: &mut Client) -> Result<ArrayStatus, Failure> {
-    let value = client.call("status", Value::Null)?;
-    serde_json::from_value(value).map_err(|error| {
-        let message = format!("the server's answer is not understood: {error}");
-        Failure::new(ExitKind::Internal, message).help("is it another version of twill?")
-    })
+    client.ask("status", Value::Null)
 }
 
 fn all() -> Result<Vec<ArrayStatus>, Failure> {
@@ -85,7 +81,7 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
             Err(failure) => return Err(failure),
         };
         bars.show(&status);
-        if !for_ever && status.rebuild.is_none() {
+        if !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending) {
             break;
         }
         std::thread::sleep(INTERVAL);
@@ -172,6 +168,11 @@ fn one_line(status: &ArrayStatus) -> String {
 fn words(status: &ArrayStatus) -> String {
     let mut text = format!("{}, {}\n", headline(status), bytes::human(status.size_bytes));
     for rebuild in status.all_works() {
+        if rebuild.pending {
+            let until = if status.read_only { "the array is not read-only" } else { "no member is missing" };
+            text += &format!("  {} pending until {until}\n", rebuild.kind.word());
+            continue;
+        }
         let slot = rebuild.slot.map_or_else(String::new, |slot| format!(" of slot {slot}"));
         text += &format!(
             "  {}{slot} {:.1} % ({} of {})",
@@ -258,12 +259,8 @@ fn detail_words(status: &ArrayStatus) -> String {
         add("Intent Bitmap", format!("Internal, {}", bitmap.words()));
     }
     if let Some(rebuild) = &status.rebuild {
-        let key = match rebuild.kind {
-            RebuildKind::Resync => "Resync Status",
-            RebuildKind::Recovery | RebuildKind::Replacement => "Rebuild Status",
-            RebuildKind::Check | RebuildKind::Repair => "Check Status",
-        };
-        add(key, format!("{:.0}% complete", (rebuild.fraction() * 100.0).floor()));
+        let (key, words) = rebuild_words(rebuild);
+        add(key, words);
     }
     if let Some(scrub) = &status.scrub {
         add("Last Check", scrub.words());
@@ -286,6 +283,19 @@ fn detail_words(status: &ArrayStatus) -> String {
     add("Served By", format!("process {} with {} shards", status.pid, status.shards));
     add("Served Since", examine::time(status.started_unix_s));
     text + "\n" + &member_table(status)
+}
+
+fn rebuild_words(rebuild: &RebuildStatus) -> (&'static str, String) {
+    let key = match rebuild.kind {
+        RebuildKind::Resync => "Resync Status",
+        RebuildKind::Recovery | RebuildKind::Replacement => "Rebuild Status",
+        RebuildKind::Check | RebuildKind::Repair => "Check Status",
+    };
+    let words = match rebuild.pending {
+        true => "PENDING".to_owned(),
+        false => format!("{:.0}% complete", (rebuild.fraction() * 100.0).floor()),
+    };
+    (key, words)
 }
 
 fn member_table(status: &ArrayStatus) -> String {

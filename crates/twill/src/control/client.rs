@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{LINE_BYTES_MAX, Request, Response, file_name, folders};
@@ -54,6 +55,17 @@ impl Client {
             Response { error: Some(error), .. } => Err(error.into()),
             Response { result, .. } => Ok(result.unwrap_or(Value::Null)),
         }
+    }
+
+    /// [`Client::call`] with an answer of a known form.
+    ///
+    /// # Errors
+    /// What the server says, or that it says something else.
+    pub fn ask<T: DeserializeOwned>(&mut self, method: &str, params: Value) -> Result<T, Failure> {
+        serde_json::from_value(self.call(method, params)?).map_err(|error| {
+            let message = format!("the server's answer is not understood: {error}");
+            Failure::new(ExitKind::Internal, message).help("is it another version of twill?")
+        })
     }
 
     fn exchange(&mut self, request: &Request) -> io::Result<Response> {

@@ -261,15 +261,15 @@ impl ArrayManager {
         shards.run_on(0, move |_| async move { question(manager()) }).map_err(gone)
     }
 
-    /// Ends the manager and writes clean superblocks.
-    pub(super) fn stop(&self, shards: &Shards, read_only: bool) -> Result<(), Failure> {
+    /// Ends the manager and writes clean superblocks, unless something is left to resync. Whether they are clean.
+    pub(super) fn stop(&self, shards: &Shards, read_only: bool) -> Result<bool, Failure> {
         let stopped = shards.run_on(0, move |_| async move {
             let manager = manager();
             manager.stop().await;
             let stopped = if read_only { Ok(()) } else { manager.keeper().stop().await };
             manager.keeper().stop_flusher();
             MANAGER.set(None);
-            stopped
+            stopped.map(|()| manager.keeper().says_clean())
         });
         stopped.map_err(gone)?.map_err(|error| {
             let message = format!("the array could not be stopped cleanly: {error}");
@@ -411,8 +411,9 @@ impl Serving {
         if let Some(work) = kept.upcoming {
             return Some(RebuildStatus { total_bytes, ..self.work_status(work, &Progress::default(), kept) });
         }
+        let pending = self.read_only || !self.array.shared.members.all_in_sync();
         let waits = |kind, done_bytes| {
-            Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0 })
+            Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0, pending })
         };
         // It waits: for a look of the manager, or for members that are missing.
         match (kept.resync_from_bytes, &kept.scrub) {
@@ -435,6 +436,7 @@ impl Serving {
             done_bytes: progress.done_bytes.load(Relaxed),
             total_bytes: progress.total_bytes.load(Relaxed),
             bytes_per_s: progress.bytes_per_s(self.array.shared.loads.now_ns()),
+            pending: false,
         }
     }
 
@@ -446,7 +448,7 @@ impl Serving {
         self.manager.ask(&self.shards, move |manager| manager.wish(wish))?.map_err(|refused| {
             let kind = match refused {
                 Refused::NoRedundancy => ExitKind::Unsupported,
-                Refused::ReadOnly => ExitKind::MemberInUse,
+                Refused::ReadOnly | Refused::Degraded | Refused::NotSynced => ExitKind::MemberInUse,
                 Refused::Another(..) => ExitKind::AlreadyExists,
                 Refused::Nothing(_) => ExitKind::NotFound,
             };
@@ -462,9 +464,13 @@ impl Serving {
         self.manager.ask(&self.shards, |manager| manager.scrub())
     }
 
+    pub(super) fn connections(&self) -> u64 {
+        self.server.status().exports.iter().map(|export| export.connections as u64).sum()
+    }
+
     fn export_status(&self) -> Vec<ExportStatus> {
         let status = self.server.status();
-        let connections = status.exports.iter().map(|export| export.connections as u64).sum();
+        let connections = self.connections();
         let uri = |address: &String| ExportStatus { uri: address.clone(), connections };
         status.addresses.iter().map(uri).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::nbd::{Client, FUA};
 use crate::world::{MEMBER_BYTES, World};
 
 #[test]
@@ -134,4 +135,70 @@ fn a_degraded_array_that_was_not_stopped_names_what_is_in_doubt() {
     assert!(doubt["first"] == 0 && doubt["end"].as_u64() > Some(1), "{answer}");
     let run = world.twill(&["assemble", "--force"], &members[..3]).succeeds();
     assert!(!run.stdout.contains("doubt"), "{run:?}");
+}
+
+/// Serves some members with the others away, and writes.
+fn go_on(world: &World, members: &[String], byte: u8) {
+    let server = world.serve(&[], members);
+    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    assert_eq!(client.write(0, &[byte; 4096], FUA).expect("served"), 0);
+    drop(client);
+    server.stop();
+}
+
+/// Whichever was named first spoke for the array, and nobody said that the other held writes of its own.
+#[test]
+fn halves_of_a_mirror_that_went_on_apart_are_not_served_as_one() {
+    let world = World::new();
+    let members = world.members(2);
+    world.twill(&["create", "--level", "1", "--wait", "--name", "test"], &members).succeeds();
+    for (half, byte) in [(0, 1), (1, 2)] {
+        go_on(&world, &members[half..=half], byte);
+    }
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
+    for order in [["m0", "m1"], ["m1", "m0"]] {
+        for command in [&["assemble"][..], &serve] {
+            world.refused(3, &["went on", "one side"], command, &order);
+        }
+        let run = world.twill(&["assemble", "--force"], &order).succeeds();
+        let verdict = run.stdout.lines().find(|line| line.contains("not taken")).expect("one of them");
+        assert!(verdict.contains("says so of"), "{verdict}");
+    }
+    world.twill(&["assemble"], &members[..1]).succeeds();
+    world.twill(&["assemble"], &members[1..]).succeeds();
+}
+
+#[test]
+fn force_takes_a_member_that_the_others_call_failed() {
+    let world = World::new();
+    let members = world.array(4);
+    go_on(&world, &members[1..], 1);
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
+    for command in [&["assemble"][..], &serve] {
+        world.refused(5, &["2 of 4", "--force"], command, &members[..3]);
+    }
+    let run = world.twill(&["assemble", "--force"], &members[..3]).succeeds();
+    assert!(run.stdout.contains("m0: slot 0"), "{run:?}");
+    // What all hold that are named is enough without it.
+    let run = world.twill(&["assemble", "--force"], &members).succeeds();
+    assert!(run.stdout.contains("m0: not taken"), "{run:?}");
+}
+
+#[test]
+fn a_stop_says_what_is_left_to_resync() {
+    let world = World::new();
+    let members = world.members(3);
+    world.write("m0", 8 << 20, b"something");
+    world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+    let mut server = world.serve(&["--read-only"], &members);
+    let client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let answer = server.twill(&["stop", "--json"]).succeeds().json();
+    assert_eq!((&answer["clean"], &answer["connections"]), (&false.into(), &1.into()), "{answer}");
+    assert_eq!(server.end(), Some(0));
+    drop(client);
+    world.twill(&["create", "--level", "5", "--force", "--wait", "--name", "test"], &members).succeeds();
+    let mut server = world.serve(&[], &members);
+    let run = server.twill(&["stop"]).succeeds();
+    assert_eq!(run.stdout, "stopped; the array is clean on its members\n");
+    assert_eq!(server.end(), Some(0));
 }

@@ -158,8 +158,10 @@ fn a_scrub_waits_for_members_and_is_cancelled() {
     let world = World::new();
     let members = world.array_of("6", 5);
     let server = world.serve(&[], &members);
-    server.twill(&["fail", "2"]).succeeds();
+    server.twill(&["set", "--rate", "1M"]).succeeds();
     server.twill(&["check", "--no-wait"]).succeeds();
+    server.twill(&["fail", "2"]).succeeds();
+    server.wait_for("the check to wait", |status| status["rebuild"]["pending"] == true);
     assert_eq!(server.status()["scrub"]["phase"], "running");
     server.twill(&["scrub", "pause"]).succeeds();
     server.twill(&["scrub", "resume"]).succeeds();
@@ -183,5 +185,27 @@ fn a_scrub_waits_for_members_and_is_cancelled() {
     let striped = none.array_of("0", 2);
     let server = none.serve(&[], &striped);
     assert_eq!(server.twill(&["check"]).code, 12, "nothing to compare with");
+    server.stop();
+}
+
+/// It was accepted and waited at 0 % for ever, and so did `status --wait`.
+#[test]
+fn what_will_not_go_on_is_refused_or_pending() {
+    let world = World::new();
+    let members = world.array_of("5", 4);
+    let server = world.serve(&[], &members);
+    server.twill(&["fail", "m1"]).succeeds();
+    let run = server.twill(&["check"]);
+    assert!(run.code == 6 && run.stderr.contains("members are missing"), "{run:?}");
+    server.stop();
+    let dirty = world.members(3);
+    world.write("m0", 8 << 20, b"something");
+    world.twill(&["create", "--level", "5", "--force", "--name", "dirty"], &dirty).succeeds();
+    let server = world.serve(&["--read-only"], &dirty);
+    let run = server.twill(&["status"]).succeeds();
+    assert!(run.stdout.contains("resync pending until the array is not read-only"), "{run:?}");
+    server.twill(&["status", "--wait"]).succeeds();
+    let run = server.twill(&["check"]);
+    assert!(run.code == 6 && run.stderr.contains("not stopped cleanly"), "{run:?}");
     server.stop();
 }

@@ -14,7 +14,7 @@ use super::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::serving::{NewLimits, Serving};
+use crate::serving::{NewLimits, Serving, Stopped};
 use crate::status::{ArrayStatus, event_words};
 
 /// A served array that callers reach.
@@ -23,7 +23,7 @@ pub struct Controlled {
     serving: RwLock<Option<Serving>>,
     endings: Mutex<Sender<Ending>>,
     /// How the stop went, until its caller has the answer.
-    stopped: Mutex<Option<Result<(), Failure>>>,
+    stopped: Mutex<Option<Result<Stopped, Failure>>>,
 }
 
 #[derive(Deserialize)]
@@ -117,7 +117,7 @@ impl Controlled {
     ///
     /// # Errors
     /// [`ExitKind::NotFound`] if it is being stopped already, and what went wrong.
-    pub fn stop(&self, keep_device: bool) -> Result<(), Failure> {
+    pub fn stop(&self, keep_device: bool) -> Result<Stopped, Failure> {
         // Before anything else is taken: in use it is not, and all goes on.
         self.with(if keep_device { Serving::leave_device } else { Serving::take_device_away })?;
         // Calls that are under way are finished first.
@@ -165,8 +165,7 @@ impl Controlled {
             return Err(failure.clone().into());
         }
         *self.stopped.lock() = Some(outcome.clone());
-        outcome?;
-        Ok(Value::Null)
+        Ok(serde_json::to_value(outcome?).expect("plain data"))
     }
 
     fn events(&self, since: u64) -> Result<Value, Failure> {
