@@ -184,5 +184,40 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Slot of the member that it is about, if it is about one.
+    pub fn member(&self) -> Option<u32> {
+        match self {
+            Event::MemberError { member, .. }
+            | Event::BlockRewritten { member, .. }
+            | Event::BlockUnreadable { member, .. }
+            | Event::BadBlockRecorded { member, .. }
+            | Event::MemberFailed { member, .. }
+            | Event::MemberKept { member, .. }
+            | Event::MemberRemoved { member }
+            | Event::RecoveryStarted { member, .. }
+            | Event::MemberReAdded { member }
+            | Event::RecoveryFinished { member }
+            | Event::ReplacementStarted { member, .. }
+            | Event::ReplacementFinished { member }
+            | Event::ReplacementFailed { member, .. }
+            | Event::MetadataError { member, .. } => Some(*member),
+            Event::ResyncStarted { .. }
+            | Event::ResyncFinished {}
+            | Event::RebuildStopped { .. }
+            | Event::StripeSuspect { .. }
+            | Event::ScrubStarted { .. }
+            | Event::ScrubFinished { .. }
+            | Event::ScrubStopped { .. }
+            | Event::Mismatch(_)
+            | Event::RedoLogInForce {}
+            | Event::RedoLogOver {}
+            | Event::RedoLogAbsent { .. }
+            | Event::RedoLogReplayed { .. }
+            | Event::StripesInDoubt { .. } => None,
+        }
+    }
+}
+
 /// Receives events; called on the shard where they happen, so it must not block.
 pub type EventSink = Box<dyn Fn(Event) + Send + Sync>;

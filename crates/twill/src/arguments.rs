@@ -246,8 +246,8 @@ pub struct ServeArguments {
     #[arg(long, value_name = "NAME")]
     pub export_name: Option<String>,
     /// Threads that serve, each with a core of its own [default: as many as cores, at most 8].
-    #[arg(long, value_name = "N")]
-    pub shards: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: Option<u16>,
     /// Memory for parity that small writes would read again; 0 for none.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64M")]
     pub parity_cache: u64,
@@ -265,6 +265,9 @@ pub struct ServeArguments {
     /// with data, and nobody resyncs it. For contents that nobody will miss.
     #[arg(short = 'k', long, value_name = "none", value_parser = only_none)]
     pub consistency_policy: Option<Policy>,
+    /// Refuse to start without a member that could be missing just by mistake, as mdadm's option does.
+    #[arg(long)]
+    pub no_degraded: bool,
     /// Take back members that failed or were not there for a while, if the bitmap tells what they lack.
     #[arg(long, conflicts_with = "read_only")]
     pub re_add: bool,

@@ -35,7 +35,10 @@ use exit::ExitKind;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return not_understood(&error),
+    };
     let in_background = matches!(&arguments.command, Command::Serve(serve) if serve.in_background);
     let output = Output { json: arguments.json || in_background };
     match log(&arguments).and_then(|()| run(&arguments.command, output)) {
@@ -66,6 +69,16 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Ssdsim(arguments) => ssdsim::run(arguments, output),
     }
+}
+
+/// Help was asked for, or the command line is wrong: that is an object too for who wants objects.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        report(&Failure::new(ExitKind::Usage, message).said(), Output { json: true });
+    }
+    error.exit()
 }
 
 fn report(failure: &Failure, output: Output) -> ExitCode {

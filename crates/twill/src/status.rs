@@ -2,6 +2,7 @@
 //! control socket. Fields are only ever added.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use engine::array::scrub::{Phase, ScrubState, word};
 use engine::counters::CounterTotals;
@@ -9,6 +10,7 @@ use engine::events::Event;
 use engine::members::MemberState;
 use serde::{Deserialize, Serialize};
 
+use crate::bytes;
 use crate::commands::scrub::mismatch_words;
 
 /// A served array.
@@ -331,6 +333,17 @@ pub struct LoggedEvent {
     /// What.
     #[serde(flatten)]
     pub event: Event,
+    /// The device of the member that it is about: its slot may be another's later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+}
+
+impl LoggedEvent {
+    /// In words for a person.
+    pub fn words(&self) -> String {
+        let device = self.device.as_ref().map_or_else(String::new, |device| format!(" [{device}]"));
+        event_words(&self.event) + &device
+    }
 }
 
 /// The counters as they go over the control socket.
@@ -384,6 +397,13 @@ impl ArrayStatus {
         self.works.iter().chain(waits)
     }
 
+    /// What holds back a resync, recovery or check, if anything was set.
+    pub fn limit_words(&self) -> Option<String> {
+        let set = |value: u64| (value > 0).then_some(value);
+        let words = limit_words(set(self.rate_max), set(self.rate_min), set(self.p99_budget_ns));
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
     /// What is not the default of how reads and writes choose members.
     pub fn choice_words(&self) -> Option<String> {
         let policy = (self.update_policy == "adaptive").then_some("adaptive");
@@ -391,6 +411,23 @@ impl ArrayStatus {
             policy.into_iter().chain(self.avoid_slow.then_some("avoids slow members")).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
+}
+
+/// Limits of a resync, recovery or check for a person; 0 takes one away.
+pub fn limit_words(rate: Option<u64>, rate_min: Option<u64>, p99_budget_ns: Option<u64>) -> Vec<String> {
+    let most = rate.map(|rate| match rate {
+        0 => "no limit of resync, recovery and check".to_owned(),
+        rate => format!("at most {}/s of resync, recovery and check", bytes::human(rate)),
+    });
+    let least = rate_min.map(|rate| format!("at least {}/s of them", bytes::human(rate)));
+    let budget = p99_budget_ns.map(|ns| match ns {
+        0 => "no budget for clients".to_owned(),
+        ns => format!(
+            "slower while a hundredth of requests takes more than {}",
+            humantime::format_duration(Duration::from_nanos(ns))
+        ),
+    });
+    most.into_iter().chain(least).chain(budget).collect()
 }
 
 impl BlockDeviceStatus {

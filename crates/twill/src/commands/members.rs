@@ -1,7 +1,7 @@
 //! `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: changes of an array while it is served.
 
 use engine::stripe::load::UpdatePolicy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Output;
@@ -11,9 +11,11 @@ use crate::arguments::{
     StopArguments,
 };
 use crate::control::connect;
+use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::member_file::MemberFile;
 use crate::serving::Stopped;
+use crate::status::limit_words;
 
 /// What a change answers.
 #[derive(Serialize)]
@@ -36,6 +38,11 @@ pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> 
     Ok(())
 }
 
+#[derive(Deserialize)]
+struct Removed {
+    removed: u64,
+}
+
 /// Lets go of a failed member.
 ///
 /// # Errors
@@ -43,9 +50,12 @@ pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> 
 pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure> {
     let member = named(&arguments.member);
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    call(control, array, "remove", json!({ "member": member }))?;
-    let answer = Answer { done: "removed", member: Some(&arguments.member) };
-    output.print(&answer, |_| format!("removed: {}", arguments.member));
+    let answer: Removed = connect(control, array)?.ask("remove", json!({ "member": member }))?;
+    let answer = json!({ "done": "removed", "member": arguments.member, "removed": answer.removed });
+    output.print(&answer, |answer| match answer["removed"].as_u64() {
+        Some(0) => "nothing is removed: no member has failed".to_owned(),
+        _ => format!("removed: {}", arguments.member),
+    });
     Ok(())
 }
 
@@ -109,6 +119,12 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
     let policy = arguments.update_policy.map(UpdatePolicy::name);
     let SetArguments { avoid_slow, rate, rate_min, p99_budget, .. } = arguments;
     let p99_budget_ns = p99_budget.map(|budget| u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
+    if let (Some(most @ 1..), Some(least)) = (*rate, *rate_min)
+        && least > most
+    {
+        let message = "--rate-min is more than --rate: the least cannot be more than the most";
+        return Err(Failure::new(ExitKind::Usage, message));
+    }
     let params = json!({
         "update_policy": policy, "avoid_slow": avoid_slow,
         "rate_max": rate, "rate_min": rate_min, "p99_budget_ns": p99_budget_ns,
@@ -118,20 +134,8 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
         .avoid_slow
         .map(|avoid| if avoid { "avoids slow members" } else { "waits for slow members" });
     let policy = policy.map(|policy| format!("update policy {policy}"));
-    let rate = rate.map(|rate| match rate {
-        0 => "no limit of resync, recovery and check".to_owned(),
-        rate => format!("at most {}/s of resync, recovery and check", crate::bytes::human(rate)),
-    });
-    let rate_min = rate_min.map(|rate| format!("at least {}/s of them", crate::bytes::human(rate)));
-    let budget = p99_budget.map(|budget| match budget.is_zero() {
-        true => "no budget for clients".to_owned(),
-        false => format!(
-            "slower while a hundredth of requests takes more than {}",
-            humantime::format_duration(budget)
-        ),
-    });
-    let words: Vec<String> =
-        policy.into_iter().chain(slow.map(str::to_owned)).chain(rate).chain(rate_min).chain(budget).collect();
+    let limits = limit_words(*rate, *rate_min, p99_budget_ns);
+    let words: Vec<String> = policy.into_iter().chain(slow.map(str::to_owned)).chain(limits).collect();
     output.print(&Answer { done: "set", member: None }, |_| format!("set: {}", words.join(", ")));
     Ok(())
 }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
+use engine::members::MemberState;
 use engine::stripe::load::UpdatePolicy;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -71,6 +72,9 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let candidates = choose::read(&arguments.choice)?;
     let found = assemble(&candidates.read, &choose::filter(&arguments.choice)?);
     let array = choose::only_array(&candidates, &found, &arguments.choice)?;
+    if arguments.no_degraded {
+        check_whole(array)?;
+    }
     let warnings = warnings(&candidates, &found, array);
     for warning in &warnings {
         tracing::warn!("{warning}");
@@ -184,7 +188,7 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         tracing::warn!("{address}: NBD knows no passwords; whoever reaches this address has the data");
     }
     ServeOptions {
-        shards: arguments.shards.unwrap_or_else(shards_default).max(1),
+        shards: arguments.shards.map_or_else(shards_default, usize::from),
         parity_cache_bytes: usize::try_from(arguments.parity_cache).unwrap_or(usize::MAX),
         two_phase: !arguments.no_two_phase,
         update_policy: arguments.update_policy,
@@ -232,6 +236,19 @@ fn take_back(serving: &Serving, members: &[PathBuf]) {
             tracing::warn!("not taken back: {failure}");
         }
     }
+}
+
+fn check_whole(array: &Assembly) -> Result<(), Failure> {
+    let states = array.states();
+    let out: Vec<String> = (0..states.len())
+        .filter(|slot| states[*slot] != MemberState::InSync)
+        .map(|slot| slot.to_string())
+        .collect();
+    if out.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the array would start degraded: nobody in sync is in slot {}", out.join(", "));
+    Err(Failure::new(ExitKind::NotEnoughMembers, message).help("without --no-degraded it starts"))
 }
 
 fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<String> {

@@ -196,6 +196,9 @@ fn words(status: &ArrayStatus) -> String {
     if let Some(choice) = status.choice_words() {
         text += &format!("  update policy: {choice}\n");
     }
+    if let Some(limits) = status.limit_words() {
+        text += &format!("  limits: {limits}\n");
+    }
     if let Some(device) = &status.block_device {
         text += &format!("  {}\n", device.words());
     }
@@ -214,7 +217,11 @@ fn words(status: &ArrayStatus) -> String {
 }
 
 fn member_line(member: &MemberStatus) -> String {
-    let slot = member.slot.map_or("spare".into(), |slot| format!("slot {slot}"));
+    let slot = match (member.slot, member.state) {
+        (Some(slot), _) => format!("slot {slot}"),
+        (None, MemberHealth::Failed) => "no slot".to_owned(),
+        (None, _) => "spare".to_owned(),
+    };
     let path = member.path.as_deref().unwrap_or("nobody");
     let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
     let errors = count(member.errors, "errors") + &count(member.corrected_reads, "read errors corrected");
@@ -267,6 +274,9 @@ fn detail_words(status: &ArrayStatus) -> String {
     }
     if let Some(choice) = status.choice_words() {
         add("Update Policy", choice);
+    }
+    if let Some(limits) = status.limit_words() {
+        add("Limits", limits);
     }
     if let Some(redo) = status.redo_words() {
         add("Redo Log", redo);

@@ -112,7 +112,10 @@ pub fn connect(control: Option<&Path>, array: Option<&str>) -> Result<Client, Fa
     }
     let all = served();
     let names = || all.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    let help = || if all.is_empty() { "none is served".to_owned() } else { format!("served: {}", names()) };
+    let help = || match all.is_empty() {
+        true => "none is served".to_owned(),
+        false => format!("served: {}; say which by its name, or with --control", names()),
+    };
     match (array, all.as_slice()) {
         (Some(name), _) => {
             match all.iter().find(|(served, _)| *served == file_name(name)) {

@@ -53,6 +53,8 @@ pub(super) struct Known {
     pub(super) paths: Vec<Option<PathBuf>>,
     /// The path of what is to replace the member in each slot.
     pub(super) coming: Vec<Option<PathBuf>>,
+    /// Failed members whose slots others have taken. They are held until somebody removes them.
+    pub(super) faulty: Vec<PathBuf>,
     pub(super) created_unix_s: u64,
 }
 
@@ -68,6 +70,20 @@ pub(super) struct HostPlatform {
 }
 
 impl Known {
+    fn bytes_of(&self, path: &Path) -> u64 {
+        self.devices.get(&path.display().to_string()).map_or(0, |device| device.info().size_bytes)
+    }
+
+    /// Lets go of failed members without a slot: of those that `is_meant` names. How many there were.
+    fn remove_faulty(&mut self, is_meant: impl Fn(&Path) -> bool) -> usize {
+        let (removed, kept) = std::mem::take(&mut self.faulty).into_iter().partition(|path| is_meant(path));
+        self.faulty = kept;
+        let removed: Vec<PathBuf> = removed;
+        let count = removed.len();
+        removed.into_iter().for_each(|path| self.close(Some(path)));
+        count
+    }
+
     /// The open device that one shard's way leads to, and its path.
     fn open(&self, device: Option<&(Rc<HostDevice>, u64)>) -> (Option<MemberDevice>, Option<PathBuf>) {
         let Some((device, data_offset_bytes)) = device else { return (None, None) };
@@ -97,8 +113,9 @@ impl Platform<HostDevice> for HostPlatform {
         {
             let mut known = self.known.lock();
             let before = std::mem::replace(&mut known.paths[slot as usize], path);
-            if member.is_none() {
-                known.close(before);
+            match member {
+                None => known.close(before),
+                Some(_) => known.faulty.extend(before),
             }
         }
         told(self.array.attach(slot, member).await, slot);
@@ -355,7 +372,6 @@ impl Serving {
         let slot_status = |slot: u32| {
             let path = known.paths[slot as usize].as_ref();
             let superblock = kept.superblocks.get(slot as usize).and_then(Option::as_ref);
-            let device = path.and_then(|path| known.devices.get(&path.display().to_string()));
             let latency = self.array.shared.loads.latency(slot);
             MemberStatus {
                 slot: Some(slot),
@@ -366,7 +382,7 @@ impl Serving {
                 bad_block_bytes: members.bad_blocks(slot).0.bytes(),
                 recovered_bytes: members.recovered_bytes(slot),
                 device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
-                device_bytes: device.map_or(0, |device| device.info().size_bytes),
+                device_bytes: path.map_or(0, |path| known.bytes_of(path)),
                 read_latency_ns: latency.read_ns,
                 write_latency_ns: latency.write_ns,
             }
@@ -375,18 +391,12 @@ impl Serving {
             slot: None,
             path: Some(name.clone()),
             state: MemberHealth::Spare,
-            errors: 0,
-            corrected_reads: 0,
-            bad_block_bytes: 0,
-            recovered_bytes: 0,
             device_uuid: Some(display_uuid(&superblock.device_uuid())),
             device_bytes: *bytes,
-            read_latency_ns: 0,
-            write_latency_ns: 0,
+            ..MemberStatus::default()
         };
         let replacement_status = |slot: u32| {
             let path = known.coming[slot as usize].as_ref()?;
-            let device = known.devices.get(&path.display().to_string());
             let superblock = kept.coming.get(slot as usize).and_then(Option::as_ref);
             Some(MemberStatus {
                 slot: Some(slot),
@@ -394,13 +404,21 @@ impl Serving {
                 state: MemberHealth::Replacing,
                 recovered_bytes: members.copied_bytes(slot),
                 device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
-                device_bytes: device.map_or(0, |device| device.info().size_bytes),
+                device_bytes: known.bytes_of(path),
                 ..MemberStatus::default()
             })
         };
+        let faulty_status = |path: &PathBuf| MemberStatus {
+            path: Some(path.display().to_string()),
+            state: MemberHealth::Failed,
+            device_bytes: known.bytes_of(path),
+            ..MemberStatus::default()
+        };
         let slots = 0..self.array.shared.geometry.members();
         let replacements = slots.clone().filter_map(replacement_status);
-        slots.map(slot_status).chain(replacements).chain(kept.spares.iter().map(spare_status)).collect()
+        let spares = kept.spares.iter().map(spare_status);
+        let faulty = known.faulty.iter().map(faulty_status);
+        slots.map(slot_status).chain(replacements).chain(spares).chain(faulty).collect()
     }
 
     fn rebuild_status(&self, kept: &Kept) -> Option<RebuildStatus> {
@@ -521,23 +539,27 @@ impl Serving {
         }
     }
 
-    /// Takes a failed member or a spare out of the array, or with `failed` or `detached` all members that failed.
+    /// Takes a failed member or a spare out of the array, or with `failed` or `detached` all members that failed. How many
+    /// there were.
     ///
     /// # Errors
     /// There is no such member, or it is in use.
-    pub fn remove(&self, member: &str) -> Result<(), Failure> {
+    pub fn remove(&self, member: &str) -> Result<usize, Failure> {
         if self.remove_spare(member)? || self.remove_replacement(member)? {
-            return Ok(());
+            return Ok(1);
         }
         let members = &self.array.shared.members;
-        let slots: Vec<u32> = match member {
-            "failed" | "faulty" | "detached" => {
+        let all_failed = ["failed", "faulty", "detached"].contains(&member);
+        let without_slot = self.known.lock().remove_faulty(|path| all_failed || is_same(path, member));
+        let slots: Vec<u32> = match without_slot {
+            _ if all_failed => {
                 let all = 0..self.array.shared.geometry.members();
                 all.filter(|&slot| members.state(slot) == MemberState::Failed).collect()
             }
-            _ => vec![self.slot(member)?],
+            0 => vec![self.slot(member)?],
+            _ => Vec::new(),
         };
-        for slot in slots {
+        for &slot in &slots {
             let removed =
                 self.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
             if !removed {
@@ -545,7 +567,7 @@ impl Serving {
                 return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first"));
             }
         }
-        Ok(())
+        Ok(without_slot + slots.len())
     }
 
     /// Adds a device as a spare; it takes the place of a missing member at once. `force`: what is on it may go.
@@ -633,12 +655,13 @@ impl Serving {
 
 /// The slot with this path, however it is written.
 pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<u32> {
-    let wanted = std::fs::canonicalize(member).unwrap_or_else(|_| PathBuf::from(member));
-    let same = |path: &PathBuf| {
-        path == Path::new(member) || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
-    };
-    let found = paths.iter().position(|path| path.as_ref().is_some_and(same));
+    let found = paths.iter().position(|path| path.as_ref().is_some_and(|path| is_same(path, member)));
     found.and_then(|slot| u32::try_from(slot).ok())
+}
+
+fn is_same(path: &Path, member: &str) -> bool {
+    let wanted = std::fs::canonicalize(member).unwrap_or_else(|_| PathBuf::from(member));
+    path == Path::new(member) || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
 }
 
 fn scrub_kind(scrub: &ScrubState) -> RebuildKind {

@@ -1,12 +1,14 @@
 //! What happened to a served array: kept in memory for `events` and `status`, and told to the log.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::events::Event;
 use parking_lot::Mutex;
 
-use crate::status::{LoggedEvent, event_words};
+use super::control::Known;
+use crate::status::LoggedEvent;
 
 /// Events kept. A member that fails in small steps makes thousands of errors; the oldest go first.
 const EVENTS_MAX: usize = 10_000;
@@ -15,6 +17,7 @@ const EVENTS_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct EventLog {
     kept: Mutex<Kept>,
+    known: OnceLock<Arc<Mutex<Known>>>,
 }
 
 #[derive(Default)]
@@ -24,11 +27,30 @@ struct Kept {
 }
 
 impl EventLog {
+    /// Who knows the members' devices.
+    pub(super) fn ask(&self, known: &Arc<Mutex<Known>>) {
+        assert!(self.known.set(Arc::clone(known)).is_ok(), "one array has one log");
+    }
+
+    /// The device of the member in a slot. Shards must not wait for who is just looking.
+    fn device(&self, event: &Event) -> Option<String> {
+        let known = self.known.get()?.try_lock()?;
+        let paths = match event {
+            Event::ReplacementStarted { .. } | Event::ReplacementFailed { .. } => &known.coming,
+            _ => &known.paths,
+        };
+        let path = paths.get(event.member()? as usize)?.as_ref()?;
+        Some(path.display().to_string())
+    }
+
     /// Adds an event, with the time.
     pub(super) fn add(&self, event: Event) {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        let words = event_words(&event);
-        match &event {
+        let device = self.device(&event);
+        let unix_ms = u64::try_from(unix_ms).unwrap_or(u64::MAX);
+        let logged = LoggedEvent { sequence: 0, unix_ms, event, device };
+        let words = logged.words();
+        match &logged.event {
             Event::RecoveryStarted { .. }
             | Event::MemberReAdded { .. }
             | Event::RecoveryFinished { .. }
@@ -43,12 +65,11 @@ impl EventLog {
         }
         let mut kept = self.kept.lock();
         kept.last += 1;
-        let sequence = kept.last;
+        let logged = LoggedEvent { sequence: kept.last, ..logged };
         if kept.events.len() == EVENTS_MAX {
             kept.events.pop_front();
         }
-        let unix_ms = u64::try_from(unix_ms).unwrap_or(u64::MAX);
-        kept.events.push_back(LoggedEvent { sequence, unix_ms, event });
+        kept.events.push_back(logged);
     }
 
     /// Events after the one with number `since`.

@@ -54,7 +54,9 @@ impl Serving {
     /// A member that failed and is still in its slot comes back only after it was let go.
     fn remove_failed(&self, name: &str) -> Result<(), Failure> {
         match self.slot(name) {
-            Ok(slot) if self.array.shared.members.state(slot) == MemberState::Failed => self.remove(name),
+            Ok(slot) if self.array.shared.members.state(slot) == MemberState::Failed => {
+                self.remove(name).map(drop)
+            }
             _ => Ok(()),
         }
     }

@@ -54,6 +54,7 @@ impl Serving {
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
         let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(&candidates, &assembly)));
+        log.ask(&known);
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         // From here on nobody else changes the members.
@@ -248,6 +249,7 @@ impl Opened {
             devices,
             paths: assembly.slots.iter().map(path).collect(),
             coming: vec![None; assembly.slots.len()],
+            faulty: Vec::new(),
             speed: Arc::default(),
             created_unix_s: created(&self.superblocks),
         }

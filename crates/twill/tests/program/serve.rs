@@ -445,3 +445,55 @@ fn an_array_that_lacks_a_member_takes_a_spare_of_its_group() {
     let examined = world.twill(&["examine", "--json", "r3"], &[] as &[&str]).succeeds().json();
     assert!(examined["members"][0]["superblock"]["name"].as_str().unwrap().ends_with("test"), "{examined}");
 }
+
+/// It was nowhere to be seen, and locked until the server ended.
+#[test]
+fn a_failed_member_stays_listed_until_it_is_removed_and_events_name_devices() {
+    let world = World::new();
+    let members = world.members(4);
+    world.twill(&["create", "--level", "5", "--name", "test", "--spare-devices", "1"], &members).succeeds();
+    let server = world.serve(&[], &members);
+    let path = |name: &str| world.path(name).display().to_string();
+    server.twill(&["fail", "m1"]).succeeds();
+    server.wait_for("the spare", |status| status["members"][1]["state"] == "in-sync");
+    let status = server.status();
+    let listed = &status["members"][3];
+    assert_eq!((&listed["path"], &listed["state"]), (&json!(path("m1")), &json!("failed")), "{status:#}");
+    assert_eq!((&listed["slot"], &status["members"][1]["path"]), (&Value::Null, &json!(path("m3"))));
+    let said = server.twill(&["status"]).succeeds().stdout;
+    assert!(said.contains(&format!("no slot: {}, faulty", path("m1"))), "{said}");
+    assert_eq!(world.twill(&["add", "--control", "control.sock", "--force", "m1"], &[] as &[&str]).code, 6);
+    let said = server.twill(&["events"]).succeeds().stdout;
+    for (what, device) in [("member 1 failed", "m1"), ("rebuilt", "m3")] {
+        let line = said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {said}"));
+        assert!(line.ends_with(&format!("[{}]", path(device))), "{line}");
+    }
+    server.twill(&["remove", "m1"]).succeeds();
+    assert_eq!(server.status()["members"].as_array().unwrap().len(), 3);
+    let said = server.twill(&["remove", "failed"]).succeeds().stdout;
+    assert!(said.contains("nothing is removed"), "{said}");
+    server.twill(&["add", "--force", "m1"]).succeeds();
+    assert_eq!(server.status()["members"][3]["state"], "spare");
+    server.stop();
+}
+
+#[test]
+fn no_degraded_and_limits_that_contradict_each_other_are_refused() {
+    let world = World::new();
+    let members = world.array(4);
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock", "--no-degraded"];
+    world.refused(5, &["slot 3"], &serve, &members[..3]);
+    world.refused(2, &["1..=256"], &["serve", "--shards", "1000"], &members);
+    let run = world.refused(2, &["--shards"], &["serve", "--json", "--shards", "0"], &members);
+    assert_eq!(run.json()["error"]["kind"], "usage", "{run:?}");
+    let server = world.serve(&["--no-degraded"], &members);
+    let run = server.twill(&["set", "--rate", "100K", "--rate-min", "1M"]);
+    assert!(run.code == 2 && run.stderr.contains("more than --rate"), "{run:?}");
+    server.twill(&["set", "--rate", "1M", "--rate-min", "100K"]).succeeds();
+    let said = server.twill(&["status"]).succeeds().stdout;
+    assert!(
+        said.contains("limits: at most 1 MiB/s of resync, recovery and check, at least 100 KiB/s"),
+        "{said}"
+    );
+    server.stop();
+}

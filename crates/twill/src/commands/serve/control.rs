@@ -15,7 +15,7 @@ use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::serving::{NewLimits, Serving, Stopped};
-use crate::status::{ArrayStatus, event_words};
+use crate::status::ArrayStatus;
 
 /// A served array that callers reach.
 pub struct Controlled {
@@ -172,7 +172,7 @@ impl Controlled {
         let logged = self.with(|serving| Ok(serving.events(since)))?;
         let with_text = logged.iter().map(|logged| {
             let mut value = serde_json::to_value(logged).expect("events are plain data");
-            value["text"] = event_words(&logged.event).into();
+            value["text"] = logged.words().into();
             value
         });
         Ok(with_text.collect())
@@ -196,8 +196,7 @@ impl Handler for Controlled {
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                self.with(|serving| serving.remove(&member))?;
-                Ok(Value::Null)
+                Ok(json!({ "removed": self.with(|serving| serving.remove(&member))? }))
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;

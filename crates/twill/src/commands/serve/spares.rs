@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::control::Controlled;
 use crate::control::{Client, served};
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, MemberHealth};
+use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
 
 /// How often a server looks whether its array lacks a member.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -75,15 +75,18 @@ fn take(controlled: &Controlled, donor: &mut Client, spare: &str) -> Result<(), 
 
 /// Whether the array lacks a member and has nobody to take its place.
 fn wants_spare(status: &ArrayStatus) -> bool {
-    let has = |state| status.members.iter().any(|member| member.state == state);
-    let lacks = has(MemberHealth::Missing) || has(MemberHealth::Failed);
-    lacks && !has(MemberHealth::Spare) && !status.failed && !status.read_only
+    let lacks = |member: &MemberStatus| {
+        member.slot.is_some() && matches!(member.state, MemberHealth::Missing | MemberHealth::Failed)
+    };
+    let has_spare = status.members.iter().any(|member| member.state == MemberHealth::Spare);
+    status.members.iter().any(lacks) && !has_spare && !status.failed && !status.read_only
 }
 
 /// The spare that one array may have of another: of the same group, from one that lacks nothing itself.
 fn spare_for(own: &ArrayStatus, donor: &ArrayStatus) -> Option<String> {
-    let is_whole =
-        donor.members.iter().all(|member| matches!(member.state, MemberHealth::InSync | MemberHealth::Spare));
+    // A failed member whose slot another one has is none that it lacks.
+    let mut with_slots = donor.members.iter().filter(|member| member.slot.is_some());
+    let is_whole = with_slots.all(|member| member.state == MemberHealth::InSync);
     if own.uuid == donor.uuid
         || own.spare_group.is_none()
         || own.spare_group != donor.spare_group
@@ -99,12 +102,11 @@ fn spare_for(own: &ArrayStatus, donor: &ArrayStatus) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::MemberStatus;
     use MemberHealth::{Failed, InSync, Missing, Recovering, Spare};
 
     fn array(uuid: &str, group: Option<&str>, states: &[MemberHealth]) -> ArrayStatus {
         let member = |(slot, state): (usize, &MemberHealth)| MemberStatus {
-            slot: None,
+            slot: (*state != Spare).then_some(slot as u32),
             path: Some(format!("/{uuid}/{slot}")),
             state: *state,
             device_bytes: 100 * (slot as u64 + 1),
