@@ -235,7 +235,7 @@ impl Array {
         let events = assembly.events;
         let keeper = Keeper::new(Rc::clone(&set), superblocks, events, found.resync_from_bytes, now);
         if scenario.redo_log {
-            keeper.keep_redo_log(found.repair.start, &found.bitmaps);
+            keeper.keep_redo_log(&found.repair, &found.bitmaps);
         }
         for &spare in &assembly.spares {
             let device = Rc::new(SimDevice(Rc::clone(&connected[spare])));

@@ -7,7 +7,8 @@
 //! - Members that are an event behind at the start are brought up first: after a second crash in the next round they
 //!   would be two behind.
 //! - An array that starts without a member writes its first round twice. The member may have got a round that the
-//!   others never saw; it must not come back as new as they are, or it would speak for the array (invariant 8).
+//!   others never saw; it must not come back as new as they are, or it would speak for the array (invariant 8). That round
+//!   comes before any write is acknowledged; without one there is none, and who was forgotten is none the older for it.
 //! - Only the keeper writes superblocks, one round at a time.
 //! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
 //!   (see [`crate::stripe::redo`]).
@@ -21,14 +22,14 @@ use layout::units::Sectors;
 
 use super::bad_block_log;
 use super::bitmap::Bitmaps;
-use super::redo::member_of;
+use super::redo::{Repair, member_of};
 use super::replacement::Coming;
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
-use crate::stripe::redo::{RedoStart, tend};
+use crate::stripe::redo::tend;
 use crate::stripe::{Attached, StripeSet};
 
 /// Keeps the superblocks of one array. Lives on one shard.
@@ -96,6 +97,11 @@ impl<D: Device> Keeper<D> {
             resync_from_bytes.is_none() && superblocks.iter().flatten().any(|s| s.resync_offset().is_some());
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         set_unsynced(&set, resync_from_bytes);
+        if went_on_without && !set.shared.intent.is_used() && set.shared.may_write() {
+            // No write will ask for superblocks: those that tell of who is missing are there before the first one is
+            // acknowledged (invariant 8).
+            set.shared.members.want_metadata();
+        }
         let told = if went_on_without { Vec::new() } else { set.shared.members.states() };
         let slots = 0..set.shared.geometry.members();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
@@ -138,13 +144,18 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    /// Keeps a redo log while members are missing; `bitmaps` by slot. Before [`Keeper::run`].
-    pub fn keep_redo_log(&self, start: RedoStart, bitmaps: &[BitmapExtent]) {
+    /// Keeps a redo log while members are missing; `repair` is what an earlier one asked for, `bitmaps` by slot. Before
+    /// [`Keeper::run`].
+    pub fn keep_redo_log(&self, repair: &Repair, bitmaps: &[BitmapExtent]) {
         let redo = &self.set.shared.redo;
+        if self.went_on_without.get() && !repair.records.is_empty() {
+            // Who is missing now did not get these writes, and a new log will not have them.
+            self.set.shared.members.want_metadata();
+        }
         for ((slot, superblock), bitmap) in (0u32..).zip(self.superblocks.borrow().iter()).zip(bitmaps) {
             redo.set_member(slot, superblock.as_ref().and_then(|superblock| member_of(superblock, *bitmap)));
         }
-        redo.begin(start, self.events.get());
+        redo.begin(repair.start, self.events.get());
         self.set.executor.spawn(tend(Rc::clone(&self.set)));
     }
 
@@ -165,7 +176,7 @@ impl<D: Device> Keeper<D> {
     /// array to start from them: going on would make stale what the others hold.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
-        if !shared.may_write() {
+        if !shared.may_write() || (self.stopping.get() && self.is_untouched()) {
             // Nothing was acknowledged that members would have to know of.
             shared.members.metadata_written(shared.members.metadata_version());
             return true;
@@ -211,6 +222,13 @@ impl<D: Device> Keeper<D> {
         self.told.replace(states);
         shared.members.metadata_written(round.version);
         true
+    }
+
+    /// The array is as it started, without members that nobody calls failed: they are none the older for it.
+    fn is_untouched(&self) -> bool {
+        // What a resync that is due has read or made was without them.
+        let is_clean = self.resync_from_bytes.get().is_none();
+        self.went_on_without.get() && is_clean && !self.set.shared.intent.wants_dirty()
     }
 
     /// Writes them all, `events` newer than before. False if a member that the array needs did not take its own.
@@ -409,7 +427,7 @@ impl<D: Device> Keeper<D> {
 
     /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more.
     pub async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
-        if *self.told.borrow() != self.set.shared.members.states() {
+        if *self.told.borrow() != self.set.shared.members.states() && !self.is_untouched() {
             self.set.shared.members.want_metadata();
         }
         self.set.flush_volume().await?;

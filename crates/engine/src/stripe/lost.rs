@@ -101,10 +101,15 @@ impl<D: Device> StripeSet<D> {
             Err(error @ VolumeError::Unreadable { .. }) => error,
             result => return result,
         };
-        let (shape, missing) = (self.shared.shape(), self.shared.missing(stripe));
-        if plan_reconstruct(shape, missing, &part.fragments(), &[]).is_ok() {
+        let can_reconstruct = || {
+            let missing = self.shared.missing(stripe);
+            plan_reconstruct(self.shared.shape(), missing, &part.fragments(), &[]).is_ok()
+        };
+        if can_reconstruct() {
             match self.update_by(Way::Reconstruct, stripe, part, Image::default(), fua, watch).await {
                 Err(again @ VolumeError::Unreadable { .. }) => error = again,
+                // A member failed while its part was read: nothing was written yet, or the stripe would be suspect.
+                Err(_) if !can_reconstruct() && !self.shared.is_suspect(stripe) => {}
                 result => return result,
             }
         }

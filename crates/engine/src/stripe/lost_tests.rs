@@ -252,6 +252,26 @@ fn a_member_that_fails_takes_only_its_block_of_the_row_with_it() {
     }
 }
 
+/// Seed 6876: the write was refused as one that too many members are missing for.
+#[test]
+fn the_member_with_the_lost_block_fails_under_a_write_beside_it() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5)] {
+        for nth in 1..20 {
+            let mut lost = Lost::new(level, members, LOG_ROOM);
+            lost.resync().expect("resynced");
+            let (holder, _) = holders(&lost.world.set.shared.geometry, lost.at)[0];
+            let shared = std::sync::Arc::clone(&lost.world.set.shared);
+            lost.world.fakes[holder as usize].at_read(nth, move || {
+                shared.members.fail(holder, "for the test");
+            });
+            let neighbour = lost.neighbour();
+            lost.write(neighbour, BLOCK, 8).unwrap_or_else(|error| panic!("{level}, read {nth}: {error}"));
+            assert!(lost.world.read(neighbour, BLOCK).expect("readable") == [8; BLOCK as usize], "{level}");
+            assert!(lost.world.read(lost.at, BLOCK).is_err(), "{level}: nobody knows it");
+        }
+    }
+}
+
 /// The device that replaces a member of the row had got its parity before the resync came there.
 #[test]
 fn a_replacement_learns_that_what_it_got_is_bad() {

@@ -173,7 +173,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     take_doubts(&sets[0], &repair);
     let resync = repair.resync_from_bytes(&situation(&assembly, &states, force));
     let keeper = Keeper::new(Rc::clone(&sets[0]), superblocks, assembly.events, resync, Box::new(|| 1));
-    keeper.keep_redo_log(repair.start, &vec![BitmapExtent::Absent; states.len()]);
+    keeper.keep_redo_log(&repair, &vec![BitmapExtent::Absent; states.len()]);
     let platform = TestPlatform {
         world: Rc::clone(&machine.world),
         sets: RefCell::new(sets.clone()),

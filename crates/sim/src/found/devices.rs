@@ -430,3 +430,106 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
     }
     assert_eq!(ended, 60, "all are replaced");
 }
+
+/// The array starts without a member that nobody calls failed, and with it again after `between`. Its state then.
+fn away_for_a_run(
+    level: Level,
+    members: u32,
+    consistency: Consistency,
+    redo_log: bool,
+    between: impl FnOnce(&Rc<Array>),
+) -> (Rc<Array>, MemberState) {
+    let scenario = Scenario { consistency, ..quiet(level, members, Support::All, 16, 4096) };
+    let array = start(if redo_log { logged(scenario) } else { scenario });
+    write(&array, 0..4 * BLOCKS);
+    stop(&array);
+    let away = disk(&array, 1);
+    away.connected.set(false);
+    let array = cut(&array, 100);
+    between(&array);
+    away.connected.set(true);
+    let array = cut(&array, 100);
+    let state = array.shared.members.state(1);
+    (array, state)
+}
+
+fn stop(array: &Rc<Array>) {
+    let own = Rc::clone(array);
+    run(array, async move {
+        own.manager.stop().await;
+        own.keeper.stop().await.expect("superblocks are written");
+    });
+}
+
+const LEVELS: [(Level, u32); 4] =
+    [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)];
+
+/// Found by a question: nothing but an orderly stop told the others that they had gone on without it.
+#[test]
+fn a_member_that_was_away_is_stale_after_writes_that_nobody_wrote_down() {
+    for (level, members) in LEVELS {
+        for consistency in [Consistency::None, Consistency::Resync, Consistency::Bitmap(CHUNK)] {
+            let write_then = |array: &Rc<Array>| write(array, 0..4 * BLOCKS);
+            let (array, state) = away_for_a_run(level, members, consistency, false, write_then);
+            assert_ne!(state, MemberState::InSync, "{level} {consistency:?}");
+            finish(&array);
+            read(&array, 0..4 * BLOCKS);
+        }
+    }
+}
+
+/// It had to be rebuilt, though nothing had happened.
+#[test]
+fn a_member_that_was_forgotten_while_nothing_was_written_is_none_the_older_for_it() {
+    for (level, members) in LEVELS {
+        for redo_log in [false, true] {
+            for consistency in [Consistency::Resync, Consistency::Bitmap(CHUNK)] {
+                let only_look = |array: &Rc<Array>| {
+                    read(array, 0..4 * BLOCKS);
+                    stop(array);
+                };
+                let (array, state) = away_for_a_run(level, members, consistency, redo_log, only_look);
+                assert_eq!(state, MemberState::InSync, "{level} {consistency:?}");
+                write(&array, 0..2 * BLOCKS);
+                finish(&array);
+                check::quiet(&array);
+            }
+        }
+    }
+}
+
+/// The writes that a redo log asks for are made without a member that is away, and the log that follows does not have them.
+#[test]
+fn a_member_that_was_away_when_writes_were_made_again_is_stale() {
+    let mut replayed = 0;
+    for steps in 0..150 {
+        let scenario = Scenario {
+            consistency: Consistency::Bitmap(CHUNK),
+            ..logged(quiet(Level::Raid6, 5, Support::All, 16, 4096))
+        };
+        let array = start(scenario);
+        write(&array, 0..12 * BLOCKS);
+        fail(&array, 3);
+        let own = Rc::clone(&array);
+        array.spawn(0, "writes", async move {
+            for block in 0..12 {
+                workload::write(&own, 0, Kind::Write, block * BLOCKS..block * BLOCKS + 1, true).await;
+            }
+        });
+        (0..steps).for_each(|_| _ = array.run(1));
+        disk(&array, 1).connected.set(false);
+        let away = disk(&array, 1);
+        let before = array.world.counts.borrow().logs_replayed;
+        let array = cut(&array, 50);
+        let is_replayed = array.world.counts.borrow().logs_replayed > before;
+        finish(&array);
+        away.connected.set(true);
+        let array = cut(&array, 100);
+        if is_replayed {
+            replayed += 1;
+            assert_ne!(array.shared.members.state(1), MemberState::InSync, "after {steps} steps");
+        }
+        finish(&array);
+    }
+    assert!(replayed > 20, "{replayed}");
+}

@@ -239,7 +239,7 @@ impl ArrayManager {
             let (resync, now_s) = (redo.resync_from_bytes, Box::new(now_unix_s));
             let keeper = Keeper::new(Rc::clone(&set), superblocks, events, resync, now_s);
             if set.shared.geometry.parity_chunks() > 0 && !read_only {
-                keeper.keep_redo_log(redo.repair.start, &redo.bitmaps);
+                keeper.keep_redo_log(&redo.repair, &redo.bitmaps);
             }
             for (device, superblock) in spares {
                 let device = Rc::new(device.attach(&context.ring));
