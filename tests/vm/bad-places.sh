@@ -1,5 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --mod ublk_drv,raid456,dm-mod,dm-flakey --timeout 600
+# takes: 134 s
 # bad-places.sh: when an array is resynced after a crash a member cannot read a block. The resync goes on; twill, and md after it,
 # give an error for that block and no other. Once it can be read again all is there.
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --mod nbd,raid456 --timeout 1800
+# takes: 149 s
 # nbd-client.sh: the kernel's NBD client on the export: several connections, one of them lost under load, a server that
 # ends under load and comes back.
 set -euo pipefail

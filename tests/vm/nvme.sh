@@ -1,5 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --nvme 4:32M:logical_block_size=4096 --nvme 2:32M --mod raid456 --timeout 1800
+# takes: 77 s
 # nvme.sh: members that are NVMe drives, with 4 KiB and 512 byte sectors, and one that is pulled out under load.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"

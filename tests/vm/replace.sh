@@ -1,5 +1,6 @@
 #!/bin/bash
 # vm: --mem 2G --mod raid456,raid1,raid10 --timeout 1800
+# takes: 143 s
 # replace.sh: what md has begun to replace twill goes on with and md with twill's; a server that is killed meanwhile begins
 # again. Afterwards md finds the same data on the array with the new member, and that all agrees.
 set -euo pipefail

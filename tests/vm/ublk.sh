@@ -1,5 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid10,raid456 --timeout 1800
+# takes: 139 s
 # ublk.sh: arrays as block devices: data, topology, file systems, zeroes; servers killed under load and started again;
 # members pulled out; a busy machine.
 set -euo pipefail

@@ -36,6 +36,7 @@ pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
                 if let Some(first) = seen.insert(member.identity, path) {
                     let what = format!("is the same file or device as {}", first.display());
                     problems.push(Problem::new(ExitKind::Ambiguous, path, what).help("name it once"));
+                    continue; // that is all there is to say of it: it is no copy
                 }
                 candidates.push(member);
             }

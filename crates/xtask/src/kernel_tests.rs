@@ -1,6 +1,7 @@
 //! Runs `tests/vm/*.sh`, each in a machine of its own, and counts.
 //!
-//! A script says what its machine needs in a line `# vm: OPTIONS` (those of scripts/vm/vm). In the machine it runs with
+//! A script says what its machine needs in a line `# vm: OPTIONS` (those of scripts/vm/vm), and about how long it takes in a line
+//! `# takes: N s`. In the machine it runs with
 //! `TWILL` set to the program under test; status 0 is a pass, 77 a skip (the last line of output says why). A script whose
 //! last line is `N passed, N failed, N skipped` counts as that many, any other as one.
 
@@ -137,21 +138,30 @@ impl Counts {
     }
 }
 
+/// The scripts with such a name. The long ones come first, so that no machine is idle at the end.
 fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
     let folder = root.join("tests/vm");
     let mut scripts = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        if path.extension().is_some_and(|extension| extension == "sh")
-            && vm::machine_options(&std::fs::read_to_string(&path)?).is_some()
-            && (names.is_empty() || names.iter().any(|wanted| name.contains(wanted)))
-        {
-            scripts.push(path);
+        if path.extension().is_none_or(|extension| extension != "sh") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path)?;
+        let is_wanted = names.is_empty() || names.iter().any(|wanted| name.contains(wanted));
+        if vm::machine_options(&text).is_some() && is_wanted {
+            scripts.push((std::cmp::Reverse(seconds(&text)), path));
         }
     }
     scripts.sort();
-    Ok(scripts)
+    Ok(scripts.into_iter().map(|(_, path)| path).collect())
+}
+
+/// About how long a script takes, by its line `# takes: N s`.
+fn seconds(script: &str) -> u64 {
+    let line = script.lines().find_map(|line| line.strip_prefix("# takes:"));
+    line.and_then(|line| line.trim().strip_suffix(" s")?.parse().ok()).unwrap_or(0)
 }
 
 fn boot(root: &Path, script: &Path, twill: &Path, all: bool) -> Result<(i32, String)> {

@@ -76,7 +76,7 @@ fn the_json_answer_keeps_its_names() {
 fn bad_geometry_is_refused() {
     let world = World::new();
     let members = world.members(4);
-    let cases: [(&[&str], usize, &[&str]); 13] = [
+    let cases: [(&[&str], usize, &[&str]); 14] = [
         (&["--level", "7"], 4, &["unknown or unsupported level 7", "levels are"]),
         (&["--level", "linear"], 4, &["linear"]),
         (&["--level", "5", "--layout", "left-symetric"], 4, &["left-symetric", "left-symmetric"]),
@@ -89,6 +89,7 @@ fn bad_geometry_is_refused() {
         (&["--level", "5"], 1, &["2 to"]),
         (&["--level", "6"], 3, &["4 to"]),
         (&["--level", "5", "--size", "1G"], 4, &["--size 1 GiB", "the most is"]),
+        (&["--level", "5", "--size", "1K"], 4, &["--size 1 KiB is too little"]),
         (&["--level", "5", "--chunk", "32M"], 4, &["too small", "m0"]),
     ];
     for (arguments, count, says) in cases {

@@ -204,7 +204,7 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
         data_offset: Some(data_offset),
         clean: true,
     };
-    let created = array.create(&devices).map_err(|error| explained(error, &places))?;
+    let created = array.create(&devices).map_err(|error| explained(error, &places, arguments.size))?;
     let geometry = created.superblocks[0]
         .geometry()
         .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
@@ -213,7 +213,7 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
     let clean = ![RESYNC_NEEDED, RESYNC_NEEDED_DEGRADED].contains(&resync);
     let bitmap = bitmap::choose(arguments, &geometry)?;
     let array = NewArray { clean, bitmap, ..array };
-    let created = array.create(&devices).map_err(|error| explained(error, &places))?;
+    let created = array.create(&devices).map_err(|error| explained(error, &places, arguments.size))?;
     let geometry = created.superblocks[0]
         .geometry()
         .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
@@ -230,7 +230,7 @@ fn full_name(name: Option<String>, set_uuid: &[u8; 16]) -> String {
     if host.is_empty() || full.len() > 32 { name } else { full }
 }
 
-fn explained(error: CreateError, places: &[Place]) -> Failure {
+fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure {
     match error {
         CreateError::DeviceTooSmall { device, device_bytes, data_offset } => {
             let what = format!(
@@ -257,6 +257,10 @@ fn explained(error: CreateError, places: &[Place]) -> Failure {
         )
         .help(format!("take --bitmap-chunk {} or more", bytes::short(least.into()))),
         CreateError::Geometry(layout::geometry::GeometryError::MemberTooSmall { .. }) => {
+            if let Some(asked) = size {
+                let what = format!("--size {} is too little for a chunk", bytes::human(asked));
+                return refused(ExitKind::BadGeometry, what);
+            }
             let smallest = places.iter().min_by_key(|place| place.device_bytes).expect("there are members");
             let what = format!("has {}: too little for a chunk", bytes::human(smallest.device_bytes));
             let problem = Problem::new(ExitKind::BadGeometry, &smallest.path, what);
