@@ -15,8 +15,10 @@ use crate::executor::Executor;
 use crate::members::{MemberState, Members};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
+use crate::stripe::redo::{RedoMember, RedoStart};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
+use layout::redo_log::RedoArea;
 
 /// Where the data area starts.
 pub(crate) const DATA_OFFSET: u64 = 8192;
@@ -244,6 +246,28 @@ impl World {
                 shared.intent.bits_written(&chunks);
             }
         });
+        world
+    }
+
+    /// An array without its first member, whose redo log is in force. It lies in the second half of the data.
+    pub(crate) fn logging(level: Level, members: u32) -> Self {
+        const BYTES: u64 = 1 << 20;
+        let world =
+            World::with_intent(level, members, 2 * BYTES / u64::from(CHUNK), Intent::new(1, false, false));
+        let redo = &world.set.shared.redo;
+        for slot in 1..members {
+            let area = RedoArea { start_bytes: DATA_OFFSET + BYTES, bytes: BYTES };
+            let member = RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 };
+            redo.set_member(slot, Some(member));
+        }
+        redo.begin(RedoStart::default(), 0);
+        world.set.shared.members.fail(0, "by hand");
+        let set = Rc::clone(&world.set);
+        world.run(async move {
+            let _announcing = set.shared.redo.announce().await;
+            set.open_redo(false).await;
+        });
+        assert!(redo.in_force());
         world
     }
 

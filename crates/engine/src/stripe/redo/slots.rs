@@ -185,40 +185,16 @@ impl<D: Device> StripeSet<D> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RedoStart;
     use super::*;
     use crate::stripe::fake::World;
     use layout::geometry::Level;
-    use layout::redo_log::RedoArea;
     use std::rc::Rc;
-
-    /// An array with a member missing whose log is in force.
-    fn logging() -> World {
-        let world = World::new(Level::Raid5, 3);
-        let redo = &world.set.shared.redo;
-        for slot in 1..3 {
-            let area = RedoArea { start_bytes: 0, bytes: 1 << 20 };
-            redo.set_member(
-                slot,
-                Some(RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 }),
-            );
-        }
-        redo.begin(RedoStart::default(), 0);
-        world.set.shared.members.fail(0, "by hand");
-        let set = Rc::clone(&world.set);
-        world.run(async move {
-            let _announcing = set.shared.redo.announce().await;
-            set.open_redo(false).await;
-        });
-        assert!(redo.in_force());
-        world
-    }
 
     /// Seed 611977: records were being retired when superblocks said clean, and the next header asked for what those had
     /// said is done with.
     #[test]
     fn what_was_done_with_when_superblocks_said_clean_stays_so() {
-        let world = logging();
+        let world = World::logging(Level::Raid5, 3);
         let (redo, members) = (&world.set.shared.redo, &world.set.shared.members);
         members.metadata_written(members.metadata_version());
         let Some(Next::Taken(taken)) = Redo::take(&mut redo.state.lock()) else { panic!("a free slot") };

@@ -420,40 +420,16 @@ impl Redo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{RedoMember, RedoStart};
     use super::*;
-    use crate::stripe::fake::{DATA_OFFSET, World};
-    use crate::stripe::intent::Intent;
+    use crate::stripe::fake::World;
     use layout::geometry::Level;
-    use layout::redo_log::RedoArea;
 
-    const LOG_BYTES: u64 = 1 << 20;
     const BLOCK: u64 = 4096;
-
-    /// A RAID-6 with a member missing, whose log is in force. It lies in the second half of the data.
-    fn logging() -> World {
-        let world = World::with_intent(Level::Raid6, 5, 128, Intent::new(1, false, false));
-        let redo = &world.set.shared.redo;
-        for slot in 1..5 {
-            let area = RedoArea { start_bytes: DATA_OFFSET + LOG_BYTES, bytes: LOG_BYTES };
-            let member = RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 };
-            redo.set_member(slot, Some(member));
-        }
-        redo.begin(RedoStart::default(), 0);
-        world.set.shared.members.fail(0, "by hand");
-        let set = Rc::clone(&world.set);
-        world.run(async move {
-            let _announcing = set.shared.redo.announce().await;
-            set.open_redo(false).await;
-        });
-        assert!(redo.in_force());
-        world
-    }
 
     /// Members failed for want of room in their logs, one after the other, until the array was gone.
     #[test]
     fn a_log_without_room_refuses_the_write_and_fails_no_member() {
-        let world = logging();
+        let world = World::logging(Level::Raid6, 5);
         let old = vec![1; BLOCK as usize];
         world.write(0, &old).expect("written");
         // One member has room: a record on it alone is not enough, and a crash would redo it.
@@ -471,7 +447,7 @@ mod tests {
 
     #[test]
     fn members_without_room_for_headers_do_without_the_log() {
-        let world = logging();
+        let world = World::logging(Level::Raid6, 5);
         world.fakes[1].set_full(true);
         let set = Rc::clone(&world.set);
         world
