@@ -1,6 +1,7 @@
 //! Members that went on apart: each side calls the other failed, and both were written since. Nobody can tell which side's
 //! contents are wanted, so the array is not started with members of both (invariant 8). md and mdadm start the side that
-//! is named first or counts more events, and say nothing of the other.
+//! is named first or counts more events, and say nothing of the other
+//! (docs/decisions/2026-11-22-sides-apart.md).
 //!
 //! Members that fail one after the other while others come back leave superblocks much like these: the first to fail calls
 //! the last to come back failed, too. What tells such an array from one that was split: a member that the first one calls
