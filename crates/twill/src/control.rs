@@ -13,7 +13,7 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 
 pub use client::{Client, connect, served};
-pub use server::{Handler, Server};
+pub use server::{Handler, Server, answer_line};
 
 /// Longest request or answer line: status of the largest array and ten thousand events fit.
 const LINE_BYTES_MAX: u64 = 16 << 20;

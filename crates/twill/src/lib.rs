@@ -34,7 +34,8 @@ use commands::{
 use exit::ExitKind;
 use failure::Failure;
 
-fn main() -> ExitCode {
+/// The program.
+pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return not_understood(&error),
@@ -45,6 +46,13 @@ fn main() -> ExitCode {
         Ok(()) => ExitKind::Ok.into(),
         Err(failure) => report(&failure, output),
     }
+}
+
+/// What the server of an array that has stopped answers to a line at its control socket: all of the way of a call but for what
+/// it does. For fuzzing.
+#[doc(hidden)]
+pub fn answer_stopped(line: &[u8]) -> Option<Vec<u8>> {
+    control::answer_line(line, &serve::Controlled::stopped())
 }
 
 fn run(command: &Command, output: Output) -> Result<(), Failure> {

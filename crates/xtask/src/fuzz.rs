@@ -14,6 +14,7 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("redo_log", "layout", "readers"),
     ("nbd_connection", "host", "nbd_bytes"),
     ("nbd_requests", "host", "nbd_bytes"),
+    ("control", "twill", "control_lines"),
 ];
 /// Longer inputs reach nothing more, and are slow.
 const INPUT_BYTES_MAX: u32 = 16 << 10;

@@ -26,7 +26,7 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::member_file::{LOCK_INTERVAL, LOCK_PATIENCE};
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
-use control::Controlled;
+pub use control::Controlled;
 
 /// Cores that one array is served on at most unless somebody asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;

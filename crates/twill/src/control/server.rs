@@ -162,6 +162,11 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
     }
 }
 
+/// What a line is answered, as bytes with the line's end.
+pub fn answer_line(line: &[u8], handler: &dyn Handler) -> Option<Vec<u8>> {
+    answer(line, handler).1.map(|response| encoded(&response).expect("an answer is plain data"))
+}
+
 /// The method that was called, and what to answer; nothing to a notification.
 fn answer(line: &[u8], handler: &dyn Handler) -> (Option<String>, Option<Response>) {
     let refused =
@@ -191,9 +196,13 @@ fn failed(id: Value, error: RpcError) -> Response {
 }
 
 fn send(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
+    stream.write_all(&encoded(response)?)
+}
+
+fn encoded(response: &Response) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(response)?;
     line.push(b'\n');
-    stream.write_all(&line)
+    Ok(line)
 }
 
 #[cfg(test)]

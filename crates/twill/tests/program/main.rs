@@ -2,6 +2,8 @@
 
 mod assemble;
 mod bitmap;
+#[path = "../control_lines/calls.rs"]
+mod calls;
 mod control_bytes;
 mod create;
 mod examine;

@@ -1,7 +1,7 @@
 //! The methods of the control socket, on the array that is served.
 
 use std::path::Path;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Sender};
 
 use engine::array::scrub::Wish;
 use engine::stripe::check::ScrubMode;
@@ -103,6 +103,12 @@ impl Controlled {
             endings: Mutex::new(endings),
             stopped: Mutex::new(None),
         }
+    }
+
+    /// One that has stopped.
+    pub fn stopped() -> Self {
+        let (endings, _nobody) = mpsc::channel();
+        Controlled { serving: RwLock::new(None), endings: Mutex::new(endings), stopped: Mutex::new(None) }
     }
 
     /// How it is.
