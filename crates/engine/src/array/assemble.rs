@@ -11,7 +11,7 @@ use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
-use super::split::{accuses, other_side};
+use super::split::{accuses, other_side, whole_member};
 use crate::limits::DATA_CHUNKS_MAX;
 use crate::members::MemberState;
 
@@ -204,7 +204,6 @@ struct Decision<'a> {
     candidates: &'a [Candidate],
     newest: &'a Superblock,
     newest_name: &'a str,
-    force: bool,
     slots: Vec<Option<usize>>,
     spares: Vec<usize>,
     replacements: Vec<(usize, u32)>,
@@ -229,7 +228,6 @@ impl<'a> Decision<'a> {
             candidates,
             newest,
             newest_name: &candidates[speaker].name,
-            force: filter.force,
             slots,
             spares: Vec::new(),
             replacements: Vec::new(),
@@ -251,7 +249,7 @@ impl<'a> Decision<'a> {
             decision.take_stale_members();
         }
         decision.verdicts.sort_by_key(|(index, _)| *index);
-        decision.finish()
+        decision.finish(filter.force)
     }
 
     fn judge(&mut self, index: usize, superblock: &Superblock) -> Verdict {
@@ -302,12 +300,7 @@ impl<'a> Decision<'a> {
             let newest = self.newest_name;
             return self.stale_with(&format!("the array says that it failed, and it says so of {newest}"));
         }
-        match own.role() {
-            DeviceRole::Active(slot) if own.recovery_offset().is_none() && !own.is_replacement() => {
-                self.stale.push((index, u32::from(slot)));
-            }
-            _ => {}
-        }
+        self.stale.extend(whole_member(own).map(|slot| (index, slot)));
         self.stale_with("the array says that it failed")
     }
 
@@ -381,16 +374,15 @@ impl<'a> Decision<'a> {
         let known = self.verdicts.iter().map(|(index, _)| *index);
         let own = |index: usize| Some((index, self.candidates[index].superblock.as_ref().ok()?));
         let candidates: Vec<(usize, &Superblock)> = known.filter_map(own).collect();
-        let others = if self.force { None } else { other_side(self.newest, &candidates) };
-        others.map_or(Ok(()), |others| {
+        other_side(self.newest, &candidates).map_or(Ok(()), |others| {
             let others = others.iter().map(|index| self.candidates[*index].name.clone()).collect();
             Err(Refusal::Split { newest: self.newest_name.to_string(), others })
         })
     }
 
-    fn finish(self) -> Assembly {
+    fn finish(self, force: bool) -> Assembly {
         let newest = self.newest;
-        let split = self.split();
+        let split = if force { Ok(()) } else { self.split() };
         let geometry = newest.geometry().map_err(|error| error.to_string());
         let mut assembly = Assembly {
             set_uuid: newest.set_uuid(),

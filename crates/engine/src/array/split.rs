@@ -20,8 +20,17 @@ pub(super) fn other_side(newest: &Superblock, candidates: &[(usize, &Superblock)
 
 /// Whether a member says that `other` failed.
 pub(super) fn accuses(own: &Superblock, other: &Superblock) -> bool {
-    let is_member = matches!(own.role(), DeviceRole::Active(_)) && own.recovery_offset().is_none();
-    is_member && !own.is_replacement() && own.role_of(other.dev_number()) == Some(DeviceRole::Faulty)
+    whole_member(own).is_some() && own.role_of(other.dev_number()) == Some(DeviceRole::Faulty)
+}
+
+/// The slot of which a member says that it holds all.
+pub(super) fn whole_member(own: &Superblock) -> Option<u32> {
+    match own.role() {
+        DeviceRole::Active(slot) if own.recovery_offset().is_none() && !own.is_replacement() => {
+            Some(slot.into())
+        }
+        _ => None,
+    }
 }
 
 fn is_out(newest: &Superblock, own: &Superblock) -> bool {

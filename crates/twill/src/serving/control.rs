@@ -550,7 +550,8 @@ impl Serving {
         }
         let members = &self.array.shared.members;
         let all_failed = ["failed", "faulty", "detached"].contains(&member);
-        let without_slot = self.known.lock().remove_faulty(|path| all_failed || is_same(path, member));
+        let is_named = named(member);
+        let without_slot = self.known.lock().remove_faulty(|path| all_failed || is_named(path));
         let slots: Vec<u32> = match without_slot {
             _ if all_failed => {
                 let all = 0..self.array.shared.geometry.members();
@@ -655,13 +656,16 @@ impl Serving {
 
 /// The slot with this path, however it is written.
 pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<u32> {
-    let found = paths.iter().position(|path| path.as_ref().is_some_and(|path| is_same(path, member)));
+    let is_named = named(member);
+    let found = paths.iter().position(|path| path.as_ref().is_some_and(|path| is_named(path)));
     found.and_then(|slot| u32::try_from(slot).ok())
 }
 
-fn is_same(path: &Path, member: &str) -> bool {
-    let wanted = std::fs::canonicalize(member).unwrap_or_else(|_| PathBuf::from(member));
-    path == Path::new(member) || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
+/// Whether a path is the one that a person names, however both are written.
+pub(super) fn named(member: &str) -> impl Fn(&Path) -> bool + use<> {
+    let given = PathBuf::from(member);
+    let wanted = std::fs::canonicalize(&given).unwrap_or_else(|_| given.clone());
+    move |path| path == given || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
 }
 
 fn scrub_kind(scrub: &ScrubState) -> RebuildKind {

@@ -1,10 +1,11 @@
 //! Letting go of spares.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engine::device::Device as _;
 
 use super::Serving;
+use super::control::named;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
@@ -14,13 +15,10 @@ impl Serving {
     /// # Errors
     /// It is just about to take a slot.
     pub(super) fn remove_spare(&self, path: &str) -> Result<bool, Failure> {
-        let wanted = std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
-        let same = move |name: &str| {
-            Path::new(name) == wanted || std::fs::canonicalize(name).is_ok_and(|name| name == wanted)
-        };
+        let is_named = named(path);
         let found = self.manager.ask(&self.shards, move |manager| {
             let spares = manager.keeper().spares().borrow();
-            let spare = spares.iter().find(|spare| same(&spare.device.info().name))?;
+            let spare = spares.iter().find(|spare| is_named(Path::new(&spare.device.info().name)))?;
             Some((spare.superblock.dev_number(), spare.device.info().name.clone()))
         })?;
         let Some((number, name)) = found else { return Ok(false) };
