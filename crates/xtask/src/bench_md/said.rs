@@ -1,0 +1,155 @@
+//! What the script in the machine says of one run, with the whole answer of the program that made it.
+
+use serde::Deserialize;
+
+use super::Run;
+
+/// A line of the script.
+#[derive(Deserialize)]
+pub(super) struct Said {
+    members: String,
+    level: String,
+    rw: String,
+    bs: String,
+    jobs: u32,
+    health: String,
+    bitmap: String,
+    who: String,
+    member_read_bytes: u64,
+    member_written_bytes: u64,
+    user_bytes: u64,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Fio(Fio),
+    Bench(Bench),
+}
+
+#[derive(Deserialize)]
+struct Fio {
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    iops: f64,
+    bw_bytes: f64,
+    total_ios: u64,
+    clat_ns: CompletionLatency,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CompletionLatency {
+    percentile: std::collections::BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+struct Bench {
+    iops: f64,
+    bytes_per_s: f64,
+    lat_ns: Latency,
+    member: Members,
+    requests: Requests,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    p99: f64,
+}
+
+#[derive(Deserialize)]
+struct Members {
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Requests {
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+impl Said {
+    pub(super) fn run(self) -> Run {
+        let mut run = Run {
+            members: self.members,
+            level: self.level,
+            rw: self.rw,
+            bs: self.bs,
+            jobs: self.jobs,
+            health: self.health,
+            bitmap: self.bitmap,
+            who: self.who,
+            iops: 0.0,
+            bytes_per_s: 0.0,
+            p99_us: 0.0,
+            member_read_bytes: self.member_read_bytes,
+            member_written_bytes: self.member_written_bytes,
+            user_bytes: self.user_bytes,
+        };
+        match self.answer {
+            Answer::Fio(fio) => {
+                let job = fio.jobs.into_iter().next(); // they report as one group
+                let used = job.map(|job| if job.write.total_ios > 0 { job.write } else { job.read });
+                if let Some(used) = used {
+                    (run.iops, run.bytes_per_s) = (used.iops, used.bw_bytes);
+                    run.p99_us = used.clat_ns.percentile.get("99.000000").copied().unwrap_or(0.0) / 1000.0;
+                }
+            }
+            Answer::Bench(bench) => {
+                (run.iops, run.bytes_per_s) = (bench.iops, bench.bytes_per_s);
+                run.p99_us = bench.lat_ns.p99 / 1000.0;
+                (run.member_read_bytes, run.member_written_bytes) =
+                    (bench.member.read_bytes, bench.member.write_bytes);
+                run.user_bytes = bench.requests.read_bytes + bench.requests.write_bytes;
+            }
+        }
+        run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTING: &str =
+        r#""members":"nvme","level":"6","rw":"randread","bs":"4k","jobs":2,"health":"clean","bitmap":"none""#;
+
+    fn run(rest: &str) -> Run {
+        let said: Said = serde_json::from_str(&format!("{{{SETTING},{rest}}}")).expect("a line");
+        said.run()
+    }
+
+    #[test]
+    fn the_direction_that_fio_used_counts() {
+        let read =
+            r#"{"iops":10.5,"bw_bytes":43008,"total_ios":21,"clat_ns":{"percentile":{"99.000000":5000}}}"#;
+        let none = r#"{"iops":0,"bw_bytes":0,"total_ios":0,"clat_ns":{"min":0}}"#;
+        let members = r#""who":"twill","member_read_bytes":8192,"member_written_bytes":0,"user_bytes":4096"#;
+        let run = run(&format!(
+            r#"{members},"fio":{{"fio version":"3","jobs":[{{"read":{read},"write":{none}}}]}}"#
+        ));
+        assert_eq!((run.iops, run.bytes_per_s, run.p99_us), (10.5, 43008.0, 5.0));
+        assert_eq!((run.member_read_bytes, run.user_bytes, run.jobs), (8192, 4096, 2));
+    }
+
+    #[test]
+    fn the_engine_counts_its_members_itself() {
+        let members = r#""who":"engine","member_read_bytes":0,"member_written_bytes":0,"user_bytes":0"#;
+        let bench = r#"{"iops":7,"bytes_per_s":28672,"lat_ns":{"p99":2000},"member":{"read_bytes":2,"write_bytes":3},"requests":{"read_bytes":4,"write_bytes":1}}"#;
+        let run = run(&format!(r#"{members},"bench":{bench}"#));
+        assert_eq!((run.iops, run.p99_us, run.member_read_bytes, run.member_written_bytes), (7.0, 2.0, 2, 3));
+        assert_eq!(run.user_bytes, 5);
+    }
+}
