@@ -134,14 +134,14 @@ file_system() {
     stopped "${members[@]}"
 }
 
-killed() { # LEVEL MEMBERS OPTIONS OF fio…: fio sees nothing of two servers that end under it, nor that the next shares queues
+killed() { # LEVEL MEMBERS OPTIONS OF fio…: fio sees nothing of two servers that end under it
     local level=$1 count=$2 round load; shift 2
     made "$level" "$count"
     load_until_enough load --numjobs=2 "$@" & load=$!
     for round in 1 2; do
         wait_for_writes ublkb0 40
         kill_server
-        options=--ublk-queue-shards=$((3 - round)) serve_block "${members[@]}"
+        serve_block "${members[@]}"
         [[ $("$TWILL" detail --json --control "$control" | jq .block_device.recovered) == true ]] || die "not taken over"
     done
     : >"$scratch/enough"

@@ -242,10 +242,6 @@ pub struct ServeArguments {
     /// A device that a killed server of the array left behind is gone on with, asked for or not.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     pub ublk: Option<Option<u32>>,
-    /// Shards that share each queue of the block device. One job has one queue: 2 or more let it use more cores than one, at
-    /// a price for every request (Linux 6.16).
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub ublk_queue_shards: u16,
     /// Name of the export [default: the array's name]. Clients that ask for none get it too.
     #[arg(long, value_name = "NAME")]
     pub export_name: Option<String>,

@@ -57,8 +57,6 @@ pub struct ServeOptions {
     pub tcp: Vec<SocketAddr>,
     /// Serve as a block device, with this number if there is one.
     pub ublk: Option<Option<u32>>,
-    /// Shards that share each queue of the block device.
-    pub ublk_queue_shards: u16,
     /// Name that clients ask for; the array is the default export too.
     pub export_name: String,
     /// Arrays of this group share their spares.

@@ -38,8 +38,7 @@ pub(super) fn start(
     };
     let on_shard = array.clone();
     let info = shards.run_on(0, move |_| async move { on_shard.volume().info() }).map_err(gone)?;
-    let ublk =
-        UblkOptions { number: options.ublk.flatten(), identity, queue_shards: options.ublk_queue_shards };
+    let ublk = UblkOptions { number: options.ublk.flatten(), identity };
     let volume = array.clone();
     let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, move |_| volume.volume());
     started.map(Some).map_err(|error| failure(&error))

@@ -34,10 +34,6 @@ pub struct UblkOptions {
     pub number: Option<u32>,
     /// What a later server finds it by: no other array has the same.
     pub identity: u64,
-    /// Shards that share each queue, no more than there are. The driver chooses a queue by the submitter's core: one busy job
-    /// has one queue, and with 1 is served by one core. More cost a message between cores for each request, and where
-    /// requests are cheap that is more than the second core gains.
-    pub queue_shards: u16,
 }
 
 /// A block device for a status report.
@@ -180,13 +176,13 @@ fn make<V: Volume>(
             | feature::IOCTL_ENCODE
             | feature::USER_RECOVERY
             | feature::USER_RECOVERY_REISSUE
-            | control.features(feature::QUIESCE | feature::SAFE_STOP | feature::SERVER_PER_TAG),
+            | control.features(feature::QUIESCE | feature::SAFE_STOP),
         server_flags: options.identity,
         ..DeviceInfo::empty()
     };
     control.add(&mut info)?;
     let set = control.set_parameters(info.number, &parameters(volume));
-    match set.and_then(|()| serve(&control, &info, shards, options.queue_shards, false, open)) {
+    match set.and_then(|()| serve(&control, &info, shards, false, open)) {
         Ok((serving, shared)) => {
             tracing::info!(device = %block_path(info.number).display(), queues = info.queues, "block device made");
             Ok(UblkDevice { control, info, recovered: false, shared, serving: Mutex::new(Some(serving)) })
@@ -223,7 +219,7 @@ fn take_over<V: Volume>(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (serving, shared) = serve(&control, &info, shards, options.queue_shards, true, open)?;
+    let (serving, shared) = serve(&control, &info, shards, true, open)?;
     tracing::info!(device = %path.display(), "block device taken over: its requests go on");
     Ok(UblkDevice { control, info, recovered: true, shared, serving: Mutex::new(Some(serving)) })
 }
@@ -260,7 +256,6 @@ fn serve<V: Volume>(
     control: &Control,
     info: &DeviceInfo,
     shards: &Handle,
-    queue_shards: u16,
     recovering: bool,
     open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
 ) -> Result<(Served, Arc<Shared>), UblkError> {
@@ -268,7 +263,7 @@ fn serve<V: Volume>(
     let shared = Arc::new(Shared::default());
     let (ends, ended) = channel();
     let served = Served { character, ended };
-    let started = start_queues(info, shards, queue_shards, &served.character, &shared, &ends, open);
+    let started = start_queues(info, shards, &served.character, &shared, &ends, open);
     drop(ends); // what is left are those of the queues
     let goes_on = || !shared.failed.load(Relaxed);
     match started.and_then(|()| control.start(info.number, recovering, goes_on)) {
@@ -283,32 +278,20 @@ fn serve<V: Volume>(
     }
 }
 
-/// How many shards share a queue.
-fn shares(info: &DeviceInfo, shards: usize, wanted: u16) -> u16 {
-    if wanted > 1 && info.flags & feature::SERVER_PER_TAG == 0 {
-        tracing::warn!("before Linux 6.16 each queue of a block device is served by one shard");
-        return 1;
-    }
-    wanted.clamp(1, u16::try_from(shards).unwrap_or(u16::MAX))
-}
-
-/// Queue `n` goes to shard `n` and its neighbours; a device that was made for more shards or fewer is spread over those there
-/// are.
+/// Queue `n` goes to shard `n`; a device that was made for more shards or fewer is spread over those there are.
 fn start_queues<V: Volume>(
     info: &DeviceInfo,
     shards: &Handle,
-    queue_shards: u16,
     character: &Arc<OwnedFd>,
     shared: &Arc<Shared>,
     ends: &Ends,
     open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
 ) -> Result<(), UblkError> {
-    let shares = shares(info, shards.count(), queue_shards);
-    for (number, share) in (0..info.queues).flat_map(|number| (0..shares).map(move |share| (number, share))) {
-        let place = Place { number, depth: info.depth, share, shares };
+    for number in 0..info.queues {
+        let place = Place { number, depth: info.depth };
         let (character, shared, ends) = (Arc::clone(character), Arc::clone(shared), ends.clone());
         let open = open.clone();
-        let shard = (usize::from(number) + usize::from(share)) % shards.count();
+        let shard = usize::from(number) % shards.count();
         let started = shards.run_on(shard, move |context| async move {
             serve_queue(&context, open(&context), &character, place, shared, ends)
         });

@@ -69,8 +69,6 @@ pub mod feature {
     pub const USER_COPY: u64 = 1 << 7;
     /// [`super::control::QUIESCE`] is there (Linux 6.16).
     pub const QUIESCE: u64 = 1 << 12;
-    /// Each request place of a queue may have a server thread of its own (Linux 6.16).
-    pub const SERVER_PER_TAG: u64 = 1 << 13;
     /// [`super::control::TRY_STOP`] is there.
     pub const SAFE_STOP: u64 = 1 << 17;
 }

@@ -1,5 +1,5 @@
-//! A shard's part of one queue: the same ring and executor as the members' I/O. Each request place (tag) is a task that
-//! fetches, executes, gives the result and fetches again, for as long as the device has this server.
+//! One queue on its shard: the same ring and executor as the members' I/O. Each request place (tag) is a task that fetches,
+//! executes, gives the result and fetches again, for as long as the device has this server.
 //!
 //! Invariants:
 //! - A tag has one request at a time: its descriptor and its data in the device stay until its result is given.
@@ -7,6 +7,7 @@
 
 use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
+use engine::executor::Executor;
 use engine::volume::{Volume, VolumeError};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,7 +36,7 @@ pub(super) struct Shared {
 /// Never sent to: whoever waits learns from its end that the queue has ended.
 pub(super) type Ends = Sender<()>;
 
-/// Serves a part of a queue: from here on it fetches.
+/// Serves queue `number`: from here on it fetches.
 pub(super) fn serve_queue<V: Volume>(
     context: &ShardContext,
     volume: Rc<V>,
@@ -44,7 +45,7 @@ pub(super) fn serve_queue<V: Volume>(
     shared: Arc<Shared>,
     ends: Ends,
 ) -> io::Result<()> {
-    let Place { number, depth, .. } = place;
+    let Place { number, depth } = place;
     if !context.ring.uses_io_uring() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the system does not allow io_uring"));
     }
@@ -64,25 +65,20 @@ pub(super) fn serve_queue<V: Volume>(
         shared,
         _ends: ends,
     });
-    place.tags().for_each(|tag| context.executor.spawn(serve_tag(Rc::clone(&queue), tag)));
+    start_tags(&context.executor, &queue, depth);
     Ok(())
 }
 
-/// Which part of which queue.
+/// Which queue, and how many requests it has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub number: u16,
-    /// Requests that the queue has.
     pub depth: u16,
-    /// Which of the shards that share the queue, from 0.
-    pub share: u16,
-    pub shares: u16,
 }
 
-impl Place {
-    /// The tags of this part. In turns, since those in use at a time are neighbours.
-    fn tags(self) -> impl Iterator<Item = u16> {
-        (self.share..self.depth).step_by(self.shares.into())
+fn start_tags<V: Volume>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
+    for tag in 0..depth {
+        executor.spawn(serve_tag(Rc::clone(queue), tag));
     }
 }
 
@@ -229,20 +225,5 @@ impl Undone {
 impl From<VolumeError> for Undone {
     fn from(error: VolumeError) -> Self {
         Undone::Volume(error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_tag_has_one_server() {
-        for (depth, shares) in [(128, 1), (128, 4), (5, 3), (2, 4)] {
-            let places = (0..shares).map(|share| Place { number: 0, depth, share, shares });
-            let mut tags: Vec<u16> = places.flat_map(Place::tags).collect();
-            tags.sort_unstable();
-            assert_eq!(tags, (0..depth).collect::<Vec<_>>(), "{depth} tags, {shares} shares");
-        }
     }
 }
