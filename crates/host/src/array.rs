@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, VolumeMode};
 
+use crate::balance::{BalancedVolume, Loads};
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
 
@@ -49,6 +50,7 @@ pub struct HostArray {
     pub mode: Arc<VolumeMode>,
     /// Unit of addressing of the array: the largest that a member had at the start.
     pub logical_block_bytes: u32,
+    loads: Arc<Loads>,
 }
 
 impl HostArray {
@@ -66,7 +68,8 @@ impl HostArray {
             |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
         let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let array = HostArray { number, shards, shared, mode, logical_block_bytes };
+        let loads = Arc::new(Loads::new(shards.count()));
+        let array = HostArray { number, shards, shared, mode, logical_block_bytes, loads };
         for shard in 0..array.shards.count() {
             let (on_shard, members) = (array.clone(), members.to_vec());
             array.shards.run_on(shard, move |context| async move {
@@ -89,7 +92,21 @@ impl HostArray {
     /// # Panics
     /// If the caller is not a task of one of the array's shards.
     pub fn volume(&self) -> Rc<HostVolume> {
-        VOLUMES.with_borrow(|volumes| Rc::clone(volumes.get(&self.number).expect("an array of this shard")))
+        self.volume_if_open().expect("an array of this shard")
+    }
+
+    /// The same, or None where the array has been closed.
+    pub(crate) fn volume_if_open(&self) -> Option<Rc<HostVolume>> {
+        VOLUMES.with_borrow(|volumes| volumes.get(&self.number).map(Rc::clone))
+    }
+
+    /// The array for a client that came to this shard: where that is busy others help, unless it shall do all itself.
+    ///
+    /// # Panics
+    /// As [`HostArray::volume`].
+    pub fn balanced(&self, context: &ShardContext, may_help: bool) -> Rc<BalancedVolume> {
+        let helpers = if may_help { context.shards.count() } else { 1 };
+        Rc::new(BalancedVolume::new(self, context, &self.loads, helpers))
     }
 
     /// Puts a device into a slot on every shard, or takes it out. For tasks on a shard.

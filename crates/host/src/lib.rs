@@ -6,7 +6,9 @@
 #![deny(unsafe_code)]
 
 pub mod array;
+pub mod balance;
 pub mod buffer;
+pub mod busy;
 pub mod call;
 pub mod device;
 pub mod export;

@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::buffer::{BufferOptions, pool_for};
+use crate::busy::Busy;
 use crate::call::{Call, Reply};
 use crate::ring::{Ring, RingOptions, WakeUp};
 
@@ -70,6 +71,8 @@ pub struct ShardContext {
     pub pool: Arc<Pool>,
     /// The way to the other shards.
     pub shards: Handle,
+    /// Whether the shard has more to do than its core can.
+    pub busy: Busy,
     stop: Rc<Stop>,
 }
 
@@ -340,6 +343,7 @@ fn shard_main(
         pool: pool_for(&ring, &options.buffers),
         ring,
         shards: handle,
+        busy: Busy::default(),
         stop: Rc::default(),
     };
     let run = AssertUnwindSafe(|| {
@@ -375,9 +379,10 @@ const POLLS_PER_TURN: usize = 128;
 
 /// The loop of a shard, until it has stopped.
 fn run_shard(context: &ShardContext, options: &ShardOptions) {
-    let ShardContext { executor, ring, .. } = context;
+    let ShardContext { executor, ring, busy, .. } = context;
     let mut idle_since: Option<Instant> = None;
     loop {
+        busy.turn();
         let polls = executor.run_ready(POLLS_PER_TURN);
         let completed = executor.enter(|| ring.reap());
         if polls + completed > 0 {
@@ -394,6 +399,7 @@ fn run_shard(context: &ShardContext, options: &ShardOptions) {
             && idle_since.get_or_insert_with(Instant::now).elapsed() < options.busy_poll
         {
             ring.submit();
+            busy.rest();
             std::hint::spin_loop();
         } else if executor.prepare_to_sleep() {
             ring.wait(context.stop.asked.get().map(|_| options.stop_grace));

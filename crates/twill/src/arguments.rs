@@ -114,6 +114,10 @@ pub struct CreateArguments {
     /// Use so much of each member [default: what the smallest has].
     #[arg(short = 'z', long, value_parser = bytes::parse, value_name = "SIZE")]
     pub size: Option<u64>,
+    /// Where the data begins on each member [default: mdadm's choice, by the size of the members]. What is free before it has
+    /// the log of degraded writes: up to 16M of use.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub data_offset: Option<u64>,
     /// Members that hold data; must agree with those given.
     #[arg(short = 'n', long, value_name = "N")]
     pub raid_devices: Option<u32>,
@@ -248,6 +252,9 @@ pub struct ServeArguments {
     /// Threads that serve, each with a core of its own [default: as many as cores, at most 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,
+    /// Each shard does all writes of its clients itself, also where its core is the limit and others are idle.
+    #[arg(long)]
+    pub no_balance: bool,
     /// Memory for parity that small writes would read again; 0 for none.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64M")]
     pub parity_cache: u64,

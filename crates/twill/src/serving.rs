@@ -49,6 +49,8 @@ pub struct ServeOptions {
     pub no_consistency: bool,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
+    /// Writes of a busy shard's clients go to others that are not.
+    pub balance: bool,
     /// Idle shards poll for a while instead of sleeping at once.
     pub poll: bool,
     /// Unix sockets to listen on.

@@ -6,10 +6,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use host::array::HostVolume;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::shard::ShardContext;
 
@@ -127,7 +125,7 @@ impl Ours {
         let array = Array::start(setting, &OpenMembers::open(setting)?)?;
         let server = Server::new(array.shards.handle(), ServerOptions::default());
         let host = array.host.clone();
-        let volume = move |_: &ShardContext| -> Rc<HostVolume> { host.volume() };
+        let volume = move |context: &ShardContext| host.balanced(context, true);
         let options = ExportOptions::default();
         server.exports().add("bench", options, volume).map_err(shards_failed)?;
         server.exports().set_default(Some("bench"));

@@ -12,20 +12,16 @@ use std::cell::{Cell, RefCell};
 use std::task::{Poll, Waker};
 
 use super::StripeSet;
+use super::streams::Streams;
 use super::stripe_table::Claim;
 use super::union::StripeWrite;
 use crate::device::Device;
 use crate::executor::yield_now;
 
-/// Streams that are remembered: more jobs than write sequentially on one shard at a time.
-const STREAMS: usize = 16;
-
 /// The stripe writes of one shard: what the next batch may wait for.
 #[derive(Default)]
 pub(super) struct InFlight {
-    /// Where the streams' last writes ended, in the array's bytes.
-    streams: [Cell<u64>; STREAMS],
-    next_stream: Cell<usize>,
+    pub(super) streams: Streams,
     owners: Cell<u32>,
     /// Owners that wait for others.
     waiting: Cell<u32>,
@@ -38,18 +34,6 @@ pub(super) struct InFlight {
 pub(super) struct Owner<'a>(&'a InFlight);
 
 impl InFlight {
-    /// Notes a write of the array's bytes from `start` to `end`. True if an earlier one ended where it starts.
-    pub(super) fn note(&self, start: u64, end: u64) -> bool {
-        let place = self.streams.iter().position(|stream| stream.get() == start);
-        let at = place.unwrap_or_else(|| {
-            let next = self.next_stream.get();
-            self.next_stream.set((next + 1) % STREAMS);
-            next
-        });
-        self.streams[at].set(end);
-        place.is_some()
-    }
-
     /// A stripe write begins.
     pub(super) fn begin(&self) -> Owner<'_> {
         self.owners.set(self.owners.get() + 1);
@@ -137,23 +121,5 @@ impl<D: Device> StripeSet<D> {
             }
         }
         drop(waiting);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stream_is_known_by_where_its_last_write_ended() {
-        let writes = InFlight::default();
-        assert!(!writes.note(4096, 8192), "the first of a stream");
-        assert!(!writes.note(1 << 20, 2 << 20), "another stream");
-        assert!(writes.note(8192, 12288));
-        assert!(!writes.note(8192, 12288), "again, not on");
-        for other in 10..10 + STREAMS as u64 {
-            writes.note(other << 30, (other << 30) + 1);
-        }
-        assert!(!writes.note(12288, 16384), "forgotten for newer ones");
     }
 }

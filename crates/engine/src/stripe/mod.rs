@@ -35,6 +35,7 @@ mod salvage_copies;
 mod salvage_tests;
 pub(crate) mod seats;
 mod small;
+pub mod streams;
 pub mod stripe_table;
 mod striped;
 mod union;

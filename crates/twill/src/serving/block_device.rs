@@ -3,7 +3,7 @@
 use engine::volume::Volume as _;
 use host::array::HostArray;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
-use host::shard::Shards;
+use host::shard::{ShardContext, Shards};
 
 use super::start::gone;
 use super::{ServeOptions, Serving};
@@ -39,8 +39,9 @@ pub(super) fn start(
     let on_shard = array.clone();
     let info = shards.run_on(0, move |_| async move { on_shard.volume().info() }).map_err(gone)?;
     let ublk = UblkOptions { number: options.ublk.flatten(), identity };
-    let volume = array.clone();
-    let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, move |_| volume.volume());
+    let (volume, balance) = (array.clone(), options.balance);
+    let open = move |context: &ShardContext| volume.balanced(context, balance);
+    let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, open);
     started.map(Some).map_err(|error| failure(&error))
 }
 

@@ -357,10 +357,11 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
 
 fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
     let server = Server::new(shards.handle(), ServerOptions::default());
-    let volume = array.clone();
+    let (volume, balance) = (array.clone(), options.balance);
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
-    let added = server.exports().add(&options.export_name, export, move |_| volume.volume());
+    let added =
+        server.exports().add(&options.export_name, export, move |context| volume.balanced(context, balance));
     added.map_err(|error| Failure::new(ExitKind::Usage, error.to_string()))?;
     server.exports().set_default(Some(&options.export_name));
     let unix = options.unix.iter().cloned().map(Address::Unix);

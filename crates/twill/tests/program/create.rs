@@ -177,6 +177,24 @@ fn the_same_member_twice_is_refused() {
 }
 
 #[test]
+fn data_begins_where_it_is_asked_to() {
+    let world = World::new();
+    let members = world.members(3);
+    for (metadata, offset, bytes) in
+        [("1.2", "3M", 3 << 20), ("1.1", "1M", 1 << 20), ("1.0", "64K", 64 << 10)]
+    {
+        let asked = [&RAID5[..], &["--force", "--metadata", metadata, "--data-offset", offset]].concat();
+        world.twill(&asked, &members).succeeds();
+        let told = world.twill(&["examine", "--json"], &members[..1]).succeeds().json();
+        assert!(told.to_string().contains(&format!("\"data_offset_bytes\":{bytes},")), "{told}");
+    }
+    let fresh: Vec<String> = (0..3).map(|i| world.member(&format!("n{i}"), 12 << 20)).collect();
+    for (offset, says) in [("512K", "1 MiB or more"), ("1025K", "multiple of 4K"), ("20M", "too small")] {
+        world.refused(10, &[says], &[&RAID5[..], &["--data-offset", offset]].concat(), &fresh);
+    }
+}
+
+#[test]
 fn what_is_no_member_is_refused() {
     let world = World::new();
     let members = world.members(2);

@@ -3,12 +3,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::array::assemble::check_width;
+use engine::limits::BLOCK_BYTES;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
     CreateError, Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, default_data_offset,
 };
-use layout::units::Sectors;
+use layout::units::{SECTOR_BYTES, Sectors};
 use uuid::Uuid;
 
 use super::checks::Place;
@@ -23,6 +24,10 @@ const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
 
 /// How much the largest member may exceed the smallest before somebody is asked: mdadm's one percent.
 const UNEQUAL_PERCENT: u64 = 1;
+
+/// The least offset of data behind md's metadata: what mdadm takes for the smallest member. Superblock, bad-block log and any bitmap
+/// that it makes room for fit.
+const DATA_OFFSET_LEAST: u64 = 1 << 20;
 
 /// What the superblocks say when parity is still to be made.
 pub const RESYNC_NEEDED: &str = "parity or copies are made to agree when the array is first served (resync)";
@@ -187,9 +192,7 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
     if devices.is_empty() {
         return Err(refused(ExitKind::NotEnoughMembers, "every member is missing"));
     }
-    // The smallest member decides where data begins: of a large one the headroom could be all a small one has.
-    let smallest = devices.iter().map(|device| device.device_bytes).min().unwrap_or(0);
-    let data_offset = default_data_offset(wanted.minor, smallest, wanted.chunk_bytes);
+    let data_offset = data_offset(arguments.data_offset, &wanted, &devices)?;
     let array = NewArray {
         minor: wanted.minor,
         set_uuid,
@@ -219,6 +222,26 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
         .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
     let spares = places.iter().filter(|place| place.role == DeviceRole::Spare).count() as u32;
     Ok(Plan { set_uuid, geometry, created, places, spares, resync })
+}
+
+/// Where data begins: as was asked for, or by the smallest member; of a large one the headroom could be all a small one has.
+fn data_offset(asked: Option<u64>, wanted: &Wanted, devices: &[NewMember]) -> Result<Sectors, Failure> {
+    let smallest = devices.iter().map(|device| device.device_bytes).min().unwrap_or(0);
+    let Some(asked) = asked else {
+        return Ok(default_data_offset(wanted.minor, smallest, wanted.chunk_bytes));
+    };
+    let least = match wanted.minor {
+        MinorVersion::V1_0 => 0,
+        MinorVersion::V1_1 | MinorVersion::V1_2 => DATA_OFFSET_LEAST,
+    };
+    if asked.is_multiple_of(BLOCK_BYTES as u64) && asked >= least {
+        return Ok(Sectors(asked / SECTOR_BYTES));
+    }
+    let message = format!("--data-offset {}: data cannot begin there", bytes::human(asked));
+    Err(refused(ExitKind::BadGeometry, message).help(format!(
+        "take a multiple of 4K, {} or more: md's metadata stands before it",
+        bytes::human(least)
+    )))
 }
 
 /// `host:name`, as mdadm has it, where that fits.
