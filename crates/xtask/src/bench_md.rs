@@ -118,7 +118,11 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
         command.arg("bash").arg(vm::script(root, "bench-md")).arg(kind);
         command.arg(seconds.to_string()).arg(rounds.to_string());
         command.arg(if arguments.quick { "quick" } else { "full" });
-        let status = vm::lines(&mut command, |line| report.take(line))?;
+        let status = vm::lines(&mut command, |line| {
+            report.take(line)?;
+            // A run that breaks off keeps what it has measured.
+            arguments.json.as_ref().map_or(Ok(()), |path| figures::write(path, &report))
+        })?;
         if status != 0 {
             bail!("the run with {kind} ended with status {status}");
         }

@@ -91,7 +91,13 @@ fn cut(root: &Path, arguments: &Arguments) -> Result<Report> {
         let mut last = String::new();
         let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
             match line.strip_prefix("JSON ") {
-                Some(json) => report.take(json)?,
+                Some(json) => {
+                    report.take(json)?;
+                    // A run that breaks off keeps the cuts it has made.
+                    if let Some(path) = &arguments.json {
+                        figures::write(path, &report)?;
+                    }
+                }
                 None => println!("{who}: {line}"),
             }
             line.clone_into(&mut last);
