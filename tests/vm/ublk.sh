@@ -1,5 +1,5 @@
 #!/bin/bash
-# vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid10,raid456 --timeout 1800
+# vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid10,raid456,dm-mod --timeout 1800
 # takes: 139 s
 # ublk.sh: arrays as block devices: data, topology, file systems, zeroes; servers killed under load and started again;
 # members pulled out; a busy machine.
@@ -192,12 +192,84 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     stopped "${members[@]}"
 }
 
+reads_alike() { # LEVEL COUNT: copied or put there by members, whole and degraded
+    local level=$1 count=$2 copied size=$((12 << 20))
+    made "$level" "$count"
+    dd if=$RANDOM_DATA of=$device bs=1M count=12 oflag=direct status=none
+    for copied in "" --no-zero-copy; do
+        [[ $("$TWILL" detail --json --control "$control" | jq .block_device.zero_copy) == $([[ $copied ]] && echo false || echo true) ]] ||
+            die "zero copy, with '$copied': $("$TWILL" detail --control "$control")"
+        read_in_pieces $size
+        dd if=$device of=/dev/null bs=4k skip=3 count=2 status=none # through the page cache, which reads ahead
+        if [[ -z $copied ]]; then
+            stop_array
+            options=--no-zero-copy serve_block "${members[@]}"
+        fi
+    done
+    if [[ $level != 0 ]]; then
+        stop_array
+        serve_block "${members[@]}"
+        "$TWILL" fail --control "$control" "${members[1]}" >/dev/null
+        read_in_pieces $size
+    fi
+    no_errors
+    stopped
+}
+
+nothing_locked() { # the server may lock no memory: its own is not registered, that of requests is
+    made 5 4
+    dd if=$RANDOM_DATA of=$device bs=1M count=4 oflag=direct status=none
+    stop_array
+    local twill=$TWILL
+    printf '#!/bin/sh\nexec prlimit --memlock=0 setpriv --bounding-set -ipc_lock %s "$@"\n' "$twill" >"$scratch/confined"
+    chmod +x "$scratch/confined"
+    TWILL=$scratch/confined serve_block "${members[@]}"
+    grep -q "buffers not registered" "$scratch/server.log" || die "$(<"$scratch/server.log")"
+    read_in_pieces $((4 << 20))
+    no_errors
+    stopped
+}
+
+read_in_pieces() { # BYTES: what is read directly is what was written, in requests of several sizes and places
+    local bs
+    for bs in 4k 36k 1M; do
+        dd if=$device bs=$bs iflag=direct,count_bytes count="$1" status=none | cmp -n "$1" - $RANDOM_DATA || die "reads of $bs differ"
+    done
+    dd if=$device bs=512 skip=777 count=255 iflag=direct status=none | cmp - <(dd if=$RANDOM_DATA bs=512 skip=777 count=255 status=none) ||
+        die "reads of 512 differ"
+}
+
+late() { # a member does not answer a read that was to go to its reader's memory: the member fails, the read is right in the end
+    ram_members 4
+    dmsetup create slow --table "0 $(blockdev --getsz "${members[1]}") linear ${members[1]} 0"
+    members[1]=/dev/mapper/slow
+    create 5 "${members[@]}"
+    serve_block "${members[@]}"
+    dd if=$RANDOM_DATA of=$device bs=1M count=8 oflag=direct status=none
+    dmsetup suspend --noflush --nolockfs slow
+    (sleep $((PATIENCE + 60)); dmsetup resume slow) & # nothing ends before, should this case fail
+    dd if=$device of="$scratch/read" bs=1M count=8 iflag=direct status=none & local reader=$!
+    wait_for "the end of a member that does not answer" member_1_failed
+    # Whoever comes later goes round it.
+    timeout 20 dd if=$device bs=64k skip=64 count=8 iflag=direct status=none | cmp - <(dd if=$RANDOM_DATA bs=64k skip=64 count=8 status=none) ||
+        die "a read behind the member's failure"
+    kill -0 $reader || die "the read has ended before the member answered"
+    dmsetup resume slow
+    wait $reader || die "the read failed"
+    cmp "$scratch/read" <(head -c $((8 << 20)) $RANDOM_DATA) || die "it read other data"
+    no_errors
+    stopped
+    dmsetup remove slow
+}
+
+member_1_failed() { [[ $("$TWILL" detail --json --control "$control" | jq -r '.members[1].state') == failed ]]; }
+
 pulled() { # a drive is gone from the machine while fio writes
     members=(/dev/nvme?n1)
     create 5 "${members[@]}"
     serve_block "${members[@]}"
     local victim=${members[1]##*/} load
-    load_until_enough load --numjobs=2 --rw=randwrite --bs=16k --size=3M --offset_increment=24M & load=$!
+    load_until_enough load --numjobs=2 --rw=randrw --bs=16k --size=3M --offset_increment=24M & load=$!
     wait_for_writes "$victim" 40
     echo 1 >"/sys/block/$victim/device/device/remove"
     wait_for_writes ublkb0 40
@@ -221,6 +293,10 @@ saturated() { # two shards on two processors that others keep busy
 
 run_case "raid6 written and verified by fio" verified 6 5
 for level in "5 4" "10 4"; do long_case "raid${level% *} written and verified by fio" verified $level; done
+run_case "reads are alike, copied or not, raid5" reads_alike 5 4
+for level in "6 5" "10 4" "0 3"; do long_case "reads are alike, copied or not, raid${level% *}" reads_alike $level; done
+long_case "reads without memory that may be locked" nothing_locked
+long_case "a member that does not answer a read" late
 run_case "topology" topology
 long_case "a read-only array" read_only
 run_case "what is in the way is said" refused

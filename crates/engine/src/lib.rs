@@ -13,6 +13,7 @@ pub mod executor;
 pub mod foreground;
 pub mod limits;
 pub mod members;
+pub mod outside;
 pub mod read_errors;
 pub mod stages;
 pub mod stripe;

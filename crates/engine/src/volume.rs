@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::limits::BLOCK_BYTES;
+use crate::outside::Outside;
 use crate::stripe::StripeSet;
 
 /// Size and units of a volume.
@@ -89,6 +90,12 @@ pub trait Volume: 'static {
 
     /// Reads `bytes` bytes; they come in order, in as many slices as there were members or chunks.
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
+
+    /// Fills memory outside of this process with the range, where that is possible at once. False: it did not, or only in
+    /// part, and [`Volume::read`] does it. The memory may be filled as long as anyone has a part of it.
+    fn read_into(&self, _offset_bytes: u64, _bytes: u64, _outside: &Outside) -> impl Future<Output = bool> {
+        std::future::ready(false)
+    }
 
     /// Writes `data`; with `fua` it is durable on return.
     fn write(
@@ -191,6 +198,21 @@ impl<D: Device> Volume for ArrayVolume<D> {
         let result = self.stripes.read_range(offset_bytes, bytes).await;
         shared.foreground.end(began, &shared.loads);
         result
+    }
+
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
+        if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
+            return false; // the ordinary read says why
+        }
+        let shared = &self.stripes.shared;
+        let began = shared.foreground.begin(&shared.loads);
+        let is_read = self.stripes.read_range_into(offset_bytes, bytes, outside).await;
+        shared.foreground.end(began, &shared.loads);
+        if is_read {
+            self.counters().reads.add(1);
+            self.counters().read_bytes.add(bytes);
+        }
+        is_read
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {

@@ -60,7 +60,7 @@ fn main() {
     let shards = usize::try_from(shards).expect("a few");
     let shards = Shards::start(shards, &ShardOptions::default(), |_| {}).expect("shards");
     let number = Some(u32::try_from(number).expect("a number of a device"));
-    let options = UblkOptions { number, identity: 0x6c6c_756e };
+    let options = UblkOptions { number, identity: 0x6c6c_756e, zero_copy: false };
     let control = Control::open().unwrap_or_else(|error| panic!("no ublk here: {error}"));
     let volume_info = info.clone();
     let device = UblkDevice::start(control, &shards.handle(), &options, &info, move |shard| {

@@ -23,6 +23,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use engine::outside::Outside;
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
 use crate::pages::Pages;
@@ -330,6 +331,34 @@ impl Disk {
         }
     }
 
+    /// A read from its start to its end.
+    fn read(
+        self: &Rc<Self>,
+        offset_bytes: u64,
+        mut buffer: Buffer,
+        done: impl FnOnce((Buffer, Result<(), DeviceError>)) + 'static,
+    ) {
+        let disk = Rc::clone(self);
+        disk.world.counts.borrow_mut().member_reads += 1;
+        let bytes = buffer.len() as u64;
+        disk.sent("read", offset_bytes, bytes, false);
+        disk.check_memory(std::iter::once(buffer.bytes().as_ptr() as usize));
+        let early = disk.world.random().one_in(2);
+        if early {
+            disk.peek_device(offset_bytes, buffer.bytes_mut());
+        }
+        self.world.after(self.delay(), move || {
+            let result = disk.fault("read", offset_bytes, bytes);
+            match &result {
+                Ok(()) if early => {}
+                Ok(()) => disk.peek_device(offset_bytes, buffer.bytes_mut()),
+                Err(_) => buffer.bytes_mut().fill(0xbd), // nobody may look at it
+            }
+            disk.done("read", offset_bytes, bytes, &result);
+            done((buffer, result));
+        });
+    }
+
     /// A write or zeroing from its start to its end.
     fn change(
         self: &Rc<Self>,
@@ -398,28 +427,20 @@ impl Device for SimDevice {
         &self.0.info
     }
 
-    fn read(&self, offset_bytes: u64, mut buffer: Buffer) -> Self::Read {
-        let disk = Rc::clone(&self.0);
-        disk.world.counts.borrow_mut().member_reads += 1;
-        let bytes = buffer.len() as u64;
-        disk.sent("read", offset_bytes, bytes, false);
-        disk.check_memory(std::iter::once(buffer.bytes().as_ptr() as usize));
-        let early = disk.world.random().one_in(2);
-        if early {
-            disk.peek_device(offset_bytes, buffer.bytes_mut());
-        }
+    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read {
         let (pending, filler) = pending();
-        self.0.world.after(self.0.delay(), move || {
-            let result = disk.fault("read", offset_bytes, bytes);
-            match &result {
-                Ok(()) if early => {}
-                Ok(()) => disk.peek_device(offset_bytes, buffer.bytes_mut()),
-                Err(_) => buffer.bytes_mut().fill(0xbd), // nobody may look at it
-            }
-            disk.done("read", offset_bytes, bytes, &result);
-            filler.fill((buffer, result));
-        });
+        self.0.read(offset_bytes, buffer, |read| filler.fill(read));
         pending
+    }
+
+    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
+        let (world, (pending, filler)) = (Rc::clone(&self.0.world), pending());
+        self.0.read(offset_bytes, Buffer::new(bytes), move |(buffer, result)| {
+            world.outside.fill(&outside, buffer.bytes());
+            drop(outside);
+            filler.fill(result);
+        });
+        Some(pending)
     }
 
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done {

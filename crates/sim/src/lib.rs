@@ -20,6 +20,7 @@ mod history;
 mod lost;
 mod operator;
 mod oracle;
+mod outside;
 mod pages;
 mod platform;
 mod random;

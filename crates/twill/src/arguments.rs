@@ -246,6 +246,10 @@ pub struct ServeArguments {
     /// A device that a killed server of the array left behind is gone on with, asked for or not.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     pub ublk: Option<Option<u32>>,
+    /// Copy what is read through the block device into its requests, also where the kernel can have members put it there
+    /// (from Linux 6.16 on, as root).
+    #[arg(long)]
+    pub no_zero_copy: bool,
     /// Name of the export [default: the array's name]. Clients that ask for none get it too.
     #[arg(long, value_name = "NAME")]
     pub export_name: Option<String>,

@@ -51,6 +51,8 @@ pub struct ServeOptions {
     pub read_only: bool,
     /// Writes of a busy shard's clients go to others that are not.
     pub balance: bool,
+    /// Members put what is read through the block device where it is wanted, if the kernel can.
+    pub zero_copy: bool,
     /// Idle shards poll for a while instead of sleeping at once.
     pub poll: bool,
     /// Unix sockets to listen on.

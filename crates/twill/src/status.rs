@@ -315,6 +315,8 @@ pub struct BlockDeviceStatus {
     pub queues: u16,
     /// Requests that each queue holds at once.
     pub depth: u16,
+    /// Members put what is read where it is wanted; else it is copied there.
+    pub zero_copy: bool,
     /// It was taken over from a server that had ended.
     pub recovered: bool,
     /// It is not served any more, though nobody stopped it.
@@ -433,10 +435,10 @@ pub fn limit_words(rate: Option<u64>, rate_min: Option<u64>, p99_budget_ns: Opti
 impl BlockDeviceStatus {
     /// In a line for a person.
     pub fn words(&self) -> String {
-        let BlockDeviceStatus { path, queues, depth, recovered, failed, errors } = self;
+        let BlockDeviceStatus { path, queues, depth, zero_copy, recovered, failed, errors } = self;
         let plural = if *queues == 1 { "" } else { "s" };
         let mut words = format!("{path} ({queues} queue{plural} of {depth})");
-        for (said, word) in [(*recovered, "taken over"), (*failed, "FAILED")] {
+        for (said, word) in [(*zero_copy, "zero copy"), (*recovered, "taken over"), (*failed, "FAILED")] {
             words += &if said { format!(", {word}") } else { String::new() };
         }
         if *errors > 0 {

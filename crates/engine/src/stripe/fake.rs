@@ -13,6 +13,7 @@ use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 use crate::events::Event;
 use crate::executor::Executor;
 use crate::members::{MemberState, Members};
+use crate::outside::Outside;
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 use crate::stripe::redo::{RedoMember, RedoStart};
@@ -163,11 +164,33 @@ impl Future for Reading {
     }
 }
 
-/// Another operation on its way: what it writes where, if anything.
+/// Another operation on its way.
 pub(crate) struct Doing {
     medium: Rc<RefCell<Medium>>,
-    write: Option<(u64, Gather)>,
+    what: What,
     delay: u64,
+}
+
+enum What {
+    Write(u64, Gather),
+    /// A read to memory outside.
+    ReadInto(Box<Reading>, Outside),
+    Nothing,
+}
+
+thread_local! {
+    /// Memory outside, where fakes can reach it.
+    static OUTSIDE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Has fakes of this thread fill memory outside, of so many bytes.
+pub(crate) fn reach_outside(bytes: usize) {
+    OUTSIDE.replace(Some(vec![0; bytes]));
+}
+
+/// What was put there.
+pub(crate) fn outside() -> Vec<u8> {
+    OUTSIDE.with_borrow(|memory| memory.clone().expect("made before"))
 }
 
 impl Future for Doing {
@@ -179,8 +202,22 @@ impl Future for Doing {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let written = self.write.take();
-        Poll::Ready(written.map_or(Ok(()), |(offset, data)| self.medium.borrow_mut().write(offset, &data)))
+        let Doing { medium, what, .. } = &mut *self;
+        Poll::Ready(match what {
+            What::Write(offset, data) => medium.borrow_mut().write(*offset, data),
+            What::Nothing => Ok(()),
+            What::ReadInto(read, outside) => {
+                let Poll::Ready((buffer, result)) = Pin::new(&mut **read).poll(context) else {
+                    return Poll::Pending;
+                };
+                let start = outside.offset_bytes() as usize;
+                OUTSIDE.with_borrow_mut(|memory| {
+                    let memory = memory.as_mut().expect("made before");
+                    memory[start..start + buffer.len()].copy_from_slice(buffer.bytes());
+                });
+                result
+            }
+        })
     }
 }
 
@@ -202,13 +239,21 @@ impl Device for Fake {
         Reading { medium: Rc::clone(&self.medium), offset_bytes, buffer: Some(buffer), happens, delay }
     }
 
+    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
+        OUTSIDE.with_borrow(Option::is_some).then(|| {
+            let read = Box::new(self.read(offset_bytes, Buffer::new(bytes)));
+            Doing { medium: Rc::clone(&self.medium), what: What::ReadInto(read, outside), delay: 0 }
+        })
+    }
+
     fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Self::Done {
         let delay = self.medium.borrow_mut().delay();
-        Doing { medium: Rc::clone(&self.medium), write: Some((offset_bytes, data)), delay }
+        Doing { medium: Rc::clone(&self.medium), what: What::Write(offset_bytes, data), delay }
     }
 
     fn flush(&self) -> Self::Done {
-        Doing { medium: Rc::clone(&self.medium), write: None, delay: self.medium.borrow_mut().delay() }
+        let delay = self.medium.borrow_mut().delay();
+        Doing { medium: Rc::clone(&self.medium), what: What::Nothing, delay }
     }
 
     fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done {

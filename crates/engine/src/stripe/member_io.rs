@@ -115,10 +115,7 @@ impl<D: Device> StripeSet<D> {
                 let is_place = Self::is_latent(&error) && self.shared.geometry.losses_survived() > 0;
                 return Err(if is_place { Undone::Unreadable } else { self.give_up(read.slot, &error) });
             } else {
-                self.shared.members.note_error(read.slot, &error);
-                if !Members::worth_a_retry(&error) {
-                    return Err(self.give_up(read.slot, &error));
-                }
+                self.first_error(read.slot, &error)?;
             }
             let Some((next, again)) = self.start_read(read) else { return Err(self.not_started(read)) };
             is_second = Rc::ptr_eq(&next, &from);
@@ -128,6 +125,12 @@ impl<D: Device> StripeSet<D> {
                 (_, Err(error)) => error,
             };
         }
+    }
+
+    /// The first error of a read, which a second try may mend. If not, the member fails.
+    pub(super) fn first_error(&self, slot: u32, error: &DeviceError) -> Result<(), Undone> {
+        self.shared.members.note_error(slot, error);
+        if Members::worth_a_retry(error) { Ok(()) } else { Err(self.give_up(slot, error)) }
     }
 
     /// Whether it is about a place, not about the whole device.

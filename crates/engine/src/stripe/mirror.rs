@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use super::StripeSet;
 use super::member_io::{MemberRead, MemberWrite, Undone};
+use super::read_into::Reads;
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::members::MemberState;
@@ -29,22 +30,8 @@ pub(super) const READ_TURN_BYTES: u64 = 1 << 20;
 
 impl<D: Device> StripeSet<D> {
     pub(super) async fn read_copies(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
-        let geometry = &self.shared.geometry;
-        let mut runs = SmallVec::<[Run; 1]>::new();
-        let mut at = offset_bytes;
-        while at < offset_bytes + bytes {
-            let copies = geometry.copies(at, offset_bytes + bytes - at);
-            let length = usize::try_from(copies.len).expect("a request fits in memory");
-            runs.push(Run { offset_bytes: at, places: copies.places.into_iter().collect(), bytes: length });
-            at += copies.len;
-        }
-        let mut reads = SmallVec::<[MemberRead; 1]>::new();
-        for run in &runs {
-            let Some(place) = self.copy_to_read(&run.places, self.turn(run)) else {
-                return Err(no_copy(&run.places));
-            };
-            reads.push(MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes });
-        }
+        let runs = self.runs(offset_bytes, bytes);
+        let reads = self.copy_reads(&runs)?;
         let mut gather = Gather::new();
         for ((run, read), result) in runs.iter().zip(&reads).zip(self.read_members(&reads).await) {
             let pieces = match result {
@@ -56,6 +43,29 @@ impl<D: Device> StripeSet<D> {
             pieces.slices().iter().for_each(|slice| gather.push(slice.clone()));
         }
         Ok(gather)
+    }
+
+    /// A request cut where its copies change members.
+    pub(super) fn runs(&self, offset_bytes: u64, bytes: u64) -> SmallVec<[Run; 1]> {
+        let mut runs = SmallVec::new();
+        let mut at = offset_bytes;
+        while at < offset_bytes + bytes {
+            let copies = self.shared.geometry.copies(at, offset_bytes + bytes - at);
+            let length = usize::try_from(copies.len).expect("a request fits in memory");
+            runs.push(Run { offset_bytes: at, places: copies.places.into_iter().collect(), bytes: length });
+            at += copies.len;
+        }
+        runs
+    }
+
+    /// One copy of each run.
+    pub(super) fn copy_reads(&self, runs: &[Run]) -> Result<Reads, VolumeError> {
+        let read = |run: &Run| {
+            let place = self.copy_to_read(&run.places, self.turn(run));
+            let place = place.ok_or_else(|| no_copy(&run.places))?;
+            Ok(MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes })
+        };
+        runs.iter().map(read).collect()
     }
 
     /// Which copy a run is read from. Where copies may differ it is the one that is written over the others later: what was

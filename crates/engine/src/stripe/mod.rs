@@ -25,6 +25,7 @@ pub mod parity_cache;
 mod parity_step;
 pub mod plan;
 mod read;
+mod read_into;
 mod recover;
 pub mod redo;
 pub mod resync;
@@ -306,6 +307,11 @@ impl<D: Device> StripeSet<D> {
 
     fn watch(&self) -> Watch<'_> {
         Watch::begin(self.shared.observer.get().map(AsRef::as_ref), self.shard)
+    }
+
+    /// A sequential stream whose last write was made on another shard goes on here.
+    pub fn expect_stream(&self, offset_bytes: u64) {
+        self.in_flight.streams.expect(offset_bytes);
     }
 
     fn two_phase(&self) -> bool {

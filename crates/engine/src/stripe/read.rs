@@ -7,6 +7,7 @@ use super::chunk_set::Chunk;
 use super::image::Image;
 use super::member_io::{MemberRead, Undone};
 use super::plan::{Fragment, Rows, plan_read};
+use super::read_into::Reads;
 use super::recover::recover_data;
 use super::write::too_many_missing;
 use super::{StripeSet, data_chunk};
@@ -31,13 +32,29 @@ impl<D: Device> StripeSet<D> {
             return Ok(gather);
         }
         // After anything that waits: between this look and the reads nobody can take a member away.
-        let lost = |piece: &Piece| self.shared.missing(piece.stripe).contains(piece.fragment.chunk);
-        if !self.shared.members.all_in_sync() && pieces.iter().any(lost) {
-            return self.read_around(&pieces, lost).await;
+        if self.any_lost(&pieces) {
+            return self.read_around(&pieces).await;
         }
         let mut gather = Gather::new();
         self.read_present(&pieces, &mut gather).await?;
         Ok(gather)
+    }
+
+    /// The reads of a range, if all members that it needs are there and none is avoided.
+    pub(super) fn present_reads(&self, offset_bytes: u64, bytes: u64) -> Option<Reads> {
+        let pieces: SmallVec<[Piece; 2]> = self.pieces(offset_bytes, bytes).collect();
+        if self.shared.loads.avoid_slow() || self.any_lost(&pieces) {
+            return None;
+        }
+        Some(pieces.iter().map(|piece| self.fragment_read(piece.stripe, &piece.fragment)).collect())
+    }
+
+    fn any_lost(&self, pieces: &[Piece]) -> bool {
+        !self.shared.members.all_in_sync() && pieces.iter().any(|piece| self.is_lost(piece))
+    }
+
+    fn is_lost(&self, piece: &Piece) -> bool {
+        self.shared.missing(piece.stripe).contains(piece.fragment.chunk)
     }
 
     /// Reads pieces whose members are there, all at once.
@@ -75,14 +92,10 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// A request that meets lost chunks: stripe by stripe, each row read once.
-    async fn read_around(
-        &self,
-        pieces: &[Piece],
-        lost: impl Fn(&Piece) -> bool,
-    ) -> Result<Gather, VolumeError> {
+    async fn read_around(&self, pieces: &[Piece]) -> Result<Gather, VolumeError> {
         let mut gather = Gather::new();
         for stripe in pieces.chunk_by(|a, b| a.stripe == b.stripe) {
-            if stripe.iter().any(&lost) {
+            if stripe.iter().any(|piece| self.is_lost(piece)) {
                 let fragments: SmallVec<[Fragment; 8]> = stripe.iter().map(|piece| piece.fragment).collect();
                 let slices = self.read_lost(stripe[0].stripe, &fragments).await?;
                 slices.into_iter().for_each(|slice| gather.push(slice));

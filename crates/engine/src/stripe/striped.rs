@@ -5,24 +5,27 @@ use smallvec::SmallVec;
 use super::StripeSet;
 use super::member_io::{MemberRead, MemberWrite, Undone};
 use super::read::Piece;
+use super::read_into::Reads;
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::volume::VolumeError;
 
 impl<D: Device> StripeSet<D> {
     pub(super) async fn read_striped(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
-        let reads: SmallVec<[MemberRead; 2]> = self
-            .pieces(offset_bytes, bytes)
-            .map(|piece| {
-                let (slot, offset) = self.striped_place(&piece);
-                MemberRead { slot, offset, bytes: piece.fragment.rows.bytes() }
-            })
-            .collect();
+        let reads = self.striped_reads(offset_bytes, bytes);
         let mut gather = Gather::new();
         for result in self.read_members(&reads).await {
             gather.push(result.map_err(lost)?.freeze());
         }
         Ok(gather)
+    }
+
+    pub(super) fn striped_reads(&self, offset_bytes: u64, bytes: u64) -> Reads {
+        let read = |piece: Piece| {
+            let (slot, offset) = self.striped_place(&piece);
+            MemberRead { slot, offset, bytes: piece.fragment.rows.bytes() }
+        };
+        self.pieces(offset_bytes, bytes).map(read).collect()
     }
 
     pub(super) async fn write_striped(

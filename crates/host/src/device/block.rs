@@ -11,6 +11,7 @@
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo};
+use engine::outside::Outside;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -227,6 +228,14 @@ impl Device for BlockDevice {
         let bytes = buffer.len() as u64;
         let op = Op::Read { file: self.target(), buffer, offset: offset_bytes, done: 0, fixed: None };
         DeviceRead(self.start(op, offset_bytes, bytes))
+    }
+
+    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<DeviceDone> {
+        if !self.inner.ring.uses_io_uring() {
+            return None;
+        }
+        let op = Op::ReadInto { file: self.target(), outside, offset: offset_bytes, bytes, done: 0 };
+        Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
     }
 
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {

@@ -16,6 +16,7 @@ mod tests;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceInfo};
+use engine::outside::Outside;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +110,14 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.read(offset_bytes, buffer),
             HostDevice::Memory(device) => device.read(offset_bytes, buffer),
+        }
+    }
+
+    #[inline]
+    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<DeviceDone> {
+        match self {
+            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, outside),
+            HostDevice::Memory(device) => device.read_into(offset_bytes, bytes, outside),
         }
     }
 

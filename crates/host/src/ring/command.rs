@@ -26,8 +26,15 @@ impl Ring {
     }
 
     /// Sends a command. Its future dropped, it goes on: only the driver or the end of the ring ends it.
-    pub(crate) fn command(&self, file: &Rc<Target>, command: u32, payload: [u8; COMMAND_BYTES]) -> Command {
-        Command(self.start(Op::Command { file: Rc::clone(file), command, payload }))
+    /// `address` goes into the entry's field of that name.
+    pub(crate) fn command(
+        &self,
+        file: &Rc<Target>,
+        command: u32,
+        payload: [u8; COMMAND_BYTES],
+        address: u64,
+    ) -> Command {
+        Command(self.start(Op::Command { file: Rc::clone(file), command, payload, address }))
     }
 
     /// Fills `buffer` from `offset` on.

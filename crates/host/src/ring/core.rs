@@ -54,6 +54,8 @@ pub(super) struct Core {
     pub helped: usize,
     /// The pool whose memory is registered.
     pub fixed_pool: Option<Arc<Pool>>,
+    /// Free places of the table of registered memory, for drivers.
+    pub places_free: Vec<u16>,
     copies_out: VecDeque<u32>,
     copies_in: VecDeque<u32>,
     queued: VecDeque<Queued>,
@@ -79,6 +81,7 @@ impl Core {
             mailbox: Arc::default(),
             helped: 0,
             fixed_pool: None,
+            places_free: Vec::new(),
             copies_out: VecDeque::new(),
             copies_in: VecDeque::new(),
             queued: VecDeque::new(),

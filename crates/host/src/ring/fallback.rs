@@ -196,7 +196,8 @@ fn attempt(request: &Request) -> i32 {
             Request::Allocate { fd, mode, offset, bytes } => {
                 libc::fallocate(fd.raw(), mode, offset.cast_signed(), bytes.cast_signed()) as isize
             }
-            Request::Command { .. } => return -libc::ENOSYS, // drivers take commands from io_uring only
+            // drivers take commands from io_uring only, and register memory with it
+            Request::Command { .. } | Request::ReadInto { .. } => return -libc::ENOSYS,
             Request::Accept { fd } => {
                 let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };
                 if libc::poll(&raw mut polled, 1, 0) == 0 {

@@ -231,6 +231,11 @@ fn entry_of(request: &Request) -> Entry {
             };
             (entry, fd)
         }
+        Request::ReadInto { fd, place, from, bytes, offset } => {
+            // Of memory that a driver registered the kernel wants an offset where it else wants an address.
+            let from = std::ptr::without_provenance_mut(usize::try_from(from).expect("inside a request"));
+            (opcode::ReadFixed::new(Fd(fd.number()), from, bytes, place).offset(offset).build(), fd)
+        }
         Request::Write { fd, address, bytes, offset, fixed, flags } => {
             let file = Fd(fd.number());
             let entry = match fixed {
@@ -249,8 +254,9 @@ fn entry_of(request: &Request) -> Entry {
         Request::Allocate { fd, mode, offset, bytes } => {
             (opcode::Fallocate::new(Fd(fd.number()), bytes).offset(offset).mode(mode).build(), fd)
         }
-        Request::Command { fd, command, payload } => {
-            (opcode::UringCmd16::new(Fd(fd.number()), command).cmd(payload).build(), fd)
+        Request::Command { fd, command, payload, address } => {
+            let entry = opcode::UringCmd16::new(Fd(fd.number()), command).cmd(payload);
+            (entry.addr(Some(address)).build(), fd)
         }
         Request::Accept { fd } => {
             let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());

@@ -220,23 +220,57 @@ impl Ring {
         }
     }
 
-    /// Registers the pool's fixed memory, so that transfers need not pin it each time.
+    /// Registers the pool's fixed memory, so that transfers need not pin it each time, and leaves places behind it for
+    /// memory that drivers register.
     ///
     /// # Errors
     /// What the kernel says, most often that RLIMIT_MEMLOCK is too low; the pool works without.
     pub(crate) fn register_buffers(&self, pool: &Arc<Pool>, regions: &[FixedRegion]) -> io::Result<()> {
         let core = &mut *self.inner.core.borrow_mut();
-        let pieces: Vec<libc::iovec> = regions
-            .iter()
-            .map(|region| libc::iovec { iov_base: region.address as *mut _, iov_len: region.bytes })
-            .collect();
         let Backend::Kernel(kernel) = &core.backend else { return Err(io::ErrorKind::Unsupported.into()) };
-        // SAFETY: fixed memory is never freed while its pool lives, and the ring keeps the pool from here on.
-        unsafe { kernel.register_buffers(&pieces)? };
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let register = |own: &[FixedRegion], places: usize| {
+            let piece = |region: &FixedRegion| libc::iovec {
+                iov_base: region.address as *mut _,
+                iov_len: region.bytes,
+            };
+            let pieces: Vec<libc::iovec> =
+                own.iter().map(piece).chain(std::iter::repeat_n(empty, places)).collect();
+            // SAFETY: fixed memory is never freed while its pool lives, and the ring keeps the pool from here on.
+            unsafe { kernel.register_buffers(&pieces) }
+        };
+        let places = |first: usize| {
+            let places = first..first + OUTSIDE_PLACES;
+            places.rev().map(|place| u16::try_from(place).expect("a small table")).collect()
+        };
+        if register(regions, OUTSIDE_PLACES).is_ok() {
+            core.places_free = places(regions.len());
+        } else if let Err(error) = register(regions, 0) {
+            // Too little memory may be locked. What drivers register is not counted.
+            if register(&[], OUTSIDE_PLACES).is_ok() {
+                core.places_free = places(0);
+            }
+            return Err(error);
+        }
         core.fixed_pool = Some(Arc::clone(pool));
         Ok(())
     }
+
+    /// Places where a driver may register memory of its requests, for reads into it. None if there are not so many.
+    pub(crate) fn take_places(&self, count: u16) -> Option<Vec<u16>> {
+        let free = &mut self.inner.core.borrow_mut().places_free;
+        let left = free.len().checked_sub(usize::from(count))?;
+        Some(free.split_off(left))
+    }
+
+    /// Nothing is registered there any more.
+    pub(crate) fn give_places(&self, places: impl Iterator<Item = u16>) {
+        self.inner.core.borrow_mut().places_free.extend(places);
+    }
 }
+
+/// Places for memory that drivers register: of the requests of eight block devices.
+const OUTSIDE_PLACES: usize = 1024;
 
 /// How long the end of a ring waits for operations in flight, each of which is beyond its own time limit by then or has
 /// nobody who waits for it.

@@ -1,6 +1,7 @@
 //! What an operation owns, the request it makes of the system, and how it goes on after a partial result.
 
 use engine::buffer::{Buffer, Gather, Pool, Slice};
+use engine::outside::Outside;
 use rustix::fs::OFlags;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -62,6 +63,14 @@ pub(crate) enum Op {
         done: usize,
         fixed: Option<u16>,
     },
+    /// A read into memory that a driver has registered with the ring.
+    ReadInto {
+        file: Rc<Target>,
+        outside: Outside,
+        offset: u64,
+        bytes: usize,
+        done: usize,
+    },
     Write {
         file: Rc<Target>,
         data: Gather,
@@ -120,6 +129,8 @@ pub(crate) enum Op {
         file: Rc<Target>,
         command: u32,
         payload: [u8; COMMAND_BYTES],
+        /// What the driver wants in the entry's field for an address.
+        address: u64,
     },
     Accept {
         listener: Rc<OwnedFd>,
@@ -155,16 +166,71 @@ pub(super) enum Descriptor {
 /// One call to the system. The pointers are valid until the slot that made it is freed or makes the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
-    Read { fd: Descriptor, address: *mut u8, bytes: u32, offset: u64, fixed: Option<u16> },
-    Write { fd: Descriptor, address: *const u8, bytes: u32, offset: u64, fixed: Option<u16>, flags: i32 },
-    WriteVectored { fd: Descriptor, pieces: *const libc::iovec, count: u32, offset: u64, flags: i32 },
-    Sync { fd: Descriptor },
-    Allocate { fd: Descriptor, mode: i32, offset: u64, bytes: u64 },
-    Command { fd: Descriptor, command: u32, payload: [u8; COMMAND_BYTES] },
-    Accept { fd: Descriptor },
-    Receive { fd: Descriptor, address: *mut u8, bytes: u32, flags: i32 },
-    Send { fd: Descriptor, address: *const u8, bytes: u32, flags: i32 },
-    SendMessage { fd: Descriptor, message: *const libc::msghdr, flags: i32 },
+    Read {
+        fd: Descriptor,
+        address: *mut u8,
+        bytes: u32,
+        offset: u64,
+        fixed: Option<u16>,
+    },
+    /// `from` is where in the registered memory it begins.
+    ReadInto {
+        fd: Descriptor,
+        place: u16,
+        from: u64,
+        bytes: u32,
+        offset: u64,
+    },
+    Write {
+        fd: Descriptor,
+        address: *const u8,
+        bytes: u32,
+        offset: u64,
+        fixed: Option<u16>,
+        flags: i32,
+    },
+    WriteVectored {
+        fd: Descriptor,
+        pieces: *const libc::iovec,
+        count: u32,
+        offset: u64,
+        flags: i32,
+    },
+    Sync {
+        fd: Descriptor,
+    },
+    Allocate {
+        fd: Descriptor,
+        mode: i32,
+        offset: u64,
+        bytes: u64,
+    },
+    Command {
+        fd: Descriptor,
+        command: u32,
+        payload: [u8; COMMAND_BYTES],
+        address: u64,
+    },
+    Accept {
+        fd: Descriptor,
+    },
+    Receive {
+        fd: Descriptor,
+        address: *mut u8,
+        bytes: u32,
+        flags: i32,
+    },
+    Send {
+        fd: Descriptor,
+        address: *const u8,
+        bytes: u32,
+        flags: i32,
+    },
+    SendMessage {
+        fd: Descriptor,
+        message: *const libc::msghdr,
+        flags: i32,
+    },
 }
 
 /// Who carries an operation out.
@@ -194,6 +260,7 @@ impl Op {
     pub fn target(&self) -> Option<&Rc<Target>> {
         match self {
             Op::Read { file, .. }
+            | Op::ReadInto { file, .. }
             | Op::Write { file, .. }
             | Op::Flush { file }
             | Op::Allocate { file, .. }
@@ -216,6 +283,7 @@ impl Op {
             Op::MemoryWrite { .. } | Op::MemoryClear { .. } | Op::MemoryFlush { .. } => Route::CopyIn,
             Op::Vacant | Op::Discard { .. } | Op::Sleep => Route::Elsewhere,
             Op::Read { .. }
+            | Op::ReadInto { .. }
             | Op::Write { .. }
             | Op::Flush { .. }
             | Op::Allocate { .. }
@@ -252,6 +320,13 @@ impl Op {
                     fixed: *fixed,
                 }
             }
+            Op::ReadInto { file, outside, offset, bytes, done } => Request::ReadInto {
+                fd: file.descriptor(),
+                place: outside.place(),
+                from: outside.offset_bytes() + *done as u64,
+                bytes: call_bytes(*bytes - *done),
+                offset: *offset + *done as u64,
+            },
             Op::Write { file, data, offset, done, fixed, fua } => {
                 let flags = if *fua { libc::RWF_DSYNC } else { 0 };
                 write_request(file, data, *offset, *done, *fixed, flags, vectors)
@@ -271,9 +346,12 @@ impl Op {
             Op::Allocate { file, mode, offset, bytes, .. } => {
                 Request::Allocate { fd: file.descriptor(), mode: *mode, offset: *offset, bytes: *bytes }
             }
-            Op::Command { file, command, payload } => {
-                Request::Command { fd: file.descriptor(), command: *command, payload: *payload }
-            }
+            Op::Command { file, command, payload, address } => Request::Command {
+                fd: file.descriptor(),
+                command: *command,
+                payload: *payload,
+                address: *address,
+            },
             Op::Accept { listener } => Request::Accept { fd: Descriptor::Plain(listener.as_raw_fd()) },
             Op::Receive { socket, buffer, range, done, whole } => {
                 let rest = &mut buffer.bytes_mut()[range.start + *done..range.end];
@@ -313,15 +391,8 @@ impl Op {
                 Step::Again
             }
             _ if result < 0 => Step::Done(result),
-            Op::Read { file, buffer, done, .. } => {
-                *done += result.unsigned_abs() as usize;
-                let cut = result == 0 || (file.direct && !done.is_multiple_of(DIRECT_UNIT));
-                match *done == buffer.len() {
-                    true => Step::Done(0),
-                    false if cut => Step::Done(PAST_END),
-                    false => Step::Again,
-                }
-            }
+            Op::Read { file, buffer, done, .. } => read_on(file, done, result, buffer.len()),
+            Op::ReadInto { file, bytes, done, .. } => read_on(file, done, result, *bytes),
             Op::Write { data, done, .. } => go_on(done, result, data.len(), -libc::EIO),
             Op::WriteZeroes { bytes, done, .. } => {
                 *done += u64::from(result.unsigned_abs());
@@ -381,6 +452,7 @@ impl Op {
             Op::Read { buffer, offset, .. } | Op::MemoryRead { buffer, offset, .. } => {
                 ("read", *offset, buffer.len() as u64)
             }
+            Op::ReadInto { offset, bytes, .. } => ("read", *offset, *bytes as u64),
             Op::Write { data, offset, .. } | Op::MemoryWrite { data, offset, .. } => {
                 ("write", *offset, data.len() as u64)
             }
@@ -420,6 +492,17 @@ impl Target {
 
 fn call_bytes(bytes: usize) -> u32 {
     u32::try_from(bytes.min(CALL_BYTES_MAX)).expect("below 2^30")
+}
+
+/// A read that has got some of its bytes.
+fn read_on(file: &Target, done: &mut usize, result: i32, whole: usize) -> Step {
+    *done += result.unsigned_abs() as usize;
+    let cut = result == 0 || (file.direct && !done.is_multiple_of(DIRECT_UNIT));
+    match *done == whole {
+        true => Step::Done(0),
+        false if cut => Step::Done(PAST_END),
+        false => Step::Again,
+    }
 }
 
 fn go_on(done: &mut usize, result: i32, wanted: usize, at_zero: i32) -> Step {

@@ -77,7 +77,8 @@ fn kind_of(errno: i32) -> DeviceErrorKind {
         }
         libc::ETIMEDOUT | libc::ETIME => DeviceErrorKind::Timeout,
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => DeviceErrorKind::Unsupported,
-        libc::EINVAL => DeviceErrorKind::Invalid,
+        // EFAULT: of memory that a driver should have registered.
+        libc::EINVAL | libc::EFAULT => DeviceErrorKind::Invalid,
         // EIO, EREMOTEIO (target failure), EILSEQ (bad protection data), ENODATA (medium error), ENOLINK (path), …
         _ => DeviceErrorKind::Io,
     }

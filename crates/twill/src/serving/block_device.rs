@@ -38,7 +38,7 @@ pub(super) fn start(
     };
     let on_shard = array.clone();
     let info = shards.run_on(0, move |_| async move { on_shard.volume().info() }).map_err(gone)?;
-    let ublk = UblkOptions { number: options.ublk.flatten(), identity };
+    let ublk = UblkOptions { number: options.ublk.flatten(), identity, zero_copy: options.zero_copy };
     let (volume, balance) = (array.clone(), options.balance);
     let open = move |context: &ShardContext| volume.balanced(context, balance);
     let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, open);
@@ -69,6 +69,7 @@ impl Serving {
             path: status.path.display().to_string(),
             queues: status.queues,
             depth: status.depth,
+            zero_copy: status.zero_copy,
             recovered: status.recovered,
             failed: status.failed,
             errors: status.errors,

@@ -34,6 +34,8 @@ pub struct UblkOptions {
     pub number: Option<u32>,
     /// What a later server finds it by: no other array has the same.
     pub identity: u64,
+    /// Members may put what is read where it is wanted, if the kernel can; else it is copied there.
+    pub zero_copy: bool,
 }
 
 /// A block device for a status report.
@@ -47,6 +49,8 @@ pub struct UblkStatus {
     pub queues: u16,
     /// Requests that each queue holds at once.
     pub depth: u16,
+    /// Members put what is read where it is wanted.
+    pub zero_copy: bool,
     /// It was taken over from a server that had ended.
     pub recovered: bool,
     /// It is not served any more, though nobody stopped it.
@@ -59,6 +63,7 @@ pub struct UblkStatus {
 pub struct UblkDevice {
     control: Control,
     info: DeviceInfo,
+    zero_copy: bool,
     recovered: bool,
     shared: Arc<Shared>,
     /// Until the device is stopped.
@@ -102,6 +107,7 @@ impl UblkDevice {
             number: self.info.number,
             queues: self.info.queues,
             depth: self.info.depth,
+            zero_copy: self.zero_copy,
             recovered: self.recovered,
             failed: self.shared.failed.load(Relaxed),
             errors: self.shared.errors.load(Relaxed),
@@ -176,16 +182,16 @@ fn make<V: Volume>(
             | feature::IOCTL_ENCODE
             | feature::USER_RECOVERY
             | feature::USER_RECOVERY_REISSUE
-            | control.features(feature::QUIESCE | feature::SAFE_STOP),
+            | control.features(feature::QUIESCE | feature::SAFE_STOP | zero_copy(&control, options)),
         server_flags: options.identity,
         ..DeviceInfo::empty()
     };
     control.add(&mut info)?;
     let set = control.set_parameters(info.number, &parameters(volume));
-    match set.and_then(|()| serve(&control, &info, shards, false, open)) {
+    match set.and_then(|()| serve(&control, &info, shards, options.zero_copy, false, open)) {
         Ok((serving, shared)) => {
             tracing::info!(device = %block_path(info.number).display(), queues = info.queues, "block device made");
-            Ok(UblkDevice { control, info, recovered: false, shared, serving: Mutex::new(Some(serving)) })
+            Ok(device(control, info, options, false, shared, serving))
         }
         Err(error) => {
             let removed = control.stop(info.number).and_then(|()| control.delete(info.number));
@@ -195,6 +201,17 @@ fn make<V: Volume>(
             Err(error)
         }
     }
+}
+
+/// Features for reads that are not copied: all of them or none.
+fn zero_copy(control: &Control, options: &UblkOptions) -> u64 {
+    let wanted = feature::SUPPORT_ZERO_COPY | feature::AUTO_BUFFERS;
+    if options.zero_copy && control.features(wanted) == wanted { wanted } else { 0 }
+}
+
+/// Whether the driver registers the memory of the device's requests.
+fn registers(info: &DeviceInfo) -> bool {
+    info.flags & feature::AUTO_BUFFERS != 0
 }
 
 fn take_over<V: Volume>(
@@ -219,9 +236,21 @@ fn take_over<V: Volume>(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (serving, shared) = serve(&control, &info, shards, true, open)?;
+    let (serving, shared) = serve(&control, &info, shards, options.zero_copy, true, open)?;
     tracing::info!(device = %path.display(), "block device taken over: its requests go on");
-    Ok(UblkDevice { control, info, recovered: true, shared, serving: Mutex::new(Some(serving)) })
+    Ok(device(control, info, options, true, shared, serving))
+}
+
+fn device(
+    control: Control,
+    info: DeviceInfo,
+    options: &UblkOptions,
+    recovered: bool,
+    shared: Arc<Shared>,
+    serving: Served,
+) -> UblkDevice {
+    let zero_copy = options.zero_copy && registers(&info);
+    UblkDevice { control, info, zero_copy, recovered, shared, serving: Mutex::new(Some(serving)) }
 }
 
 /// Why a device that waits cannot be gone on with.
@@ -256,6 +285,7 @@ fn serve<V: Volume>(
     control: &Control,
     info: &DeviceInfo,
     shards: &Handle,
+    zero_copy: bool,
     recovering: bool,
     open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
 ) -> Result<(Served, Arc<Shared>), UblkError> {
@@ -263,7 +293,7 @@ fn serve<V: Volume>(
     let shared = Arc::new(Shared::default());
     let (ends, ended) = channel();
     let served = Served { character, ended };
-    let started = start_queues(info, shards, &served.character, &shared, &ends, open);
+    let started = start_queues(info, shards, zero_copy, &served.character, &shared, &ends, open);
     drop(ends); // what is left are those of the queues
     let goes_on = || !shared.failed.load(Relaxed);
     match started.and_then(|()| control.start(info.number, recovering, goes_on)) {
@@ -282,13 +312,14 @@ fn serve<V: Volume>(
 fn start_queues<V: Volume>(
     info: &DeviceInfo,
     shards: &Handle,
+    zero_copy: bool,
     character: &Arc<OwnedFd>,
     shared: &Arc<Shared>,
     ends: &Ends,
     open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
 ) -> Result<(), UblkError> {
     for number in 0..info.queues {
-        let place = Place { number, depth: info.depth };
+        let place = Place { number, depth: info.depth, registers: registers(info), zero_copy };
         let (character, shared, ends) = (Arc::clone(character), Arc::clone(shared), ends.clone());
         let open = open.clone();
         let shard = usize::from(number) % shards.count();

@@ -59,6 +59,8 @@ const fn encode(direction: u32, number: u32, bytes: usize) -> u32 {
 
 /// Features, as asked for in [`DeviceInfo::flags`] and as the driver reports them.
 pub mod feature {
+    /// Memory of requests can be registered with the server's ring (Linux 6.15).
+    pub const SUPPORT_ZERO_COPY: u64 = 1 << 0;
     /// The device outlives its server, and waits for the next one.
     pub const USER_RECOVERY: u64 = 1 << 3;
     /// Requests that the server left are sent to the next one, not failed.
@@ -67,6 +69,8 @@ pub mod feature {
     pub const IOCTL_ENCODE: u64 = 1 << 6;
     /// The server reads and writes a request's data at its character device (Linux 6.5).
     pub const USER_COPY: u64 = 1 << 7;
+    /// It is, whenever the server gets a request (Linux 6.16).
+    pub const AUTO_BUFFERS: u64 = 1 << 11;
     /// [`super::control::QUIESCE`] is there (Linux 6.16).
     pub const QUIESCE: u64 = 1 << 12;
     /// [`super::control::TRY_STOP`] is there.
@@ -97,6 +101,8 @@ pub mod op {
 pub mod op_flag {
     /// Durable on completion.
     pub const FUA: u32 = 1 << 13;
+    /// The request's memory could not be registered.
+    pub const NOT_REGISTERED: u32 = 1 << 17;
     /// Zeroes keep their space.
     pub const NO_UNMAP: u32 = 1 << 15;
 }
@@ -112,6 +118,16 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 /// Most requests of a queue.
 pub const DEPTH_MAX: u16 = 4096;
+
+/// What a command says in its entry's field for an address, where requests come with [`feature::AUTO_BUFFERS`]: the place for
+/// the memory of the next one, and that it comes without if it cannot be had.
+pub const fn auto_buffer(place: u16) -> u64 {
+    const FALLBACK: u64 = 1;
+    place as u64 | FALLBACK << 16
+}
+
+/// No place: the request comes without.
+pub const NO_PLACE: u16 = u16::MAX;
 
 /// Where a queue's descriptors lie in the character device, to be mapped.
 pub const fn descriptors_offset(queue: u16) -> u64 {
@@ -305,6 +321,8 @@ mod tests {
         assert_eq!(control::TRY_STOP, 0xc020_7517);
         assert_eq!(io::FETCH, 0xc010_7520);
         assert_eq!(io::COMMIT_AND_FETCH, 0xc010_7521);
+        // ublk_auto_buf_reg_to_sqe_addr() of index 321 and UBLK_AUTO_BUF_REG_FALLBACK.
+        assert_eq!(auto_buffer(321), 0x1_0141);
     }
 
     #[test]

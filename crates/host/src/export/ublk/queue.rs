@@ -2,12 +2,14 @@
 //! executes, gives the result and fetches again, for as long as the device has this server.
 //!
 //! Invariants:
-//! - A tag has one request at a time: its descriptor and its data in the device stay until its result is given.
+//! - A tag has one request at a time: its descriptor and its data in the device stay until its result is given. No member is
+//!   still about to fill its memory then.
 //! - The device is let go of when every task of the queue has ended; then the sender of [`Ends`] is dropped, too.
 
 use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
 use engine::executor::Executor;
+use engine::outside::Lender;
 use engine::volume::{Volume, VolumeError};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +20,7 @@ use std::sync::mpsc::Sender;
 use zerocopy::IntoBytes;
 
 use super::kernel::{Descriptors, become_io_flusher};
-use super::protocol::{ABORTED, IoCommand, data_offset, io as command};
+use super::protocol::{ABORTED, IoCommand, NO_PLACE, auto_buffer, data_offset, io as command};
 use super::request::{Request, errno, parse};
 use crate::ring::Ring;
 use crate::ring::op::{COMMAND_BYTES, Target};
@@ -45,7 +47,7 @@ pub(super) fn serve_queue<V: Volume>(
     shared: Arc<Shared>,
     ends: Ends,
 ) -> io::Result<()> {
-    let Place { number, depth } = place;
+    let Place { number, depth, registers, zero_copy } = place;
     if !context.ring.uses_io_uring() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the system does not allow io_uring"));
     }
@@ -55,7 +57,10 @@ pub(super) fn serve_queue<V: Volume>(
         );
     }
     let descriptors = Descriptors::map(device, number, depth)?;
+    let places = if registers && zero_copy { context.ring.take_places(depth) } else { None };
     let queue = Rc::new(Queue {
+        registers,
+        lenders: places.unwrap_or_default().into_iter().map(Lender::new).collect(),
         number,
         volume,
         descriptors,
@@ -74,6 +79,10 @@ pub(super) fn serve_queue<V: Volume>(
 pub(super) struct Place {
     pub number: u16,
     pub depth: u16,
+    /// The driver registers the memory of its requests with the ring.
+    pub registers: bool,
+    /// Reads are to use that.
+    pub zero_copy: bool,
 }
 
 fn start_tags<V: Volume>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
@@ -94,6 +103,9 @@ async fn serve_tag<V: Volume>(queue: Rc<Queue<V>>, tag: u16) {
 
 struct Queue<V> {
     number: u16,
+    registers: bool,
+    /// The memory of each tag's request, if the driver registers it and there is a place for it.
+    lenders: Vec<Lender>,
     volume: Rc<V>,
     descriptors: Descriptors,
     ring: Ring,
@@ -108,6 +120,7 @@ impl<V> Drop for Queue<V> {
     fn drop(&mut self) {
         self.device = None;
         self.ring.release_files();
+        self.ring.give_places(self.lenders.iter().map(Lender::place));
     }
 }
 
@@ -124,7 +137,13 @@ impl<V: Volume> Queue<V> {
         let command = IoCommand { queue: self.number, tag, result, address: 0 };
         let mut payload = [0; COMMAND_BYTES];
         payload.copy_from_slice(command.as_bytes());
-        self.ring.command(self.device(), number, payload)
+        let place = self.lender(tag).map_or(NO_PLACE, Lender::place);
+        let address = if self.registers { auto_buffer(place) } else { 0 };
+        self.ring.command(self.device(), number, payload, address)
+    }
+
+    fn lender(&self, tag: u16) -> Option<&Lender> {
+        self.lenders.get(usize::from(tag))
     }
 
     fn device(&self) -> &Rc<Target> {
@@ -167,7 +186,10 @@ impl<V: Volume> Queue<V> {
 
     async fn apply(&self, tag: u16, request: Request) -> Result<i32, Undone> {
         match request {
-            Request::Read { offset_bytes, bytes } => {
+            Request::Read { offset_bytes, bytes, registered } => {
+                if registered && self.read_into(tag, offset_bytes, bytes).await {
+                    return Ok(bytes.cast_signed());
+                }
                 let data = self.volume.read(offset_bytes, u64::from(bytes)).await?;
                 self.give(tag, bytes, data).await
             }
@@ -184,6 +206,17 @@ impl<V: Volume> Queue<V> {
                 Ok(self.volume.write_zeroes(offset_bytes, bytes, may_unmap, fua).await.map(|()| 0)?)
             }
         }
+    }
+
+    /// Has members put the data of a read where it is wanted, if they can.
+    async fn read_into(&self, tag: u16, offset_bytes: u64, bytes: u32) -> bool {
+        let Some(lender) = self.lender(tag) else { return false };
+        let is_read = self.volume.read_into(offset_bytes, u64::from(bytes), &lender.lend()).await;
+        if !is_read {
+            // A member that has not answered in time may still do so, over what is put there next.
+            lender.returned().await;
+        }
+        is_read
     }
 
     /// Copies the data of a read into its request.

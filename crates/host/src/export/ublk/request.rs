@@ -14,6 +14,8 @@ pub enum Request {
         offset_bytes: u64,
         /// Length in bytes.
         bytes: u32,
+        /// Its memory is registered, if the driver was asked for that.
+        registered: bool,
     },
     /// Write what the request carries.
     Write {
@@ -62,7 +64,10 @@ pub fn parse(descriptor: &IoDescriptor) -> Result<Request, i32> {
         || u32::try_from(bytes).ok().filter(|bytes| *bytes <= REQUEST_BYTES_MAX).ok_or(-libc::EINVAL);
     let fua = op_flags & op_flag::FUA != 0;
     Ok(match operation {
-        op::READ => Request::Read { offset_bytes, bytes: carried()? },
+        op::READ => {
+            let registered = op_flags & op_flag::NOT_REGISTERED == 0;
+            Request::Read { offset_bytes, bytes: carried()?, registered }
+        }
         op::WRITE => Request::Write { offset_bytes, bytes: carried()?, fua },
         op::DISCARD => Request::Discard { offset_bytes, bytes },
         op::WRITE_ZEROES => {
@@ -98,7 +103,8 @@ mod tests {
             Ok(Request::WriteZeroes { offset_bytes, bytes: u64::from(bytes), may_unmap, fua })
         };
         let table = [
-            (0, Ok(Request::Read { offset_bytes, bytes })),
+            (0, Ok(Request::Read { offset_bytes, bytes, registered: true })),
+            (1 << 17, Ok(Request::Read { offset_bytes, bytes, registered: false })),
             (1, Ok(Request::Write { offset_bytes, bytes, fua: false })),
             (1 | 1 << 13, Ok(Request::Write { offset_bytes, bytes, fua: true })),
             (1 | 1 << 11 | 1 << 8, Ok(Request::Write { offset_bytes, bytes, fua: false })),
