@@ -69,6 +69,7 @@ struct Choice {
 
 impl Choice {
     fn new(own: usize, shards: usize, stripe_bytes: u64) -> Self {
+        let stripe_bytes = stripe_bytes.max(1); // a mirror has none: each of its writes is chosen for
         let stripes = std::array::from_fn(|_| Cell::new((u64::MAX, own)));
         let (streams, last) = (Streams::default(), Cell::new(own));
         Choice { own, shards, stripe_bytes, streams, stripes, last }

@@ -60,6 +60,9 @@ fn a_stream_changes_shards_between_stripes() {
     assert_eq!(odd, [(0, part), (0, part), (1, new), (0, new)], "the second ends in the next stripe");
     let whole: Vec<_> = (20..24).map(|stripe| chosen(stripe * STRIPE, STRIPE).0).collect();
     assert_eq!(whole, [1, 0, 1, 0], "whole stripes wait for nothing");
+    let mirror = Choice::new(0, 2, 0);
+    let parts: Vec<_> = (1..5).map(|part| mirror.shard_for(part * PART, PART, true, &loads).shard).collect();
+    assert_eq!(parts, [1, 0, 1, 0], "no stripes, nothing that belongs together");
     let alone = Choice::new(0, 1, STRIPE);
     assert_eq!(alone.shard_for(0, PART, true, &loads), Chosen { shard: 0, expects: false });
 }
