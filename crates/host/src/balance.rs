@@ -5,9 +5,8 @@
 //! core is the limit looks at another one, each time the next in turn, and gives it the write if that has less than half as
 //! many. Where members are what is waited for nothing is handed over: it costs two messages between cores.
 //!
-//! A sequential stream changes shards between stripes only: the parts of one become one stripe write where the first of them
-//! went (StRAID 4.3), which is told that they are a stream. Reads of a whole array cost little more than such a message, and
-//! stay.
+//! What continues a sequential stream inside a stripe stays: its parts become one stripe write there (StRAID 4.3). Reads of
+//! a whole array cost little more than such a message, and stay too.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crossbeam::utils::CachePadded;
 use engine::buffer::Gather;
 use engine::outside::Outside;
-use engine::stripe::streams::{STREAMS, Streams};
+use engine::stripe::streams::Streams;
 use engine::volume::{Volume, VolumeError, VolumeInfo};
 
 use crate::array::{HostArray, HostVolume};
@@ -61,49 +60,25 @@ struct Choice {
     shards: usize,
     stripe_bytes: u64,
     streams: Streams,
-    /// The stripe that each stream is at, and who does it.
-    stripes: [Cell<(u64, usize)>; STREAMS],
     /// The shard that was looked at last.
     last: Cell<usize>,
 }
 
 impl Choice {
     fn new(own: usize, shards: usize, stripe_bytes: u64) -> Self {
-        let stripe_bytes = stripe_bytes.max(1); // a mirror has none: each of its writes is chosen for
-        let stripes = std::array::from_fn(|_| Cell::new((u64::MAX, own)));
-        let (streams, last) = (Streams::default(), Cell::new(own));
-        Choice { own, shards, stripe_bytes, streams, stripes, last }
+        Choice { own, shards, stripe_bytes, streams: Streams::default(), last: Cell::new(own) }
     }
 
-    fn shard_for(&self, start: u64, bytes: u64, is_busy: bool, loads: &Loads) -> Chosen {
-        if self.shards == 1 {
-            return Chosen { shard: self.own, expects: false };
+    fn shard_for(&self, start: u64, bytes: u64, is_busy: bool, loads: &Loads) -> usize {
+        let in_stream = self.streams.note(start, start.saturating_add(bytes)) && bytes < self.stripe_bytes;
+        if in_stream || !is_busy || self.shards == 1 {
+            return self.own;
         }
-        let noted = self.streams.note(start, start.saturating_add(bytes));
-        let (stripe, at) = (start / self.stripe_bytes, &self.stripes[noted.stream]);
-        if noted.goes_on && at.get().0 == stripe {
-            return Chosen { shard: at.get().1, expects: false };
-        }
-        let shard = if is_busy { self.less_loaded(loads) } else { self.own };
-        at.set((stripe, shard));
-        Chosen { shard, expects: noted.goes_on }
-    }
-
-    /// The next one in turn if it has much less to do than the own one, which has enough.
-    fn less_loaded(&self, loads: &Loads) -> usize {
         let other = (self.last.get() + 1) % self.shards;
         self.last.set(other);
         let (own, others) = (loads.of(self.own), loads.of(other));
         if own >= KEPT_WRITES && others < own / 2 { other } else { self.own }
     }
-}
-
-/// Who does a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chosen {
-    shard: usize,
-    /// It goes on with a stream that may have been elsewhere.
-    expects: bool,
 }
 
 /// An array's volume on one shard, for one client.
@@ -145,22 +120,15 @@ impl Volume for BalancedVolume {
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
         let bytes = data.len() as u64;
-        let Chosen { shard, expects } =
-            self.choice.shard_for(offset_bytes, bytes, self.busy.is_busy(), &self.loads);
+        let shard = self.choice.shard_for(offset_bytes, bytes, self.busy.is_busy(), &self.loads);
         let _begun = self.loads.begin(shard);
-        let write = async move |volume: &HostVolume| {
-            if expects {
-                volume.stripes().expect_stream(offset_bytes);
-            }
-            volume.write(offset_bytes, data, fua).await
-        };
         if shard == self.choice.own {
-            return write(&self.own).await;
+            return self.own.write(offset_bytes, data, fua).await;
         }
         let array = self.array.clone();
         let write = move |_| async move {
             let volume = array.volume_if_open().ok_or(VolumeError::Stopping)?;
-            write(&volume).await
+            volume.write(offset_bytes, data, fua).await
         };
         self.shards.call(shard, write).await.unwrap_or(Err(VolumeError::Stopping))
     }

@@ -13,7 +13,7 @@ use engine::stripe::intent::Intent;
 use engine::volume::{Volume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 
-use super::{Choice, Chosen, KEPT_WRITES, Loads};
+use super::{Choice, KEPT_WRITES, Loads};
 use crate::array::{HostArray, MemberDevice};
 use crate::device::{DeviceSpec, OpenOptions};
 use crate::shard::{ShardContext, ShardOptions, Shards};
@@ -24,8 +24,7 @@ const STRIPE: u64 = 3 * (64 << 10);
 #[test]
 fn a_shard_keeps_what_it_can_do() {
     let (choice, loads) = (Choice::new(0, 3, STRIPE), Loads::new(3));
-    let random =
-        |block: u64, is_busy| choice.shard_for((2 * block + 1) * STRIPE, BLOCK, is_busy, &loads).shard;
+    let random = |block: u64, is_busy| choice.shard_for((2 * block + 1) * STRIPE, BLOCK, is_busy, &loads);
     let own: Vec<_> = (0..64).map(|_| loads.begin(0)).collect();
     assert_eq!((0..8).map(|block| random(block, false)).collect::<Vec<_>>(), [0; 8], "its core has time");
     assert_eq!((8..14).map(|block| random(block, true)).collect::<Vec<_>>(), [1, 2, 0, 1, 2, 0], "in turns");
@@ -41,30 +40,18 @@ fn a_shard_keeps_what_it_can_do() {
 }
 
 #[test]
-fn a_stream_changes_shards_between_stripes() {
-    const PART: u64 = STRIPE / 3;
+fn what_continues_a_stream_inside_a_stripe_stays() {
     let (choice, loads) = (Choice::new(0, 2, STRIPE), Loads::new(2));
     let _own: Vec<_> = (0..64).map(|_| loads.begin(0)).collect();
-    let chosen = |start, bytes| {
-        let Chosen { shard, expects } = choice.shard_for(start, bytes, true, &loads);
-        (shard, expects)
-    };
-    let parts: Vec<_> = (1..9).map(|part| chosen(7 * STRIPE + part * PART, PART)).collect();
-    let (new, part) = (true, false);
-    assert_eq!(
-        parts,
-        [(1, part), (1, part), (0, new), (0, part), (0, part), (1, new), (1, part), (1, part)],
-        "the very first is no stream yet"
-    );
-    let odd: Vec<_> = (0..4).map(|part| chosen(50 * STRIPE + part * 2 * PART, 2 * PART)).collect();
-    assert_eq!(odd, [(0, part), (0, part), (1, new), (0, new)], "the second ends in the next stripe");
-    let whole: Vec<_> = (20..24).map(|stripe| chosen(stripe * STRIPE, STRIPE).0).collect();
-    assert_eq!(whole, [1, 0, 1, 0], "whole stripes wait for nothing");
+    let small: Vec<_> =
+        (1..9).map(|part| choice.shard_for(7 * STRIPE + part * BLOCK, BLOCK, true, &loads)).collect();
+    assert_eq!(small, [1, 0, 0, 0, 0, 0, 0, 0], "the first is no stream yet");
+    let whole: Vec<_> =
+        (20..24).map(|stripe| choice.shard_for(stripe * STRIPE, STRIPE, true, &loads)).collect();
+    assert_eq!(whole, [0, 1, 0, 1], "whole stripes wait for nothing");
     let mirror = Choice::new(0, 2, 0);
-    let parts: Vec<_> = (1..5).map(|part| mirror.shard_for(part * PART, PART, true, &loads).shard).collect();
-    assert_eq!(parts, [1, 0, 1, 0], "no stripes, nothing that belongs together");
-    let alone = Choice::new(0, 1, STRIPE);
-    assert_eq!(alone.shard_for(0, PART, true, &loads), Chosen { shard: 0, expects: false });
+    let parts: Vec<_> = (1..5).map(|part| mirror.shard_for(part * BLOCK, BLOCK, true, &loads)).collect();
+    assert_eq!(parts, [1, 0, 1, 0], "a mirror has no stripes, so nothing belongs together");
 }
 
 /// RAID-5 of four in memory, without intents.

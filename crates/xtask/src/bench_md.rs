@@ -39,9 +39,10 @@ pub struct Arguments {
     /// Write all runs here, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run nothing; take the runs that --json wrote
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    /// Run nothing; take the runs that --json wrote, with --members only those. Of several files all: one row's more rounds, or
+    /// one kind of members each
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
     /// Put the table into docs/performance.md
     #[arg(long)]
     publish: bool,
@@ -79,8 +80,8 @@ struct Run {
 
 /// Runs it and prints the table.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let report = match &arguments.from {
-        Some(path) => figures::read(path)?,
+    let report = match figures::read_all(&arguments.from, Report::join)? {
+        Some(report) => report.only(&arguments.kinds()?),
         None => measure(root, arguments)?,
     };
     let table = report::text(&report);
@@ -98,19 +99,13 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     let twill = vm::program(root, arguments.twill.as_deref())?;
     let null_device =
         vm::build(root, &["--package", "host", "--example", "ublk-null"], "examples/ublk-null")?;
-    let kinds: &[&str] = match arguments.members.as_str() {
-        "both" => &["null_blk", "nvme"],
-        "null_blk" => &["null_blk"],
-        "nvme" => &["nvme"],
-        other => bail!("--members {other}: null_blk, nvme or both"),
-    };
     let seconds = arguments.seconds.unwrap_or(if arguments.quick { 1 } else { 3 });
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 });
     let mut report = Report { seconds, rounds, ..Report::default() };
-    for kind in kinds {
+    for kind in arguments.kinds()? {
         let mut command = Command::new(vm::script(root, "vm"));
         command.args(["--mem", "5G", "--timeout", "43200", "--mod", "null_blk,raid456,ublk_drv"]);
-        if *kind == "nvme" {
+        if kind == "nvme" {
             command.args(["--nvme", "6:340M:logical_block_size=4096"]);
         }
         command.args(["--", "env"]).arg(format!("TWILL={}", twill.display()));
@@ -130,7 +125,38 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
+impl Arguments {
+    fn kinds(&self) -> Result<Vec<&str>> {
+        match self.members.as_str() {
+            "both" => Ok(vec!["null_blk", "nvme"]),
+            kind @ ("null_blk" | "nvme") => Ok(vec![kind]),
+            other => bail!("--members {other}: null_blk, nvme or both"),
+        }
+    }
+}
+
 impl Report {
+    /// The runs of another time as well.
+    fn join(mut self, other: Report) -> Result<Report> {
+        if (&self.kernel, self.seconds) != (&other.kernel, other.seconds) {
+            bail!(
+                "runs of {} s on Linux {} and of {} s on {} are not of one table",
+                self.seconds,
+                self.kernel,
+                other.seconds,
+                other.kernel
+            );
+        }
+        self.rounds = self.rounds.max(other.rounds);
+        self.runs.extend(other.runs);
+        Ok(self)
+    }
+
+    fn only(mut self, kinds: &[&str]) -> Report {
+        self.runs.retain(|run| kinds.contains(&run.members.as_str()));
+        self
+    }
+
     fn take(&mut self, line: &str) -> Result<()> {
         let Some(json) = line.strip_prefix("JSON ") else {
             println!("{line}");

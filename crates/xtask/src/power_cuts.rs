@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{figures, section, vm};
@@ -33,9 +33,9 @@ pub struct Arguments {
     /// Write all cuts here, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run nothing; take the cuts that --json wrote
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    /// Run nothing; take the cuts that --json wrote, of several files all
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
     /// Put the counts into docs/power-cuts.md
     #[arg(long)]
     publish: bool,
@@ -68,8 +68,8 @@ struct Machine {
 
 /// Runs the cuts of both, one after the other.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let report: Report = match &arguments.from {
-        Some(path) => figures::read(path)?,
+    let report = match figures::read_all(&arguments.from, Report::join)? {
+        Some(report) => report,
         None => cut(root, arguments)?,
     };
     let text = text(&report);
@@ -111,6 +111,16 @@ fn cut(root: &Path, arguments: &Arguments) -> Result<Report> {
 }
 
 impl Report {
+    /// The cuts of another time as well.
+    fn join(mut self, other: Report) -> Result<Report> {
+        if self.kernel != other.kernel {
+            bail!("cuts on Linux {} and {} are not of one table", self.kernel, other.kernel);
+        }
+        self.cuts.extend(other.cuts);
+        self.failures.extend(other.failures);
+        Ok(self)
+    }
+
     fn take(&mut self, json: &str) -> Result<()> {
         match serde_json::from_str(json) {
             Ok(cut) => self.cuts.push(cut),
@@ -158,7 +168,9 @@ mod tests {
         for seed in [1, 2] {
             report.take(&format!(r#"{{"who": "twill", "seed": {seed}, "lost": "3 of 10 unflushed writes lost or torn", "files": 5, "rows": 4}}"#)).unwrap();
         }
-        report.failures.push("md: status 1: e2fsck".into());
+        let other =
+            Report { kernel: "7.2".into(), cuts: Vec::new(), failures: vec!["md: status 1: e2fsck".into()] };
+        let report = report.join(other).unwrap();
         let text = text(&report);
         assert!(
             text.contains("| twill | 2 | 20 | 6 | 10 | 8 | 0 |\n| md | 0 | 0 | 0 | 0 | 0 | 1 |"),

@@ -309,11 +309,6 @@ impl<D: Device> StripeSet<D> {
         Watch::begin(self.shared.observer.get().map(AsRef::as_ref), self.shard)
     }
 
-    /// A sequential stream whose last write was made on another shard goes on here.
-    pub fn expect_stream(&self, offset_bytes: u64) {
-        self.in_flight.streams.expect(offset_bytes);
-    }
-
     fn two_phase(&self) -> bool {
         self.shared.two_phase.load(Relaxed)
     }

@@ -29,7 +29,7 @@ impl<D: Device> StripeSet<D> {
         let end_bytes = offset_bytes + data.len() as u64;
         let stripe_bytes = self.shared.geometry.stripe_bytes();
         let (first, last) = (offset_bytes / stripe_bytes, (end_bytes - 1) / stripe_bytes);
-        let in_stream = self.in_flight.streams.note(offset_bytes, end_bytes).goes_on;
+        let in_stream = self.in_flight.streams.note(offset_bytes, end_bytes);
         if first == last {
             return self.write_stripe(first, self.stripe_write(offset_bytes, &data, fua, in_stream)).await;
         }

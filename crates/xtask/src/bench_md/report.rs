@@ -321,6 +321,21 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_several_times_are_one_table_if_they_are_of_one_kernel() {
+        let first = report(&[one("md 0/256", 100.0), one("twill", 150.0)]);
+        let of_nvme = |run: Run| Run { members: "nvme".into(), ..run };
+        let rounds =
+            [one("md 0/256", 300.0), one("twill", 250.0), one("md 0/256", 200.0), one("twill", 200.0)];
+        let second = [&rounds[..], &[of_nvme(one("twill", 9.0))]].concat();
+        let both = first.join(report(&second)).expect("one kernel");
+        let text = text(&both.only(&["null_blk"]));
+        assert!(text.contains("| 200 | 200 (0/256) | 200 (150 to 250) | 1.00 |"), "{text}");
+        assert!(!text.contains("Members: nvme"), "{text}");
+        let other = Report { kernel: "8".into(), ..report(&second) };
+        assert!(report(&second).join(other).is_err());
+    }
+
+    #[test]
     fn goals_name_the_row_that_is_furthest_from_them() {
         let write = |who: &str, iops| Run { bs: "64k".into(), ..one(who, iops) };
         let runs = [
