@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid10,raid456,dm-mod --timeout 1800
-# takes: 139 s
+# takes: 237 s
 # ublk.sh: arrays as block devices: data, topology, file systems, zeroes; servers killed under load and started again;
 # members pulled out; a busy machine.
 set -euo pipefail
@@ -220,8 +220,7 @@ nothing_locked() { # the server may lock no memory: its own is not registered, t
     made 5 4
     dd if=$RANDOM_DATA of=$device bs=1M count=4 oflag=direct status=none
     stop_array
-    local twill=$TWILL
-    printf '#!/bin/sh\nexec prlimit --memlock=0 setpriv --bounding-set -ipc_lock %s "$@"\n' "$twill" >"$scratch/confined"
+    printf '#!/bin/sh\nexec prlimit --memlock=0 setpriv --bounding-set -ipc_lock %s "$@"\n' "$TWILL" >"$scratch/confined"
     chmod +x "$scratch/confined"
     TWILL=$scratch/confined serve_block "${members[@]}"
     grep -q "buffers not registered" "$scratch/server.log" || die "$(<"$scratch/server.log")"

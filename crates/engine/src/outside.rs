@@ -42,8 +42,7 @@ impl Lender {
 
     /// The memory, from its first byte on.
     pub fn lend(&self) -> Outside {
-        self.loan.lent.set(self.loan.lent.get() + 1);
-        Outside { place: self.place, offset_bytes: 0, loan: Rc::clone(&self.loan) }
+        Outside::lent(self.place, 0, &self.loan)
     }
 
     /// Waits until everything that was lent is gone.
@@ -72,16 +71,19 @@ impl Outside {
 
     /// The same memory, `bytes` further on.
     pub fn from(&self, bytes: u64) -> Outside {
-        let mut part = self.clone();
-        part.offset_bytes += bytes;
-        part
+        Outside::lent(self.place, self.offset_bytes + bytes, &self.loan)
+    }
+
+    /// Every part there is was made here, and counted.
+    fn lent(place: u16, offset_bytes: u64, loan: &Rc<Loan>) -> Outside {
+        loan.lent.set(loan.lent.get() + 1);
+        Outside { place, offset_bytes, loan: Rc::clone(loan) }
     }
 }
 
 impl Clone for Outside {
     fn clone(&self) -> Self {
-        self.loan.lent.set(self.loan.lent.get() + 1);
-        Outside { place: self.place, offset_bytes: self.offset_bytes, loan: Rc::clone(&self.loan) }
+        Outside::lent(self.place, self.offset_bytes, &self.loan)
     }
 }
 

@@ -127,7 +127,7 @@ impl<D: Device> StripeSet<D> {
         }
     }
 
-    /// The first error of a read, which a second try may mend. If not, the member fails.
+    /// The first error of a read or write, which a second try may mend. If not, the member fails.
     pub(super) fn first_error(&self, slot: u32, error: &DeviceError) -> Result<(), Undone> {
         self.shared.members.note_error(slot, error);
         if Members::worth_a_retry(error) { Ok(()) } else { Err(self.give_up(slot, error)) }
@@ -208,10 +208,7 @@ impl<D: Device> StripeSet<D> {
             return Ok(());
         };
         self.still_there(write.slot, to)?;
-        self.shared.members.note_error(write.slot, &error);
-        if !Members::worth_a_retry(&error) {
-            return Err(self.give_up(write.slot, &error));
-        }
+        self.first_error(write.slot, &error)?;
         let (_, again) = self.start_write(write, fua).expect("still there");
         let Err(error) = again.await else {
             self.written(write);
