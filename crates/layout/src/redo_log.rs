@@ -23,8 +23,8 @@ use crate::md_superblock::display_uuid;
 /// Header and record headers fill one block, the largest unit that a device writes whole or not at all.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// The one version there is.
-pub const VERSION: u32 = 1;
+/// What is written. Version 1 had no [`PieceKind::Missing`] and no [`PieceKind::Unlogged`], and is read, too.
+pub const VERSION: u32 = 2;
 
 /// Whose log it is and where: what every block of it says about itself, against misdirected writes and old contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum RedoError {
         needed: usize,
     },
     /// A version to come.
-    #[error("version {0} of the redo log, this is 1")]
+    #[error("version {0} of the redo log, this is {VERSION}")]
     Version(u32),
     /// Torn or damaged.
     #[error("checksum {found:#x}, expected {expected:#x}")]
@@ -135,7 +135,7 @@ fn check_seal(bytes: &[u8], magic: [u8; 8]) -> Result<(), RedoError> {
         return Err(RedoError::Checksum { found: word(12), expected });
     }
     match word(8) {
-        VERSION => Ok(()),
+        1..=VERSION => Ok(()),
         other => Err(RedoError::Version(other)),
     }
 }

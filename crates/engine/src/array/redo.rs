@@ -1,22 +1,26 @@
 //! After a crash with members missing: what the redo log asks for, and which stripes stay in doubt. Reading is apart
 //! from deciding, and that from doing, so that `assemble --explain` says what `serve` does.
 
+mod newest;
+mod replay;
+
 use std::collections::BTreeMap;
 
-use layout::geometry::Geometry;
+use layout::geometry::{Geometry, Role};
 use layout::redo_log::{
-    BLOCK_BYTES, Place, RedoArea, RedoError, RedoHeader, RedoRecord, StripeRange, WholeRecord,
+    BLOCK_BYTES, PieceKind, Place, RedoArea, RedoError, RedoHeader, RedoPiece, RedoRecord, StripeRange,
+    WholeRecord,
 };
 
 use super::start_bitmap::StartBitmap;
-use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::events::Event;
 use crate::members::MemberState;
 use crate::stripe::StripeSet;
 use crate::stripe::doubts::cut;
 use crate::stripe::redo::{RedoMember, RedoStart};
-use crate::volume::VolumeError;
+
+pub use replay::replay;
 
 /// The log of one member as it was found.
 #[derive(Clone, Debug, Default)]
@@ -204,11 +208,19 @@ fn redo(situation: &Situation<'_>, logs: &[MemberLog], header: &RedoHeader, repa
 }
 
 fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
+    let chunk_bytes = u64::from(geometry.chunk_bytes());
     record.record().pieces.iter().all(|piece| {
+        let end = piece.offset_bytes.saturating_add(piece.bytes);
         u32::from(piece.member) < geometry.members()
-            && piece.offset_bytes.saturating_add(piece.bytes) <= geometry.member_bytes()
-            && piece.stripe < geometry.stripes()
+            && end <= geometry.stripes() * chunk_bytes
+            && piece.stripe == piece.offset_bytes / chunk_bytes
+            && (piece.kind == PieceKind::Zeroes || end <= (piece.stripe + 1) * chunk_bytes)
+            && (piece.kind != PieceKind::Missing || is_data(geometry, piece))
     })
+}
+
+fn is_data(geometry: &Geometry, piece: &RedoPiece) -> bool {
+    matches!(geometry.role(piece.stripe, piece.member.into()), Role::Data(_))
 }
 
 fn doubt_all(situation: &Situation<'_>, reason: String, repair: &mut Repair) {
@@ -238,41 +250,6 @@ fn why_not_in_force(logs: &[MemberLog], newest: Option<&RedoHeader>) -> String {
     .to_string()
 }
 
-/// Makes the logged writes again, on every member that is there. Before anything is served.
-///
-/// # Errors
-/// A member that the array needs took a write not, or could not make it durable.
-pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<(), VolumeError> {
-    let members = &set.shared.members;
-    let mut written = std::collections::BTreeSet::new();
-    for record in &repair.records {
-        // All of it also where a recovery has come to the middle of a piece: what lies before is trusted, and what
-        // lies behind is written again by the recovery.
-        let there = |slot: u32| matches!(members.state(slot), MemberState::InSync | MemberState::Recovering);
-        let writes: Vec<_> = record
-            .writes()
-            .filter(|(piece, _)| there(u32::from(piece.member)))
-            .map(|(piece, contents)| {
-                written.insert(u32::from(piece.member));
-                (u32::from(piece.member), piece.offset_bytes, piece.bytes, contents)
-            })
-            .collect();
-        for (slot, offset_bytes, bytes, contents) in writes {
-            let data = Gather::from(Slice::from_bytes(contents));
-            let data = if contents.is_empty() { None } else { Some(data) };
-            set.redo_piece(slot, offset_bytes, bytes, data).await?;
-        }
-    }
-    set.flush_members().await?;
-    if !repair.records.is_empty() {
-        let mut stripes = repair.stripes(&set.shared.geometry);
-        stripes.truncate(100);
-        let records = repair.records.len() as u64;
-        members.report(Event::RedoLogReplayed { records, stripes, members: written.into_iter().collect() });
-    }
-    Ok(())
-}
-
 /// Puts what stays in doubt into the array's memory, and says it.
 pub fn take_doubts<D: Device>(set: &StripeSet<D>, repair: &Repair) {
     for range in &repair.doubts {
@@ -297,7 +274,7 @@ mod tests {
     use super::*;
     use crate::stripe::fake::{CHUNK, Fake, World};
     use layout::geometry::Level;
-    use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, SlotPlan};
+    use layout::redo_log::{Checksum, SlotPlan};
 
     const RECOVERING: u32 = 1;
 

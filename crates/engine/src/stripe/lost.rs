@@ -59,7 +59,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// False if a log has no room.
-    fn give_up_parity(&self, stripe: u64, rows: Rows) -> bool {
+    pub(super) fn give_up_parity(&self, stripe: u64, rows: Rows) -> bool {
         let missing = self.shared.missing(stripe);
         let start = self.shared.geometry.member_offset(stripe) + u64::from(rows.start);
         self.shared.cache.forget(stripe);

@@ -10,6 +10,7 @@ use super::image::{Held, Image};
 use super::member_io::{MemberWrite, Undone};
 use super::parity_step::{self, NewParity};
 use super::plan::{Fragment, Plan, Routine, Rows, plan, plan_reconstruct};
+use super::redo::StripeWrites;
 use super::stripe_table::{Claim, Entry};
 use super::union::{NewData, StripeWrite, Union};
 use crate::buffer::Gather;
@@ -296,16 +297,25 @@ impl<D: Device> StripeSet<D> {
             offset: base + u64::from(start),
             data,
         };
-        let data = union.runs().into_iter().filter(|(chunk, ..)| !missing.contains(*chunk));
-        let mut writes: SmallVec<[MemberWrite; 4]> =
-            data.map(|(chunk, start, gather)| place(chunk, start, gather)).collect();
+        let mut writes = SmallVec::<[MemberWrite; 4]>::new();
+        let mut no_place = Vec::new();
+        for (chunk, start, gather) in union.runs() {
+            match missing.contains(chunk) {
+                false => writes.push(place(chunk, start, gather)),
+                true => no_place.push(place(chunk, start, gather)),
+            }
+        }
         for new in parity {
             writes.push(place(new.chunk, new.start, Gather::from(new.slice.clone())));
         }
         let results = match self.shared.members.plain() {
             true => self.write_members(&writes, fua).await,
             // Invariants 2 and 10: what a crash may not damage is durable before the stripe is touched.
-            false => self.write_degraded(stripe, &writes, !parity.is_empty(), fua).await?,
+            false => {
+                let missing = if self.shared.shape().parity == 1 { &no_place[..] } else { &[] };
+                let writes = StripeWrites { stripe, made: &writes, missing };
+                self.write_degraded(writes, !parity.is_empty(), fua).await?
+            }
         };
         let mut all_written = true;
         for result in results {

@@ -16,6 +16,7 @@ use engine::events::Event;
 use engine::members::{Failing, MemberState};
 use engine::volume::Volume as _;
 use layout::geometry::Level;
+use layout::redo_log::{PieceKind, WholeRecord};
 use world::World;
 
 /// A power cut tears at sectors.
@@ -182,6 +183,8 @@ struct Counts {
     crashes: u64,
     crashes_in_force: u64,
     replayed: u64,
+    /// Those of them that have only what a missing chunk holds.
+    of_missing_chunks: u64,
     in_doubt: u64,
     whole_again: u64,
     lost_at_the_cut: u64,
@@ -314,9 +317,11 @@ impl History {
                 self.seed,
                 array.repair.reason,
                 array.shared.members.states(),
-                array.repair.records.iter().map(layout::redo_log::WholeRecord::record).collect::<Vec<_>>(),
+                array.repair.records.iter().map(WholeRecord::record).collect::<Vec<_>>(),
             );
             counts.replayed += array.repair.records.len() as u64;
+            counts.of_missing_chunks +=
+                array.repair.records.iter().filter(|record| tells_of_missing(record)).count() as u64;
             counts.in_doubt += u64::from(!array.repair.doubts.is_empty());
             if in_force && !doubtful {
                 assert!(array.repair.doubts.is_empty(), "{what}: {:?}", array.repair.doubts);
@@ -328,6 +333,10 @@ impl History {
             }
         }
     }
+}
+
+fn tells_of_missing(record: &WholeRecord) -> bool {
+    record.record().pieces.iter().any(|piece| piece.kind == PieceKind::Missing)
 }
 
 fn histories(level: Level, members: u16, seeds: u64) -> Counts {
@@ -349,12 +358,14 @@ fn histories(level: Level, members: u16, seeds: u64) -> Counts {
 fn raid5_old_or_new_after_power_cuts_with_a_member_missing() {
     let counts = histories(Level::Raid5, 4, 40);
     assert!(counts.crashes_in_force > 20 && counts.replayed > 20 && counts.whole_again > 0, "{counts:?}");
+    assert!(counts.of_missing_chunks > 20, "{counts:?}");
 }
 
 #[test]
 fn raid6_old_or_new_after_power_cuts_with_one_and_two_missing() {
     let counts = histories(Level::Raid6, 5, 40);
     assert!(counts.crashes_in_force > 20 && counts.replayed > 20 && counts.lost_at_the_cut > 0, "{counts:?}");
+    assert_eq!(counts.of_missing_chunks, 0, "another member may go with the power: all is logged");
 }
 
 #[test]

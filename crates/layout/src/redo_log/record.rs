@@ -51,9 +51,24 @@ disk_struct! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PieceKind {
     /// The bytes that follow in the payload.
-    Data,
+    Data = 0,
     /// Zeroes; nothing in the payload.
-    Zeroes,
+    Zeroes = 1,
+    /// What a chunk of data holds whose member is missing: its bytes are in the payload. Parity is to be made of them and of
+    /// the other data as the members have it.
+    Missing = 2,
+    /// Written beside a missing chunk, and not in the payload: the member may have old or new contents, and older records
+    /// tell nothing of it any more.
+    Unlogged = 3,
+}
+
+impl PieceKind {
+    const ALL: [PieceKind; 4] = [PieceKind::Data, PieceKind::Zeroes, PieceKind::Missing, PieceKind::Unlogged];
+
+    /// Its number on disk.
+    fn code(self) -> u8 {
+        self as u8
+    }
 }
 
 /// One write to a member.
@@ -76,8 +91,8 @@ impl RedoPiece {
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         match self.kind {
-            PieceKind::Data => self.bytes,
-            PieceKind::Zeroes => 0,
+            PieceKind::Data | PieceKind::Missing => self.bytes,
+            PieceKind::Zeroes | PieceKind::Unlogged => 0,
         }
     }
 }
@@ -124,10 +139,8 @@ impl RedoRecord {
         let mut pieces = Vec::with_capacity(count);
         let mut payload_bytes = 0u64;
         for raw in raws {
-            let kind = match raw.kind {
-                0 => PieceKind::Data,
-                1 => PieceKind::Zeroes,
-                other => return wrong("kind", other.into(), "0 or 1"),
+            let Some(kind) = PieceKind::ALL.into_iter().find(|kind| kind.code() == raw.kind) else {
+                return wrong("kind", raw.kind.into(), "0 to 3");
             };
             let (offset_bytes, bytes) = (raw.offset.get(), raw.bytes.get());
             if bytes == 0 || offset_bytes.checked_add(bytes).is_none() {
@@ -181,10 +194,7 @@ impl RedoRecord {
             raw.offset.set(piece.offset_bytes);
             raw.bytes.set(piece.bytes);
             raw.member.set(piece.member);
-            raw.kind = match piece.kind {
-                PieceKind::Data => 0,
-                PieceKind::Zeroes => 1,
-            };
+            raw.kind = piece.kind.code();
             block.extend_from_slice(raw.as_bytes());
         }
         block.resize(BLOCK_BYTES, 0);
@@ -223,7 +233,7 @@ impl WholeRecord {
         &self.record
     }
 
-    /// The writes in order, each with its contents; zeroes have none.
+    /// The writes in order, each with its contents, if the record has them.
     pub fn writes(&self) -> impl Iterator<Item = (RedoPiece, &[u8])> {
         let mut at = 0;
         self.record.pieces.iter().map(move |piece| {

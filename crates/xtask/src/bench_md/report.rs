@@ -9,8 +9,8 @@ process have a third of each and take turns, row by row and round by round, in o
 everything is slow and equally so. fio with io_uring, depth 32 a job. *best*: the best of
 `group_thread_count`/`stripe_cache_size` for that row. *ceiling*: a ublk device with nothing behind it at the same request
 size, through the same export, data copied. *engine*: on as many shards as the server has, as many requests in flight as
-fio's; without the log of degraded writes. Degraded, `twill serve` logs each write before it touches its stripe, for a
-crash in between would damage what only parity remembers; md does not. *r+w*: bytes read and written at the members by
+fio's; without the log of degraded writes. Degraded, `twill serve` logs each write before it touches its stripe (of whole
+stripes at RAID-5 the missing chunk only), for a crash in between would damage what only parity remembers; md does not. *r+w*: bytes read and written at the members by
 bytes of requests, from `/sys/block/*/stat`, ramp included. *p99* in microseconds. Medians of all rounds; in brackets
 least and greatest.
 ";

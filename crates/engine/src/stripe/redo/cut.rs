@@ -1,65 +1,116 @@
-//! Cutting the writes of a stripe so that each part fits in a record. Rows are independent of each other, so a stripe
-//! may be written a few rows at a time.
+//! What is logged of the writes of a stripe, cut so that each part fits in a record. Rows are independent of each other, so
+//! a stripe may be written a few rows at a time.
+//!
+//! Where the one missing chunk is written its contents are all that is logged: with them and the other data as the members
+//! have it, old or new, parity can be made after a crash. Where it is not, data and parity are logged, for nobody knows what
+//! it holds without reading it all.
 
 use smallvec::SmallVec;
 
+use super::write::piece;
+use crate::buffer::Gather;
 use crate::stripe::member_io::MemberWrite;
-use layout::redo_log::PIECES_MAX;
+use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
 
 /// Rows are cut at multiples of this, and in smaller ones only where a block has more pieces than a record holds.
 const CUT_BYTES: u64 = 4096;
 const CUT_BYTES_MIN: u64 = 512;
 
-pub(super) type Part = SmallVec<[MemberWrite; 4]>;
+/// The writes of one stripe that is owned.
+#[derive(Clone, Copy)]
+pub(in crate::stripe) struct StripeWrites<'a> {
+    pub(in crate::stripe) stripe: u64,
+    /// Those of members that are there.
+    pub(in crate::stripe) made: &'a [MemberWrite],
+    /// New contents of the missing chunk, where no other member may fail. Where one may, nothing: all that is made is
+    /// logged then.
+    pub(in crate::stripe) missing: &'a [MemberWrite],
+}
 
-/// The writes of one stripe in parts of at most `payload_bytes` and [`PIECES_MAX`] writes, ascending by rows.
-/// `base_bytes` is where the stripe's rows begin in the members' data areas.
-pub(super) fn cut(writes: &[MemberWrite], base_bytes: u64, payload_bytes: usize) -> Vec<Part> {
-    let row = |write: &MemberWrite| write.offset - base_bytes;
-    let start = writes.iter().map(row).min().unwrap_or(0) / CUT_BYTES * CUT_BYTES;
-    let end = writes.iter().map(|write| row(write) + write.data.len() as u64).max().unwrap_or(0);
+/// What a record says, with the contents that it holds.
+pub(super) type Pieces = SmallVec<[(RedoPiece, Gather); 4]>;
+
+/// Some rows of a stripe for which one record has room.
+pub(super) struct Part {
+    pub(super) pieces: Pieces,
+    /// What is written once the record is durable.
+    pub(super) writes: SmallVec<[MemberWrite; 4]>,
+}
+
+/// The writes of one stripe in parts of at most `payload_bytes` and [`PIECES_MAX`] pieces, ascending by rows.
+pub(super) fn cut(writes: StripeWrites<'_>, payload_bytes: usize) -> Vec<Part> {
+    let start = writes.made.iter().map(|write| write.offset).min().unwrap_or(0) / CUT_BYTES * CUT_BYTES;
+    let end = writes.made.iter().map(end_of).max().unwrap_or(0);
     let mut parts = Vec::new();
-    cut_rows(writes, base_bytes, (start, end), payload_bytes, &mut parts);
+    cut_rows(writes, start, end, payload_bytes, &mut parts);
     parts
 }
 
-fn cut_rows(
-    writes: &[MemberWrite],
-    base_bytes: u64,
-    (start, end): (u64, u64),
-    payload_bytes: usize,
-    parts: &mut Vec<Part>,
-) {
-    let inside = |write: &MemberWrite| {
-        let row = write.offset - base_bytes;
-        let (from, to) = (row.max(start), (row + write.data.len() as u64).min(end));
-        if from >= to {
-            return None;
-        }
-        let part = |bytes: u64| usize::try_from(bytes).expect("a part of a write");
-        let data = write.data.part(part(from - row), part(to - from));
-        Some(MemberWrite { slot: write.slot, offset: base_bytes + from, data })
-    };
-    let part: Part = writes.iter().filter_map(inside).collect();
-    let bytes: usize = part.iter().map(|write| write.data.len()).sum();
-    if part.is_empty() {
+fn cut_rows(writes: StripeWrites<'_>, start: u64, end: u64, payload_bytes: usize, parts: &mut Vec<Part>) {
+    let part = part(writes, start, end);
+    if part.writes.is_empty() {
         return;
     }
-    if bytes <= payload_bytes && part.len() <= PIECES_MAX {
+    let bytes: usize = part.pieces.iter().map(|(_, contents)| contents.len()).sum();
+    if bytes <= payload_bytes && part.pieces.len() <= PIECES_MAX {
         parts.push(part);
         return;
     }
     let unit = if end - start > CUT_BYTES { CUT_BYTES } else { CUT_BYTES_MIN };
     let middle = start + ((end - start) / 2).next_multiple_of(unit);
     assert!(middle < end, "one row of every member fits in a record");
-    cut_rows(writes, base_bytes, (start, middle), payload_bytes, parts);
-    cut_rows(writes, base_bytes, (middle, end), payload_bytes, parts);
+    cut_rows(writes, start, middle, payload_bytes, parts);
+    cut_rows(writes, middle, end, payload_bytes, parts);
+}
+
+fn part(writes: StripeWrites<'_>, start: u64, end: u64) -> Part {
+    let StripeWrites { stripe, made, missing } = writes;
+    let mut pieces: Pieces = missing
+        .iter()
+        .filter_map(|write| within(write, start, end))
+        .map(|write| logged(stripe, PieceKind::Missing, write))
+        .collect();
+    let writes: SmallVec<[MemberWrite; 4]> =
+        made.iter().filter_map(|write| within(write, start, end)).collect();
+    for write in &writes {
+        let mut at = write.offset;
+        for beside in missing.iter().filter_map(|other| within(write, other.offset, end_of(other))) {
+            pieces
+                .extend(within(write, at, beside.offset).map(|write| logged(stripe, PieceKind::Data, write)));
+            at = end_of(&beside);
+            let bytes = beside.data.len() as u64;
+            let unlogged = piece(stripe, beside.slot, beside.offset, bytes, PieceKind::Unlogged);
+            pieces.push((unlogged, Gather::new()));
+        }
+        pieces.extend(within(write, at, end_of(write)).map(|write| logged(stripe, PieceKind::Data, write)));
+    }
+    Part { pieces, writes }
+}
+
+fn logged(stripe: u64, kind: PieceKind, write: MemberWrite) -> (RedoPiece, Gather) {
+    (piece(stripe, write.slot, write.offset, write.data.len() as u64, kind), write.data)
+}
+
+/// The part of a write from `start` to `end` in the members' data areas.
+fn within(write: &MemberWrite, start: u64, end: u64) -> Option<MemberWrite> {
+    let (from, to) = (write.offset.max(start), end_of(write).min(end));
+    let part = |bytes: u64| usize::try_from(bytes).expect("a part of a write");
+    (from < to).then(|| MemberWrite {
+        slot: write.slot,
+        offset: from,
+        data: write.data.part(part(from - write.offset), part(to - from)),
+    })
+}
+
+fn end_of(write: &MemberWrite) -> u64 {
+    write.offset + write.data.len() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::{Gather, Slice};
+    use crate::buffer::Slice;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn write(slot: u32, offset: u64, bytes: usize) -> MemberWrite {
         let contents: Vec<u8> =
@@ -67,44 +118,85 @@ mod tests {
         MemberWrite { slot, offset, data: Gather::from(Slice::from_bytes(&contents)) }
     }
 
-    /// Paints parts and whole; every part fits; no row is in two parts.
-    fn check(writes: &[MemberWrite], base: u64, payload: usize) -> usize {
-        let (mut whole, mut parts) = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
-        let paint = |map: &mut std::collections::BTreeMap<(u32, u64), u8>, write: &MemberWrite| {
-            let mut bytes = vec![0; write.data.len()];
-            write.data.copy_to(&mut bytes);
-            for (i, byte) in (0u64..).zip(bytes) {
-                assert_eq!(map.insert((write.slot, write.offset + i), byte), None, "written once");
-            }
-        };
-        writes.iter().for_each(|write| paint(&mut whole, write));
-        let cut = cut(writes, base, payload);
-        let mut below = 0;
+    /// What is at each byte of each member.
+    type Painted = BTreeMap<(u32, u64), Option<u8>>;
+
+    fn paint(map: &mut Painted, slot: u32, offset: u64, data: &Gather, bytes: u64) {
+        let mut contents = vec![0; data.len()];
+        data.copy_to(&mut contents);
+        for at in 0..bytes {
+            let byte = contents.get(at as usize).copied();
+            assert_eq!(map.insert((slot, offset + at), byte), None, "once");
+        }
+    }
+
+    fn paint_writes(map: &mut Painted, writes: &[MemberWrite]) {
+        writes.iter().for_each(|w| paint(map, w.slot, w.offset, &w.data, w.data.len() as u64));
+    }
+
+    /// Paints parts and whole; every part fits; no row is in two parts; what is logged is as it should be. Returns how many
+    /// parts there are, and how many bytes are logged.
+    fn check(made: &[MemberWrite], missing: &[MemberWrite], payload: usize) -> (usize, usize) {
+        let (mut whole, mut parts, mut logs) = (Painted::new(), Painted::new(), Painted::new());
+        let mut out = Painted::new();
+        paint_writes(&mut whole, made);
+        paint_writes(&mut out, missing);
+        let cut = cut(StripeWrites { stripe: 7, made, missing }, payload);
+        let (mut below, mut logged) = (0, 0);
         for part in &cut {
-            assert!(part.iter().map(|write| write.data.len()).sum::<usize>() <= payload);
-            assert!(part.len() <= PIECES_MAX);
-            assert!(part.iter().all(|write| write.offset >= below), "rows ascend and are in one part each");
-            below = part.iter().map(|write| write.offset + write.data.len() as u64).max().unwrap();
-            part.iter().for_each(|write| paint(&mut parts, write));
+            let bytes: usize = part.pieces.iter().map(|(_, data)| data.len()).sum();
+            logged += bytes;
+            assert!(bytes <= payload && part.pieces.len() <= PIECES_MAX);
+            assert!(
+                part.writes.iter().all(|write| write.offset >= below),
+                "rows ascend and are in one part each"
+            );
+            below = part.writes.iter().map(end_of).max().unwrap();
+            paint_writes(&mut parts, &part.writes);
+            for (piece, data) in &part.pieces {
+                assert_eq!(data.len() as u64, piece.payload_bytes());
+                paint(&mut logs, u32::from(piece.member), piece.offset_bytes, data, piece.bytes);
+            }
         }
         assert_eq!(whole, parts);
-        cut.len()
+        let beside: BTreeSet<u64> = out.keys().map(|(_, at)| *at).collect();
+        for (place, byte) in whole {
+            let is_logged = !beside.contains(&place.1);
+            assert_eq!(logs.remove(&place), Some(byte.filter(|_| is_logged)), "{place:?}");
+        }
+        assert_eq!(logs, out, "all of the missing chunk is logged, and nothing else");
+        (cut.len(), logged)
     }
 
     #[test]
     fn table_of_cuts() {
         let base = 7 << 16;
         let small = [write(1, base + 4096, 4096), write(3, base + 4096, 4096)];
-        assert_eq!(check(&small, base, 60 << 10), 1);
+        assert_eq!(check(&small, &[], 60 << 10), (1, 8192));
         let uneven = [write(0, base + 512, 1024), write(4, base + 3584, 5120), write(2, base + 512, 8192)];
-        assert_eq!(check(&uneven, base, 60 << 10), 1);
+        assert_eq!(check(&uneven, &[], 60 << 10).0, 1);
         let full: Vec<MemberWrite> = (0..5).map(|slot| write(slot, base, 64 << 10)).collect();
-        assert_eq!(check(&full, base, 60 << 10), 8);
+        assert_eq!(check(&full, &[], 60 << 10), (8, 5 << 16));
         let wide: Vec<MemberWrite> = (0..120).map(|slot| write(slot, base, 8192)).collect();
-        assert_eq!(check(&wide, base, 508 << 10), 2);
+        assert_eq!(check(&wide, &[], 508 << 10).0, 2);
         // many small runs in one block: more pieces than a record holds
         let runs = (0..100).flat_map(|slot| [write(slot, base, 512), write(slot, base + 1024, 2048)]);
-        assert!(check(&runs.collect::<Vec<_>>(), base, 508 << 10) > 1);
-        assert_eq!(check(&[], base, 60 << 10), 0);
+        assert!(check(&runs.collect::<Vec<_>>(), &[], 508 << 10).0 > 1);
+        assert_eq!(check(&[], &[], 60 << 10), (0, 0));
+    }
+
+    #[test]
+    fn beside_a_missing_chunk_only_that_is_logged() {
+        let base = 7 << 16;
+        let full: Vec<MemberWrite> = (0..5).map(|slot| write(slot, base, 64 << 10)).collect();
+        let missing = [write(5, base, 64 << 10)];
+        assert_eq!(check(&full, &missing, 508 << 10), (1, 64 << 10));
+        assert_eq!(check(&full, &missing, 60 << 10), (2, 64 << 10));
+        // in some of the rows, twice, in the middle of a block
+        let some = [write(5, base + 4096, 512), write(5, base + 8704, 4096)];
+        assert_eq!(check(&full, &some, 508 << 10), (1, 5 * (64 << 10) - 4 * (4096 + 512)));
+        assert!(check(&full, &some, 60 << 10).0 > 1);
+        // only parity is there to write
+        assert_eq!(check(&[write(0, base + 512, 1024)], &[write(5, base + 512, 1024)], 60 << 10), (1, 1024));
     }
 }

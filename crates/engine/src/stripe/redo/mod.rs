@@ -7,6 +7,8 @@
 //!   the members says that the log is in force ([`tend`]). From there on every stripe in flight has a record, so a
 //!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says
 //!   that the log is over. Before an operator takes a member out of use the same is done, if there is time.
+//! - **What is logged.** Data and parity as they are to be; where no other member may fail and the missing chunk is
+//!   written, its contents alone ([`cut`](mod@cut)). After a crash parity is made of them.
 //! - **Order.** Record durable, then the stripe's writes ([`write`](mod@write)). A slot is used again only after those
 //!   writes are durable and a header says that records below a number are done with ([`slots`]): an old record is
 //!   never redone over newer contents. Records of one stripe are in the order of its owners.
@@ -15,6 +17,7 @@
 //!
 //! [`Members::plain`]: crate::members::Members::plain
 
+mod again;
 mod announce;
 mod cut;
 mod slots;
@@ -31,6 +34,7 @@ use crate::members::{Members, MetadataLost};
 use layout::redo_log::{RedoArea, SlotPlan};
 use slots::Slots;
 
+pub(super) use cut::StripeWrites;
 pub(crate) use tend::tend;
 pub(super) use write::Queue;
 

@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::cut::cut;
+use super::cut::{Pieces, StripeWrites, cut};
 use super::slots::{Next, Taken};
 use super::{Admitted, Redo};
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceErrorKind};
 use crate::executor::join_all;
 use crate::members::MemberState;
-use crate::stripe::member_io::{MemberWrite, Undone};
+use crate::stripe::member_io::Undone;
 use crate::stripe::{Attached, StripeSet};
 use crate::volume::VolumeError;
 use layout::redo_log::{Checksum, PIECES_MAX, PieceKind, Place, RedoPiece, RedoRecord};
@@ -47,7 +47,7 @@ pub(in crate::stripe) struct Queue {
 /// What one writer wants logged.
 struct Ticket {
     stripes: Range<u64>,
-    pieces: SmallVec<[(RedoPiece, Gather); 4]>,
+    pieces: Pieces,
     /// What its record came to.
     result: RefCell<Option<Logged>>,
     /// It writes the next record, its own pieces in it or not.
@@ -86,21 +86,20 @@ impl<D: Device> StripeSet<D> {
     /// them are parity.
     pub(in crate::stripe) async fn write_degraded(
         &self,
-        stripe: u64,
-        writes: &[MemberWrite],
+        writes: StripeWrites<'_>,
         parity: bool,
         fua: bool,
     ) -> Result<Results, VolumeError> {
-        let redo = &self.shared.redo;
+        let (redo, stripe) = (&self.shared.redo, writes.stripe);
         loop {
             // The gate opens when every owner is there or has ended; who gathers must not wait for those who are.
             let waiting = self.in_flight.wait();
             let admitted = redo.admit(&self.shared.members, stripe..stripe + 1).await;
             drop(waiting);
             if admitted? == Admitted::Unlogged {
-                return Ok(self.write_members(writes, fua).await);
+                return Ok(self.write_members(writes.made, fua).await);
             }
-            let results = self.write_logged(stripe, writes, parity, fua).await;
+            let results = self.write_logged(writes, parity, fua).await;
             redo.done();
             match results? {
                 Some(results) => return Ok(results),
@@ -112,30 +111,25 @@ impl<D: Device> StripeSet<D> {
     /// None: no members took the record.
     async fn write_logged(
         &self,
-        stripe: u64,
-        writes: &[MemberWrite],
+        writes: StripeWrites<'_>,
         parity: bool,
         fua: bool,
     ) -> Result<Option<Results>, VolumeError> {
-        let redo = &self.shared.redo;
+        let (redo, stripe) = (&self.shared.redo, writes.stripe);
         // A stripe is touched without a member only after the superblocks say that it failed: were it taken for good
         // after a crash, this record could not make up for what it has missed (invariant 8).
         self.settle().await?;
-        if !parity && !redo.has_record(stripe) {
-            // Only data: nothing can come to disagree with it, and no older record would be redone over it.
-            return Ok(Some(self.write_members(writes, fua).await));
+        // Only data, or one member: nothing can come to disagree with it, and no older record would be redone over it.
+        let is_alone = writes.made.iter().all(|write| write.slot == writes.made[0].slot);
+        if (!parity || is_alone) && !redo.has_record(stripe) {
+            return Ok(Some(self.write_members(writes.made, fua).await));
         }
-        let base = self.shared.geometry.member_offset(stripe);
         let mut results = Results::new();
-        for part in cut(writes, base, redo.payload_bytes()) {
-            let piece = |write: &MemberWrite| {
-                let piece = piece(stripe, write.slot, write.offset, write.data.len() as u64, PieceKind::Data);
-                (piece, write.data.clone())
-            };
-            let Some(taken) = self.log(stripe..stripe + 1, part.iter().map(piece).collect()).await? else {
+        for part in cut(writes, redo.payload_bytes()) {
+            let Some(taken) = self.log(stripe..stripe + 1, part.pieces).await? else {
                 return Ok(None); // what was written already is written again
             };
-            results.extend(self.write_members(&part, fua).await);
+            results.extend(self.write_members(&part.writes, fua).await);
             let failed = results.iter().any(|result| matches!(result, Err(Undone::Request(_))));
             if failed {
                 // The record goes some time; that the stripe is half written stays known.
@@ -179,11 +173,9 @@ impl<D: Device> StripeSet<D> {
         let geometry = &self.shared.geometry;
         let offset = geometry.member_offset(stripes.start);
         let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
-        let in_use = |slot: &u32| {
-            matches!(self.shared.members.state(*slot), MemberState::InSync | MemberState::Recovering)
-        };
+        // Of a missing member, too: what earlier records tell of its chunks is no longer so.
         let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
-        let pieces = (0..geometry.members()).filter(in_use).map(zeroes).collect();
+        let pieces = (0..geometry.members()).map(zeroes).collect();
         self.log(stripes, pieces).await
     }
 
@@ -197,7 +189,7 @@ impl<D: Device> StripeSet<D> {
 
     /// Returns when a record with these pieces is durable. Its writes are to be made then, and
     /// [`Redo::written`] called. None: too few members took the record.
-    async fn log(&self, stripes: Range<u64>, pieces: SmallVec<[(RedoPiece, Gather); 4]>) -> Logged {
+    async fn log(&self, stripes: Range<u64>, pieces: Pieces) -> Logged {
         let ticket = Rc::new(Ticket {
             stripes,
             pieces,
@@ -382,7 +374,7 @@ impl<D: Device> StripeSet<D> {
 /// A record of zeroes that are about to be written, if there is one.
 pub(in crate::stripe) struct ZeroesLogged(Option<Taken>);
 
-fn piece(stripe: u64, slot: u32, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
+pub(super) fn piece(stripe: u64, slot: u32, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
     let member = u16::try_from(slot).expect("a slot is below 1920");
     RedoPiece { stripe, member, offset_bytes, bytes, kind }
 }

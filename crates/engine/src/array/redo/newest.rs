@@ -1,0 +1,196 @@
+//! What a log says of each place, the newest record of it: what is to be written, and what missing chunks hold.
+
+use rangemap::RangeMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use layout::geometry::{Geometry, Role};
+use layout::redo_log::{PieceKind, RedoPiece, WholeRecord};
+
+/// What some bytes of a member are to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    pub(super) slot: u32,
+    /// Offset in the member's data area.
+    pub(super) offset_bytes: u64,
+    pub(super) bytes: u64,
+    /// None: zeroes.
+    pub(super) contents: Option<&'a [u8]>,
+}
+
+/// What is left to do of all records together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Newest<'a> {
+    /// Writes to members, none twice. Of one that is not there they are left out by whoever makes them.
+    pub(super) writes: Vec<Part<'a>>,
+    /// What missing chunks hold, each within one stripe: parity of these rows is to be made of it and of what the members
+    /// hold after `writes`. No old parity of theirs is among those.
+    pub(super) missing: Vec<Part<'a>>,
+}
+
+impl<'a> Newest<'a> {
+    /// Records in their order. What they ask for lies within the array.
+    pub(super) fn of(geometry: &Geometry, records: &'a [WholeRecord]) -> Self {
+        let pieces: Vec<(RedoPiece, &[u8])> = records.iter().flat_map(WholeRecord::writes).collect();
+        // By member: the newest piece of every place. And whose missing chunk is told of in which rows.
+        let mut newest = BTreeMap::<u16, RangeMap<u64, usize>>::new();
+        let mut told = RangeMap::<u64, u16>::new();
+        for (index, (piece, _)) in pieces.iter().enumerate() {
+            let range = piece.offset_bytes..piece.offset_bytes + piece.bytes;
+            newest.entry(piece.member).or_default().insert(range.clone(), index);
+            if piece.kind == PieceKind::Missing {
+                told.insert(range, piece.member);
+            }
+        }
+        let mut found = Newest::default();
+        for (range, index) in newest.values().flat_map(RangeMap::iter) {
+            let (piece, contents) = pieces[*index];
+            if piece.kind == PieceKind::Unlogged {
+                continue;
+            }
+            let part = |range: Range<u64>| Part {
+                slot: u32::from(piece.member),
+                offset_bytes: range.start,
+                bytes: range.end - range.start,
+                contents: match contents {
+                    [] => None,
+                    contents => {
+                        let at = |place: u64| (place - piece.offset_bytes) as usize;
+                        Some(&contents[at(range.start)..at(range.end)])
+                    }
+                },
+            };
+            found.writes.extend(told.gaps(range).map(part));
+            for (told_of, missing) in told.overlapping(range) {
+                let overlap = told_of.start.max(range.start)..told_of.end.min(range.end);
+                for (stripe, rows) in by_stripe(geometry, overlap) {
+                    match geometry.role(stripe, u32::from(piece.member)) {
+                        _ if piece.member == *missing => found.missing.push(part(rows)),
+                        Role::Data(_) => found.writes.push(part(rows)),
+                        _ => {} // it is made anew
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// A range of the members' data areas, stripe by stripe.
+fn by_stripe(geometry: &Geometry, range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
+    let chunk_bytes = u64::from(geometry.chunk_bytes());
+    let stripes = range.start / chunk_bytes..range.end.div_ceil(chunk_bytes);
+    stripes.map(move |stripe| {
+        let start = stripe * chunk_bytes;
+        (stripe, start.max(range.start)..(start + chunk_bytes).min(range.end))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stripe::fake::{CHUNK, World};
+    use PieceKind::{Data, Missing, Unlogged, Zeroes};
+    use layout::geometry::Level;
+    use layout::redo_log::{Checksum, RedoRecord};
+
+    const STRIPE: u64 = 3;
+    const ROW: u64 = 512;
+
+    fn geometry() -> Geometry {
+        World::new(Level::Raid5, 4).set.shared.geometry
+    }
+
+    /// The members of the stripe: data chunks in their order, then parity.
+    fn members() -> [u16; 4] {
+        let geometry = geometry();
+        let data = |index| geometry.data_member(STRIPE, index) as u16;
+        [data(0), data(1), data(2), geometry.p_member(STRIPE).expect("parity") as u16]
+    }
+
+    /// A record of pieces: chunk (3: parity), rows, kind, and the byte that the contents are made of.
+    fn record(sequence: u64, list: &[(usize, Range<u64>, PieceKind, u8)]) -> WholeRecord {
+        let base = STRIPE * u64::from(CHUNK);
+        let (mut pieces, mut payload) = (Vec::new(), Vec::new());
+        for (chunk, rows, kind, byte) in list {
+            let piece = RedoPiece {
+                stripe: STRIPE,
+                member: members()[*chunk],
+                offset_bytes: base + rows.start * ROW,
+                bytes: (rows.end - rows.start) * ROW,
+                kind: *kind,
+            };
+            payload.extend(std::iter::repeat_n(*byte, piece.payload_bytes() as usize));
+            pieces.push(piece);
+        }
+        let payload_checksum = Checksum::of(&payload);
+        RedoRecord { epoch: 1, sequence, copies: 1, payload_checksum, pieces }
+            .complete(payload)
+            .expect("whole")
+    }
+
+    /// Chunk, row, and the byte, 0 for zeroes.
+    type ByRow = Vec<(usize, u64, u8)>;
+
+    /// What is to be done: writes, and contents of missing chunks.
+    fn found(records: &[WholeRecord]) -> (ByRow, ByRow) {
+        let geometry = geometry();
+        let newest = Newest::of(&geometry, records);
+        let base = STRIPE * u64::from(CHUNK);
+        let by_row = |parts: &[Part<'_>]| {
+            let rows = |part: &Part<'_>| {
+                let chunk = members().iter().position(|slot| u32::from(*slot) == part.slot).unwrap();
+                let (first, byte) =
+                    ((part.offset_bytes - base) / ROW, part.contents.map_or(0, |bytes| bytes[0]));
+                (0..part.bytes / ROW).map(move |row| (chunk, first + row, byte))
+            };
+            let mut all: ByRow = parts.iter().flat_map(rows).collect();
+            all.sort_unstable();
+            all
+        };
+        (by_row(&newest.writes), by_row(&newest.missing))
+    }
+
+    #[test]
+    fn the_newest_of_every_place_counts() {
+        let records = [
+            record(1, &[(0, 0..2, Data, 1), (3, 0..2, Data, 2)]),
+            record(2, &[(0, 1..3, Data, 3), (3, 1..3, Data, 4)]),
+            record(3, &[(1, 2..3, Zeroes, 0), (3, 2..3, Zeroes, 0)]),
+        ];
+        let writes = vec![(0, 0, 1), (0, 1, 3), (0, 2, 3), (1, 2, 0), (3, 0, 2), (3, 1, 4), (3, 2, 0)];
+        assert_eq!(found(&records), (writes, vec![]));
+    }
+
+    /// In rows of which the missing chunk is known no parity of a record counts, older or newer, and no data that was
+    /// written again without being logged.
+    #[test]
+    fn a_missing_chunk_that_is_known_makes_parity_of_its_rows_old() {
+        let records = [
+            record(1, &[(0, 0..3, Data, 1), (3, 0..3, Data, 2)]),
+            record(2, &[(2, 0..2, Missing, 3), (0, 0..2, Unlogged, 0), (3, 0..2, Unlogged, 0)]),
+            record(3, &[(1, 1..3, Data, 4), (3, 1..3, Data, 5)]),
+        ];
+        let writes = vec![(0, 2, 1), (1, 1, 4), (1, 2, 4), (3, 2, 5)];
+        assert_eq!(found(&records), (writes, vec![(2, 0, 3), (2, 1, 3)]));
+    }
+
+    /// It may have been told of again, as zeroes or as data of a member that is there again.
+    #[test]
+    fn the_newest_contents_of_a_missing_chunk_count() {
+        let missing = record(1, &[(2, 0..3, Missing, 1), (3, 0..3, Unlogged, 0)]);
+        let records = [
+            missing.clone(),
+            record(
+                2,
+                &[(0, 1..2, Zeroes, 0), (1, 1..2, Zeroes, 0), (2, 1..2, Zeroes, 0), (3, 1..2, Zeroes, 0)],
+            ),
+            record(3, &[(2, 2..3, Data, 6), (3, 2..3, Data, 7)]),
+        ];
+        let (writes, contents) = found(&records);
+        assert_eq!(contents, [(2, 0, 1), (2, 1, 0), (2, 2, 6)]);
+        assert_eq!(writes, [(0, 1, 0), (1, 1, 0)]);
+        let before = [record(0, &[(2, 0..1, Data, 9), (3, 0..1, Data, 8)]), missing];
+        assert_eq!(found(&before), (vec![], vec![(2, 0, 1), (2, 1, 1), (2, 2, 1)]));
+    }
+}
