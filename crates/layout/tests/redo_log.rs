@@ -39,8 +39,9 @@ fn record(payload: &[u8]) -> RedoRecord {
         payload_checksum: Checksum::of(payload),
         pieces: vec![
             piece(0, 4096, half, PieceKind::Data),
-            piece(4, 4096, payload.len() as u64 - half, PieceKind::Data),
             piece(2, 0, 1 << 30, PieceKind::Zeroes),
+            piece(4, 4096, payload.len() as u64 - half, PieceKind::Missing),
+            piece(1, 4096, 4096, PieceKind::Unlogged),
         ],
     }
 }
@@ -58,7 +59,33 @@ fn what_is_written_is_read_back() {
     assert_eq!(parsed, record);
     let whole = parsed.complete(payload.clone()).unwrap();
     let writes: Vec<_> = whole.writes().map(|(piece, contents)| (piece.member, contents.to_vec())).collect();
-    assert_eq!(writes, [(0, payload[..4500].to_vec()), (4, payload[4500..].to_vec()), (2, vec![])]);
+    assert_eq!(
+        writes,
+        [(0, payload[..4500].to_vec()), (2, vec![]), (4, payload[4500..].to_vec()), (1, vec![])]
+    );
+}
+
+/// A block's checksum after something in it was changed.
+fn seal_again(block: &mut [u8]) {
+    block[12..16].fill(0);
+    let sum = Checksum::of(block);
+    block[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
+#[test]
+fn older_versions_are_read_and_newer_ones_refused() {
+    let (header, record) = (header(vec![]), record(&[7; 4096]));
+    for (version, expected) in [(0u32, false), (1, true), (2, true), (3, false)] {
+        let (mut headers, mut records) = (header.encode(PLACE), record.encode(PLACE));
+        for block in [&mut headers, &mut records] {
+            block[8..12].copy_from_slice(&version.to_le_bytes());
+            seal_again(block);
+        }
+        let (found, refused) = (RedoHeader::parse(&headers, PLACE, AREA), Err(RedoError::Version(version)));
+        assert_eq!(found, if expected { Ok(header.clone()) } else { refused });
+        let (found, refused) = (RedoRecord::parse(&records, PLACE, plan()), Err(RedoError::Version(version)));
+        assert_eq!(found, if expected { Ok(record.clone()) } else { refused });
+    }
 }
 
 /// Every single bit of both kinds of blocks, and of a payload.

@@ -123,8 +123,13 @@ fn redo_logs() {
         epoch: 2,
         sequence: 18,
         copies: 2,
-        payload_checksum: Checksum::of(&[0; 8192]),
-        pieces: vec![piece(0, PieceKind::Data), piece(3, PieceKind::Zeroes)],
+        payload_checksum: Checksum::of(&[0; 16384]),
+        pieces: vec![
+            piece(0, PieceKind::Data),
+            piece(3, PieceKind::Zeroes),
+            piece(2, PieceKind::Missing),
+            piece(1, PieceKind::Unlogged),
+        ],
     };
     mutate("redo_log", &[header.encode(PLACE), record.encode(PLACE)], entries::redo_log);
 }
