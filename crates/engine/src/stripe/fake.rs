@@ -118,6 +118,11 @@ impl Fake {
         self.medium.borrow_mut().bytes[(DATA_OFFSET + offset) as usize] ^= 0xff;
     }
 
+    /// What the device holds.
+    pub(crate) fn peek(&self, offset_bytes: u64, bytes: usize) -> Vec<u8> {
+        self.medium.borrow().bytes[offset_bytes as usize..][..bytes].to_vec()
+    }
+
     /// What the data area holds.
     pub(crate) fn area(&self) -> Vec<u8> {
         self.medium.borrow().bytes[DATA_OFFSET as usize..].to_vec()

@@ -52,15 +52,82 @@ pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::redo::read_log;
     use crate::bad_blocks::BadBlocks;
     use crate::stripe::fake::{CHUNK, World};
     use crate::volume::VolumeError::Unreadable;
     use layout::geometry::Level;
-    use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord};
+    use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, WholeRecord};
     use std::rc::Rc;
 
+    const SECTOR: u64 = 512;
     const STRIPE: u64 = 2;
     const BLOCK: u64 = 4096;
+
+    /// All records that a crash now would have made again.
+    fn logged(world: &World) -> Repair {
+        let mut records = std::collections::BTreeMap::new();
+        let mut retired_below = 0;
+        for slot in 1..world.fakes.len() as u32 {
+            let (member, fake) =
+                (world.set.shared.redo.member(slot).expect("a log"), world.fakes[slot as usize].clone());
+            let read = async move |offset, bytes| Ok(fake.peek(offset, bytes));
+            let log = world.run(async move { read_log(slot, &member, read).await });
+            retired_below =
+                log.headers.iter().map(|header| header.retired_below).fold(retired_below, u64::max);
+            records.extend(log.records.into_iter().map(|record| (record.record().sequence, record)));
+        }
+        let records = records.split_off(&retired_below).into_values().collect();
+        Repair { records, in_force: true, ..Repair::default() }
+    }
+
+    /// Made again over members that have all of it, the log changes nothing: not what a missing chunk holds, not what was
+    /// written since an older record without being in the log.
+    #[test]
+    fn what_was_made_already_may_be_made_again() {
+        for (level, members, rounds) in [(Level::Raid5, 4, 60), (Level::Raid4, 3, 20), (Level::Raid6, 5, 20)]
+        {
+            let world = World::logging(level, members);
+            let stripe_bytes = world.set.shared.geometry.stripe_bytes();
+            let mut pattern = vec![0; 4 * stripe_bytes as usize];
+            let (mut random, mut of_missing) = (u64::from(members), 0);
+            let mut below = move |most: u64| {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % most
+            };
+            for round in 0..rounds {
+                for _ in 0..1 + below(6) {
+                    let stripe = below(4) * stripe_bytes;
+                    let (at, bytes) = match below(4) {
+                        0 | 1 => (stripe, stripe_bytes),
+                        2 => (stripe + below(8) * BLOCK, BLOCK * (1 + below(4))),
+                        _ => (stripe + below(32) * SECTOR, SECTOR * (1 + below(9))),
+                    };
+                    let zeroes = below(4) == 0;
+                    let new = vec![if zeroes { 0 } else { below(255) as u8 + 1 }; bytes as usize];
+                    pattern[at as usize..][..new.len()].copy_from_slice(&new);
+                    if zeroes {
+                        let set = Rc::clone(&world.set);
+                        world
+                            .run(async move { set.zero_range(at, bytes, false, false).await })
+                            .expect("zeroed");
+                    } else {
+                        world.write(at, &new).expect("written");
+                    }
+                }
+                let repair = logged(&world);
+                let missing = |record: &WholeRecord| {
+                    record.record().pieces.iter().any(|piece| piece.kind == PieceKind::Missing)
+                };
+                of_missing += repair.records.iter().filter(|record| missing(record)).count();
+                let set = Rc::clone(&world.set);
+                world.run(async move { replay(&set, &repair).await }).expect("made again");
+                assert_eq!(world.read(0, 4 * stripe_bytes).as_ref(), Ok(&pattern), "{level}, round {round}");
+            }
+            assert_eq!(of_missing > 10, level != Level::Raid6, "{of_missing}");
+        }
+    }
 
     /// A record of a whole stripe that was written while its first data chunk was missing.
     fn whole_stripe(world: &World, contents: &[u8]) -> Repair {
