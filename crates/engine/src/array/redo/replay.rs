@@ -32,7 +32,7 @@ pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<()
     for part in &newest.missing {
         let contents = match part.contents {
             Some(contents) => Slice::from_bytes(contents),
-            None => Slice::from_bytes(&vec![0; part.bytes as usize]), // less than a chunk
+            None => Slice::from_bytes(&vec![0; part.bytes as usize]), // at most a chunk
         };
         set.redo_missing(part.slot, part.offset_bytes, contents).await?;
         let geometry = &set.shared.geometry;
