@@ -58,6 +58,7 @@ impl<D: Device> StripeSet<D> {
     /// New parity from all data. The caller owns the stripe.
     pub(super) async fn make_parity_agree(&self, stripe: u64) -> Result<(), VolumeError> {
         self.shared.cache.forget(stripe);
+        self.without_unmade_records(stripe).await?;
         for rows in windows(self.shared.geometry.chunk_bytes()) {
             match self.make_rows_agree(stripe, rows).await {
                 Err(VolumeError::Unreadable { .. }) => Box::pin(self.make_blocks_agree(stripe, rows)).await?,

@@ -159,6 +159,7 @@ impl<D: Device> StripeSet<D> {
     /// Before anything builds on the parity of a stripe whose last write failed, or that a resync has not come to, it is made
     /// to agree (invariants 1 and 9): what is acknowledged can be recovered from then on.
     async fn trusted(&self, stripe: u64, union: &Union) -> Result<(), VolumeError> {
+        self.without_unmade_records(stripe).await?;
         if self.shared.is_suspect(stripe) {
             return self.make_parity_agree(stripe).await;
         }

@@ -125,7 +125,7 @@ impl<D: Device> StripeSet<D> {
         if result.is_err() {
             (first..end).for_each(|stripe| self.shared.doubt(stripe));
         }
-        self.zeroes_written(&logged);
+        self.zeroes_written(first..end, &logged, result.is_err());
         result
     }
 

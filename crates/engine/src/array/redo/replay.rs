@@ -129,6 +129,37 @@ mod tests {
         }
     }
 
+    /// Seed 812602, and its sibling: a write failed half way, or was refused with its record on one member. The stripe was
+    /// made to agree without it, or agreed, and parity of a later write built on that. Made again, the failed write was under
+    /// that parity, and what a member held that was missing then was made of the two.
+    #[test]
+    fn a_write_that_failed_is_not_made_again_under_later_parity() {
+        for refused in [false, true] {
+            let world = World::logging(Level::Raid6, 5);
+            let geometry = world.set.shared.geometry;
+            let stripe =
+                (0..5).find(|stripe| geometry.p_member(*stripe) == Some(0)).expect("every member has P");
+            let (at, chunk) = (stripe * geometry.stripe_bytes(), u64::from(CHUNK));
+            let mut pattern = vec![1; geometry.stripe_bytes() as usize];
+            world.write(at, &pattern).expect("written");
+            let fails = geometry.data_member(stripe, 1);
+            let full = |slot: u32| if refused { slot < 4 } else { slot == fails };
+            let set_full = |yes| {
+                (1..5).filter(|slot| full(*slot)).for_each(|slot| world.fakes[slot as usize].set_full(yes));
+            };
+            set_full(true);
+            world.write(at + chunk, &[2; BLOCK as usize]).expect_err("there is no room");
+            set_full(false);
+            pattern[..BLOCK as usize].fill(3);
+            world.write(at, &pattern[..BLOCK as usize]).expect("written");
+            let (set, repair) = (Rc::clone(&world.set), logged(&world));
+            world.run(async move { replay(&set, &repair).await }).expect("made again");
+            world.set.shared.members.fail(geometry.data_member(stripe, 2), "by hand");
+            let read = world.read(at, geometry.stripe_bytes());
+            assert_eq!(read.expect("two are missing")[2 * chunk as usize..], pattern[2 * chunk as usize..]);
+        }
+    }
+
     /// A record of a whole stripe that was written while its first data chunk was missing.
     fn whole_stripe(world: &World, contents: &[u8]) -> Repair {
         let geometry = world.set.shared.geometry;

@@ -22,6 +22,8 @@ struct Slot {
     open: usize,
     /// The stripes it is about.
     stripes: Vec<Range<u64>>,
+    /// Those of them of which not all was written: made again they are not what later writes were made from.
+    unmade: Vec<Range<u64>>,
 }
 
 /// A slot and the number of its record.
@@ -87,6 +89,18 @@ impl Redo {
         state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
     }
 
+    /// Not all writes of this record were made in these stripes, or none was and some member may have the record all the
+    /// same.
+    pub(super) fn unmade(&self, taken: Taken, stripes: Range<u64>) {
+        self.state.lock().slots.slots[taken.slot as usize].unmade.push(stripes);
+    }
+
+    /// Whether a record would be redone that does not agree with what is made of this stripe now.
+    fn has_unmade(&self, stripe: u64) -> bool {
+        let state = self.state.lock();
+        state.slots.slots.iter().any(|slot| slot.unmade.iter().any(|stripes| stripes.contains(&stripe)))
+    }
+
     /// Array slots whose members have the log.
     pub(super) fn logs(&self) -> SmallVec<[u32; 8]> {
         SmallVec::from_slice(&self.state.lock().logs)
@@ -114,7 +128,7 @@ impl Redo {
         if let Some(slot) = state.slots.free() {
             let sequence = state.next_sequence;
             state.next_sequence += 1;
-            state.slots.slots[slot] = Slot { sequence, open: 1, stripes: Vec::new() };
+            state.slots.slots[slot] = Slot { sequence, open: 1, ..Slot::default() };
             let slot = u32::try_from(slot).expect("few slots");
             return Some(Next::Taken(Taken { slot, sequence, epoch: state.epoch }));
         }
@@ -127,6 +141,15 @@ impl Redo {
 }
 
 impl<D: Device> StripeSet<D> {
+    /// Before anything is made of a stripe whose last write failed or was refused: the record of that write is done with. Made
+    /// again it would change data under the parity of a later record. Until parity agrees the stripe is in doubt.
+    pub(in crate::stripe) async fn without_unmade_records(&self, stripe: u64) -> Result<(), VolumeError> {
+        match !self.shared.members.plain() && self.shared.redo.has_unmade(stripe) {
+            true => Box::pin(self.outlive_redo_records()).await,
+            false => Ok(()),
+        }
+    }
+
     /// Returns when all records that were begun before this call are done with, if the log is in force.
     pub(crate) async fn outlive_redo_records(&self) -> Result<(), VolumeError> {
         let redo = &self.shared.redo;

@@ -134,6 +134,7 @@ impl<D: Device> StripeSet<D> {
             if failed {
                 // The record goes some time; that the stripe is half written stays known.
                 self.shared.doubt(stripe);
+                redo.unmade(taken, stripe..stripe + 1);
             }
             redo.written(taken);
             if failed {
@@ -179,9 +180,12 @@ impl<D: Device> StripeSet<D> {
         self.log(stripes, pieces).await
     }
 
-    /// The zeroes are written, or that has failed.
-    pub(in crate::stripe) fn zeroes_written(&self, logged: &ZeroesLogged) {
+    /// The zeroes are written, or that has failed somewhere.
+    pub(in crate::stripe) fn zeroes_written(&self, stripes: Range<u64>, logged: &ZeroesLogged, failed: bool) {
         if let Some(taken) = logged.0 {
+            if failed {
+                self.shared.redo.unmade(taken, stripes);
+            }
             self.shared.redo.written(taken);
             self.shared.redo.done();
         }
@@ -251,6 +255,7 @@ impl<D: Device> StripeSet<D> {
         for ticket in batch {
             if !matches!(kept, Kept::Everywhere) {
                 // Some member may have it, and a crash would redo it: the slot knows of it until records are retired.
+                self.shared.redo.unmade(taken, ticket.stripes.clone());
                 self.shared.redo.written(taken);
             }
             ticket.done(match kept {
