@@ -254,17 +254,22 @@ fn copies(array: &Array) {
     }
 }
 
-/// Invariant 5: cached parity is what the members hold.
+/// Invariant 5: cached parity is what the members hold, or is known to be bad there: a replacement that could not get it knows
+/// less than the cache.
 fn cached_parity(array: &Array) {
     let geometry = &array.shared.geometry;
     for (stripe, chunk, start, slice) in array.shared.cache.contents() {
         let member = if chunk == P { geometry.p_member(stripe) } else { geometry.q_member(stripe) };
-        let end = geometry.member_offset(stripe) + u64::from(geometry.chunk_bytes());
-        let Some(disk) = in_sync_disk(array, member.expect("a level with this parity"), end) else {
+        let (member, at) = (member.expect("a level with this parity"), geometry.member_offset(stripe));
+        let Some(disk) = in_sync_disk(array, member, at + u64::from(geometry.chunk_bytes())) else {
             continue;
         };
+        let at = at + u64::from(start);
+        if array.shared.members.is_bad(member, &(at..at + slice.len() as u64)) {
+            continue;
+        }
         let mut held = vec![0; slice.len()];
-        disk.peek(geometry.member_offset(stripe) + u64::from(start), &mut held);
+        disk.peek(at, &mut held);
         array.world.counts.borrow_mut().cached_parity += 1;
         if held != slice.bytes() {
             let name = if chunk == P { "P" } else { "Q" };
