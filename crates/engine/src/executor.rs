@@ -142,9 +142,15 @@ impl Executor {
     /// Polls every task that is ready now, and those they make ready, at most `polls_max`. Returns how many polls
     /// were made; fewer than `polls_max` means that nothing is ready.
     pub fn run_ready(&self, polls_max: usize) -> usize {
+        self.run_ready_until(polls_max, || false)
+    }
+
+    /// As [`Executor::run_ready`], but ends also when `enough` says so, which is asked before each poll.
+    #[inline]
+    pub fn run_ready_until(&self, polls_max: usize, enough: impl Fn() -> bool) -> usize {
         self.enter(|| {
             for made in 0..polls_max {
-                if !self.run_next(|_| 0) {
+                if enough() || !self.run_next(|_| 0) {
                     return made;
                 }
             }
@@ -370,6 +376,19 @@ mod tests {
         executor.run_ready(usize::MAX);
         assert_eq!(*log.borrow(), [0, 1, 2, 10, 11, 12]);
         assert_eq!((sum.try_take(), executor.tasks_alive()), (Some(3), 0));
+    }
+
+    #[test]
+    fn a_turn_ends_when_there_is_enough_and_leaves_the_rest_ready() {
+        let executor = Executor::new(Box::new(|| {}));
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..5 {
+            let done = Rc::clone(&done);
+            executor.spawn(async move { done.set(done.get() + 1) });
+        }
+        assert_eq!(executor.run_ready_until(usize::MAX, || done.get() == 2), 2);
+        assert_eq!((done.get(), executor.tasks_ready()), (2, 3));
+        assert_eq!(executor.run_ready(usize::MAX), 3);
     }
 
     #[test]

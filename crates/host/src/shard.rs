@@ -383,7 +383,7 @@ fn run_shard(context: &ShardContext, options: &ShardOptions) {
     let mut idle_since: Option<Instant> = None;
     loop {
         busy.turn();
-        let polls = executor.run_ready(POLLS_PER_TURN);
+        let polls = executor.run_ready_until(POLLS_PER_TURN, || ring.has_round());
         let completed = executor.enter(|| ring.reap());
         if polls + completed > 0 {
             idle_since = None;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
+use super::copies::{Copies, ROUND_BYTES};
 use super::kernel::Pushed;
 use super::late::LateWrite;
 use super::op::{Op, Route, Step};
@@ -25,10 +26,6 @@ use super::timers::Timers;
 /// How often operations are compared with their time limit: an eighth of the limit, within these bounds.
 const SCAN_MIN: Duration = Duration::from_millis(2);
 const SCAN_MAX: Duration = Duration::from_secs(1);
-
-/// Bytes that one round copies of each kind, at least one operation. What was read is then used while it is in the
-/// processor's own cache: 32 random 64 KiB writes have 4 MiB of old contents in flight, twice the second cache.
-const ROUND_BYTES: usize = 128 << 10;
 
 /// How many copies ahead memory is fetched.
 const COPIES_AHEAD: usize = 3;
@@ -56,8 +53,8 @@ pub(super) struct Core {
     pub fixed_pool: Option<Arc<Pool>>,
     /// Free places of the table of registered memory, for drivers.
     pub places_free: Vec<u16>,
-    copies_out: VecDeque<u32>,
-    copies_in: VecDeque<u32>,
+    copies_out: Copies,
+    copies_in: Copies,
     queued: VecDeque<Queued>,
     /// Operations that wait for late writes of their devices.
     held: VecDeque<u32>,
@@ -82,8 +79,8 @@ impl Core {
             helped: 0,
             fixed_pool: None,
             places_free: Vec::new(),
-            copies_out: VecDeque::new(),
-            copies_in: VecDeque::new(),
+            copies_out: Copies::default(),
+            copies_in: Copies::default(),
             queued: VecDeque::new(),
             held: VecDeque::new(),
             completed: Vec::new(),
@@ -101,9 +98,8 @@ impl Core {
         let route = op.route();
         let slot = self.slots.insert(op);
         match route {
-            Route::CopyOut => self.copies_out.push_back(slot),
+            Route::CopyOut | Route::CopyIn => self.copy_soon(slot),
             Route::CopyLater => self.copy_later(slot),
-            Route::CopyIn => self.copies_in.push_back(slot),
             Route::System => {
                 self.issue_first(slot);
             }
@@ -145,6 +141,16 @@ impl Core {
         let slot = self.slots.insert(Op::Sleep);
         self.start_timer(slot, end);
         slot
+    }
+
+    /// Leaves a copy to the next rounds.
+    #[inline]
+    fn copy_soon(&mut self, slot: u32) {
+        match &self.slots.get(slot).op {
+            Op::MemoryRead { buffer, .. } => self.copies_out.push(slot, buffer.len()),
+            Op::MemoryWrite { data, .. } => self.copies_in.push(slot, data.len()),
+            _ => self.copies_in.push(slot, 0),
+        }
     }
 
     #[cold]
@@ -221,6 +227,12 @@ impl Core {
         count
     }
 
+    /// Whether enough copies wait for a round.
+    #[inline]
+    pub fn has_round(&self) -> bool {
+        self.copies_out.bytes() + self.copies_in.bytes() >= ROUND_BYTES
+    }
+
     fn has_copies(&self) -> bool {
         !self.copies_in.is_empty() || !self.copies_out.is_empty()
     }
@@ -228,20 +240,18 @@ impl Core {
     /// A round of writes and what else changes memory devices.
     #[inline]
     fn copy_in(&mut self) -> usize {
-        let (mut count, mut bytes) = (0, 0);
-        while bytes < ROUND_BYTES
-            && let Some(slot) = self.copies_in.pop_front()
+        let (mut count, mut copied_bytes) = (0, 0);
+        while copied_bytes < ROUND_BYTES
+            && let Some((slot, bytes)) = self.copies_in.pop()
         {
             match &self.slots.get(slot).op {
-                Op::MemoryWrite { region, data, offset } => {
-                    region.write(*offset, data.slices());
-                    bytes += data.len();
-                }
+                Op::MemoryWrite { region, data, offset } => region.write(*offset, data.slices()),
                 Op::MemoryClear { region, offset, bytes, unmap, .. } => region.clear(*offset, *bytes, *unmap),
                 Op::MemoryFlush { region } => region.count_other(),
                 _ => unreachable!("reads have a queue of their own"),
             }
             self.complete(slot, 0);
+            copied_bytes += bytes;
             count += 1;
         }
         count
@@ -252,18 +262,18 @@ impl Core {
     fn copy_out(&mut self) -> usize {
         let (mut count, mut copied_bytes) = (0, 0);
         while copied_bytes < ROUND_BYTES
-            && let Some(slot) = self.copies_out.pop_front()
+            && let Some((slot, bytes)) = self.copies_out.pop()
         {
-            if let Some(&later) = self.copies_out.get(COPIES_AHEAD - 1)
+            if let Some(later) = self.copies_out.later(COPIES_AHEAD - 1)
                 && let Op::MemoryRead { region, offset, .. } = &self.slots.get(later).op
             {
                 region.prefetch(*offset);
             }
             if let Op::MemoryRead { region, buffer, offset } = &mut self.slots.get(slot).op {
-                copied_bytes += buffer.len();
                 region.read(*offset, buffer.bytes_mut());
             }
             self.complete(slot, 0);
+            copied_bytes += bytes;
             count += 1;
         }
         count
@@ -337,8 +347,7 @@ impl Core {
             }
             match entry.op {
                 Op::Sleep => self.complete(slot, 0),
-                Op::MemoryWrite { .. } => self.copies_in.push_back(slot),
-                _ => self.copies_out.push_back(slot),
+                _ => self.copy_soon(slot),
             }
             count += 1;
         }

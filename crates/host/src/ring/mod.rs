@@ -16,6 +16,7 @@
 
 mod backend;
 mod command;
+mod copies;
 mod core;
 mod fallback;
 mod helper;
@@ -143,6 +144,12 @@ impl Ring {
     #[inline]
     pub fn reap(&self) -> usize {
         self.inner.core.borrow_mut().reap()
+    }
+
+    /// Whether so many copies of memory devices wait that [`Ring::reap`] should come before more tasks.
+    #[inline]
+    pub fn has_round(&self) -> bool {
+        self.inner.core.borrow().has_round()
     }
 
     /// Hands queued operations to the system, in one call, if there are any.
