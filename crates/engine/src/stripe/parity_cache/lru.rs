@@ -1,0 +1,197 @@
+//! One shard of the parity cache: stripes in the order of their use, and what was written lately.
+
+use slab::Slab;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::super::plan::{Fragment, Rows};
+use super::{CacheCounters, mix};
+use crate::buffer::Slice;
+
+/// For each so many bytes of the cache one place is remembered as written lately, whether cached or not: 16 bytes of
+/// memory for 4096.
+const BYTES_A_PLACE: usize = 4096;
+
+/// A number for the rows of a parity chunk; never 0.
+fn place(stripe: u64, fragment: &Fragment) -> u64 {
+    mix(mix(stripe + 1) ^ u64::from(fragment.rows.start) << 8 ^ u64::from(fragment.chunk)) | 1
+}
+
+/// Stripe numbers are no attacker's choice: one multiplication spreads them well enough.
+#[derive(Default)]
+struct StripeHasher(u64);
+
+impl Hasher for StripeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only stripe numbers are hashed")
+    }
+    fn write_u64(&mut self, stripe: u64) {
+        self.0 = mix(stripe).rotate_left(26);
+    }
+}
+
+pub(super) type Parts = SmallVec<[(Fragment, Slice); 2]>;
+
+pub(super) struct Entry {
+    pub stripe: u64,
+    pub parts: Parts,
+    newer: usize,
+    older: usize,
+}
+
+const NONE: usize = usize::MAX;
+
+/// One shard: entries in a slab, linked from the most to the least recently used.
+pub(super) struct Lru {
+    index: HashMap<u64, usize, BuildHasherDefault<StripeHasher>>,
+    pub entries: Slab<Entry>,
+    newest: usize,
+    oldest: usize,
+    bytes: usize,
+    bytes_max: usize,
+    /// The place last written, for each hash: see [`place`].
+    seen: Box<[Seen]>,
+    /// Bytes of parity written so far, cached or not.
+    written: u64,
+    pub counters: CacheCounters,
+}
+
+/// A place, and what [`Lru::written`] was when it was written.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    place: u64,
+    written: u64,
+}
+
+impl Lru {
+    pub fn new(bytes_max: usize) -> Self {
+        Lru {
+            index: HashMap::default(),
+            entries: Slab::new(),
+            newest: NONE,
+            oldest: NONE,
+            bytes: 0,
+            bytes_max,
+            seen: vec![Seen::default(); (bytes_max / BYTES_A_PLACE).max(1)].into_boxed_slice(),
+            written: 0,
+            counters: CacheCounters::default(),
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Lru { counters: self.counters, ..Lru::new(self.bytes_max) };
+    }
+
+    pub fn take(&mut self, stripe: u64, rows: Rows) -> Parts {
+        let taken = self.take_parts(stripe, rows);
+        match taken.is_empty() {
+            true => self.counters.misses += 1,
+            false => self.counters.hits += 1,
+        }
+        taken
+    }
+
+    /// Whether so many stripes were looked for since the last window's end that the share of hits says something: twice as many as
+    /// the shard has places for.
+    pub fn ends_window(&self) -> bool {
+        let looks = self.counters.hits + self.counters.misses;
+        looks.is_multiple_of(2 * self.seen.len() as u64)
+    }
+
+    fn take_parts(&mut self, stripe: u64, rows: Rows) -> Parts {
+        let mut taken = Parts::new();
+        let Some(&at) = self.index.get(&stripe) else { return taken };
+        let mut freed = 0;
+        self.entries[at].parts.retain(|(fragment, slice)| {
+            let apart = fragment.rows.end <= rows.start || rows.end <= fragment.rows.start;
+            if !apart {
+                freed += slice.len();
+                // A part that reaches over the rows is of use too: the plan cuts where it begins and ends.
+                taken.push((*fragment, slice.clone()));
+            }
+            apart
+        });
+        self.bytes -= freed;
+        self.touch(at);
+        for (fragment, _) in &taken {
+            self.note_seen(stripe, fragment); // what was of use is kept again
+        }
+        taken
+    }
+
+    pub fn put(&mut self, stripe: u64, fragment: Fragment, slice: &Slice) {
+        let is_due = self.note_seen(stripe, &fragment);
+        self.written += slice.len() as u64;
+        if !is_due {
+            return;
+        }
+        self.bytes += slice.len();
+        let slice = slice.clone();
+        match self.index.get(&stripe) {
+            Some(&at) => {
+                self.entries[at].parts.push((fragment, slice));
+                self.touch(at);
+            }
+            None => {
+                let parts = Parts::from_iter([(fragment, slice)]);
+                let at = self.entries.insert(Entry { stripe, parts, newer: NONE, older: NONE });
+                self.index.insert(stripe, at);
+                self.link_newest(at);
+            }
+        }
+        while self.bytes > self.bytes_max && self.oldest != NONE {
+            let stripe = self.entries[self.oldest].stripe;
+            self.remove(stripe);
+            self.counters.evictions += 1;
+        }
+    }
+
+    /// Remembers a place as written now. True if it was so a while ago.
+    fn note_seen(&mut self, stripe: u64, fragment: &Fragment) -> bool {
+        let now = Seen { place: place(stripe, fragment), written: self.written };
+        // The upper half of the number, spread over the table by a multiplication.
+        let at = (((now.place >> 32) * self.seen.len() as u64) >> 32) as usize;
+        let last = std::mem::replace(&mut self.seen[at], now);
+        last.place == now.place && now.written - last.written <= self.bytes_max as u64
+    }
+
+    pub fn remove(&mut self, stripe: u64) {
+        if let Some(at) = self.index.remove(&stripe) {
+            self.unlink(at);
+            let entry = self.entries.remove(at);
+            self.bytes -= entry.parts.iter().map(|(_, slice)| slice.len()).sum::<usize>();
+        }
+    }
+
+    fn touch(&mut self, at: usize) {
+        if self.newest != at {
+            self.unlink(at);
+            self.link_newest(at);
+        }
+    }
+
+    fn link_newest(&mut self, at: usize) {
+        (self.entries[at].newer, self.entries[at].older) = (NONE, self.newest);
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => self.entries[newest].newer = at,
+        }
+        self.newest = at;
+    }
+
+    fn unlink(&mut self, at: usize) {
+        let (newer, older) = (self.entries[at].newer, self.entries[at].older);
+        match newer {
+            NONE => self.newest = older,
+            newer => self.entries[newer].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.entries[older].newer = newer,
+        }
+    }
+}
