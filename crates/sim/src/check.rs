@@ -135,15 +135,19 @@ pub(crate) fn settle(array: &Array) {
         let mut places = recorded_places(machine, number);
         let Some((_, disk, offset)) = places.next() else { continue };
         disk.peek(offset, &mut block);
-        let differs = |(_, disk, offset): (u32, Rc<Disk>, u64)| {
-            disk.peek(offset, &mut other);
-            other != block
-        };
-        if array.keeper.resync_from_bytes().is_some() && places.any(differs) {
-            machine.excuses.uneven.borrow_mut().insert(number);
+        let content = identify(&block, number).filter(|content| oracle.may_hold(number, *content));
+        let mut others = Vec::new();
+        if array.keeper.resync_from_bytes().is_some() {
+            for (_, disk, offset) in places {
+                disk.peek(offset, &mut other);
+                if other != block {
+                    machine.excuses.uneven.borrow_mut().insert(number);
+                    others.extend(identify(&other, number));
+                }
+            }
         }
-        match identify(&block, number).filter(|content| oracle.may_hold(number, *content)) {
-            Some(content) => oracle.settle(number, content),
+        match content {
+            Some(content) => oracle.settle(number, content, &others),
             None => {
                 let (found, expected) = (describe(&block, number), oracle.expected(number));
                 array.world.fail(format!("after a resync block {number} is {found}; it may be: {expected}"));

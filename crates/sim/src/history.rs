@@ -297,6 +297,9 @@ fn replace_all(array: &Rc<Array>) {
 fn crash(array: &Rc<Array>) {
     let (machine, world) = (&array.machine, &array.world);
     machine.excuses.all_logged.set(array.is_all_logged());
+    if array.keeper.resync_from_bytes().is_none() {
+        machine.oracle.borrow_mut().resynced();
+    }
     array.kill();
     world.cut();
     let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);

@@ -8,6 +8,8 @@
 //!   nothing in flight, that is what the block holds.
 //! - After a power cut a block may hold whatever was not replaced by a write that is *durable*: acknowledged with FUA,
 //!   or before a flush began that was acknowledged.
+//! - Copies that a power cut left different are the first one's contents until the resync is over, and any one's after
+//!   another cut before that, for the first may be away then.
 
 use std::ops::Range;
 
@@ -32,6 +34,8 @@ struct Entry {
     buried: bool,
     /// It failed on a level that keeps copies: they may differ for good.
     split: bool,
+    /// Only another copy has it, until the resync is over.
+    elsewhere: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -97,6 +101,7 @@ impl Oracle {
                 durable: false,
                 buried: false,
                 split: false,
+                elsewhere: false,
             });
         }
         Write { number, content, blocks }
@@ -220,8 +225,8 @@ impl Oracle {
         self.volatile.clear();
     }
 
-    /// A block is known to hold this, durably.
-    pub(crate) fn settle(&mut self, number: u64, content: Content) {
+    /// A block is known to hold this, durably; other copies hold the others.
+    pub(crate) fn settle(&mut self, number: u64, content: Content, others: &[Content]) {
         let now = self.tick();
         let block = self.block_mut(number);
         let keep =
@@ -229,7 +234,18 @@ impl Oracle {
         let mut entry = block.entries.swap_remove(keep);
         (entry.ended, entry.replaced) = (entry.ended.min(now), NEVER);
         (entry.acknowledged, entry.durable, entry.buried, entry.split) = (true, true, false, false);
-        block.entries = vec![entry];
+        entry.elsewhere = false;
+        block.entries.retain(|entry| others.contains(&entry.content));
+        for other in &mut block.entries {
+            (other.ended, other.replaced) = (other.ended.min(now), now);
+            (other.acknowledged, other.durable, other.split, other.elsewhere) = (false, false, false, true);
+        }
+        block.entries.push(entry);
+    }
+
+    /// The copies of every block are the same again.
+    pub(crate) fn resynced(&mut self) {
+        self.blocks.iter_mut().flatten().for_each(|block| block.entries.retain(|entry| !entry.elsewhere));
     }
 
     /// What a block may hold, for a message.
@@ -270,6 +286,7 @@ impl Oracle {
                 durable: true,
                 buried: false,
                 split: false,
+                elsewhere: false,
             };
             Box::new(Block { entries: vec![zeroes], listed: false })
         })
@@ -321,6 +338,22 @@ mod tests {
         let third = oracle.begin_write(0..1, true);
         oracle.acknowledged(&third, true);
         assert!(!oracle.may_survive(0, second.content) && oracle.may_survive(0, 0));
+    }
+
+    #[test]
+    fn copies_that_differ_may_change_places_at_the_next_cut_before_the_end_of_the_resync() {
+        let mut oracle = Oracle::new(1, true);
+        let write = oracle.begin_write(0..1, false);
+        oracle.cut();
+        oracle.settle(0, write.content, &[0]);
+        let read = oracle.begin_read();
+        assert!(!oracle.found(&read, 0, 0) && oracle.found(&read, 0, write.content));
+        let mut later = oracle.clone();
+        oracle.cut();
+        assert!(oracle.may_hold(0, 0) && oracle.may_survive(0, write.content));
+        later.resynced();
+        later.cut();
+        assert!(!later.may_survive(0, 0) && later.may_survive(0, write.content));
     }
 
     #[test]
