@@ -3,6 +3,7 @@
 #   install_packages needed fio:fio …    each word is PROGRAM:PACKAGE; stops if one cannot be had
 #   install_packages optional …          the same, but goes on and says what will be skipped
 #   find_cargo                           sets cargo to one that is new enough, or stops
+#   install_crate NAME VERSION           a program from crates.io into target/tools/bin; what needs it is skipped without
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -11,7 +12,7 @@ PACKAGES_CLIENTS=(fio:fio nbdcopy:libnbd-bin nbdinfo:libnbd-bin mke2fs:e2fsprogs
 PACKAGES_COMPARE=(mdadm:mdadm)
 PACKAGES_TESTS=(nbdkit:nbdkit qemu-img:qemu-utils qemu-io:qemu-utils mkfs.xfs:xfsprogs xfs_repair:xfsprogs mdadm:mdadm)
 PACKAGES_KERNEL=(qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio xz:xz-utils mdadm:mdadm nbd-client:nbd-client dmsetup:dmsetup
-    mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio jq:jq ss:iproute2)
+    mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs sqlite3:sqlite3 fio:fio jq:jq ss:iproute2 stress-ng:stress-ng)
 
 note() { echo "$*" >&2; }
 
@@ -127,4 +128,13 @@ find_cargo() {
     fi
     note "no cargo $(rust_version) or newer: install Rust from https://rustup.rs, then run this again"
     exit 1
+}
+
+install_crate() { # NAME VERSION
+    local to=${CARGO_TARGET_DIR:-$root/target}/tools
+    [[ ! -x $to/bin/$1 ]] || return 0
+    note "installing with cargo: $1 $2"
+    "$cargo" install --quiet --locked --root "$to" --target-dir "$to/build" "$1" --version "$2" >&2 </dev/null ||
+        note "not to be had: $1; what needs it will be skipped"
+    rm -rf "$to/build"
 }

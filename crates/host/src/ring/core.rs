@@ -98,7 +98,7 @@ impl Core {
         let route = op.route();
         let slot = self.slots.insert(op);
         match route {
-            Route::CopyOut | Route::CopyIn => self.copy_soon(slot),
+            Route::Copy => self.copy_soon(slot),
             Route::CopyLater => self.copy_later(slot),
             Route::System => {
                 self.issue_first(slot);

@@ -238,12 +238,10 @@ pub(super) enum Request {
 pub(super) enum Route {
     /// The kernel, through the ring.
     System,
-    /// The reap step, by a copy from a memory device.
-    CopyOut,
-    /// A copy from or to it, once the device is ready.
+    /// The reap step, by a copy from or to a memory device.
+    Copy,
+    /// The same, once the device is ready.
     CopyLater,
-    /// The reap step, by a copy to a memory device.
-    CopyIn,
     /// A timer or a helper thread: nothing to submit.
     Elsewhere,
 }
@@ -278,9 +276,11 @@ impl Op {
     pub(super) fn route(&self) -> Route {
         match self {
             Op::MemoryRead { region, .. } if region.reads_cost() => Route::CopyLater,
-            Op::MemoryRead { .. } => Route::CopyOut,
             Op::MemoryWrite { region, .. } if region.writes_cost() => Route::CopyLater,
-            Op::MemoryWrite { .. } | Op::MemoryClear { .. } | Op::MemoryFlush { .. } => Route::CopyIn,
+            Op::MemoryRead { .. }
+            | Op::MemoryWrite { .. }
+            | Op::MemoryClear { .. }
+            | Op::MemoryFlush { .. } => Route::Copy,
             Op::Vacant | Op::Discard { .. } | Op::Sleep => Route::Elsewhere,
             Op::Read { .. }
             | Op::ReadInto { .. }

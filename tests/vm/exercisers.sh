@@ -1,0 +1,123 @@
+#!/bin/bash
+# vm: --mem 3G --mod ublk_drv,raid456,xfs,btrfs,ext4 --timeout 1800
+# takes: 115 s
+# exercisers.sh: programs that others wrote to break file systems, on an array: fsx, which knows what each byte must be, and
+# stress-ng's file system stressors with their own checks.
+set -euo pipefail
+RAM_MIB=120
+. "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+device=$BLOCK_DEVICE
+# Where ./test installs it.
+fsx=$(command -v fsx || echo "$(dirname "${XTASK:-/}")/../tools/bin/fsx")
+
+made() { # LEVEL COUNT
+    dmesg --clear
+    ram_members "$2"
+    "$TWILL" create --level "$1" --chunk 64K --name vm --assume-clean "${members[@]}" >/dev/null
+    serve_block "${members[@]}"
+}
+
+no_errors() {
+    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
+    ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)|Buffer I/O" || die "the kernel saw errors"
+}
+
+agrees() { # parity everywhere, as twill and as md see it
+    timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the recovery does not end"
+    timeout 600 "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "twill check: $(tail -n 3 "$scratch/check")"
+    no_errors
+    stop_array
+}
+
+busy_or_ended() { (($(writes ublkb0) >= $1)) || ended "$2"; } # WRITES PROCESS
+
+has_fsx() { [[ -x $fsx ]] || skip "fsx is not installed"; }
+
+fsx_settings() { # WORD…: lines of its own, in front
+    printf '%s\n' "$@" '[opsize]' 'max = 200000' "align = ${align:-1}" '[weights]' 'read = 20' 'write = 20' 'mapread = 10' 'mapwrite = 10' \
+        'invalidate = 2' 'fsync = 2' 'fdatasync = 2' 'posix_fadvise = 4' 'sendfile = 2'
+}
+
+run_fsx() { # NAME SEED OPERATIONS FILE: with $scratch/fsx.toml
+    mkdir -p "$scratch/fsx-$1"
+    "$fsx" -f "$scratch/fsx.toml" -S "$2" -N "$3" -P "$scratch/fsx-$1" "$4" >"$scratch/fsx-$1.log" 2>&1
+}
+
+fsx_says() { die "fsx, seed $2: $(tail -n 25 "$scratch/fsx-$1.log")"; }
+
+on_the_device() { # a member fails and another takes its place under fsx
+    has_fsx
+    made 5 4
+    align=4096 fsx_settings 'flen = 8388608' 'nosizechecks = true' 'blockmode = true' >"$scratch/fsx.toml"
+    sed -i 's/^\(mapread\|mapwrite\) = .*/\1 = 5/; $a close_open = 0\ntruncate = 0\npunch_hole = 3' "$scratch/fsx.toml"
+    local seed=$RANDOM
+    echo "seed $seed"
+    run_fsx device $seed 4000 $device & local load=$!
+    wait_for "writes of fsx" busy_or_ended $(($(writes ublkb0) + 100)) $load
+    fail_member "${members[1]}"
+    wait_for "more writes of fsx" busy_or_ended $(($(writes ublkb0) + 100)) $load
+    "$TWILL" add --control "$control" /dev/ram5 >/dev/null
+    wait $load || fsx_says device $seed
+    agrees
+    md_assemble "${members[0]}" "${members[2]}" "${members[3]}" /dev/ram5
+    md_check
+    md_stop
+}
+
+on_files() { # TYPE MAKE CHECK LEVEL COUNT: three files at once
+    has_fsx
+    local type=$1 make=$2 check=$3 i start=$RANDOM
+    command -v "${make%% *}" >/dev/null || skip "${make%% *} is not installed"
+    made "$4" "$5"
+    echo "seeds from $start"
+    $make $device >"$scratch/made" 2>&1 || die "$make: $(tail -n 3 "$scratch/made")"
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    fsx_settings 'flen = 2097152' >"$scratch/fsx.toml"
+    printf '%s\n' 'truncate = 5' 'close_open = 2' 'punch_hole = 5' 'posix_fallocate = 5' 'copy_file_range = 5' >>"$scratch/fsx.toml"
+    [[ $type != btrfs ]] || sed -i '/^posix_fallocate/d' "$scratch/fsx.toml" # fsx refuses it there
+    local -a loads=()
+    for i in 1 2 3; do run_fsx $i $((start + i)) 1500 "$scratch/mnt/file$i" & loads+=($!); done
+    for i in 1 2 3; do wait "${loads[i - 1]}" || fsx_says $i $((start + i)); done
+    umount "$scratch/mnt"
+    $check $device >"$scratch/fsck" 2>&1 || die "$check: $(tail -n 20 "$scratch/fsck")"
+    agrees
+}
+
+# Each for itself, at once; with --verify each reads back what it wrote.
+STRESSORS=(access chdir chmod dentry dir dirdeep fallocate fiemap file-ioctl filename flock fpunch fstat hdd iomix link locka mknod
+    open readahead rename revio seek sync-file symlink utime xattr)
+
+stress() { # FOLDER: status 0 if all were right
+    local name
+    local -a words=()
+    for name in "${STRESSORS[@]}"; do words+=("--$name" 1); done
+    timeout 300 stress-ng --temp-path "$1" --verify --timeout 20 --oom-avoid "${words[@]}" --chdir-dirs 64 --dirdeep-dirs 2 --dentries 128 --fallocate-bytes 4M \
+        --hdd-bytes 4M --iomix-bytes 4M --readahead-bytes 4M --seek-size 2M --sync-file-bytes 4M \
+        >"$scratch/stress" 2>&1
+}
+
+stressed() { # TYPE MAKE CHECK: a member fails under them
+    local make=$2 check=$3 code=0
+    command -v stress-ng >/dev/null || skip "stress-ng is not installed"
+    made 6 5
+    $make $device >"$scratch/made" 2>&1 || die "$make: $(tail -n 3 "$scratch/made")"
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    stress "$scratch/mnt" & local load=$!
+    wait_for "writes of stress-ng" busy_or_ended $(($(writes ublkb0) + 100)) $load
+    fail_member "${members[2]}"
+    wait $load || code=$?
+    ((code == 0)) || die "stress-ng: status $code: $(grep -vE "dispatching|setting to" "$scratch/stress" | tail -n 40)"
+    umount "$scratch/mnt"
+    $check $device >"$scratch/fsck" 2>&1 || die "$check: $(tail -n 20 "$scratch/fsck")"
+    no_errors
+    stop_array
+}
+
+run_case "fsx on raid5, a member lost and replaced" on_the_device
+run_case "fsx in files, ext4 on raid6" on_files ext4 "mke2fs -q -F -t ext4" "e2fsck -fn" 6 5
+long_case "fsx in files, xfs on raid5" on_files xfs "mkfs.xfs -q -f" "xfs_repair -n" 5 6
+long_case "fsx in files, btrfs on raid10" on_files btrfs "mkfs.btrfs -q -f" "btrfs check --readonly" 10 4
+run_case "stress-ng, ext4 on raid6 that loses a member" stressed ext4 "mke2fs -q -F -t ext4" "e2fsck -fn"
+summary
