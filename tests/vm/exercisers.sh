@@ -22,11 +22,22 @@ no_errors() {
     ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)|Buffer I/O" || die "the kernel saw errors"
 }
 
-agrees() { # parity everywhere, as twill and as md see it
+agrees() { # parity everywhere
     timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the recovery does not end"
     timeout 600 "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "twill check: $(tail -n 3 "$scratch/check")"
     no_errors
     stop_array
+}
+
+mounted() { # MAKE: a new file system
+    $1 $device >"$scratch/made" 2>&1 || die "$1: $(tail -n 3 "$scratch/made")"
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+}
+
+unmounted() { # CHECK, which finds it whole
+    umount "$scratch/mnt"
+    $1 $device >"$scratch/fsck" 2>&1 || die "$1: $(tail -n 20 "$scratch/fsck")"
 }
 
 busy_or_ended() { (($(writes ublkb0) >= $1)) || ended "$2"; } # WRITES PROCESS
@@ -70,17 +81,14 @@ on_files() { # TYPE MAKE CHECK LEVEL COUNT: three files at once
     command -v "${make%% *}" >/dev/null || skip "${make%% *} is not installed"
     made "$4" "$5"
     echo "seeds from $start"
-    $make $device >"$scratch/made" 2>&1 || die "$make: $(tail -n 3 "$scratch/made")"
-    mkdir -p "$scratch/mnt"
-    mount $device "$scratch/mnt"
+    mounted "$make"
     fsx_settings 'flen = 2097152' >"$scratch/fsx.toml"
     printf '%s\n' 'truncate = 5' 'close_open = 2' 'punch_hole = 5' 'posix_fallocate = 5' 'copy_file_range = 5' >>"$scratch/fsx.toml"
     [[ $type != btrfs ]] || sed -i '/^posix_fallocate/d' "$scratch/fsx.toml" # fsx refuses it there
     local -a loads=()
     for i in 1 2 3; do run_fsx $i $((start + i)) 1500 "$scratch/mnt/file$i" & loads+=($!); done
     for i in 1 2 3; do wait "${loads[i - 1]}" || fsx_says $i $((start + i)); done
-    umount "$scratch/mnt"
-    $check $device >"$scratch/fsck" 2>&1 || die "$check: $(tail -n 20 "$scratch/fsck")"
+    unmounted "$check"
     agrees
 }
 
@@ -97,20 +105,17 @@ stress() { # FOLDER: status 0 if all were right
         >"$scratch/stress" 2>&1
 }
 
-stressed() { # TYPE MAKE CHECK: a member fails under them
-    local make=$2 check=$3 code=0
+stressed() { # MAKE CHECK: a member fails under them
+    local make=$1 check=$2 code=0
     command -v stress-ng >/dev/null || skip "stress-ng is not installed"
     made 6 5
-    $make $device >"$scratch/made" 2>&1 || die "$make: $(tail -n 3 "$scratch/made")"
-    mkdir -p "$scratch/mnt"
-    mount $device "$scratch/mnt"
+    mounted "$make"
     stress "$scratch/mnt" & local load=$!
     wait_for "writes of stress-ng" busy_or_ended $(($(writes ublkb0) + 100)) $load
     fail_member "${members[2]}"
     wait $load || code=$?
     ((code == 0)) || die "stress-ng: status $code: $(grep -vE "dispatching|setting to" "$scratch/stress" | tail -n 40)"
-    umount "$scratch/mnt"
-    $check $device >"$scratch/fsck" 2>&1 || die "$check: $(tail -n 20 "$scratch/fsck")"
+    unmounted "$check"
     no_errors
     stop_array
 }
@@ -119,5 +124,5 @@ run_case "fsx on raid5, a member lost and replaced" on_the_device
 run_case "fsx in files, ext4 on raid6" on_files ext4 "mke2fs -q -F -t ext4" "e2fsck -fn" 6 5
 long_case "fsx in files, xfs on raid5" on_files xfs "mkfs.xfs -q -f" "xfs_repair -n" 5 6
 long_case "fsx in files, btrfs on raid10" on_files btrfs "mkfs.btrfs -q -f" "btrfs check --readonly" 10 4
-run_case "stress-ng, ext4 on raid6 that loses a member" stressed ext4 "mke2fs -q -F -t ext4" "e2fsck -fn"
+run_case "stress-ng, ext4 on raid6 that loses a member" stressed "mke2fs -q -F -t ext4" "e2fsck -fn"
 summary

@@ -3,7 +3,6 @@
 use super::super::chunk_set::P;
 use super::*;
 use crate::sync::models::{check, threads};
-use std::sync::Arc;
 
 const ROWS: Rows = Rows { start: 0, end: 4096 };
 
@@ -14,35 +13,32 @@ const WRITES: u8 = 20;
 #[test]
 fn what_is_found_is_what_was_written_last() {
     check(|| {
-        let cache = Arc::new(ParityCache::new(SHARDS * 2 * 4096));
+        let cache = ParityCache::new(SHARDS * 2 * 4096);
         let of_sample =
             |is_sample: bool| (0..).find(|&stripe| (cache.used(stripe) < Some(SAMPLES)) == is_sample);
         let (sample, stripe) = (of_sample(true).unwrap(), of_sample(false).unwrap());
-        let written = Arc::new(Mutex::new(0));
-        let (shared, slices) =
-            (Arc::clone(&cache), (0..=2 * WRITES).map(|byte| Slice::from_bytes(&[byte; 4096])));
-        let slices: Vec<Slice> = slices.collect();
+        let written = Mutex::new(0);
+        let slices: Vec<Slice> = (0..=2 * WRITES).map(|byte| Slice::from_bytes(&[byte; 4096])).collect();
         threads(3, move |thread| {
             if thread == 0 {
                 // Misses end the use of all stripes, a judgement without any look begins it again.
                 for _ in 0..4 {
-                    shared.take(sample, ROWS, &mut Image::default());
-                    shared.weigh();
-                    shared.weigh();
+                    cache.take(sample, ROWS, &mut Image::default());
+                    cache.weigh();
+                    cache.weigh();
                 }
                 return;
             }
             for _ in 0..WRITES {
                 let mut owned = written.lock();
                 let mut image = Image::default();
-                shared.take(stripe, ROWS, &mut image);
+                cache.take(stripe, ROWS, &mut image);
                 if let Some(found) = image.get(P, ROWS) {
                     assert_eq!(found[0], *owned, "what the last owner wrote");
                 }
                 *owned += 1;
-                shared.put(stripe, P, 0, &slices[usize::from(*owned)]);
+                cache.put(stripe, P, 0, &slices[usize::from(*owned)]);
             }
         });
-        drop(cache);
     });
 }
