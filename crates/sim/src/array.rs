@@ -234,7 +234,7 @@ impl Array {
         let now = Box::new(move || clock.now());
         let events = assembly.events;
         let keeper = Keeper::new(Rc::clone(&set), superblocks, events, found.resync_from_bytes, now);
-        if scenario.redo_log {
+        if scenario.redo_log && !(scenario.unlogged_starts && world.random().one_in(2)) {
             keeper.keep_redo_log(&found.repair, &found.bitmaps);
         }
         for &spare in &assembly.spares {

@@ -98,6 +98,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         consistency: Consistency::Resync,
         bitmap: (Locks::default(), false),
         redo_log: false,
+        unlogged_starts: false,
         bad_log: false,
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Scenario {
     pub(crate) bitmap: (Locks, bool),
     /// Writes are logged while members are missing, as far as there is room.
     pub(crate) redo_log: bool,
+    /// But not after every start: the operator says so now and then.
+    pub(crate) unlogged_starts: bool,
     /// Members have a log of bad blocks.
     pub(crate) bad_log: bool,
 }
@@ -137,6 +139,7 @@ impl Scenario {
             },
             consistency: draw_consistency(random, &geometry),
             redo_log,
+            unlogged_starts: false,
             bad_log: true,
             look: random.pick(&[20, 100, 400, 2000]),
             unit: if random.one_in(3) { 4096 } else { 512 },
@@ -154,6 +157,7 @@ impl Scenario {
         };
         scenario.faults.re_adds = scenario.has_bitmap() && random.one_in(2);
         scenario.bad_log = !random.one_in(4);
+        scenario.unlogged_starts = redo_log && random.one_in(4);
         scenario
     }
 
@@ -212,7 +216,11 @@ impl Scenario {
             self.mapping().map_or_else(String::new, |mapping| {
                 format!("{}, locks {}", if mapping.is_spread() { " spread" } else { "" }, self.bitmap.0)
             }),
-            if self.redo_log { " with redo log" } else { "" },
+            match (self.redo_log, self.unlogged_starts) {
+                (true, true) => " with redo log after some starts",
+                (true, false) => " with redo log",
+                (false, _) => "",
+            },
             if self.bad_log { " with bad-block log" } else { "" },
             self.load.clients,
             self.load.requests,

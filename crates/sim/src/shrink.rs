@@ -32,6 +32,7 @@ const PARTS: &[(&str, fn(&mut Scenario))] = &[
     ("cache", |s| s.cache_bytes = 0),
     ("two-phases", |s| s.two_phase = false),
     ("avoid-slow", |s| s.avoid_slow = false),
+    ("unlogged-starts", |s| s.unlogged_starts = false),
     ("redo-log", |s| s.redo_log = false),
     ("bad-log", |s| s.bad_log = false),
     ("spread", |s| s.bitmap.1 = false),

@@ -17,7 +17,7 @@ use crate::buffer::Slice;
 use crate::device::Device;
 use crate::events::Event;
 use crate::limits::BLOCK_BYTES;
-use crate::members::Replacing;
+use crate::members::{MemberState, Replacing};
 use crate::volume::VolumeError;
 
 impl<D: Device> StripeSet<D> {
@@ -157,9 +157,13 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// What belongs at a place of a member cannot be made: its bad-block log says so from now on, as md has it for a member
-    /// that is rebuilt. False if the log has no room; who makes the array whole cannot go on then.
+    /// that is rebuilt. False if the log has no room; who makes the array whole cannot go on then. One that has failed since has
+    /// no log any more.
     pub(super) fn record_bad(&self, slot: u32, offset: u64, bytes: u64) -> bool {
         let members = &self.shared.members;
+        if matches!(members.state(slot), MemberState::Missing | MemberState::Failed) {
+            return true;
+        }
         // First: a device that has got what the member held may have the slot a moment later.
         if members.replacing(slot) == Replacing::Copying
             && !members.set_bad_on_replacement(slot, offset..offset + bytes)

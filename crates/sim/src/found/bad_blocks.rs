@@ -93,3 +93,31 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
         assert!((0..4).all(|slot| array.shared.members.bad_blocks(slot).0.is_empty()));
     }
 }
+
+/// Seed 189: a device was taken out while it was rebuilt, and then a block that could not be made for it was recorded as bad: of
+/// nobody, at a place counted from the start of a device.
+#[test]
+fn a_member_that_is_gone_gets_no_bad_places() {
+    let recorded = |array: &Array| array.world.counts.borrow().bad_blocks_recorded;
+    let mut kinds = [0, 0];
+    for steps in 0.. {
+        let quiet = quiet(Level::Raid5, 3, Support::None, 8, 4096);
+        let array = with_log(Scenario { data_offset: 64 << 10, ..quiet });
+        fail(&array, 1);
+        break_block(&array, 0, 2);
+        replace_until(&array, 1, MemberState::Recovering);
+        for _ in 0..steps {
+            array.run(1);
+        }
+        if array.shared.members.state(1) == MemberState::InSync {
+            break;
+        }
+        let before = recorded(&array);
+        assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+        let own = Rc::clone(&array);
+        run(&array, async move { assert!(own.manager.remove(1).await) });
+        assert_eq!(recorded(&array), before, "after {steps} steps");
+        kinds[usize::from(before > 0)] += 1;
+    }
+    assert!(kinds.iter().all(|&histories| histories > 0), "gone before and after it was recorded: {kinds:?}");
+}
