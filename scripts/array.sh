@@ -143,19 +143,51 @@ fio_verify() { # NAME OPTIONS…: fio's own check of what it wrote; the result a
     [[ $(jq '[.jobs[].error] | add' <(sed -n '/^{/,$p' "$scratch/$name.json")) == 0 ]]
 }
 
-# A table of cases: each `run_case NAME FUNCTION ARGUMENT…` runs in a shell of its own, between begin and finish.
+# A table of cases: each `run_case NAME FUNCTION ARGUMENT…` runs in a shell of its own, between begin and finish, for at most
+# CASE_SECONDS, so that one that hangs is told from the others, with what it hangs in.
+CASE_SECONDS=600
 passed=0 failed=0 skipped=0
 run_case() {
-    local name=$1 code=0 log start=$SECONDS; shift
+    local name=$1 code=0 log start=$SECONDS shell watch; shift
     log=$(mktemp)
-    (set -euo pipefail; begin; "$@") >"$log" 2>&1 &
-    wait $! || code=$?
+    (set -euo pipefail; begin; "$@") >>"$log" 2>&1 & shell=$!
+    end_when_late $shell >>"$log" 2>&1 & watch=$!
+    wait $shell || code=$?
+    kill $watch 2>/dev/null || true
+    wait $watch 2>/dev/null || true
     case $code in
         0) passed=$((passed + 1)); say "ok      $name ($((SECONDS - start)) s)" ;;
         77) skipped=$((skipped + 1)); say "skipped $name: $(tail -n 1 "$log")" ;;
         *) failed=$((failed + 1)); say "FAILED  $name (status $code, $((SECONDS - start)) s)"; sed 's/^/    /' "$log" ;;
     esac
     rm -f "$log"
+}
+
+end_when_late() { # PROCESS: its children are asked to end with it, then it has to
+    local end=$((SECONDS + CASE_SECONDS)) signal
+    local -a children
+    while ((SECONDS < end)); do ! ended "$1" || return 0; sleep 1; done
+    echo "still running after $CASE_SECONDS s; what there is:"
+    where_processes_are "$1"
+    for signal in TERM KILL; do
+        mapfile -t children < <(descendants "$1")
+        kill -s $signal "$1" "${children[@]}" 2>/dev/null || true
+        for ((end = SECONDS + 30; SECONDS < end; )); do ! ended "$1" || return 0; sleep 1; done
+    done
+}
+
+descendants() { # PROCESS
+    ps -e -o pid=,ppid= | awk -v root="$1" '{ parent[$1] = $2 } END { for (p in parent) { for (q = p; q in parent && q != root; q = parent[q]); if (q == root && p != root) print p } }'
+}
+
+where_processes_are() { # PROCESS: itself and its children, thread by thread, with what of the kernel they are in
+    local process thread
+    for process in "$1" $(descendants "$1"); do
+        ps -o pid,ppid,stat,etime,time,args --no-headers -p "$process" || continue
+        for thread in /proc/"$process"/task/*; do
+            echo "  thread $(<"$thread/comm"): $(awk '{ print $3 }' "$thread/stat"), in $(tr '\n' ' ' <"$thread/stack" 2>/dev/null || cat "$thread/wchan")"
+        done 2>/dev/null
+    done
 }
 
 # A case of which others test the most: only TWILL_ALL_CASES=1 runs it (cargo xtask kernel-tests --all).
