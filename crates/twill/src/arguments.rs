@@ -276,6 +276,10 @@ pub struct ServeArguments {
     /// with data, and nobody resyncs it. For contents that nobody will miss.
     #[arg(short = 'k', long, value_name = "none", value_parser = only_none)]
     pub consistency_policy: Option<Policy>,
+    /// While members are missing, write stripes as md does, without logging them first: faster, but after a crash what the
+    /// missing members held is in doubt where writes were under way: with a bitmap as far as that marks, else all of it.
+    #[arg(long)]
+    pub no_redo_log: bool,
     /// Refuse to start without a member that could be missing just by mistake, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,

@@ -47,6 +47,8 @@ pub struct ServeOptions {
     pub avoid_slow: bool,
     /// Nothing is written down before a stripe changes (the policy `none`).
     pub no_consistency: bool,
+    /// While members are missing, stripes are written without being logged first.
+    pub no_redo_log: bool,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
     /// Writes of a busy shard's clients go to others that are not.

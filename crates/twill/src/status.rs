@@ -78,8 +78,8 @@ pub struct ArrayStatus {
     /// Reads of a member that is far slower than the others are reconstructed.
     #[serde(default)]
     pub avoid_slow: bool,
-    /// While members are missing: `in-force` if stripe writes are logged first, `absent` if there is no room, else
-    /// `off`.
+    /// While members are missing: `in-force` if stripe writes are logged first, `absent` if there is no room; `unused` if they
+    /// never are (`--no-redo-log`), else `off`.
     #[serde(default)]
     pub redo_log: String,
     /// Stripes of which what missing members held may be wrong; reading it is an error.
@@ -454,6 +454,7 @@ impl ArrayStatus {
         let log = match self.redo_log.as_str() {
             "in-force" => Some("in force".to_string()),
             "absent" => Some("no room: a crash leaves stripes in doubt".to_string()),
+            "unused" => Some("unused: a crash with members missing leaves stripes in doubt".to_string()),
             _ => None,
         };
         let doubts = match self.stripes_in_doubt {

@@ -201,6 +201,8 @@ pub(super) struct FoundArray {
     /// What is to replace the members in slots.
     pub(super) replacements: Vec<(u32, SharedDevice, Superblock)>,
     pub(super) redo: redo::Found,
+    /// Writes are logged while members are missing.
+    pub(super) keeps_redo_log: bool,
     pub(super) bitmap: Option<StartBitmap>,
 }
 
@@ -230,7 +232,8 @@ impl ArrayManager {
         let (array, known) = (array.clone(), Arc::clone(known));
         let started = shards.run_on(0, move |context| async move {
             let set = Rc::clone(array.volume().stripes());
-            let FoundArray { superblocks, events, spares, replacements, redo, bitmap } = found;
+            let FoundArray { superblocks, events, spares, replacements, redo, keeps_redo_log, bitmap } =
+                found;
             // Before anything is served or any superblock is written.
             replay(&set, &redo.repair).await?;
             take_doubts(&set, &redo.repair);
@@ -238,7 +241,7 @@ impl ArrayManager {
                 bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
             let (resync, now_s) = (redo.resync_from_bytes, Box::new(now_unix_s));
             let keeper = Keeper::new(Rc::clone(&set), superblocks, events, resync, now_s);
-            if set.shared.geometry.parity_chunks() > 0 && !read_only {
+            if keeps_redo_log {
                 keeper.keep_redo_log(&redo.repair, &redo.bitmaps);
             }
             for (device, superblock) in spares {
@@ -340,11 +343,7 @@ impl Serving {
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
             spare_group: self.spare_group.clone(),
-            redo_log: match () {
-                () if shared.redo.in_force() => "in-force".to_string(),
-                () if shared.redo.has_no_room() => "absent".to_string(),
-                () => "off".to_string(),
-            },
+            redo_log: self.redo_log().to_string(),
             stripes_in_doubt: match shared.members.all_in_sync() {
                 true => 0,
                 false => shared.doubts.count(geometry.stripes()),
@@ -355,6 +354,16 @@ impl Serving {
             shards: self.shards.count(),
             pid: std::process::id(),
             started_unix_s: self.started_unix_s,
+        }
+    }
+
+    fn redo_log(&self) -> &'static str {
+        let (redo, geometry) = (&self.array.shared.redo, &self.array.shared.geometry);
+        match () {
+            () if redo.in_force() => "in-force",
+            () if redo.has_no_room() => "absent",
+            () if geometry.parity_chunks() > 0 && !self.read_only && !redo.is_used() => "unused",
+            () => "off",
         }
     }
 

@@ -63,7 +63,8 @@ impl Serving {
             // Its bits are cleared by a resync when the array is whole again, whatever was redone.
             redo.resync_from_bytes = assembly.resync_from_bytes;
         }
-        if !options.read_only && geometry.parity_chunks() > 0 {
+        let keeps_redo_log = !options.read_only && !options.no_redo_log && geometry.parity_chunks() > 0;
+        if keeps_redo_log {
             opened.reserve_logs(&redo.bitmaps);
         }
         let found = FoundArray {
@@ -72,6 +73,7 @@ impl Serving {
             spares: opened.spares.clone(),
             replacements: opened.replacements.clone(),
             redo,
+            keeps_redo_log,
             bitmap,
         };
         let manager = ArrayManager::start(&shards, &array, found, scrub, &known, options.read_only);

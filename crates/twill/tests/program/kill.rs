@@ -280,6 +280,30 @@ fn kill_9_with_a_member_missing_loses_nothing_either() {
     assert_parity_agrees(&world, &all);
 }
 
+/// As md does it: nothing is logged, which `status` says, and after a crash stripes are in doubt.
+#[test]
+fn without_a_log_a_crash_with_a_member_missing_leaves_doubt() {
+    let world = World::new();
+    let members = world.array(MEMBERS);
+    let server = world.serve(&["--no-redo-log"], &members);
+    assert_eq!(server.status()["redo_log"], "unused");
+    server.twill(&["fail", &members[1]]).succeeds();
+    server.stop();
+    let left: Vec<String> = members.iter().filter(|name| **name != members[1]).cloned().collect();
+    let doubts = |options: &[&str]| {
+        let server = world.serve(options, &left);
+        let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+        assert_eq!(client.write(0, &[7; 8192], 0).expect("served"), 0);
+        drop(server); // killed
+        let server = world.serve(options, &left);
+        let doubts = server.status()["stripes_in_doubt"].as_u64().expect("a number");
+        server.stop();
+        doubts
+    };
+    assert_eq!(doubts(&[]), 0, "logged");
+    assert!(doubts(&["--no-redo-log"]) > 0, "not logged");
+}
+
 /// Every block is one of its versions, and none older than what was acknowledged.
 fn compare_all(world: &World, writers: &mut [Writer]) {
     let mut client = Client::connect(&world.path("nbd.sock")).expect("served");

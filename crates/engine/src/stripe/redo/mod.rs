@@ -196,7 +196,7 @@ impl Redo {
     }
 
     /// Whether a log is kept when members are missing.
-    pub(crate) fn is_used(&self) -> bool {
+    pub fn is_used(&self) -> bool {
         self.state.lock().phase != Phase::Unused
     }
 
