@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Three settings of md instead of six, one job only, a bitmap only at RAID-5 on null_blk, no degraded array on NVMe
     #[arg(long)]
     quick: bool,
+    /// Only arrays with these words, like `degraded` or `6 clean`
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    arrays: String,
     /// The program under test; without it target/release/twill, built first
     #[arg(long)]
     twill: Option<PathBuf>,
@@ -112,7 +115,7 @@ fn measure(root: &Path, arguments: &Arguments) -> Result<Report> {
         command.arg(format!("NULL_DEVICE={}", null_device.display()));
         command.arg("bash").arg(vm::script(root, "bench-md")).arg(kind);
         command.arg(seconds.to_string()).arg(rounds.to_string());
-        command.arg(if arguments.quick { "quick" } else { "full" });
+        command.arg(if arguments.quick { "quick" } else { "full" }).arg(&arguments.arrays);
         let status = vm::lines(&mut command, |line| {
             report.take(line)?;
             // A run that breaks off keeps what it has measured.

@@ -10,9 +10,9 @@ everything is slow and equally so. fio with io_uring, depth 32 a job. *best*: th
 `group_thread_count`/`stripe_cache_size` for that row. *ceiling*: a ublk device with nothing behind it at the same request
 size, through the same export, data copied. *engine*: on as many shards as the server has, as many requests in flight as
 fio's; without the log of degraded writes. Degraded, `twill serve` logs each write before it touches its stripe (of whole
-stripes at RAID-5 the missing chunk only), for a crash in between would damage what only parity remembers; md does not. *r+w*: bytes read and written at the members by
-bytes of requests, from `/sys/block/*/stat`, ramp included. *p99* in microseconds. Medians of all rounds; in brackets
-least and greatest.
+stripes at RAID-5 the missing chunk only), for a crash in between would damage what only parity remembers; md does not, nor
+does `twill serve --no-redo-log` (*degraded, no log*). *r+w*: bytes read and written at the members by bytes of requests, from
+`/sys/block/*/stat`, ramp included. *p99* in microseconds. Medians of all rounds; in brackets least and greatest.
 ";
 
 pub(super) fn text(report: &Report) -> String {
@@ -131,9 +131,10 @@ impl Row<'_> {
 
     fn array(&self) -> String {
         let run = self.twill.median;
-        match run.bitmap.as_str() {
-            "none" => run.health.clone(),
-            _ => format!("{}, bitmap", run.health),
+        let bitmap = if run.bitmap == "none" { "" } else { ", bitmap" };
+        match self.is_unlogged() {
+            true => format!("degraded, no log{bitmap}"),
+            false => format!("{}{bitmap}", run.health),
         }
     }
 
@@ -166,6 +167,15 @@ impl Row<'_> {
         self.twill.median.rw == "randread"
     }
 
+    /// Whether degraded stripes were written as md does it, without a log.
+    fn is_unlogged(&self) -> bool {
+        self.twill.median.health.ends_with("-unlogged")
+    }
+
+    fn is_large_write(&self) -> bool {
+        !self.is_read() && !self.is_small_write()
+    }
+
     fn is_small_write(&self) -> bool {
         !self.is_read() && self.twill.median.bs == "4k"
     }
@@ -183,20 +193,28 @@ struct Goal {
     of: fn(&Row<'_>) -> Option<f64>,
 }
 
-const GOALS: [Goal; 6] = [
+const GOALS: [Goal; 7] = [
     Goal {
         text: "64 KiB and larger writes by md's best, where the transport allows it",
         wanted: 2.0,
         of: |row| {
-            let counts = !row.is_read() && !row.is_small_write() && row.twill.median.health == "clean";
+            let counts = row.is_large_write() && row.twill.median.health == "clean";
             row.by_best().filter(|_| counts && !row.is_bound(2.0))
         },
     },
     Goal {
-        text: "the same, degraded",
+        text: "the same, degraded, logged",
         wanted: 1.5,
         of: |row| {
-            let counts = !row.is_read() && !row.is_small_write() && row.twill.median.health != "clean";
+            let counts = row.is_large_write() && row.twill.median.health == "degraded";
+            row.by_best().filter(|_| counts && !row.is_bound(1.5))
+        },
+    },
+    Goal {
+        text: "the same, degraded, without the log as md is",
+        wanted: 1.5,
+        of: |row| {
+            let counts = row.is_large_write() && row.is_unlogged();
             row.by_best().filter(|_| counts && !row.is_bound(1.5))
         },
     },
@@ -307,6 +325,26 @@ mod tests {
         assert!(text.contains(row), "{text}");
         runs.push(Run { health: "degraded".into(), ..one("md 2/256", 999.0) });
         assert!(super::text(&report(&runs)).contains("| 100 (4/256) |"), "a degraded run is another row's");
+    }
+
+    #[test]
+    fn degraded_writes_with_a_log_and_without_are_rows_and_goals_of_their_own() {
+        let of =
+            |health: &str, who: &str, iops| Run { bs: "64k".into(), health: health.into(), ..one(who, iops) };
+        let runs = [
+            of("degraded", "md 0/256", 100.0),
+            of("degraded", "twill", 50.0),
+            of("degraded-unlogged", "md 0/256", 110.0),
+            of("degraded-unlogged", "twill", 220.0),
+        ];
+        let text = text(&report(&runs));
+        assert!(text.contains("| 1 | degraded | 100 | 100 (0/256) | 50 | 0.50 |"), "{text}");
+        assert!(text.contains("| 1 | degraded, no log | 110 | 110 (0/256) | 220 | 2.00 |"), "{text}");
+        assert!(text.contains("| the same, degraded, logged | 1.5 | 0 of 1 | 0.50 |"), "{text}");
+        assert!(
+            text.contains("| the same, degraded, without the log as md is | 1.5 | 1 of 1 | 2.00 |"),
+            "{text}"
+        );
     }
 
     #[test]
