@@ -164,9 +164,12 @@ run_case() {
 }
 
 end_when_late() { # PROCESS: its children are asked to end with it, then it has to
-    local end=$((SECONDS + CASE_SECONDS)) signal
+    local signal end
     local -a children
-    while ((SECONDS < end)); do ! ended "$1" || return 0; sleep 1; done
+    sleep $CASE_SECONDS & end=$!
+    trap "kill $end; exit" TERM
+    wait $end
+    trap - TERM
     echo "still running after $CASE_SECONDS s; what there is:"
     where_processes_are "$1"
     for signal in TERM KILL; do
