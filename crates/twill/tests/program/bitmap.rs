@@ -322,8 +322,15 @@ fn a_recovery_by_bitmap_goes_on_after_a_crash_as_md_would_go_on() {
     // Else the crash would leave stripes in doubt, which nobody recovers a member from.
     server.wait_for("a clean array", |status| status["clean"] == true);
     server.twill(&["set", "--rate", "1"]).succeeds(); // it is under way for as long as the test takes
+    let events = |name: &str| {
+        let examined = world.twill(&["examine", "--json", name], &[] as &[&str]).succeeds().json();
+        examined["members"][0]["superblock"]["events"].as_u64().expect("a number")
+    };
+    let before = events("m0");
     server.twill(&["re-add", "m1"]).succeeds();
     server.wait_for("a recovery", |status| !status["rebuild"].is_null());
+    // A crash before the others tell of it leaves a member that has to be re-added once more.
+    server.wait_for("superblocks of it", |_| events("m0") > before && events("m1") == events("m0"));
     server.process.kill().unwrap();
     server.end();
     let examined = world.twill(&["examine", "--json", "m1"], &[] as &[&str]).succeeds().json();
