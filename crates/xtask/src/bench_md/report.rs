@@ -172,12 +172,14 @@ impl Row<'_> {
         self.twill.median.health.ends_with("-unlogged")
     }
 
-    fn is_large_write(&self) -> bool {
-        !self.is_read() && !self.is_small_write()
-    }
-
     fn is_small_write(&self) -> bool {
         !self.is_read() && self.twill.median.bs == "4k"
+    }
+
+    /// By md's best, where this is a write of 64 KiB or more to an array in this health and the transport lets so much through.
+    fn large_write_by_best(&self, health: &str, times: f64) -> Option<f64> {
+        let counts = !self.is_read() && !self.is_small_write() && self.twill.median.health == health;
+        self.by_best().filter(|_| counts && !self.is_bound(times))
     }
 
     /// Whether twice md's best is more than the transport lets through: then the transport decides, not the array.
@@ -197,26 +199,17 @@ const GOALS: [Goal; 7] = [
     Goal {
         text: "64 KiB and larger writes by md's best, where the transport allows it",
         wanted: 2.0,
-        of: |row| {
-            let counts = row.is_large_write() && row.twill.median.health == "clean";
-            row.by_best().filter(|_| counts && !row.is_bound(2.0))
-        },
+        of: |row| row.large_write_by_best("clean", 2.0),
     },
     Goal {
         text: "the same, degraded, logged",
         wanted: 1.5,
-        of: |row| {
-            let counts = row.is_large_write() && row.twill.median.health == "degraded";
-            row.by_best().filter(|_| counts && !row.is_bound(1.5))
-        },
+        of: |row| row.large_write_by_best("degraded", 1.5),
     },
     Goal {
         text: "the same, degraded, without the log as md is",
         wanted: 1.5,
-        of: |row| {
-            let counts = row.is_large_write() && row.is_unlogged();
-            row.by_best().filter(|_| counts && !row.is_bound(1.5))
-        },
+        of: |row| row.large_write_by_best("degraded-unlogged", 1.5),
     },
     Goal {
         text: "writes of 4 KiB by the transport's ceiling",
