@@ -34,14 +34,23 @@ struct Inbox {
 struct TaskWaker {
     task: u32,
     queued: AtomicBool,
+    /// Whether its last poll ended in [`ahead`]. Only the executor's own thread looks: no order is asked of it.
+    ahead: std::sync::atomic::AtomicBool,
     inbox: Arc<Inbox>,
 }
 
 type RunQueue = Rc<RefCell<VecDeque<u32>>>;
 
+/// The executor running on this thread.
+struct Current {
+    id: u64,
+    ready: RunQueue,
+    /// Whether the task that is polled waits in [`ahead`].
+    ahead: Cell<bool>,
+}
+
 thread_local! {
-    /// The executor running on this thread: its id and its run queue.
-    static CURRENT: RefCell<Option<(u64, RunQueue)>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
 }
 
 impl Wake for TaskWaker {
@@ -51,11 +60,15 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let local = CURRENT.with(|current| match &*current.borrow() {
-            Some((id, queue)) if *id == self.inbox.id => {
+            Some(current) if current.id == self.inbox.id => {
                 // No locked instruction: a wake from elsewhere at the same time costs one poll in vain.
                 if !self.queued.load(Ordering::Relaxed) {
                     self.queued.store(true, Ordering::Relaxed);
-                    queue.borrow_mut().push_back(self.task);
+                    let mut ready = current.ready.borrow_mut();
+                    match self.ahead.load(Ordering::Relaxed) {
+                        true => ready.push_front(self.task),
+                        false => ready.push_back(self.task),
+                    }
                 }
                 true
             }
@@ -116,7 +129,12 @@ impl Executor {
         let mut tasks = self.inner.tasks.borrow_mut();
         let entry = tasks.vacant_entry();
         let task = u32::try_from(entry.key()).expect("fewer than 2^32 tasks");
-        let waker = TaskWaker { task, queued: AtomicBool::new(true), inbox: Arc::clone(&self.inner.inbox) };
+        let waker = TaskWaker {
+            task,
+            queued: AtomicBool::new(true),
+            ahead: false.into(),
+            inbox: Arc::clone(&self.inner.inbox),
+        };
         let state = Arc::new(waker);
         let waker = Some(Waker::from(Arc::clone(&state)));
         entry.insert(Task { future: Some(Box::pin(future)), waker, state });
@@ -190,13 +208,17 @@ impl Executor {
         let taken = self.inner.tasks.borrow_mut().get_mut(task as usize).map(|entry| {
             // A swap: whoever found it true and left the wake to us has what it wrote before seen by this poll.
             entry.state.queued.swap(false, Ordering::AcqRel);
+            entry.state.ahead.store(false, Ordering::Relaxed); // who wakes itself goes behind
             (entry.future.take(), entry.waker.take())
         });
         let Some((Some(mut future), Some(waker))) = taken else { return };
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let ahead = took_ahead();
+        match polled {
             Poll::Pending => {
                 let mut tasks = self.inner.tasks.borrow_mut();
                 let entry = tasks.get_mut(task as usize).expect("a polled task keeps its place");
+                entry.state.ahead.store(ahead, Ordering::Relaxed);
                 (entry.future, entry.waker) = (Some(future), Some(waker));
             }
             Poll::Ready(()) => {
@@ -210,8 +232,9 @@ impl Executor {
     /// Runs the owner's own work between polls, such as reaping completions: tasks it wakes go straight to the run
     /// queue, as if another task had woken them. On any other thread's executor wakes keep their detour.
     pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
-        let outer = CURRENT
-            .with(|current| current.replace(Some((self.inner.inbox.id, Rc::clone(&self.inner.ready)))));
+        let (id, ready) = (self.inner.inbox.id, Rc::clone(&self.inner.ready));
+        let outer =
+            CURRENT.with(|current| current.replace(Some(Current { id, ready, ahead: Cell::new(false) })));
         let result = work();
         CURRENT.with(|current| current.replace(outer));
         result
@@ -300,7 +323,38 @@ pub fn yield_now() -> impl Future<Output = ()> {
 
 /// Whether other tasks are ready on the executor that runs the caller.
 pub fn others_ready() -> bool {
-    CURRENT.with(|current| current.borrow().as_ref().is_some_and(|(_, ready)| !ready.borrow().is_empty()))
+    CURRENT
+        .with(|current| current.borrow().as_ref().is_some_and(|current| !current.ready.borrow().is_empty()))
+}
+
+pin_project_lite::pin_project! {
+    /// Waits for a future, by [`ahead`].
+    pub struct Ahead<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+/// Waits for `future`, and goes on before the tasks that wait for their turn. For one that reads what its task uses at
+/// once: thirty other requests later it is in no cache any more. What waits for nothing else keeps others from their turn.
+pub fn ahead<F: Future>(future: F) -> Ahead<F> {
+    Ahead { future }
+}
+
+impl<F: Future> Future for Ahead<F> {
+    type Output = F::Output;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let result = self.project().future.poll(context);
+        if result.is_pending() {
+            CURRENT.with(|current| current.borrow().iter().for_each(|current| current.ahead.set(true)));
+        }
+        result
+    }
+}
+
+/// Whether the poll that ends now is one of [`ahead`].
+fn took_ahead() -> bool {
+    CURRENT.with(|current| current.borrow().as_ref().is_some_and(|current| current.ahead.take()))
 }
 
 /// Waits for all futures that are there and returns their results in their places.
@@ -389,6 +443,34 @@ mod tests {
         assert_eq!(executor.run_ready_until(usize::MAX, || done.get() == 2), 2);
         assert_eq!((done.get(), executor.tasks_ready()), (2, 3));
         assert_eq!(executor.run_ready(usize::MAX), 3);
+    }
+
+    /// One that waits by [`ahead`] overtakes those that are ready, once for each time it does.
+    #[test]
+    fn who_waits_ahead_goes_on_before_those_that_are_ready() {
+        let executor = Executor::new(Box::new(|| {}));
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let read_waker = Rc::new(RefCell::new(None::<Waker>));
+        let (reader_log, waker) = (Rc::clone(&log), Rc::clone(&read_waker));
+        executor.spawn(async move {
+            let read = std::future::poll_fn(|context| match waker.replace(Some(context.waker().clone())) {
+                None => Poll::Pending,
+                Some(_) => Poll::Ready(()),
+            });
+            ahead(read).await;
+            reader_log.borrow_mut().push("read");
+            yield_now().await;
+            reader_log.borrow_mut().push("read, behind");
+        });
+        executor.run_ready(usize::MAX);
+        for _ in 0..2 {
+            let log = Rc::clone(&log);
+            executor.spawn(async move { log.borrow_mut().push("other") });
+        }
+        let waker = read_waker.borrow().clone().expect("a poll");
+        executor.enter(|| waker.wake_by_ref());
+        executor.run_ready(usize::MAX);
+        assert_eq!(*log.borrow(), ["read", "other", "other", "read, behind"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::union::{NewData, StripeWrite};
 
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::Device;
-use crate::executor::join_array;
+use crate::executor::{ahead, join_array};
 use crate::stages::{Stage, Watch};
 use crate::volume::VolumeError;
 
@@ -90,7 +90,7 @@ impl<D: Device> StripeSet<D> {
             if i < small.count && read[i].is_none() { self.start_read(&small.reads[i]) } else { None }
         };
         let started = [start(0), start(1), start(2)].map(|started| started.map(|(_, read)| read));
-        for (buffer, done) in read.iter_mut().zip(join_array(started).await) {
+        for (buffer, done) in read.iter_mut().zip(ahead(join_array(started)).await) {
             if let Some((done, Ok(()))) = done {
                 *buffer = Some(done);
             }

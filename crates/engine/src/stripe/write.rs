@@ -15,7 +15,7 @@ use super::stripe_table::{Claim, Entry};
 use super::union::{NewData, StripeWrite, Union};
 use crate::buffer::Gather;
 use crate::device::Device;
-use crate::executor::{join_all, others_ready, yield_now};
+use crate::executor::{ahead, join_all, others_ready, yield_now};
 use crate::stages::{Stage, Watch};
 use crate::volume::VolumeError;
 
@@ -268,7 +268,7 @@ impl<D: Device> StripeSet<D> {
         }
         let reads: SmallVec<[_; 4]> =
             fragments.iter().map(|fragment| self.fragment_read(stripe, fragment)).collect();
-        for (fragment, result) in fragments.iter().zip(self.read_members(&reads).await) {
+        for (fragment, result) in fragments.iter().zip(ahead(self.read_members(&reads)).await) {
             match result {
                 Ok(buffer) => image.insert(*fragment, Held::Owned(buffer)),
                 Err(Undone::Unreadable) => {
