@@ -30,8 +30,9 @@ use crate::verify::{BLOCK, Expected};
 use crate::workload::{Replay, Request, Workload};
 use crate::{Error, ceiling, redundancy, roofline, trace};
 
-/// One request of memory members in so many is timed; of files every one.
-const SAMPLED: u32 = 8;
+/// One request of memory members in so many is timed, drawn by lot: a fixed step may fall in with the order in which
+/// requests are served. Of files every one.
+const SAMPLED: u64 = 8;
 
 /// Busy blocks that a verified request meets before it waits for others.
 const TRIES: usize = 64;
@@ -270,6 +271,29 @@ fn flat(gather: &Gather) -> Vec<u8> {
     bytes
 }
 
+/// Draws one request in `one_in` on average.
+struct Sampler {
+    one_in: u64,
+    /// Requests up to the next one that is drawn.
+    left: u64,
+    random: Random,
+}
+
+impl Sampler {
+    fn new(one_in: u64) -> Self {
+        Sampler { one_in, left: 1, random: Random::new(one_in) }
+    }
+
+    fn hits(&mut self) -> bool {
+        self.left -= 1;
+        if self.left > 0 {
+            return false;
+        }
+        self.left = 1 + self.random.below(2 * self.one_in - 1);
+        true
+    }
+}
+
 /// The work of one shard.
 struct Worker {
     volume: Rc<HostVolume>,
@@ -277,8 +301,7 @@ struct Worker {
     workload: Workload,
     control: Arc<Control>,
     seen: Cell<u8>,
-    ticks: Cell<u32>,
-    sampled: u32,
+    sampler: RefCell<Sampler>,
     figures: RefCell<ShardFigures>,
     verify: Option<Arc<Expected>>,
     bytes_max: usize,
@@ -301,8 +324,11 @@ impl Worker {
             shard: context.index,
             control,
             seen: Cell::new(RAMP),
-            ticks: Cell::new(0),
-            sampled: if setting.is_memory() && !setting.trace_time { SAMPLED } else { 1 },
+            sampler: RefCell::new(Sampler::new(if setting.is_memory() && !setting.trace_time {
+                SAMPLED
+            } else {
+                1
+            })),
             figures: RefCell::default(),
             verify,
             bytes_max: usize::try_from(bytes_max).expect("a request fits in memory"),
@@ -321,7 +347,7 @@ impl Worker {
                 return;
             }
             let Some(request) = self.next(slot).await else { return };
-            let start_ns = self.is_sampled().then(now_ns);
+            let start_ns = self.sampler.borrow_mut().hits().then(now_ns);
             let result = self.serve(&request, &data).await;
             self.count(&request, start_ns, result);
         }
@@ -348,12 +374,6 @@ impl Worker {
             }
             yield_now().await;
         }
-    }
-
-    fn is_sampled(&self) -> bool {
-        let tick = self.ticks.get() + 1;
-        self.ticks.set(if tick == self.sampled { 0 } else { tick });
-        tick == self.sampled
     }
 
     async fn serve(&self, request: &Request, data: &Slice) -> Result<(), Error> {
@@ -456,5 +476,24 @@ async fn wait_until(worker: &Worker, context: &ShardContext, due_ns: u64) -> boo
             0 => return true,
             left => context.ring.sleep(Duration::from_nanos(left).min(LOOK_EVERY)).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_drawn_by_lot_and_every_one_where_that_is_asked() {
+        let mut every = Sampler::new(1);
+        assert!((0..100).all(|_| every.hits()));
+        let mut some = Sampler::new(SAMPLED);
+        let drawn: Vec<u64> = (0..80_000).filter(|_| some.hits()).collect();
+        assert!((9_500..10_500).contains(&drawn.len()), "{} of 80,000", drawn.len());
+        let at = |rest: u64| drawn.iter().filter(|&&request| request % SAMPLED == rest).count();
+        assert!(
+            (0..SAMPLED).all(|rest| (1_100..1_400).contains(&at(rest))),
+            "no order of eight falls in with them"
+        );
     }
 }
