@@ -17,13 +17,6 @@ pub struct Machine {
     pub load_before: f64,
 }
 
-/// Memory of this machine in bytes, 0 if the system does not say.
-pub(crate) fn memory_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok()).unwrap_or(0) << 10
-}
-
 impl Machine {
     /// This machine, now.
     pub fn now() -> Self {

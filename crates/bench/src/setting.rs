@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use engine::array::assemble::check_width;
 use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use host::device::{DeviceSpec, parse_size};
+use host::machine::check_memory;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::may_be_spread;
 use serde::Serialize;
@@ -265,8 +267,10 @@ impl Setting {
         let level = Level::from_md_number(number).map_err(|error| wrong(&error))?;
         let count = u32::try_from(members).map_err(|error| wrong(&error))?;
         let chunk = u32::try_from(self.chunk).map_err(|error| wrong(&error))?;
-        let geometry = Geometry::new(level, Layout::default_for(level), count, chunk, member_bytes);
-        geometry.map_err(|error| wrong(&error))
+        let geometry = Geometry::new(level, Layout::default_for(level), count, chunk, member_bytes)
+            .map_err(|error| wrong(&error))?;
+        check_width(&geometry).map_err(|refusal| wrong(&refusal))?;
+        Ok(geometry)
     }
 
     /// Refuses what makes no sense on this array.
@@ -322,7 +326,6 @@ impl Setting {
         Ok(())
     }
 
-    /// Refuses more requests in flight than this machine has memory for.
     /// What operations are to cost at members.
     ///
     /// # Errors
@@ -341,20 +344,21 @@ impl Setting {
         Ok(())
     }
 
+    /// Refuses more requests in flight, or a larger parity cache, than this machine has memory for.
     fn check_memory(&self) -> Result<(), Error> {
         let requests = (self.shards as u64).saturating_mul(self.iodepth as u64);
         // A request has its data, what it reads, and new parity.
         let bytes = requests.saturating_mul(3 * self.bs.max(4096));
-        let most = crate::machine::memory_bytes() / 2;
-        if self.shards > SHARDS_MAX || (most > 0 && bytes > most) {
-            return Err(Error::Setting(format!(
-                "--shards {} (up to {SHARDS_MAX}) with --iodepth {} of {} bytes need {} MiB, more than half of this \
-                 machine's memory",
-                self.shards,
-                self.iodepth,
-                self.bs,
-                bytes >> 20
-            )));
+        let refuse = |reason: String| Err(Error::Setting(reason));
+        if self.shards > SHARDS_MAX {
+            return refuse(format!("--shards {}: up to {SHARDS_MAX}", self.shards));
+        }
+        if let Err(error) = check_memory(bytes) {
+            let Setting { shards, iodepth, bs, .. } = self;
+            return refuse(format!("--shards {shards} with --iodepth {iodepth} of {bs} bytes: {error}"));
+        }
+        if let Err(error) = check_memory(self.parity_cache) {
+            return refuse(format!("--parity-cache: {error}"));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ pub mod busy;
 pub mod call;
 pub mod device;
 pub mod export;
+pub mod machine;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod shard;

@@ -258,13 +258,25 @@ fn memcpy(block: usize, plan: &Plan, from: &Memory, to: &Memory) -> f64 {
 /// # Errors
 /// The file cannot be read or written, or has no marks.
 pub fn write_into(path: &Path, table: &Table) -> Result<(), Error> {
-    let io = |source| Error::Io { path: path.to_path_buf(), source };
-    let text = std::fs::read_to_string(path).map_err(io)?;
-    let text = words::between_marks(&text, &table.words()).ok_or_else(|| {
+    let text = with_words(path, &table.words())?;
+    std::fs::write(path, text).map_err(|source| Error::Io { path: path.to_path_buf(), source })
+}
+
+/// Whether [`write_into`] will find what it looks for: to be asked before minutes of measuring.
+///
+/// # Errors
+/// The file cannot be read, or has no marks.
+pub fn check_page(path: &Path) -> Result<(), Error> {
+    with_words(path, "").map(drop)
+}
+
+fn with_words(path: &Path, words: &str) -> Result<String, Error> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+    words::between_marks(&text, words).ok_or_else(|| {
         let (begin, end) = words::MARKS;
         Error::Setting(format!("{}: it has no lines {begin:?} and then {end:?}", path.display()))
-    })?;
-    std::fs::write(path, text).map_err(io)
+    })
 }
 
 #[cfg(test)]

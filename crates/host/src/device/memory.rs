@@ -515,7 +515,7 @@ fn map(bytes: usize) -> io::Result<*mut u8> {
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    if bytes <= memory_bytes() / 2 {
+    if bytes as u64 <= crate::machine::memory_bytes() / 2 {
         // SAFETY: the range was just mapped. Refusal (no such pages configured) costs speed only.
         let advised = unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
         if advised != 0 {
@@ -523,10 +523,4 @@ fn map(bytes: usize) -> io::Result<*mut u8> {
         }
     }
     Ok(base.cast())
-}
-
-fn memory_bytes() -> usize {
-    // SAFETY: sysconf has no preconditions.
-    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(page).unwrap_or(0))
 }

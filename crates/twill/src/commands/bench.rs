@@ -34,12 +34,15 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             output.print(&answer, |_| page.display().to_string());
         }
         Some(BenchCommand::Table(table)) => {
+            if let Some(path) = &table.markdown {
+                bench::table::check_page(path).map_err(|error| failure(&error))?;
+            }
             let measured = bench::table::measure(&table.plan(), &|line| eprintln!("{line}"));
             let measured = measured.map_err(|error| failure(&error))?;
+            output.print(&measured, bench::table::Table::words);
             if let Some(path) = &table.markdown {
                 bench::table::write_into(path, &measured).map_err(|error| failure(&error))?;
             }
-            output.print(&measured, bench::table::Table::words);
         }
         Some(BenchCommand::Nbd(nbd)) => {
             let measured = bench::beside::nbd::measure(&nbd.plan(), &|line| eprintln!("{line}"));

@@ -14,6 +14,7 @@ use std::time::Instant;
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::members::MemberState;
 use engine::stripe::load::UpdatePolicy;
+use host::machine::check_memory;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -66,6 +67,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.daemon && !arguments.in_background {
         return background::launch(output);
     }
+    check_memory(arguments.parity_cache)
+        .map_err(|error| Failure::new(ExitKind::Usage, format!("--parity-cache: {error}")))?;
     if arguments.ublk.is_some() {
         block_device::check()?;
     }

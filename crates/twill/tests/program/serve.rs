@@ -123,6 +123,14 @@ fn without_ublk_the_program_says_what_to_do_before_it_looks_at_members() {
 }
 
 #[test]
+fn a_parity_cache_that_would_end_the_daemon_is_refused() {
+    let world = World::new();
+    let members = world.array(3);
+    let serve = ["serve", "--parity-cache", "64T"];
+    world.refused(2, &["--parity-cache: 67108864 MiB are more than half"], &serve, &members);
+}
+
+#[test]
 fn the_update_policy_is_set_while_it_is_served() {
     let world = World::new();
     let members = world.array(3);
