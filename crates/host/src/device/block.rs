@@ -14,7 +14,7 @@ use engine::device::{Device, DeviceInfo};
 use engine::outside::Outside;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -289,8 +289,9 @@ impl BlockDevice {
             return DeviceDone(ring.refuse(op, -libc::ETIMEDOUT));
         }
         let fd = Arc::clone(&file.fd);
+        let number = fd.as_raw_fd();
         let job = Box::new(move || ioctl::discard(fd.as_fd(), offset, bytes));
-        DeviceDone(ring.start_helped(op, file.time_limit, job))
+        DeviceDone(ring.start_helped(op, file.time_limit, number, job))
     }
 
     fn target(&self) -> Rc<Target> {

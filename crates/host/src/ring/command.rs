@@ -22,6 +22,7 @@ impl Ring {
             takes_fixed: false,
             registered,
             late: Arc::default(),
+            lane: std::cell::RefCell::default(),
         })
     }
 

@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use super::backend::Backend;
 use super::copies::{Copies, ROUND_BYTES};
 use super::kernel::Pushed;
+use super::lane::Waiting;
 use super::late::LateWrite;
-use super::op::{Op, Route, Step};
-use super::slots::{Slot, Slots, State};
+use super::op::{Op, Route, Step, Target};
+use super::slots::{Slot, Slots, State, Turn};
 use super::timers::Timers;
 
 /// How often operations are compared with their time limit: an eighth of the limit, within these bounds.
@@ -110,10 +111,61 @@ impl Core {
 
     #[inline]
     fn issue_first(&mut self, slot: u32) {
+        let entry = self.slots.get(slot);
         if let Some(pool) = &self.fixed_pool {
-            self.slots.get(slot).op.find_fixed(pool);
+            entry.op.find_fixed(pool);
+        }
+        if let Some(file) = entry.op.target() {
+            let (mut lane, operation) = (file.lane.borrow_mut(), (slot, entry.generation));
+            let is_turn =
+                if entry.op.is_flush() { lane.enter_flush(operation) } else { lane.enter(operation) };
+            drop(lane);
+            if !is_turn {
+                entry.turn = Turn::Waits;
+                return;
+            }
+            entry.turn = Turn::UnderWay;
         }
         self.issue(slot);
+    }
+
+    /// An operation of this file has ended that was sent: others have their turn. Flushes that share it have its result.
+    fn give_turn(&mut self, file: &Target, was_flush: bool, result: i32) {
+        let ended = match was_flush {
+            true => file.lane.borrow_mut().leave_flush(),
+            false => {
+                file.lane.borrow_mut().leave();
+                Vec::new()
+            }
+        };
+        for (slot, generation) in ended {
+            if waits(&mut self.slots, (slot, generation)) {
+                self.complete(slot, result);
+            }
+        }
+        if file.late.any() {
+            return self.hold_waiting(file);
+        }
+        let next = {
+            let mut lane = file.lane.borrow_mut();
+            let operation = lane.next_operation(|operation| waits(&mut self.slots, operation));
+            [operation, lane.next_flush(|flush| waits(&mut self.slots, flush))]
+        };
+        for slot in next.into_iter().flatten() {
+            self.slots.get(slot).turn = Turn::UnderWay;
+            self.issue(slot);
+        }
+    }
+
+    /// What waits for its turn waits for late writes of the file first.
+    #[cold]
+    fn hold_waiting(&mut self, file: &Target) {
+        for operation in file.lane.borrow_mut().take_waiting() {
+            if waits(&mut self.slots, operation) {
+                self.slots.get(operation.0).turn = Turn::None;
+                self.held.push_back(operation.0);
+            }
+        }
     }
 
     /// Starts an operation that fails with [`State::Expired`] after `limit`. It waits while its device owes an answer to a
@@ -311,6 +363,10 @@ impl Core {
             self.timed -= 1;
         }
         entry.late = None;
+        let left = match std::mem::take(&mut entry.turn) {
+            Turn::UnderWay => entry.op.target().map(|file| (Rc::clone(file), entry.op.is_flush())),
+            Turn::None | Turn::Waits => None,
+        };
         match entry.state {
             State::Running => {
                 entry.state = State::Finished;
@@ -324,6 +380,9 @@ impl Core {
                 drop(self.slots.remove(slot));
             }
             State::Vacant | State::Finished => unreachable!("an operation completes once"),
+        }
+        if let Some((file, was_flush)) = left {
+            self.give_turn(&file, was_flush, result);
         }
     }
 
@@ -389,11 +448,16 @@ impl Core {
         count
     }
 
-    /// Tells the futures of operations beyond their time limit. The operations stay.
+    /// Tells the futures of operations beyond their time limit. The operations stay, but for those that were not sent.
     fn expire(&mut self) -> usize {
         let (now, mut count) = (self.now, 0);
-        for (_, slot) in self.slots.iter_mut() {
+        let mut unsent = Vec::new();
+        for (index, slot) in self.slots.iter_mut() {
             if slot.deadline.is_some_and(|deadline| deadline <= now) {
+                if slot.turn == Turn::Waits {
+                    unsent.push(index);
+                    continue;
+                }
                 slot.deadline = None;
                 self.timed -= 1;
                 if slot.op.changes_contents() {
@@ -407,6 +471,8 @@ impl Core {
                 }
             }
         }
+        count += unsent.len();
+        unsent.into_iter().for_each(|slot| self.complete(slot, -libc::ETIMEDOUT));
         count
     }
 
@@ -494,6 +560,13 @@ impl Core {
         let count = self.slots.iter_mut().filter(|(_, slot)| waits(slot)).count();
         u32::try_from(count).expect("fewer than 2^32 operations in flight")
     }
+}
+
+/// Whether an operation still waits for its turn.
+#[inline]
+fn waits(slots: &mut Slots, (slot, generation): Waiting) -> bool {
+    let entry = slots.get(slot);
+    entry.generation == generation && entry.turn == Turn::Waits
 }
 
 /// Whether an operation waits for late writes of its device. What a helper thread does is on its way as soon as it is started:

@@ -9,16 +9,18 @@
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::queue::SegQueue;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use super::kernel::Pushed;
 use super::op::{Descriptor, Request};
 use super::wake::WakeUp;
 
-/// Helper threads of one ring: enough that a few slow members do not hold up the others.
+/// Helper threads for each file, started as its operations need them. A device that does not answer holds up its own.
 const HELPERS: usize = 8;
 
 pub(super) struct Fallback {
@@ -26,13 +28,20 @@ pub(super) struct Fallback {
     waiting: Vec<(Request, u64)>,
     completed: Vec<(u64, i32)>,
     in_flight: u32,
-    helpers: Option<Helpers>,
+    /// By descriptor; a later file with the same number goes on with them.
+    helpers: HashMap<RawFd, Helpers>,
+    results: Arc<SegQueue<(u64, i32)>>,
     wake: Arc<WakeUp>,
 }
 
+/// The threads for one file.
 struct Helpers {
     jobs: Sender<Job>,
-    results: Arc<SegQueue<(u64, i32)>>,
+    /// Where they take them from.
+    queue: Receiver<Job>,
+    threads: usize,
+    /// Those that are not at work or about to be.
+    idle: Arc<AtomicUsize>,
 }
 
 struct Job {
@@ -45,7 +54,14 @@ unsafe impl Send for Job {}
 
 impl Fallback {
     pub fn new(wake: Arc<WakeUp>) -> Self {
-        Fallback { waiting: Vec::new(), completed: Vec::new(), in_flight: 0, helpers: None, wake }
+        Fallback {
+            waiting: Vec::new(),
+            completed: Vec::new(),
+            in_flight: 0,
+            helpers: HashMap::new(),
+            results: Arc::default(),
+            wake,
+        }
     }
 
     pub fn in_flight(&self) -> u32 {
@@ -61,9 +77,8 @@ impl Fallback {
             }
             return Pushed::Yes;
         }
-        let wake = &self.wake;
-        let helpers = self.helpers.get_or_insert_with(|| Helpers::start(wake));
-        helpers.jobs.send(Job { request: *request, token }).expect("helpers live as long as the ring");
+        let helpers = self.helpers.entry(request.file().raw()).or_insert_with(Helpers::new);
+        helpers.send(Job { request: *request, token }, &self.results, &self.wake);
         Pushed::Yes
     }
 
@@ -83,8 +98,7 @@ impl Fallback {
     }
 
     pub fn wait(&mut self, limit: Option<Duration>) {
-        let is_done =
-            !self.completed.is_empty() || self.helpers.as_ref().is_some_and(|h| !h.results.is_empty());
+        let is_done = !self.completed.is_empty() || !self.results.is_empty();
         self.poll(if is_done { Some(Duration::ZERO) } else { limit });
     }
 
@@ -94,9 +108,7 @@ impl Fallback {
         }
         let before = completed.len();
         completed.append(&mut self.completed);
-        if let Some(helpers) = &self.helpers {
-            completed.extend(std::iter::from_fn(|| helpers.results.pop()));
-        }
+        completed.extend(std::iter::from_fn(|| self.results.pop()));
         self.in_flight -= u32::try_from(completed.len() - before).expect("no more than were in flight");
     }
 
@@ -129,21 +141,34 @@ impl Fallback {
 }
 
 impl Helpers {
-    fn start(wake: &Arc<WakeUp>) -> Self {
+    fn new() -> Self {
         let (jobs, queue) = crossbeam::channel::unbounded();
-        let results = Arc::new(SegQueue::new());
-        for index in 0..HELPERS {
-            let (queue, results, wake) = (Receiver::clone(&queue), Arc::clone(&results), Arc::clone(wake));
-            let help = move || {
-                for Job { request, token } in queue {
-                    results.push((token, attempt(&request)));
-                    wake.notify();
-                }
-            };
-            let name = format!("twill-io-{index}");
-            std::thread::Builder::new().name(name).spawn(help).expect("a helper thread starts");
+        Helpers { jobs, queue, threads: 0, idle: Arc::default() }
+    }
+
+    fn send(&mut self, job: Job, results: &Arc<SegQueue<(u64, i32)>>, wake: &Arc<WakeUp>) {
+        if self.idle.fetch_update(SeqCst, SeqCst, |idle| idle.checked_sub(1)).is_err()
+            && self.threads < HELPERS
+        {
+            self.start_thread(Arc::clone(results), Arc::clone(wake));
         }
-        Helpers { jobs, results }
+        self.jobs.send(job).expect("this struct has a receiver");
+    }
+
+    /// Starts one that counts as at work until its first job is done.
+    fn start_thread(&mut self, results: Arc<SegQueue<(u64, i32)>>, wake: Arc<WakeUp>) {
+        let (queue, idle) = (Receiver::clone(&self.queue), Arc::clone(&self.idle));
+        let help = move || {
+            for Job { request, token } in &queue {
+                results.push((token, attempt(&request)));
+                wake.notify();
+                if queue.is_empty() {
+                    idle.fetch_add(1, SeqCst);
+                }
+            }
+        };
+        std::thread::Builder::new().name("twill-io".into()).spawn(help).expect("a helper thread starts");
+        self.threads += 1;
     }
 }
 
@@ -156,6 +181,22 @@ impl Request {
                 | Request::Send { .. }
                 | Request::SendMessage { .. }
         )
+    }
+
+    fn file(&self) -> Descriptor {
+        match *self {
+            Request::Read { fd, .. }
+            | Request::ReadInto { fd, .. }
+            | Request::Write { fd, .. }
+            | Request::WriteVectored { fd, .. }
+            | Request::Sync { fd }
+            | Request::Allocate { fd, .. }
+            | Request::Command { fd, .. }
+            | Request::Accept { fd }
+            | Request::Receive { fd, .. }
+            | Request::Send { fd, .. }
+            | Request::SendMessage { fd, .. } => fd,
+        }
     }
 
     fn poll_fd(&self) -> PollFd<'static> {

@@ -1,9 +1,11 @@
-//! Calls that io_uring does not have, such as the discard ioctl, made by one helper thread of the ring.
+//! Calls that io_uring does not have, such as the discard ioctl, made by helper threads of the ring, one for each file.
 //!
-//! A job borrows nothing: it owns the descriptors it uses. A helper in a call that does not end holds up the jobs
-//! behind it, never the shard.
+//! A job borrows nothing: it owns the descriptors it uses. A helper in a call that does not end holds up the jobs of the
+//! same file behind it, never the shard, and no other file's.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
@@ -13,21 +15,23 @@ use super::wake::WakeUp;
 /// A call: returns 0 or a negated error number.
 pub(crate) type Job = Box<dyn FnOnce() -> i32 + Send>;
 
-pub(super) struct Helper {
-    /// The way to the thread, which starts with the first job and ends with the ring.
-    jobs: OnceCell<Sender<(u32, Job)>>,
+pub(super) struct Helpers {
+    /// The ways to the threads, by the descriptor that their jobs are about. Each starts with its first job and ends with the
+    /// ring; a later file with the same number goes on with it.
+    jobs: RefCell<HashMap<RawFd, Sender<(u32, Job)>>>,
     mailbox: Arc<Mailbox>,
     wake: Arc<WakeUp>,
 }
 
-impl Helper {
+impl Helpers {
     pub fn new(mailbox: Arc<Mailbox>, wake: Arc<WakeUp>) -> Self {
-        Helper { jobs: OnceCell::new(), mailbox, wake }
+        Helpers { jobs: RefCell::default(), mailbox, wake }
     }
 
-    /// Has the job done; its result comes to the mailbox under this slot.
-    pub fn send(&self, slot: u32, job: Job) {
-        let jobs = self.jobs.get_or_init(|| self.start());
+    /// Has a job about the file with this descriptor done; its result comes to the mailbox under this slot.
+    pub fn send(&self, file: RawFd, slot: u32, job: Job) {
+        let mut helpers = self.jobs.borrow_mut();
+        let jobs = helpers.entry(file).or_insert_with(|| self.start());
         if jobs.send((slot, job)).is_err() {
             self.mailbox.push((slot, -libc::EIO)); // a job panicked
         }

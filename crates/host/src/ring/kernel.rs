@@ -1,8 +1,9 @@
 //! The io_uring itself: entries out, completions in.
 //!
 //! Invariants:
-//! - `in_flight` counts every entry whose completion was not seen. It never exceeds the completion queue, so that
-//!   queue cannot overflow.
+//! - `in_flight` counts every entry whose completion was not seen. It has no bound: what waits for a client or for a driver may
+//!   wait for ever, and must not take the place of what does not. Completions beyond the queue the kernel keeps (`NODROP`)
+//!   until the next call.
 //! - The memory that an entry names belongs to a slot (or to this struct) until its completion was seen. Vectors
 //!   and headers are read at submission (`SUBMIT_STABLE`); they too stay until then.
 //! - The ring is used on the thread that made it only (`SINGLE_ISSUER`): [`super::Ring`] is not `Send`.
@@ -15,6 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lane::WIDTH;
 use super::op::{Descriptor, Request};
 use super::wake::WakeUp;
 
@@ -23,13 +25,13 @@ const TOKEN_WAKE: u64 = u64::MAX;
 const TOKEN_CANCEL: u64 = u64::MAX - 1;
 const TOKEN_TIMEOUT: u64 = u64::MAX - 2;
 
-/// Room kept in the completion queue for entries that are not operations.
-const RESERVED: u32 = 4;
+/// Threads of the kernel for what cannot be queued at a device, at the least: enough that two devices which do not answer, with
+/// no room for any of their operations, leave some to the others. The kernel's own limit is four for each core.
+const THREADS: u32 = 2 * (WIDTH as u32 + 1) + 64;
 
 pub(super) struct Kernel {
     ring: IoUring,
     in_flight: u32,
-    capacity: u32,
     wake: Arc<WakeUp>,
     wake_armed: bool,
     /// Where the armed read of the wake-up puts its eight bytes.
@@ -70,7 +72,7 @@ impl Kernel {
         if !parameters.is_feature_nodrop() || !parameters.is_feature_submit_stable() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of a kernel before 5.5"));
         }
-        let capacity = parameters.cq_entries() - RESERVED;
+        allow_threads(&ring);
         let empty = vec![-1; files as usize];
         let files = match ring.submitter().register_files(&empty) {
             Ok(()) => files,
@@ -82,7 +84,6 @@ impl Kernel {
         Ok(Kernel {
             ring,
             in_flight: 0,
-            capacity,
             wake,
             wake_armed: false,
             wake_value: Box::new(0),
@@ -117,17 +118,11 @@ impl Kernel {
 
     /// Queues a call; it goes out with the next [`Kernel::submit`] or [`Kernel::wait`].
     pub fn push(&mut self, request: &Request, token: u64) -> Pushed {
-        if self.in_flight >= self.capacity {
-            return Pushed::Full;
-        }
         self.push_entry(&entry_of(request).user_data(token))
     }
 
     /// Asks for the end of the operation with this token.
     pub fn push_cancel(&mut self, token: u64) -> Pushed {
-        if self.in_flight >= self.capacity {
-            return Pushed::Full;
-        }
         self.push_entry(&opcode::AsyncCancel::new(token).build().user_data(TOKEN_CANCEL))
     }
 
@@ -208,6 +203,18 @@ impl Kernel {
         if !self.wake_armed {
             tracing::warn!("the wake-up could not be armed: the submission queue takes no entry");
         }
+    }
+}
+
+/// Raises the limit of threads that the kernel makes for this ring's operations to [`THREADS`] (from Linux 5.15 on).
+fn allow_threads(ring: &IoUring) {
+    let mut limits = [0, 0]; // of files and block devices, of sockets; zero asks
+    let raised = ring.submitter().register_iowq_max_workers(&mut limits).and_then(|()| {
+        limits = [limits[0].max(THREADS), 0];
+        ring.submitter().register_iowq_max_workers(&mut limits)
+    });
+    if let Err(error) = raised {
+        tracing::debug!(%error, "the kernel keeps its limit of threads for operations");
     }
 }
 

@@ -21,6 +21,7 @@ mod core;
 mod fallback;
 mod helper;
 mod kernel;
+mod lane;
 pub(crate) mod late;
 pub(crate) mod op;
 mod slots;
@@ -35,7 +36,7 @@ use engine::buffer::{FixedRegion, Pool};
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ pub enum RingBackend {
 /// How a ring is set up.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
-    /// Entries of the submission queue; four times as many operations may be in flight in the kernel, more wait.
+    /// Entries of the submission queue: operations that are handed to the kernel in one call.
     pub entries: u32,
     /// Places for registered files: members beyond it are reached by their descriptor.
     pub files: u32,
@@ -95,7 +96,7 @@ pub struct Ring {
 struct Inner {
     core: RefCell<Core>,
     wake: Arc<WakeUp>,
-    helper: helper::Helper,
+    helpers: helper::Helpers,
     drain_limit: Duration,
 }
 
@@ -125,9 +126,9 @@ impl Ring {
             },
         };
         let core = Core::new(backend);
-        let helper = helper::Helper::new(Arc::clone(&core.mailbox), Arc::clone(&wake));
+        let helpers = helper::Helpers::new(Arc::clone(&core.mailbox), Arc::clone(&wake));
         let (core, drain_limit) = (RefCell::new(core), options.drain_limit);
-        Ok(Ring { inner: Rc::new(Inner { core, wake, helper, drain_limit }) })
+        Ok(Ring { inner: Rc::new(Inner { core, wake, helpers, drain_limit }) })
     }
 
     /// Whether operations go through io_uring.
@@ -193,18 +194,25 @@ impl Ring {
         InFlight { ring: self.clone(), slot }
     }
 
-    /// Starts an operation that a helper thread carries out: a call that io_uring does not have.
-    pub(crate) fn start_helped(&self, op: Op, limit: Duration, job: helper::Job) -> InFlight {
+    /// Starts an operation that the helper thread of `file` carries out: a call that io_uring does not have.
+    pub(crate) fn start_helped(&self, op: Op, limit: Duration, file: RawFd, job: helper::Job) -> InFlight {
         let in_flight = self.start_timed(op, limit);
         self.inner.core.borrow_mut().helped += 1;
-        self.inner.helper.send(in_flight.slot, job);
+        self.inner.helpers.send(file, in_flight.slot, job);
         in_flight
     }
 
     /// A file as this ring knows it: registered if there is room.
     pub(crate) fn target(&self, fd: &Arc<OwnedFd>, direct: bool, late: &Arc<LateWrites>) -> Rc<Target> {
         let (registered, late) = (self.register_file(fd), Arc::clone(late));
-        Rc::new(Target { fd: Arc::clone(fd), direct, takes_fixed: true, registered, late })
+        Rc::new(Target {
+            fd: Arc::clone(fd),
+            direct,
+            takes_fixed: true,
+            registered,
+            late,
+            lane: RefCell::default(),
+        })
     }
 
     fn register_file(&self, fd: &Arc<OwnedFd>) -> Option<Registered> {

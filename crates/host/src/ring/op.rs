@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::lane::Lane;
 use super::late::LateWrites;
 use crate::device::memory::Region;
 
@@ -39,6 +40,7 @@ pub(crate) struct Target {
     pub registered: Option<Registered>,
     /// Shared by all shards that reach the device.
     pub late: Arc<LateWrites>,
+    pub lane: RefCell<Lane>,
 }
 
 /// A place in the ring's table of registered files, handed back when the last operation on it is gone.
@@ -266,6 +268,10 @@ impl Op {
             | Op::Discard { file, .. } => Some(file),
             _ => None,
         }
+    }
+
+    pub(super) fn is_flush(&self) -> bool {
+        matches!(self, Op::Flush { .. })
     }
 
     /// Whether it changes what the file holds.

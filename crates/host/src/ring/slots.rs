@@ -26,6 +26,18 @@ pub(super) enum State {
     Finished,
 }
 
+/// Where an operation stands among those of its file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It has no file, it waits for late writes, or it has ended.
+    #[default]
+    None,
+    /// It was not sent.
+    Waits,
+    /// It was sent, or is about to be.
+    UnderWay,
+}
+
 pub(super) struct Slot {
     pub state: State,
     pub generation: u32,
@@ -37,6 +49,7 @@ pub(super) struct Slot {
     pub is_awaited: bool,
     pub op: Op,
     pub deadline: Option<Instant>,
+    pub turn: Turn,
     /// Beyond its time limit, and what it changes may still come.
     pub late: Option<LateWrite>,
     /// Scratch for vectored calls; stays with the slot so that it is allocated once.
@@ -95,6 +108,7 @@ impl Slots {
             is_awaited: false,
             op,
             deadline: None,
+            turn: Turn::None,
             late: None,
             vectors: None,
         });

@@ -1,12 +1,13 @@
 //! Operations in flight: dropped, drained, in masses, over sockets.
 
 use super::op::{Op, Target};
+
 use super::{Ring, RingBackend, RingOptions, core::Core};
 use crate::testing::{Bench, backends, pattern};
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::DeviceErrorKind;
 use engine::executor::yield_now;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -253,7 +254,7 @@ fn more_operations_than_any_queue_holds() {
 
 fn unregistered(fd: OwnedFd) -> Rc<Target> {
     let (fd, late) = (Arc::new(fd), Arc::default());
-    Rc::new(Target { fd, direct: false, takes_fixed: true, registered: None, late })
+    Rc::new(Target { fd, direct: false, takes_fixed: true, registered: None, late, lane: RefCell::default() })
 }
 
 #[test]
@@ -323,6 +324,70 @@ fn nothing_is_sent_to_a_device_that_may_still_make_a_write_beyond_its_limit() {
         let mut written = [0; 2 * 4096];
         reader.read_exact(&mut written).expect("read");
         assert!(written == [[1; 4096], [3; 4096]].concat()[..], "in order, without the one that failed");
+    }
+}
+
+/// With as many operations at a device that hangs as the ring had room for, those of the others waited behind them until
+/// they, too, were beyond their time limit, and healthy members failed.
+#[test]
+fn a_device_that_hangs_does_not_hold_up_the_others() {
+    for backend in backends() {
+        if backend == RingBackend::Threads {
+            continue; // helpers use pread, which pipes do not have
+        }
+        let bench = Bench::new(backend);
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let hung = unregistered(reader.into());
+        let healthy = tempfile::tempfile().expect("a file");
+        healthy.set_len(1 << 20).expect("a length");
+        let healthy = bench.ring.target(&Arc::new(healthy.into()), false, &Arc::default());
+        let read = |file: &Rc<Target>, offset| {
+            let op =
+                Op::Read { file: Rc::clone(file), buffer: Buffer::new(512), offset, done: 0, fixed: None };
+            super::DeviceRead(bench.ring.start_timed(op, Duration::from_millis(400)))
+        };
+        let waiting: Vec<_> = (0..3000).map(|_| read(&hung, u64::MAX)).collect();
+        let sockets: Vec<_> = (0..600).map(|_| pair()).collect();
+        let idle: Vec<_> =
+            sockets.iter().map(|(left, _)| bench.ring.recv(left, Buffer::new(8), 0..8)).collect();
+        for _ in 0..50 {
+            let (_, result) = bench.run(read(&healthy, 4096));
+            result.expect("its device answers");
+        }
+        for read in waiting {
+            let error = bench.run(read).1.expect_err("no answer");
+            assert_eq!(error.kind, DeviceErrorKind::Timeout);
+        }
+        let sent = bench.ring.operations() - idle.len();
+        assert_eq!(sent, super::lane::WIDTH, "the others were not sent, and hold no memory");
+        // It answers after all; nobody waits for that any more.
+        (&writer).write_all(&[7; super::lane::WIDTH * 512]).expect("written");
+        drop(idle);
+        while bench.ring.operations() > 0 {
+            bench.ring.wait(Some(Duration::from_millis(10)));
+            bench.ring.reap();
+        }
+    }
+}
+
+/// What a program that flushes often costs its device: not one flush for each.
+#[test]
+fn flushes_at_the_same_time_share_one() {
+    for backend in backends() {
+        let bench = Bench::new(backend);
+        let file = tempfile::tempfile().expect("a file");
+        let target = bench.ring.target(&Arc::new(file.into()), false, &Arc::default());
+        let flush = || super::DeviceDone(bench.ring.start(Op::Flush { file: Rc::clone(&target) }));
+        let (first, mut others): (_, Vec<_>) = (flush(), (0..100).map(|_| flush()).collect());
+        others.drain(..10); // dropped: the one that leads, too
+        let sent_before = bench.ring.system_operations();
+        assert_eq!(sent_before, 1, "the others came after it began");
+        bench.run(first).expect("flushed");
+        assert!(bench.ring.system_operations() <= 1, "those share one");
+        for flush in others {
+            bench.run(flush).expect("flushed");
+        }
+        assert_eq!(bench.ring.operations(), 0);
     }
 }
 
@@ -403,6 +468,11 @@ fn a_task_that_never_waits_does_not_starve_the_system() {
 }
 
 impl Ring {
+    /// Operations that the system has and has not answered.
+    fn system_operations(&self) -> u32 {
+        self.inner.core.borrow().backend.in_flight()
+    }
+
     /// Stands for the turns of a shard that always has something to run.
     fn reap_for_test(&self) {
         self.submit();

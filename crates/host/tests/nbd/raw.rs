@@ -292,8 +292,8 @@ fn a_client_that_never_reads_stops_itself() {
     let status = serving.server.status();
     let in_flight = status.connections[0].in_flight;
     assert!((1..=65).contains(&in_flight), "{in_flight} of {taken} requests of 1 MiB hold memory");
-    // It wakes up and gets what it asked for.
-    for _ in 0..500 {
+    // It wakes up and gets what it asked for. How much the socket has taken depends on how soon the server read.
+    for _ in 0..taken.min(500) {
         assert_eq!(client.reply().0, 0);
         client.receive(MIB);
     }

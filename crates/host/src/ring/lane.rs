@@ -1,0 +1,143 @@
+//! What one file has under way on a ring, and what waits for its turn there.
+//!
+//! A device that does not answer must not keep others from being asked. What a device has no room for, and every flush,
+//! occupies a thread of the kernel until it is done, and of these there are so many. So a file has at most [`WIDTH`]
+//! operations and one flush under way; what comes meanwhile waits here, in order, and flushes share the next one.
+//!
+//! Invariants:
+//! - What waits was not sent. It may end at any time, and is passed over then.
+//! - While an operation waits, as many as may be are under way; while a flush waits, one is: each end is followed by
+//!   [`Lane::next_operation`] and [`Lane::next_flush`].
+//! - A flush shares the result of one that began after it came, which so covers all that was complete by then.
+
+use std::collections::VecDeque;
+
+/// Operations of one file that a ring has under way: more than keeps a device busy from one core.
+pub(super) const WIDTH: usize = 128;
+
+/// A slot and its generation: a slot of another generation has another operation.
+pub(super) type Waiting = (u32, u32);
+
+/// One file's turns.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    under_way: usize,
+    waiting: VecDeque<Waiting>,
+    is_flushing: bool,
+    /// They end with the flush under way.
+    sharing: Vec<Waiting>,
+    /// They came since it began.
+    flushes: Vec<Waiting>,
+}
+
+impl Lane {
+    /// Whether this operation may be sent now; else it waits.
+    #[inline]
+    pub(super) fn enter(&mut self, operation: Waiting) -> bool {
+        let is_free = self.under_way < WIDTH;
+        if is_free {
+            self.under_way += 1;
+        } else {
+            self.waiting.push_back(operation);
+        }
+        is_free
+    }
+
+    /// As [`Lane::enter`], for a flush.
+    pub(super) fn enter_flush(&mut self, flush: Waiting) -> bool {
+        let is_free = !self.is_flushing;
+        if is_free {
+            self.is_flushing = true;
+        } else {
+            self.flushes.push(flush);
+        }
+        is_free
+    }
+
+    /// An operation that was sent has ended.
+    #[inline]
+    pub(super) fn leave(&mut self) {
+        self.under_way -= 1;
+    }
+
+    /// A flush that was sent has ended: those that share its result.
+    pub(super) fn leave_flush(&mut self) -> Vec<Waiting> {
+        self.is_flushing = false;
+        std::mem::take(&mut self.sharing)
+    }
+
+    /// The operation that is to be sent now, if there is one.
+    #[inline]
+    pub(super) fn next_operation(&mut self, mut waits: impl FnMut(Waiting) -> bool) -> Option<u32> {
+        while self.under_way < WIDTH {
+            let operation = self.waiting.pop_front()?;
+            if waits(operation) {
+                self.under_way += 1;
+                return Some(operation.0);
+            }
+        }
+        None
+    }
+
+    /// The flush that is to be sent now, if there is one. The others share it.
+    #[inline]
+    pub(super) fn next_flush(&mut self, mut waits: impl FnMut(Waiting) -> bool) -> Option<u32> {
+        if self.is_flushing {
+            return None;
+        }
+        let mut flushes = std::mem::take(&mut self.flushes).into_iter();
+        let (first, _) = flushes.find(|flush| waits(*flush))?;
+        (self.is_flushing, self.sharing) = (true, flushes.collect());
+        Some(first)
+    }
+
+    /// Everything that waits, which does so elsewhere from here on.
+    #[cold]
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> {
+        let operations = std::mem::take(&mut self.waiting);
+        operations.into_iter().chain(std::mem::take(&mut self.flushes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_take_turns_and_those_that_have_ended_are_passed_over() {
+        let mut lane = Lane::default();
+        let width = u32::try_from(WIDTH).expect("a small number");
+        for slot in 0..width + 4 {
+            assert_eq!(lane.enter((slot, 0)), slot < width);
+        }
+        assert_eq!(lane.next_operation(|_| true), None, "as many as may be are under way");
+        lane.leave();
+        assert_eq!(lane.next_operation(|(slot, _)| slot > width), Some(width + 1));
+        assert_eq!(lane.next_operation(|_| true), None);
+        for _ in 0..2 {
+            lane.leave();
+        }
+        assert_eq!(lane.next_operation(|_| true), Some(width + 2));
+        assert_eq!(lane.next_operation(|_| true), Some(width + 3));
+        assert_eq!(lane.next_operation(|_| true), None, "nothing waits");
+        lane.leave();
+        assert!(lane.enter((9, 9)), "there is room again");
+    }
+
+    #[test]
+    fn flushes_share_one_that_began_after_they_came() {
+        let mut lane = Lane::default();
+        assert!(lane.enter_flush((0, 0)));
+        for slot in 1..5 {
+            assert!(!lane.enter_flush((slot, 0)));
+        }
+        assert_eq!(lane.next_flush(|_| true), None, "one is under way");
+        assert_eq!(lane.leave_flush(), [], "they came after it began");
+        assert_eq!(lane.next_flush(|(slot, _)| slot > 1), Some(2));
+        assert!(!lane.enter_flush((5, 0)));
+        assert_eq!(lane.leave_flush(), [(3, 0), (4, 0)]);
+        assert_eq!(lane.next_flush(|_| true), Some(5));
+        assert_eq!((lane.leave_flush(), lane.next_flush(|_| true)), (vec![], None));
+        assert!(lane.enter_flush((6, 0)));
+    }
+}
