@@ -44,6 +44,9 @@ pub struct ShardOptions {
     pub busy_poll: Duration,
     /// How long tasks may take to end after [`Shards::stop`]; what is left then is dropped.
     pub stop_grace: Duration,
+    /// A shard that panics ends the process, once it has said why: its queues and connections would hang beside those of a
+    /// server that looks well, and no other server could take them over.
+    pub abort_on_panic: bool,
 }
 
 impl Default for ShardOptions {
@@ -54,6 +57,7 @@ impl Default for ShardOptions {
             pin: true,
             busy_poll: Duration::ZERO,
             stop_grace: Duration::from_secs(10),
+            abort_on_panic: false,
         }
     }
 }
@@ -353,6 +357,9 @@ fn shard_main(
     });
     if let Err(panic) = std::panic::catch_unwind(run) {
         report(index, &port, panic.as_ref());
+        if options.abort_on_panic {
+            std::process::abort();
+        }
     }
     port.close();
     // Tasks hold the executor that holds them: dropping the handles alone would free neither them nor the ring.

@@ -154,3 +154,23 @@ fn a_panic_ends_one_shard_and_is_reported() {
     assert_eq!((failure.shard, failure.message.as_str()), (1, "as planned by the test"));
     assert_eq!(shards.stop(), Err(failure));
 }
+
+/// A server's queues and connections would hang beside a process that looks well.
+#[test]
+fn a_panic_ends_the_process_if_it_is_to() {
+    const ASKED: &str = "TWILL_TEST_SHARD_PANIC";
+    if std::env::var_os(ASKED).is_some() {
+        let options = ShardOptions { abort_on_panic: true, pin: false, ..ShardOptions::default() };
+        let shards = Shards::start(2, &options, |_| {}).expect("started");
+        let _gone = shards.run_on(1, async |_| panic!("as the test asks"));
+        std::thread::sleep(Duration::from_secs(30)); // its end comes sooner
+        std::process::exit(0);
+    }
+    let itself = std::env::current_exe().expect("a program");
+    let mut process = std::process::Command::new(itself);
+    process.args(["--exact", "shard::tests::a_panic_ends_the_process_if_it_is_to", "--nocapture"]);
+    let output = process.env(ASKED, "1").output().expect("started");
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(signal, Some(libc::SIGABRT), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("as the test asks"), "{output:?}");
+}

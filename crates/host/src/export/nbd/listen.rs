@@ -30,6 +30,9 @@ const BACKLOG: i32 = 128;
 /// Send buffer of a unix socket, if the system allows as much (`net.core.wmem_max`).
 const UNIX_SEND_BUFFER_BYTES: usize = 256 << 10;
 
+/// Connections that a server allows on the smallest of machines.
+const CONNECTIONS_MIN: usize = 16;
+
 /// Pause after the system refused to accept (no descriptors, no memory): it helps others to finish.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -59,6 +62,15 @@ impl Default for ServerOptions {
             limits: Limits { requests_max: 512, bytes_max: 64 << 20 },
             unix_mode: 0o600,
         }
+    }
+}
+
+impl ServerOptions {
+    /// With no more connections than may hold so much memory together, but at least 16.
+    #[must_use]
+    pub fn within(self, memory_bytes: u64) -> Self {
+        let most = usize::try_from(memory_bytes / self.limits.bytes_max as u64).unwrap_or(usize::MAX);
+        ServerOptions { connections_max: self.connections_max.min(most.max(CONNECTIONS_MIN)), ..self }
     }
 }
 

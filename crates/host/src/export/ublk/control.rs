@@ -218,7 +218,7 @@ impl Control {
         }
     }
 
-    /// Waits until no request is under way. Those that come from now on wait for the next server.
+    /// Requests that come from now on wait for the next server.
     pub(super) fn quiesce(&self, number: u32) -> Result<(), UblkError> {
         let quiesced = self.call(control::QUIESCE, number, 0, &mut []);
         let failed = |error| UblkError::system(format!("quiesce {}", block_path(number).display()), error);

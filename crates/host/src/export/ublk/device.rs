@@ -17,8 +17,7 @@ use super::protocol::{DeviceInfo, Parameters, feature, state};
 use super::queue::{Ends, Place, Shared, serve_queue};
 use crate::shard::{Handle, ShardContext};
 
-/// Requests of each queue. The ring of a shard has room for 1024 operations, of which each of these holds one always and
-/// needs a few at times.
+/// Requests of each queue.
 const DEPTH: u16 = 128;
 
 /// How long the driver may take to see that the last server has ended.
@@ -127,8 +126,11 @@ impl UblkDevice {
         if let Some(served) = serving.take() {
             served.end();
         }
-        let deleted = self.control.delete(self.info.number);
-        deleted.map_err(|error| UblkError::system(format!("take {} away", self.path().display()), error))
+        // The block device is gone; what is left is an entry of the driver.
+        if let Err(error) = self.control.delete(self.info.number) {
+            tracing::warn!(number = self.info.number, %error, "a ublk device that was stopped is left behind");
+        }
+        Ok(())
     }
 
     /// Leaves the block device to the next server, whoever uses it: requests that are under way are done when this
@@ -140,7 +142,17 @@ impl UblkDevice {
         if self.info.flags & feature::QUIESCE == 0 {
             return Err(UblkError::NoHandover(self.path()));
         }
-        self.control.quiesce(self.info.number)
+        self.control.quiesce(self.info.number)?;
+        // The driver keeps new requests back from here on, but does not wait for those that were fetched.
+        let end = Instant::now() + END_LIMIT;
+        while self.shared.under_way() > 0 {
+            if Instant::now() > end {
+                tracing::warn!("requests of the block device do not end: the next server gets them again");
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 }
 
@@ -290,7 +302,7 @@ fn serve<V: Volume>(
     open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
 ) -> Result<(Served, Arc<Shared>), UblkError> {
     let character = Arc::new(open_character(info.number)?);
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Shared::new(info.queues));
     let (ends, ended) = channel();
     let served = Served { character, ended };
     let started = start_queues(info, shards, zero_copy, &served.character, &shared, &ends, open);

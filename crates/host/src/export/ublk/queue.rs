@@ -6,6 +6,7 @@
 //!   still about to fill its memory then.
 //! - The device is let go of when every task of the queue has ended; then the sender of [`Ends`] is dropped, too.
 
+use crossbeam::utils::CachePadded;
 use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
 use engine::executor::Executor;
@@ -15,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::Sender;
 use zerocopy::IntoBytes;
 
@@ -27,12 +28,30 @@ use crate::ring::op::{COMMAND_BYTES, Target};
 use crate::shard::ShardContext;
 
 /// What all queues of a device share with its owner.
-#[derive(Default)]
 pub(super) struct Shared {
     /// A queue is not served any more though nobody stopped the device.
     pub failed: AtomicBool,
     /// Requests that were answered with an error.
     pub errors: AtomicU64,
+    /// Requests of each queue that were fetched and not answered. Only the queue's shard writes it.
+    under_way: Box<[CachePadded<AtomicU32>]>,
+}
+
+impl Shared {
+    pub fn new(queues: u16) -> Self {
+        let under_way = (0..queues).map(|_| CachePadded::default()).collect();
+        Shared { failed: AtomicBool::new(false), errors: AtomicU64::new(0), under_way }
+    }
+
+    /// Requests that were fetched and not answered.
+    pub fn under_way(&self) -> u32 {
+        self.under_way.iter().map(|queue| queue.load(SeqCst)).sum()
+    }
+
+    fn count(&self, queue: u16, change: i32) {
+        let under_way = &self.under_way[usize::from(queue)];
+        under_way.store(under_way.load(Relaxed).wrapping_add_signed(change), SeqCst);
+    }
 }
 
 /// Never sent to: whoever waits learns from its end that the queue has ended.
@@ -95,8 +114,12 @@ fn start_tags<V: Volume>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) 
 async fn serve_tag<V: Volume>(queue: Rc<Queue<V>>, tag: u16) {
     let mut fetched = queue.fetch(tag).await;
     while fetched == 0 {
+        queue.shared.count(queue.number, 1);
         let result = queue.execute(tag).await;
-        fetched = queue.commit_and_fetch(tag, result).await;
+        let next = result.map(|result| queue.commit_and_fetch(tag, result));
+        queue.shared.count(queue.number, -1);
+        let Some(next) = next else { return };
+        fetched = next.await;
     }
     queue.ended(tag, fetched);
 }
@@ -129,8 +152,8 @@ impl<V: Volume> Queue<V> {
         self.command(command::FETCH, tag, 0).await
     }
 
-    async fn commit_and_fetch(&self, tag: u16, result: i32) -> i32 {
-        self.command(command::COMMIT_AND_FETCH, tag, result).await
+    fn commit_and_fetch(&self, tag: u16, result: i32) -> crate::ring::Command {
+        self.command(command::COMMIT_AND_FETCH, tag, result)
     }
 
     fn command(&self, number: u32, tag: u16, result: i32) -> crate::ring::Command {
@@ -159,27 +182,29 @@ impl<V: Volume> Queue<V> {
         }
     }
 
-    /// Does the request of a tag. The result is the number of bytes, or a negated error number.
-    async fn execute(&self, tag: u16) -> i32 {
+    /// Does the request of a tag. The result is the number of bytes, or a negated error number. None: this server stops, and
+    /// the driver gives the request to the next one.
+    async fn execute(&self, tag: u16) -> Option<i32> {
         let descriptor = self.descriptors.get(tag);
         let request = match parse(&descriptor) {
             Ok(request) => request,
             Err(result) => {
                 tracing::warn!(?descriptor, "a request that the device was not told to take");
-                return result;
+                return Some(result);
             }
         };
         match self.apply(tag, request).await {
-            Ok(bytes) => bytes,
+            Ok(bytes) => Some(bytes),
+            Err(Undone::Volume(VolumeError::Stopping)) => None,
             Err(Undone::Volume(error)) => {
                 self.shared.errors.fetch_add(1, Relaxed);
                 tracing::debug!(?request, %error, "failed");
-                -errno(&error)
+                Some(-errno(&error))
             }
             Err(Undone::Copy(result)) => {
                 self.shared.errors.fetch_add(1, Relaxed);
                 tracing::warn!(?request, result, "the data could not be copied to or from the kernel");
-                result
+                Some(result)
             }
         }
     }

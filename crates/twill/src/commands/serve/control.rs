@@ -26,6 +26,20 @@ pub struct Controlled {
     stopped: Mutex<Option<Result<Stopped, Failure>>>,
 }
 
+/// Why an array was not stopped in order.
+pub enum NotStopped {
+    /// Nothing was ended: it is served as before.
+    GoesOn(Failure),
+    /// It is not served any more.
+    Ended(Failure),
+}
+
+impl From<NotStopped> for Failure {
+    fn from((NotStopped::GoesOn(failure) | NotStopped::Ended(failure)): NotStopped) -> Self {
+        failure
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemberParams {
@@ -122,22 +136,24 @@ impl Controlled {
     /// Stops it in order. With `keep_device` its block device is left to the next server.
     ///
     /// # Errors
-    /// [`ExitKind::NotFound`] if it is being stopped already, and what went wrong.
-    pub fn stop(&self, keep_device: bool) -> Result<Stopped, Failure> {
-        // Before anything else is taken: in use it is not, and all goes on.
-        self.with(if keep_device { Serving::leave_device } else { Serving::take_device_away })?;
+    /// Why it goes on, [`ExitKind::NotFound`] if it is being stopped already; or what went wrong.
+    pub fn stop(&self, keep_device: bool) -> Result<Stopped, NotStopped> {
+        // Before anything else is taken: without the block device's leave all goes on.
+        let let_go = if keep_device { Serving::leave_device } else { Serving::take_device_away };
+        self.with(let_go).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.
-        let serving = self.serving.write().take().ok_or_else(stopping)?;
-        serving.stop()
+        let serving = self.serving.write().take().ok_or_else(|| NotStopped::GoesOn(stopping()))?;
+        serving.stop().map_err(NotStopped::Ended)
     }
 
     /// Stops it and ends the server.
     pub fn stop_and_tell(&self) {
         match self.stop(false) {
             // Somebody else stops it already, and will tell.
-            Err(failure) if failure.kind == ExitKind::NotFound => {}
-            Err(failure) if failure.kind == ExitKind::DeviceInUse => self.tell(Ending::Refused(failure)),
-            outcome => self.tell(Ending::Stopped(outcome)),
+            Err(NotStopped::GoesOn(failure)) if failure.kind == ExitKind::NotFound => {}
+            Err(NotStopped::GoesOn(failure)) => self.tell(Ending::Refused(failure)),
+            Err(NotStopped::Ended(failure)) => self.tell(Ending::Stopped(Err(failure))),
+            Ok(stopped) => self.tell(Ending::Stopped(Ok(stopped))),
         }
     }
 
@@ -163,13 +179,11 @@ impl Controlled {
     fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
         let StopParams { keep_device } =
             if params.is_null() { StopParams::default() } else { parse(params)? };
-        let outcome = self.stop(keep_device);
-        let goes_on = |failure: &Failure| {
-            matches!(failure.kind, ExitKind::NotFound | ExitKind::DeviceInUse | ExitKind::NoDriver)
+        let outcome = match self.stop(keep_device) {
+            Err(NotStopped::GoesOn(failure)) => return Err(failure.into()),
+            Err(NotStopped::Ended(failure)) => Err(failure),
+            Ok(stopped) => Ok(stopped),
         };
-        if let Some(failure) = outcome.as_ref().err().filter(|failure| goes_on(failure)) {
-            return Err(failure.clone().into());
-        }
         *self.stopped.lock() = Some(outcome.clone());
         Ok(serde_json::to_value(outcome?).expect("plain data"))
     }
