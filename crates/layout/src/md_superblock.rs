@@ -27,7 +27,7 @@ use crate::geometry::{Geometry, Layout, Level};
 use crate::units::{SECTOR_BYTES, Sectors};
 use raw::RawSuperblock;
 
-pub use bad_blocks::{BadRange, decode_bad_blocks, encode_bad_blocks};
+pub use bad_blocks::{BadRange, LogStep, bad_block_steps, decode_bad_blocks, encode_bad_blocks};
 pub use create::{CreateError, Created, NewArray, NewBitmap, NewMember, default_data_offset};
 pub use error::SuperblockError;
 pub use features::Features;

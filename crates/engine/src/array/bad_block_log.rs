@@ -1,9 +1,9 @@
 //! md's bad-block logs, written by the keeper before the superblocks that rely on them.
 //!
 //! An entry that goes says that its place was written. So the member is flushed first: after a power cut the log must not
-//! be newer than the data.
+//! be newer than the data. And it is written so that a cut anywhere leaves every entry that was there before and is to stay.
 
-use layout::md_superblock::{Superblock, encode_bad_blocks};
+use layout::md_superblock::{Superblock, bad_block_steps, encode_bad_blocks};
 
 use super::keeper::Keeper;
 use crate::bad_blocks::BadBlocks;
@@ -24,6 +24,10 @@ impl<D: Device> Keeper<D> {
             let members = &self.set.shared.members;
             let (bad, version) = members.bad_blocks(slot);
             if self.logs_written.borrow()[slot as usize] == version {
+                continue;
+            }
+            // The list may be the replacement's already, and the superblock is still the old member's: the next round knows.
+            if self.coming(slot).is_some() && members.replacing(slot).has_slot() {
                 continue;
             }
             let described = self.set.described(slot);
@@ -62,10 +66,18 @@ impl<D: Device> Keeper<D> {
         let entries = bad.to_log(superblock.data_offset());
         let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
         member.device.flush().await.map_err(|error| error.to_string())?;
-        let data = Gather::from(Slice::from_bytes(&log));
-        if let Err(error) = member.device.write(start.bytes(), data.clone(), true).await {
-            self.set.shared.members.note_error(slot, &error);
-            member.device.write(start.bytes(), data, true).await.map_err(|error| error.to_string())?;
+        let old = self.set.pool.take(log.len());
+        let (old, is_read) = member.device.read(start.bytes(), old).await;
+        // What cannot be read is written, which may help.
+        let old = is_read.map_or(&[][..], |()| old.bytes());
+        let block_bytes = member.device.info().logical_block_bytes as usize;
+        for step in bad_block_steps(old, &log, block_bytes) {
+            let (offset, data) =
+                (start.bytes() + step.offset as u64, Gather::from(Slice::from_bytes(&step.bytes)));
+            if let Err(error) = member.device.write(offset, data.clone(), true).await {
+                self.set.shared.members.note_error(slot, &error);
+                member.device.write(offset, data, true).await.map_err(|error| error.to_string())?;
+            }
         }
         Ok(Some(superblock.dev_number()))
     }

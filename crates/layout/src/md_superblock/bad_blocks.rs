@@ -64,3 +64,107 @@ pub fn encode_bad_blocks(ranges: &[BadRange], log_bytes: usize) -> Result<Vec<u8
     log.resize(log_bytes, 0xff);
     Ok(log)
 }
+
+/// A part of a bad-block log that is written at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogStep {
+    /// Where it begins in the log.
+    pub offset: usize,
+    /// What is written there.
+    pub bytes: Vec<u8>,
+}
+
+/// How `old` becomes `new`, in writes that are made durable one after the other, each of whole blocks. A power cut between
+/// two of them, or in one that stops at a block, leaves every entry that is in both. Entries stand one behind the other, so
+/// one that comes or goes moves those behind it, maybe into another block: first those that come are put between the others,
+/// from the last block on, then those that go are taken out, from the first on. In a log without room for both at once a cut
+/// may lose some that move.
+pub fn bad_block_steps(old: &[u8], new: &[u8], block_bytes: usize) -> Vec<LogStep> {
+    let whole = LogStep { offset: 0, bytes: new.to_vec() };
+    if old.len() != new.len() || !new.len().is_multiple_of(block_bytes) {
+        return vec![whole];
+    }
+    let differ = |a: &[u8], b: &[u8]| -> Vec<usize> {
+        let offsets = (0..new.len()).step_by(block_bytes);
+        offsets.filter(|&at| a[at..at + block_bytes] != b[at..at + block_bytes]).collect()
+    };
+    let steps_to = |log: &[u8], offsets: Vec<usize>| -> Vec<LogStep> {
+        let step = |offset| LogStep { offset, bytes: log[offset..offset + block_bytes].to_vec() };
+        offsets.into_iter().map(step).collect()
+    };
+    let at_once = differ(old, new);
+    if at_once.len() <= 1 {
+        return steps_to(new, at_once);
+    }
+    let (Ok(entries), Ok(staying)) = (decode_bad_blocks(old, 0), decode_bad_blocks(new, 0)) else {
+        return vec![whole];
+    };
+    let all: std::collections::BTreeSet<BadRange> = entries.into_iter().chain(staying).collect();
+    let all: Vec<BadRange> = all.into_iter().collect();
+    let Ok(both) = encode_bad_blocks(&all, new.len()) else { return vec![whole] };
+    let mut coming = differ(old, &both);
+    coming.reverse();
+    [steps_to(&both, coming), steps_to(new, differ(&both, new))].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK_BYTES: usize = 512;
+
+    fn log_of(starts: &[u64]) -> Vec<u8> {
+        let range = |start: &u64| BadRange { start: Sectors(*start), length: Sectors(8) };
+        encode_bad_blocks(&starts.iter().map(range).collect::<Vec<_>>(), 4096).expect("it fits")
+    }
+
+    fn starts(log: &[u8]) -> Vec<u64> {
+        decode_bad_blocks(log, 0).expect("a log").iter().map(|range| range.start.0).collect()
+    }
+
+    /// A cut after any number of blocks leaves what was there and is to stay, and nothing that is in neither.
+    #[test]
+    fn a_cut_while_a_log_is_written_forgets_nothing() {
+        let mut seed = 11u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for round in 0..400 {
+            let entries = 1 + random(240);
+            let old: Vec<u64> = (0..entries).filter(|_| round % 7 != 0).map(|i| i * 16).collect();
+            let mut new: Vec<u64> = old.iter().copied().filter(|_| round % 5 == 0 || random(9) > 0).collect();
+            new.extend((0..random(12)).map(|_| random(entries + 1) * 16 + 8));
+            new.sort_unstable();
+            new.dedup();
+            let (before, after) = (log_of(&old), log_of(&new));
+            let mut log = before.clone();
+            let steps = bad_block_steps(&before, &after, BLOCK_BYTES);
+            for step in &steps {
+                assert_eq!(step.bytes.len(), BLOCK_BYTES, "one block at a time");
+                log[step.offset..step.offset + BLOCK_BYTES].copy_from_slice(&step.bytes);
+                let found = starts(&log);
+                let stays = |start: &&u64| old.contains(start) && new.contains(start);
+                let lost: Vec<&u64> =
+                    old.iter().filter(stays).filter(|start| !found.contains(start)).collect();
+                assert!(lost.is_empty(), "round {round}: {lost:?} forgotten");
+                assert!(
+                    found.iter().all(|start| old.contains(start) || new.contains(start)),
+                    "round {round}"
+                );
+            }
+            assert_eq!(log, after, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_log_within_one_block_or_in_large_blocks_is_written_once() {
+        let (old, new) = (log_of(&[16, 32]), log_of(&[8, 16, 32]));
+        let steps = bad_block_steps(&old, &new, BLOCK_BYTES);
+        assert_eq!(steps, [LogStep { offset: 0, bytes: new[..BLOCK_BYTES].to_vec() }]);
+        let many: Vec<u64> = (0..200).map(|i| i * 16).collect();
+        assert_eq!(bad_block_steps(&log_of(&many), &new, 4096).len(), 1);
+        assert_eq!(bad_block_steps(&new, &new, BLOCK_BYTES), []);
+        assert_eq!(bad_block_steps(&[], &new, BLOCK_BYTES), [LogStep { offset: 0, bytes: new.clone() }]);
+    }
+}
