@@ -400,6 +400,7 @@ impl Members {
         new.lacks_marked.store(false, SeqCst);
         *new.read_errors.lock() = ReadErrors::default();
         *new.bad.lock() = BadBlocks::default();
+        new.bad_version.fetch_add(1, SeqCst); // its log may hold entries of a former life
         self.set(slot, MemberState::Recovering);
         self.report(Event::RecoveryStarted { member: slot, from_bytes });
         true

@@ -412,7 +412,9 @@ fn share(
         }
         let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
         if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
-            members.resume_recovery(slot, offset.bytes(), false);
+            let lacks_marked =
+                bitmap.zip(superblock.as_ref()).is_some_and(|(bitmap, of)| bitmap.lets_catch_up(of));
+            members.resume_recovery(slot, offset.bytes(), lacks_marked);
         }
     }
     let is_used = scenario.geometry.level() != Level::Raid0 && scenario.consistency != Consistency::None;

@@ -270,7 +270,10 @@ impl<'a> Decision<'a> {
             DeviceRole::Journal => return refused("it is a write journal, which Twill does not use"),
         };
         let behind = self.newest.events().saturating_sub(superblock.events());
-        if let Some(taken) = self.slots[slot as usize] {
+        let Some(&in_slot) = self.slots.get(slot as usize) else {
+            return refused(&format!("it is in slot {slot} of an array of {}", self.slots.len()));
+        };
+        if let Some(taken) = in_slot {
             let other = &self.candidates[taken].name;
             let is_free = self.replacements.iter().all(|(_, replaced)| *replaced != slot);
             if superblock.is_replacement() && behind <= EVENTS_BEHIND_MAX && self.is_in_sync(taken) && is_free

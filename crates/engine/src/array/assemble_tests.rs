@@ -56,6 +56,36 @@ fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
     created.superblocks.into_iter().enumerate().map(candidate).collect()
 }
 
+/// md shrinks an array of five members: their superblocks say that there are four, and the last one has its slot still. Whoever
+/// looked for any array died of that one.
+#[test]
+fn an_array_that_md_is_shrinking_is_refused() {
+    let mut candidates = candidates(Level::Raid5, 5, 0);
+    for candidate in &mut candidates {
+        change(candidate, |superblock| *superblock = shrinking(superblock));
+    }
+    let assembly = one(&candidates);
+    assert!(matches!(assembly.start, Err(Refusal::Features { .. })), "{:?}", assembly.start);
+    assert_eq!(reason(&assembly, 4), "it is in slot 4 of an array of 4");
+}
+
+/// With one member less, in the middle of a reshape.
+fn shrinking(superblock: &Superblock) -> Superblock {
+    let mut bytes = superblock.encode(512);
+    let field = |at: usize| at..at + 4;
+    bytes[8] |= 4; // RESHAPE_ACTIVE
+    bytes[field(92)].copy_from_slice(&4u32.to_le_bytes()); // raid_disks
+    bytes[field(112)].copy_from_slice(&(-1i32).to_le_bytes()); // delta_disks
+    bytes[field(216)].fill(0);
+    let covered = &bytes[..256 + 2 * superblock.roles().len()];
+    let words =
+        covered.chunks(4).map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
+    let sum: u64 = words.sum();
+    let folded = u32::try_from((sum & 0xffff_ffff) + (sum >> 32)).expect("no carry");
+    bytes[field(216)].copy_from_slice(&folded.to_le_bytes());
+    Superblock::parse(&bytes, MinorVersion::V1_2, DEVICE_BYTES).expect("a superblock")
+}
+
 fn change(candidate: &mut Candidate, change: impl FnOnce(&mut Superblock)) {
     change(candidate.superblock.as_mut().expect("a superblock"));
 }

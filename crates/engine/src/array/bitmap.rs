@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::md_superblock::Superblock;
+use layout::redo_log::BitmapExtent;
 
 use super::turn::Turn;
 use crate::buffer::{Gather, Slice};
@@ -254,6 +255,11 @@ impl<D: Device> Bitmaps<D> {
     /// What the bitmap's superblock says.
     pub fn superblock(&self) -> layout::md_bitmap::BitmapSuper {
         self.image.borrow().superblock().clone()
+    }
+
+    /// How much of a member it takes.
+    pub(super) fn extent(&self) -> BitmapExtent {
+        BitmapExtent::Bytes(self.superblock().bitmap_bytes())
     }
 }
 

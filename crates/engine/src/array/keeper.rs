@@ -58,6 +58,8 @@ pub struct Keeper<D> {
     told: RefCell<Vec<MemberState>>,
     /// The superblocks on disk say dirty, though the redo log made good what a crash left.
     made_good: bool,
+    /// No superblocks were written in this run.
+    first_round: Cell<bool>,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
     close_wanted: Cell<bool>,
     /// [`Keeper::run`] ends after the next round.
@@ -120,6 +122,7 @@ impl<D: Device> Keeper<D> {
             resync_from_bytes: Cell::new(resync_from_bytes),
             made_good,
             told: RefCell::new(told),
+            first_round: Cell::new(true),
             bitmap: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
@@ -203,7 +206,9 @@ impl<D: Device> Keeper<D> {
             self.write_superblocks(&round, 0).await;
         }
         let mut enough = self.write_superblocks(&round, 1).await;
-        if enough && self.went_on_without.take() {
+        // The first ones of a run come twice. A device that is not there may have got the last ones before it alone, if a crash
+        // cut them short: it must not be as new as these (invariant 8).
+        if enough && self.first_round.take() | self.went_on_without.take() {
             enough = self.write_superblocks(&round, 1).await;
         }
         drop(announcing);
@@ -331,8 +336,7 @@ impl<D: Device> Keeper<D> {
     fn prepare(&self, round: &Round) -> Vec<SuperblockWrite<D>> {
         let states = self.set.shared.members.states();
         self.note_failed(&states);
-        let clean_offset = self.resync_from_bytes.get();
-        let resync = if round.dirty { Some(0) } else { clean_offset };
+        let resync = if round.dirty { Some(0) } else { self.clean_offset(&states) };
         let mut superblocks = self.superblocks.borrow_mut();
         let active: Vec<(u32, u32)> = (0u32..)
             .zip(superblocks.iter())
@@ -360,6 +364,21 @@ impl<D: Device> Keeper<D> {
         }
         writes.extend(self.coming_writes(|superblock| self.fill(superblock, resync, &active)));
         writes
+    }
+
+    /// From where on parity or copies may not agree while no write is on its way. With members missing that is what is in doubt:
+    /// all else was made good or overwritten since, and what the superblocks name is in doubt again at the next start.
+    fn clean_offset(&self, states: &[MemberState]) -> Option<u64> {
+        let shared = &self.set.shared;
+        let missing = states.iter().filter(|state| **state != MemberState::InSync).count();
+        let parity_chunks = shared.geometry.parity_chunks() as usize;
+        // Accepted contents may be in parity that is not used until the array is whole: a resync is due to it then.
+        let is_due = missing < parity_chunks && shared.doubts.are_accepted();
+        if missing == 0 || parity_chunks == 0 || is_due {
+            return self.resync_from_bytes.get();
+        }
+        let first = shared.doubts.ranges(usize::MAX).first().map(|range| range.first);
+        first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()))
     }
 
     /// Members that are out of use stay known by their device number: their role is "faulty" from now on.
@@ -494,12 +513,15 @@ impl<D: Device> Keeper<D> {
     /// Puts a superblock in a slot, or takes it out; the member goes with it.
     pub fn set_superblock(&self, slot: u32, superblock: Option<Superblock>) {
         self.set_recovered(slot, 0);
+        let mut bitmap_extent = BitmapExtent::Unknown;
         if let Some(bitmap) = self.bitmap() {
             bitmap.set_superblock(slot, superblock.as_ref());
+            bitmap_extent = bitmap.extent();
         }
         let log = superblock.as_ref().and_then(|superblock| match superblock.bitmap_start() {
             None => member_of(superblock, BitmapExtent::Absent),
-            Some(_) => member_of(superblock, BitmapExtent::Unknown),
+            // It gets the array's bitmap before it counts.
+            Some(_) => member_of(superblock, bitmap_extent),
         });
         self.set.shared.redo.set_member(slot, log);
         self.set.shared.members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));

@@ -69,6 +69,10 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     check_memory(arguments.parity_cache)
         .map_err(|error| Failure::new(ExitKind::Usage, format!("--parity-cache: {error}")))?;
+    if arguments.avoid_slow && arguments.consistency_policy.is_some() {
+        let message = "--avoid-slow reads what parity says, which --consistency-policy none lets disagree after a crash";
+        return Err(Failure::new(ExitKind::Usage, message));
+    }
     if arguments.ublk.is_some() {
         block_device::check()?;
     }

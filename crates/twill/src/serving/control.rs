@@ -595,14 +595,8 @@ impl Serving {
             self.check_unused(path).map_err(refused)?;
         }
         let device = open_device(path, false, true).map_err(refused)?;
-        let (bytes, block) = (device.info().size_bytes, device.info().logical_block_bytes);
-        if block > self.array.logical_block_bytes {
-            let array = self.array.logical_block_bytes;
-            let message = format!("its logical blocks are {block} bytes, those of the array {array}");
-            return Err(problem(ExitKind::BadGeometry, message).help(
-                "it could not take every write; many NVMe drives can be formatted with smaller blocks: nvme format --lbaf",
-            ));
-        }
+        self.check_blocks(&name, &device)?;
+        let bytes = device.info().size_bytes;
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         let added = self.offer(device, async move |device| {
             let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
@@ -615,6 +609,18 @@ impl Serving {
             };
             problem(kind, error.to_string())
         })
+    }
+
+    /// A device with larger blocks than the array's could not take every write.
+    pub(super) fn check_blocks(&self, name: &str, device: &SharedDevice) -> Result<(), Failure> {
+        let (block, array) = (device.info().logical_block_bytes, self.array.logical_block_bytes);
+        if block <= array {
+            return Ok(());
+        }
+        let message = format!("{name}: its logical blocks are {block} bytes, those of the array {array}");
+        let help = "many NVMe drives can be formatted with smaller blocks (nvme format --lbaf); or stop the array and serve it \
+                    with this device";
+        Err(Failure::new(ExitKind::BadGeometry, message).help(help))
     }
 
     /// Has the manager take a device. One that it does not take is let go: else it would stay open and locked.

@@ -31,6 +31,7 @@ impl Serving {
         let judged = self.manager.ask(&self.shards, move |manager| manager.may_re_add(&superblock))?;
         judged.map_err(|refused| cannot(problem(path, &refused)))?;
         let device = open_device(path, false, true).map_err(cannot)?;
+        self.check_blocks(&name, &device)?;
         // Nobody else changes it from here on.
         let member = MemberFile::open(path).map_err(cannot)?;
         let superblock = superblock_of(&member).map_err(cannot)?;

@@ -18,6 +18,7 @@ use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
+use host::machine::memory_bytes;
 use host::shard::{ShardGone, ShardOptions, Shards};
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
@@ -49,6 +50,7 @@ impl Serving {
         let opened = Opened::open(&candidates, &assembly, options)?;
         let log = Arc::new(EventLog::default());
         let bitmap = opened.bitmap(&candidates, &assembly, &geometry, options)?;
+        let geometry = of_whole_blocks(geometry, opened.logical_block_bytes());
         let shared = shared(&assembly, &geometry, &opened, bitmap.as_ref(), options, &log);
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
@@ -63,7 +65,9 @@ impl Serving {
             // Its bits are cleared by a resync when the array is whole again, whatever was redone.
             redo.resync_from_bytes = assembly.resync_from_bytes;
         }
-        let keeps_redo_log = !options.read_only && !options.no_redo_log && geometry.parity_chunks() > 0;
+        // Superblocks that call the array clean whatever is written say of no record whether it is to be made again.
+        let is_told = !options.read_only && !options.no_consistency;
+        let keeps_redo_log = is_told && !options.no_redo_log && geometry.parity_chunks() > 0;
         if keeps_redo_log {
             opened.reserve_logs(&redo.bitmaps);
         }
@@ -194,9 +198,34 @@ impl Opened {
         }
         if problems.is_empty() {
             let bad_blocks = logs.into_iter().map(Option::unwrap_or_default).collect();
-            return Ok(Opened { members, superblocks, bad_blocks, spares, replacements });
+            let mut opened = Opened { members, superblocks, bad_blocks, spares, replacements };
+            opened.leave_out_larger_blocks();
+            return Ok(opened);
         }
         Err(Failure::from_problems("the members cannot be opened", problems))
+    }
+
+    /// Unit of addressing: the largest that a member has.
+    fn logical_block_bytes(&self) -> u32 {
+        let blocks = self.members.iter().flatten().map(|member| member.device.info().logical_block_bytes);
+        blocks.max().unwrap_or(512)
+    }
+
+    /// What could not take every write that the members take is not used.
+    fn leave_out_larger_blocks(&mut self) {
+        let array = self.logical_block_bytes();
+        let fits = |device: &SharedDevice| {
+            let (name, block) = (&device.info().name, device.info().logical_block_bytes);
+            if block > array {
+                tracing::warn!(
+                    device = name,
+                    "not used: its logical blocks are {block} bytes, those of the array {array}"
+                );
+            }
+            block <= array
+        };
+        self.spares.retain(|(device, _)| fits(device));
+        self.replacements.retain(|(_, device, _)| fits(device));
     }
 
     /// The bitmap to start with, if the superblocks say that there is one.
@@ -256,6 +285,18 @@ impl Opened {
             created_unix_s: created(&self.superblocks),
         }
     }
+}
+
+/// A RAID-1 has md's size in KiB, which may end inside a block of its members. That end cannot be reached by itself, and is
+/// not served.
+fn of_whole_blocks(geometry: Geometry, block_bytes: u32) -> Geometry {
+    let bytes = geometry.member_bytes();
+    let whole = bytes - bytes % u64::from(block_bytes);
+    if geometry.level() != Level::Raid1 || whole == bytes || whole == 0 {
+        return geometry;
+    }
+    Geometry::new(geometry.level(), geometry.layout(), geometry.members(), geometry.chunk_bytes(), whole)
+        .unwrap_or(geometry)
 }
 
 fn created(superblocks: &[Option<Superblock>]) -> u64 {
@@ -350,7 +391,7 @@ impl Clock for SinceStart {
 
 fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     let busy_poll = if options.poll { POLL } else { Duration::ZERO };
-    let shard_options = ShardOptions { busy_poll, ..ShardOptions::default() };
+    let shard_options = ShardOptions { busy_poll, abort_on_panic: true, ..ShardOptions::default() };
     let started = Shards::start(options.shards, &shard_options, |_| {});
     let failed =
         |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
@@ -358,7 +399,7 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
 }
 
 fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
-    let server = Server::new(shards.handle(), ServerOptions::default());
+    let server = Server::new(shards.handle(), ServerOptions::default().within(memory_bytes() / 4));
     let (volume, balance) = (array.clone(), options.balance);
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };

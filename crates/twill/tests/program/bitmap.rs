@@ -147,6 +147,46 @@ fn a_crash_that_takes_a_member_leaves_only_what_is_marked_in_doubt() {
     server.stop();
 }
 
+/// A device that takes a slot gets the array's bitmap, so where its log may be is known. It was not, and an array whose members
+/// had been replaced one by one had no room for a log when the next one failed.
+#[test]
+fn members_that_were_replaced_have_room_for_the_redo_log() {
+    let world = World::new();
+    let members = array(&world);
+    let server = world.serve(&[], &members);
+    for old in &members[..2] {
+        let new = world.member(&format!("{old}-new"), MEMBER_BYTES);
+        server.twill(&["replace", old, "--with", &new]).succeeds();
+        let is_replaced = |status: &Value| {
+            let path = |member: &Value| member["path"].as_str().is_some_and(|path| path.ends_with(&new));
+            status["rebuild"].is_null() && status["members"].as_array().expect("members").iter().any(path)
+        };
+        server.wait_for("a replacement", is_replaced);
+    }
+    server.twill(&["fail", &members[2]]).succeeds();
+    assert_eq!(server.status()["redo_log"], "in-force");
+    server.stop();
+}
+
+/// What the log makes again is good: superblocks do not name it after an orderly stop, also where no log is kept then.
+#[test]
+fn what_is_marked_is_in_doubt_after_a_crash_alone() {
+    let world = World::new();
+    let members = array(&world);
+    let server = world.serve(&[], &members);
+    server.twill(&["fail", &members[1]]).succeeds();
+    if !write(&world, &[7; 4096], 20 * 2 * CHUNK) {
+        return;
+    }
+    drop(server); // killed
+    let left = [members[0].clone(), members[2].clone()];
+    for options in [&[][..], &["--no-redo-log"], &[]] {
+        let server = world.serve(options, &left);
+        assert_eq!(server.status()["stripes_in_doubt"], 0, "{options:?}");
+        server.stop();
+    }
+}
+
 #[test]
 fn a_bitmap_that_is_out_of_date_or_damaged_costs_a_whole_resync() {
     for damaged in [true, false] {

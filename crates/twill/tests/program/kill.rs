@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::nbd::{Client, FLUSH, FUA, WRITE};
-use crate::world::{MEMBER_BYTES, World};
+use crate::world::{MEMBER_BYTES, Server, World};
 
 const MEMBERS: usize = 4;
 const BLOCK: u64 = 4096;
@@ -302,6 +302,48 @@ fn without_a_log_a_crash_with_a_member_missing_leaves_doubt() {
     };
     assert_eq!(doubts(&[]), 0, "logged");
     assert!(doubts(&["--no-redo-log"]) > 0, "not logged");
+}
+
+/// An orderly stop had the superblocks name a resync that was due to stripes long since good, and all of them were in doubt
+/// again at the next start.
+#[test]
+fn what_was_overwritten_is_not_in_doubt_after_an_orderly_stop() {
+    let world = World::new();
+    let members = world.array(MEMBERS);
+    let left = &members[1..];
+    let server = world.serve(&["--no-redo-log"], &members);
+    server.twill(&["fail", &members[0]]).succeeds();
+    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    assert_eq!(client.write(0, &[7; 8192], 0).expect("served"), 0);
+    drop(server); // killed
+    let server = world.serve(&["--no-redo-log"], left);
+    let doubts = |server: &Server<'_>| server.status()["stripes_in_doubt"].as_u64().expect("a number");
+    assert!(doubts(&server) > 0);
+    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    for at in (0..client.size_bytes).step_by(1 << 20) {
+        let bytes = (client.size_bytes - at).min(1 << 20) as usize;
+        assert_eq!(client.write(at, &vec![9; bytes], 0).expect("served"), 0);
+    }
+    assert_eq!(doubts(&server), 0, "all was overwritten");
+    server.stop();
+    for options in [&[][..], &["--no-redo-log"], &[]] {
+        let server = world.serve(options, left);
+        assert_eq!(doubts(&server), 0, "{options:?}");
+        let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+        assert_eq!(client.read(0, 8192).expect("served"), Ok(vec![9; 8192]));
+        server.stop();
+    }
+}
+
+/// With this policy superblocks say that the array is clean whatever is written, so nobody would make the log's writes again.
+#[test]
+fn nothing_is_logged_where_superblocks_do_not_say_that_writes_are_under_way() {
+    let world = World::new();
+    let members = world.array(MEMBERS);
+    let server = world.serve(&["--consistency-policy", "none"], &members);
+    server.twill(&["fail", &members[1]]).succeeds();
+    assert_eq!(server.status()["redo_log"], "unused");
+    server.stop();
 }
 
 /// Every block is one of its versions, and none older than what was acknowledged.
