@@ -6,6 +6,7 @@
 #   serve MEMBER…            starts the server; $uri leads to the array, $socket is its socket
 #   serve_block MEMBER…      the same with $options; the array is $BLOCK_DEVICE
 #   fail_member MEMBER       as if it had failed
+#   settled                  no resync or recovery is left; agrees_everywhere: and `twill check` finds nothing
 #   stop_array               a clean stop; the server has ended when this returns
 #   kill_server              SIGKILL; the server has ended when this returns
 #   wait_for WHAT COMMAND…   until the command succeeds
@@ -100,6 +101,13 @@ answered_or_ended() { "$1" || ! kill -0 "$server" 2>/dev/null; }
 
 # A server that hangs is a failure with a name, not a script without an end.
 fail_member() { timeout $PATIENCE "$TWILL" fail --control "$control" "$1" || die "twill fail $1: status $?"; }
+
+settled() { timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync or recovery does not end"; }
+
+agrees_everywhere() {
+    settled
+    timeout 600 "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "twill check: $(tail -n 3 "$scratch/check")"
+}
 
 stop_array() { # OPTION…
     timeout $PATIENCE "$TWILL" stop "$@" --control "$control" || die "twill stop: status $?"

@@ -61,7 +61,7 @@ crash_and_resync() {
     kill_server # the load waits for the next one
     member_is bad
     serve_block "${members[@]}"
-    timeout 120 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync does not end"
+    settled
     kill -9 $load && wait $load 2>/dev/null || true
     "$TWILL" events --control "$control" >"$scratch/events"
     grep -q "resync finished\|parity agrees" "$scratch/events" || { cat "$scratch/events"; die "no end of a resync"; }

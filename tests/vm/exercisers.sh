@@ -6,25 +6,13 @@
 set -euo pipefail
 RAM_MIB=120
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 device=$BLOCK_DEVICE
 # Where ./test installs it.
 fsx=$(command -v fsx || echo "$(dirname "${XTASK:-/}")/../tools/bin/fsx")
 
-made() { # LEVEL COUNT
-    dmesg --clear
-    ram_members "$2"
-    "$TWILL" create --level "$1" --chunk 64K --name vm --assume-clean "${members[@]}" >/dev/null
-    serve_block "${members[@]}"
-}
-
-no_errors() {
-    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
-    ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)|Buffer I/O" || die "the kernel saw errors"
-}
-
 agrees() { # parity everywhere
-    timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the recovery does not end"
-    timeout 600 "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "twill check: $(tail -n 3 "$scratch/check")"
+    agrees_everywhere
     no_errors
     stop_array
 }

@@ -5,6 +5,7 @@
 # in memory: mkfs.xfs makes nothing smaller than 300 MiB.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 export TWILL_SCRATCH=/run
 device=$BLOCK_DEVICE
 # Programs start much faster from memory than from the host's file system, and so do files.
@@ -44,17 +45,15 @@ under_load() { # a member fails, the server is killed, another one finds the dev
 made_whole() { # a device for the one that failed; parity agrees everywhere in the end
     truncate -s 160M "$scratch/new"
     "$TWILL" add --control "$control" "$scratch/new" >/dev/null
-    timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the recovery does not end"
-    timeout 600 "$TWILL" check --control "$control" >"$scratch/check" 2>&1 || die "twill check: $(tail -n 3 "$scratch/check")"
-    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
-    ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)" || die "the kernel saw errors"
+    agrees_everywhere
+    no_errors
 }
 
 on_top() { # TYPE MAKE CHECK LEVEL COUNT: MAKE and CHECK are commands that get the device
     local type=$1 make=$2 check=$3
     command -v "${make%% *}" >/dev/null && command -v "${check%% *}" >/dev/null || skip "${make%% *} is not installed"
     make_members "$5" 160M
-    "$TWILL" create --level "$4" --chunk 64K --name files --assume-clean "${members[@]}" >/dev/null
+    create "$4" "${members[@]}"
     serve_block "${members[@]}"
     $make $device >"$scratch/made" 2>&1 || die "$make: $(tail -n 3 "$scratch/made")"
     [[ $(blkid -p -s TYPE -o value $device) == "$type" ]] || die "blkid does not see it"

@@ -68,7 +68,7 @@ twill_takes() { # STATE
     [[ $(jq '[.arrays[].in_doubt[]] | length' <<<"$answer") == 0 ]] || twill_doubts "$answer"
     twill_run
     check_data twill
-    if [[ $1 == cut ]]; then twill_cut; else load 1; twill_wait; twill_stop; fi
+    if [[ $1 == cut ]]; then twill_cut; else load 1; settled; twill_stop; fi
 }
 
 twill_doubts() { # ANSWER: what can be read is right, what cannot be known is an error; nothing is made up

@@ -5,13 +5,13 @@
 # ends under load and comes back.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 device=/dev/nbd0
 PORT=10809
 
 served() { # LEVEL COUNT: an array of ram drives, over TCP and at $socket
-    dmesg --clear # no_errors sees those of this case alone
     ram_members "$2"
-    "$TWILL" create --level "$1" --chunk 64K --name vm --assume-clean "${members[@]}" >/dev/null
+    create "$1" "${members[@]}"
     serve_both
 }
 serve_both() { serve --tcp 127.0.0.1:$PORT --export-name vm "${members[@]}"; }
@@ -30,15 +30,6 @@ disconnect() {
 }
 no_client() { [[ ! -e /sys/block/nbd0/pid ]]; }
 
-client_fio() { # NAME OPTION…: fio's own check of what it wrote
-    local name=$1; shift
-    (cd "$scratch" && fio --name="$name" --filename=$device --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
-        --iodepth=32 --group_reporting --thread --randrepeat=0 "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
-        { tail -n 20 "$scratch/$name.log"; return 1; }
-}
-
-no_errors() { ! dmesg | grep -E "I/O error|EXT4-fs error|Buffer I/O" || die "the kernel saw errors"; }
-
 agrees_with_md() {
     stop_array
     md_assemble "${members[@]}"
@@ -50,10 +41,10 @@ verified() { # LEVEL MEMBERS CONNECTIONS
     served "$1" "$2"
     connect "$3"
     [[ $(connections) == "$3" ]] || die "$(connections) connections, not $3"
-    client_fio written --numjobs=2 --rw=randwrite --bsrange=4k-128k --blockalign=4k --size=4M --offset_increment=8M
-    client_fio synced --rw=randwrite --bs=4k --size=512k --fsync=16 --sync=dsync
+    device_fio written --numjobs=2 --rw=randwrite --bsrange=4k-128k --blockalign=4k --size=4M --offset_increment=8M
+    device_fio synced --rw=randwrite --bs=4k --size=512k --fsync=16 --sync=dsync
     disconnect
-    no_errors
+    kernel_saw_no_errors
     agrees_with_md
 }
 
@@ -67,7 +58,7 @@ zeroes() {
     cmp -n $((1 << 20 | 4096)) -i $((4 << 20)):0 $device /dev/zero || die "not zero"
     cmp -n $((2 << 20)) -i $((5 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
     disconnect
-    no_errors
+    kernel_saw_no_errors
     agrees_with_md
 }
 
@@ -75,7 +66,7 @@ connection_lost() { # one of four is reset under load: the kernel goes on with t
     served 5 4
     connect 4
     local load victim
-    (until [[ -e $scratch/enough ]]; do client_fio load --numjobs=2 --rw=randwrite --bs=16k --size=2M --offset_increment=10M || exit 1; done) & load=$!
+    (until [[ -e $scratch/enough ]]; do device_fio load --numjobs=2 --rw=randwrite --bs=16k --size=2M --offset_increment=10M || exit 1; done) & load=$!
     wait_for_writes nbd0 40
     victim=$(ss -Htn state established "( dport = :$PORT )" | awk 'NR == 1 { sub(/.*:/, "", $3); print $3 }')
     ss -K "( sport = :$victim )" "( dport = :$PORT )" >/dev/null 2>&1 || true
@@ -131,7 +122,7 @@ mounted_through() { # a file system is written while its server ends; the next o
     umount "$scratch/mnt"
     e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
     disconnect
-    no_errors
+    kernel_saw_no_errors
     "$TWILL" status --wait --control "$control" >/dev/null
     agrees_with_md
 }

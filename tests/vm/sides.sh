@@ -183,8 +183,6 @@ twill_kill() {
 
 twill_status() { "$TWILL" status --json --control "$control"; }
 
-twill_wait() { timeout 300 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync of twill does not end"; }
-
 twill_rebuilds() { # KIND: it is under way, and not at its end
     twill_status | jq -e --arg kind "$1" '.arrays[].rebuild // empty | select(.kind == $kind and .done_bytes > 0)' >/dev/null
 }

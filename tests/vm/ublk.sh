@@ -5,35 +5,11 @@
 # members pulled out; a busy machine.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 device=$BLOCK_DEVICE
 
-create() { # LEVEL MEMBER…
-    local level=$1; shift
-    "$TWILL" create --level "$level" --chunk 64K --name block --assume-clean "$@" >/dev/null
-}
-
-made() { # LEVEL COUNT: an array of ram drives, served
-    ram_members "$2"
-    create "$1" "${members[@]}"
-    serve_block "${members[@]}"
-}
-
-block_fio() { # NAME OPTIONS…: fio's own check of what it wrote
-    local name=$1; shift
-    (cd "$scratch" && fio --name="$name" --filename=$device --direct=1 --ioengine=io_uring --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
-        --iodepth=32 --group_reporting --thread --randrepeat=0 "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
-        { tail -n 20 "$scratch/$name.log"; return 1; }
-}
-
-load_until_enough() { # as block_fio, again and again until $scratch/enough is there: however slow the machine, it does not end too early
-    until [[ -e $scratch/enough ]]; do block_fio "$@" || return 1; done
-}
-
-settled() { timeout 300 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync does not end"; }
-
-no_errors() { # no request failed above
-    [[ $("$TWILL" detail --json --control "$control" | jq .block_device.errors) == 0 ]] || die "requests failed"
-    ! dmesg | grep -E "I/O error|EXT4-fs error|Buffer I/O" || die "the kernel saw errors"
+load_until_enough() { # as device_fio, again and again until $scratch/enough is there: however slow the machine, it does not end too early
+    until [[ -e $scratch/enough ]]; do device_fio "$@" || return 1; done
 }
 
 stopped() { # in order; the device is gone, and md agrees with what is there
@@ -49,8 +25,8 @@ stopped() { # in order; the device is gone, and md agrees with what is there
 
 verified() { # LEVEL MEMBERS
     made "$1" "$2"
-    block_fio written --numjobs=2 --rw=randwrite --bsrange=4k-128k --blockalign=4k --size=4M --offset_increment=8M
-    block_fio synced --rw=randwrite --bs=4k --size=512k --fsync=16 --sync=dsync
+    device_fio written --numjobs=2 --rw=randwrite --bsrange=4k-128k --blockalign=4k --size=4M --offset_increment=8M
+    device_fio synced --rw=randwrite --bs=4k --size=512k --fsync=16 --sync=dsync
     no_errors
     stopped "${members[@]}"
 }
@@ -283,7 +259,7 @@ saturated() { # two shards on two processors that others keep busy
     made 5 4
     local i
     for i in 1 2 3 4; do (while :; do :; done) & done
-    block_fio load --numjobs=2 --rw=randrw --bsrange=4k-64k --blockalign=4k --size=3M --offset_increment=8M
+    device_fio load --numjobs=2 --rw=randrw --bsrange=4k-64k --blockalign=4k --size=3M --offset_increment=8M
     # shellcheck disable=SC2046
     kill $(jobs -p | grep -v "^$server$")
     no_errors
