@@ -36,7 +36,7 @@ impl MemberFile {
     /// # Errors
     /// What is wrong with it.
     pub fn open(path: &Path) -> Result<Self, Problem> {
-        Self::open_with(path, OFlags::RDONLY)
+        Self::open_with(path, OFlags::RDONLY, OFlags::empty())
     }
 
     /// Opens a member to write it, and holds it against others.
@@ -44,11 +44,8 @@ impl MemberFile {
     /// # Errors
     /// What is wrong with it; [`ExitKind::MemberInUse`] if somebody uses it.
     pub fn open_held(path: &Path) -> Result<Self, Problem> {
-        let member = Self::open_with(path, OFlags::RDWR)?;
-        if let Some(user) = loop_device_of(member.identity) {
-            let problem = Problem::new(ExitKind::MemberInUse, path, format!("is the file of {user}"));
-            return Err(problem.help(format!("detach it: losetup -d {user}")));
-        }
+        let member = Self::open_with(path, OFlags::RDWR, OFlags::EXCL)?;
+        check_no_loop_device(path, member.identity)?;
         match lock(&member.file) {
             Ok(()) => Ok(member),
             Err(Errno::WOULDBLOCK) => {
@@ -59,15 +56,22 @@ impl MemberFile {
         }
     }
 
-    fn open_with(path: &Path, access: OFlags) -> Result<Self, Problem> {
+    /// Opens a device to write it that this program holds already.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn open_to_clear(path: &Path) -> Result<Self, Problem> {
+        Self::open_with(path, OFlags::RDWR, OFlags::empty())
+    }
+
+    fn open_with(path: &Path, access: OFlags, of_devices: OFlags) -> Result<Self, Problem> {
         let metadata = fs::metadata(path).map_err(|error| Problem::from_io(path, "open", &error))?;
         let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             let what = if kind.is_dir() { "is a folder" } else { "is neither a file nor a block device" };
             return Err(Problem::new(ExitKind::NotAMember, path, what));
         }
-        let exclusive =
-            if kind.is_block_device() && access == OFlags::RDWR { OFlags::EXCL } else { OFlags::empty() };
+        let exclusive = if kind.is_block_device() { of_devices } else { OFlags::empty() };
         // NONBLOCK: what is behind the name may have become a pipe meanwhile.
         let flags = access | exclusive | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -185,6 +189,16 @@ fn busy(path: &Path, rdev: u64) -> Problem {
     }
     problem("is in use: a partition of it, swap, or another program".into())
         .help("lsblk and swapon --show say by whom")
+}
+
+/// A file that is written through a loop device is nobody else's: the driver takes no lock that would say so.
+///
+/// # Errors
+/// [`ExitKind::MemberInUse`]: it is.
+pub fn check_no_loop_device(path: &Path, identity: (u64, u64)) -> Result<(), Problem> {
+    let Some(user) = loop_device_of(identity) else { return Ok(()) };
+    let problem = Problem::new(ExitKind::MemberInUse, path, format!("is the file of {user}"));
+    Err(problem.help(format!("detach it: losetup -d {user}")))
 }
 
 /// The loop device over a file.

@@ -2,6 +2,7 @@
 //! usual ones first, then util-linux's `blkid`, where it is installed, which knows many more.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Stdio};
 
 use crate::md_places;
@@ -84,22 +85,33 @@ fn has_partitions(head: &[u8]) -> bool {
 }
 
 fn blkid(member: &MemberFile) -> Option<String> {
-    let path = ["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid"]
-        .into_iter()
-        .find(|path| std::fs::exists(path).unwrap_or(false))?;
+    // Of a file what this program knows itself will do; a block device may hold what only blkid knows.
+    let unknown = || {
+        let is_device =
+            std::fs::metadata(&member.path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+        is_device
+            .then(|| "something that nobody looked for: blkid of util-linux does not work here".to_owned())
+    };
+    let paths = ["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid"];
+    let Some(path) = paths.into_iter().find(|path| std::fs::exists(path).unwrap_or(false)) else {
+        return unknown();
+    };
     let output = Command::new(path)
         .args(["-p", "-o", "export", "--"])
         .arg(&member.path)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        .output()
-        .ok()?;
+        .output();
+    let Ok(output) = output else { return unknown() };
+    /// blkid found nothing.
+    const NOTHING: i32 = 2;
     /// blkid found several, and does not choose.
     const AMBIVALENT: i32 = 8;
     match output.status.code() {
         Some(0) => blkid_words(&String::from_utf8_lossy(&output.stdout)),
         Some(AMBIVALENT) => Some("signatures of more than one kind (see wipefs)".to_owned()),
-        _ => None,
+        Some(NOTHING) => None,
+        _ => unknown(),
     }
 }
 

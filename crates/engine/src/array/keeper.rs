@@ -60,6 +60,8 @@ pub struct Keeper<D> {
     made_good: bool,
     /// No superblocks were written in this run.
     first_round: Cell<bool>,
+    /// What superblocks say, or would if no write were on its way: [`Keeper::clean_offset`].
+    clean_offset: Cell<Option<u64>>,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
     close_wanted: Cell<bool>,
     /// [`Keeper::run`] ends after the next round.
@@ -81,6 +83,8 @@ struct Round {
     version: u64,
     dirty: bool,
     closing: bool,
+    /// From where on parity or copies may not agree, if it is not dirty.
+    clean_offset: Option<u64>,
 }
 
 impl<D: Device> Keeper<D> {
@@ -123,6 +127,7 @@ impl<D: Device> Keeper<D> {
             made_good,
             told: RefCell::new(told),
             first_round: Cell::new(true),
+            clean_offset: Cell::new(resync_from_bytes),
             bitmap: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
@@ -162,6 +167,12 @@ impl<D: Device> Keeper<D> {
         self.set.executor.spawn(tend(Rc::clone(&self.set)));
     }
 
+    /// No redo log is kept though an earlier one is in force: superblocks that it does not go with are there before a write is
+    /// acknowledged (invariant 8).
+    pub fn void_redo_log(&self) {
+        self.set.shared.members.want_metadata();
+    }
+
     /// Writes superblocks whenever something wants them. Ends after [`Keeper::stop`], or when they cannot be written
     /// any more.
     pub async fn run(&self) {
@@ -198,8 +209,8 @@ impl<D: Device> Keeper<D> {
             true => Some(shared.redo.announce().await),
             false => None,
         };
-        let round =
-            Round { version: shared.members.metadata_version(), dirty: shared.intent.wants_dirty(), closing };
+        let (version, clean_offset) = (shared.members.metadata_version(), self.clean_offset().await);
+        let round = Round { version, dirty: shared.intent.wants_dirty(), closing, clean_offset };
         self.follow_replacements();
         self.write_bad_block_logs().await;
         if self.uneven.take() {
@@ -336,7 +347,7 @@ impl<D: Device> Keeper<D> {
     fn prepare(&self, round: &Round) -> Vec<SuperblockWrite<D>> {
         let states = self.set.shared.members.states();
         self.note_failed(&states);
-        let resync = if round.dirty { Some(0) } else { self.clean_offset(&states) };
+        let resync = if round.dirty { Some(0) } else { round.clean_offset };
         let mut superblocks = self.superblocks.borrow_mut();
         let active: Vec<(u32, u32)> = (0u32..)
             .zip(superblocks.iter())
@@ -366,19 +377,32 @@ impl<D: Device> Keeper<D> {
         writes
     }
 
-    /// From where on parity or copies may not agree while no write is on its way. With members missing that is what is in doubt:
-    /// all else was made good or overwritten since, and what the superblocks name is in doubt again at the next start.
-    fn clean_offset(&self, states: &[MemberState]) -> Option<u64> {
+    /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
+    /// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
+    /// again at the next start. With parity left it is what was due all along, since what nobody doubts may not agree with the
+    /// parity that was not looked at.
+    ///
+    /// What agrees since the last superblocks is durable before they say so (invariant 2).
+    async fn clean_offset(&self) -> Option<u64> {
         let shared = &self.set.shared;
+        let states = shared.members.states();
         let missing = states.iter().filter(|state| **state != MemberState::InSync).count();
-        let parity_chunks = shared.geometry.parity_chunks() as usize;
-        // Accepted contents may be in parity that is not used until the array is whole: a resync is due to it then.
-        let is_due = missing < parity_chunks && shared.doubts.are_accepted();
-        if missing == 0 || parity_chunks == 0 || is_due {
-            return self.resync_from_bytes.get();
+        let due = self.resync_from_bytes.get();
+        if missing == 0
+            || missing < shared.geometry.parity_chunks() as usize
+            || shared.geometry.parity_chunks() == 0
+        {
+            self.clean_offset.set(due);
+            return due;
         }
         let first = shared.doubts.ranges(usize::MAX).first().map(|range| range.first);
-        first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()))
+        let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
+        let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
+        let told = self.clean_offset.get();
+        if or_end(in_doubt) <= or_end(told) || self.set.flush_members().await.is_ok() {
+            self.clean_offset.set(in_doubt);
+        }
+        self.clean_offset.get()
     }
 
     /// Members that are out of use stay known by their device number: their role is "faulty" from now on.

@@ -114,8 +114,6 @@ pub struct Repair {
     pub doubts: Vec<StripeRange>,
     /// Why stripes are in doubt, in words.
     pub reason: Option<String>,
-    /// There were such, and a person accepts what they hold.
-    pub accepted: bool,
     /// The log tells of every stripe in flight: what has neither record nor doubt agrees.
     pub in_force: bool,
     /// What this run's numbers go on from.
@@ -174,7 +172,6 @@ pub fn decide(situation: &Situation<'_>, logs: &[MemberLog]) -> Repair {
         None => doubt_all(situation, why_not_in_force(logs, newest), &mut repair),
     }
     if situation.force {
-        repair.accepted = !repair.doubts.is_empty();
         (repair.doubts, repair.reason) = (Vec::new(), None);
     }
     repair
@@ -255,9 +252,6 @@ fn why_not_in_force(logs: &[MemberLog], newest: Option<&RedoHeader>) -> String {
 
 /// Puts what stays in doubt into the array's memory, and says it.
 pub fn take_doubts<D: Device>(set: &StripeSet<D>, repair: &Repair) {
-    if repair.accepted {
-        set.shared.doubts.accept();
-    }
     for range in &repair.doubts {
         set.shared.doubts.add(*range);
         let reason = repair.reason.clone().unwrap_or_default();

@@ -25,8 +25,6 @@ pub struct Doubts {
     agreed: Mutex<Ranges>,
     /// What a bitmap marks: other stripes agree, whatever is due to a resync. None without a bitmap.
     marked: Option<Box<[StripeRange]>>,
-    /// A person has accepted what they hold.
-    accepted: AtomicBool,
     /// How often stripes were taken out, and how often when the members were last told: until then a crash would put the
     /// others in doubt again.
     removals: AtomicU64,
@@ -77,16 +75,6 @@ impl Doubts {
     /// The members know of so many removals.
     pub(crate) fn told(&self, removals: u64) {
         self.told.fetch_max(removals, SeqCst);
-    }
-
-    /// A person accepts contents that may be wrong: those stripes are not added.
-    pub fn accept(&self) {
-        self.accepted.store(true, SeqCst);
-    }
-
-    /// Whether somebody has.
-    pub fn are_accepted(&self) -> bool {
-        self.accepted.load(SeqCst)
     }
 
     /// Takes all out: everything agrees.

@@ -58,8 +58,12 @@ impl BlockFile {
         if check_type(&name, stat.st_mode)? != is_block_device {
             return Err(OpenError::refuse(OpenErrorKind::WrongType, name, "replaced while it was opened"));
         }
-        if !options.read_only && !is_block_device {
-            rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).map_err(system)?;
+        if !is_block_device {
+            let lock = match options.read_only {
+                true => FlockOperation::NonBlockingLockShared,
+                false => FlockOperation::NonBlockingLockExclusive,
+            };
+            rustix::fs::flock(&fd, lock).map_err(system)?;
         }
         let unit = match logical_block(&fd, is_block_device, is_direct).map_err(system)? {
             Unit::Bytes(unit) => unit,
@@ -143,7 +147,7 @@ fn check_type(name: &str, mode: u32) -> Result<bool, OpenError> {
 /// Opens with O_DIRECT, or without where the file system refuses it.
 fn open_file(path: &Path, options: &OpenOptions, is_block_device: bool) -> Result<(OwnedFd, bool), Errno> {
     let mut flags = OFlags::CLOEXEC | if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    if is_block_device && !options.read_only {
+    if is_block_device {
         flags |= OFlags::EXCL;
     }
     if options.direct {

@@ -30,7 +30,7 @@ pub use self::spec::{DeviceSpec, parse_size};
 /// How devices are opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// For `examine`: nothing is locked, no write succeeds.
+    /// No write succeeds. Others may read, too, but nobody may write, nor have it open for that.
     pub read_only: bool,
     /// Past the page cache wherever the file system can.
     pub direct: bool,

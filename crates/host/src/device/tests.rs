@@ -287,10 +287,12 @@ fn refusals_say_why() {
     let twice = open(&path).expect_err("locked");
     assert_eq!(twice.kind, OpenErrorKind::InUse);
     assert!(twice.to_string().contains("in use"), "{twice}");
-    let examine = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let reader = DeviceSpec::Path(path.clone()).open(&examine).expect("examined while in use");
+    let only_read = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let read = || DeviceSpec::Path(path.clone()).open(&only_read);
+    assert_eq!(read().expect_err("somebody writes it").kind, OpenErrorKind::InUse);
     drop(first);
-    open(&path).expect("free again");
+    let (reader, _another) = (read().expect("free again"), read().expect("read by two"));
+    assert_eq!(kind(&path), OpenErrorKind::InUse, "nobody writes what others read");
     let bench = Bench::new(RingBackend::Auto);
     let device = reader.attach(&bench.ring);
     let write = bench.run(async move { device.write(0, Slice::from_bytes(&[1; 4096]).into(), false).await });

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::members::MemberState;
@@ -150,15 +150,21 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let serving = start_when_free(members, &filter, &quiet_options())?;
     let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal(_)));
     let mut bars = status::Bars::new(output);
+    let is_shown = !output.json; // the answer is the one document
     let outcome = loop {
         let now = serving.status();
-        bars.show(&now);
+        if is_shown {
+            bars.show(&now);
+        }
         if interrupted() {
             let failure = Failure::new(ExitKind::Interrupted, "interrupted; the array is made");
             break Err(failure.help("the resync goes on when the array is served"));
         }
-        if now.rebuild.is_none() {
-            break Ok(());
+        let Some(rebuild) = &now.rebuild else { break Ok(()) };
+        if now.failed || rebuild.pending {
+            let failure =
+                Failure::new(ExitKind::IoError, "the array is made, and its resync waits for something");
+            break Err(failure.help("serve it, and see twill status and twill events"));
         }
         thread::sleep(status::INTERVAL);
     };
@@ -281,9 +287,19 @@ fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<Str
     warnings
 }
 
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal - 1) != 0
+}
+
 fn watch_signals(sender: &Sender<Ending>) -> Result<(), Failure> {
     let failed = |error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    // What nohup(1), or a shell for its background jobs, has set to be ignored stays so.
+    let heard: Vec<i32> =
+        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    let mut signals = Signals::new(heard).map_err(failed)?;
     let sender = sender.clone();
     let watch = move || {
         for signal in signals.forever() {
@@ -321,13 +337,16 @@ fn words(announcement: &Announcement) -> String {
     text + &format!("  control  {}\n", announcement.control.display())
 }
 
+/// Signals so close together are one.
+const SAME_SIGNAL: Duration = Duration::from_millis(100);
+
 /// Until `twill stop` or a signal. A second signal does not wait for the first to be obeyed.
 fn wait(
     controlled: &Arc<Controlled>,
     endings: &Receiver<Ending>,
     in_background: bool,
 ) -> Result<(), Failure> {
-    let mut stopping = false;
+    let mut stopping: Option<Instant> = None;
     loop {
         match endings.recv() {
             Ok(Ending::Stopped(outcome)) => {
@@ -335,17 +354,24 @@ fn wait(
                 tracing::info!(clean, connections, "stopped");
                 return Ok(());
             }
-            Ok(Ending::Refused(failure)) => tracing::warn!("not stopped: {failure}"),
+            Ok(Ending::Refused(failure)) => {
+                tracing::warn!("not stopped: {failure}");
+                stopping = None;
+            }
             // In the foreground the terminal has gone; a daemon has none, and nothing to read again.
             Ok(Ending::Signal(SIGHUP)) if in_background => tracing::info!("SIGHUP: nothing to read again"),
-            Ok(Ending::Signal(signal)) if stopping => {
+            // A terminal that closes says so twice, as does timeout(1).
+            Ok(Ending::Signal(signal)) if stopping.is_some_and(|since| since.elapsed() < SAME_SIGNAL) => {
+                tracing::debug!("signal {signal} once more, at once");
+            }
+            Ok(Ending::Signal(signal)) if stopping.is_some() => {
                 let message =
                     format!("signal {signal} while stopping: the array is not clean on its members");
                 return Err(Failure::new(ExitKind::Interrupted, message)
                     .help("nothing that was acknowledged is lost; a resync follows at the next start"));
             }
             Ok(Ending::Signal(signal)) => {
-                stopping = true;
+                stopping = Some(Instant::now());
                 tracing::info!("signal {signal}: stopping in order; once more ends at once");
                 let controlled = Arc::clone(controlled);
                 thread::spawn(move || controlled.stop_and_tell());

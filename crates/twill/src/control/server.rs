@@ -153,12 +153,12 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
             continue;
         }
         let (method, response) = answer(&line, handler);
-        if let Some(response) = response {
-            send(stream, &response)?;
-        }
+        // Also of one who has gone: what the call began goes on.
+        let sent = response.map_or(Ok(()), |response| send(stream, &response));
         if let Some(method) = method {
             handler.answered(&method);
         }
+        sent?;
     }
 }
 

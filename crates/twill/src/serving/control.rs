@@ -25,7 +25,7 @@ use host::array::{HostArray, MemberDevice};
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
 use host::shard::{ShardGone, Shards};
-use layout::md_superblock::{Superblock, display_uuid};
+use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, display_uuid};
 use parking_lot::Mutex;
 
 use super::speed::{NAP, NewLimits, Speed, is_stopping};
@@ -34,6 +34,7 @@ use super::{Serving, now_unix_s};
 use crate::candidates::superblock_of;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::md_places;
 use crate::member_file::MemberFile;
 use crate::redo;
 use crate::signatures;
@@ -243,6 +244,9 @@ impl ArrayManager {
             let keeper = Keeper::new(Rc::clone(&set), superblocks, events, resync, now_s);
             if keeps_redo_log {
                 keeper.keep_redo_log(&redo.repair, &redo.bitmaps);
+            } else if redo.repair.in_force && !read_only {
+                // No new header will make it old: without other superblocks its writes would be made again, over later ones.
+                keeper.void_redo_log();
             }
             for (device, superblock) in spares {
                 let device = Rc::new(device.attach(&context.ring));
@@ -512,7 +516,19 @@ impl Serving {
     }
 
     /// Changes how writes choose and whether reads avoid slow members; what is None stays.
-    pub fn set(&self, policy: Option<UpdatePolicy>, avoid_slow: Option<bool>, limits: &NewLimits) {
+    ///
+    /// # Errors
+    /// Reads cannot avoid slow members here.
+    pub fn set(
+        &self,
+        policy: Option<UpdatePolicy>,
+        avoid_slow: Option<bool>,
+        limits: &NewLimits,
+    ) -> Result<(), Failure> {
+        if avoid_slow == Some(true) && !self.array.shared.intent.is_used() {
+            let message = "no slow member can be avoided: with --consistency-policy none parity may not agree after a crash";
+            return Err(Failure::new(ExitKind::Unsupported, message));
+        }
         let loads = &self.array.shared.loads;
         if let Some(policy) = policy {
             loads.set_policy(policy);
@@ -522,6 +538,7 @@ impl Serving {
         }
         let limits = self.known.lock().speed.set(limits, &self.array.shared);
         tracing::info!(policy = %loads.policy(), avoid_slow = loads.avoid_slow(), ?limits, "set");
+        Ok(())
     }
 
     /// Stops using a member.
@@ -596,6 +613,7 @@ impl Serving {
         }
         let device = open_device(path, false, true).map_err(refused)?;
         self.check_blocks(&name, &device)?;
+        self.clear_other_superblocks(path).map_err(refused)?;
         let bytes = device.info().size_bytes;
         let uuid = *uuid::Uuid::new_v4().as_bytes();
         let added = self.offer(device, async move |device| {
@@ -609,6 +627,29 @@ impl Serving {
             };
             problem(kind, error.to_string())
         })
+    }
+
+    /// md's superblocks at places where this array has none: the next start might believe one that is newer. Nobody else
+    /// writes to the device, which is held.
+    fn clear_other_superblocks(&self, path: &Path) -> Result<(), Problem> {
+        let from_io = |error: std::io::Error| Problem::from_io(path, "clear old superblocks of", &error);
+        let minor = self.shards.run_on(0, async |_| {
+            let keeper = Rc::clone(manager().keeper());
+            (0..)
+                .map_while(|slot| keeper.try_superblock(slot))
+                .flatten()
+                .next()
+                .map(|own| own.minor_version())
+        });
+        let minor = minor.ok().flatten();
+        let member = MemberFile::open_to_clear(path)?;
+        let own = minor.and_then(|minor| minor.superblock_offset(member.device_bytes).ok());
+        for found in md_places::find_all(&member).map_err(from_io)? {
+            if Some(found.offset) != own {
+                member.write(found.offset, &[0; SUPERBLOCK_BYTES_MAX]).map_err(from_io)?;
+            }
+        }
+        member.sync().map_err(from_io)
     }
 
     /// A device with larger blocks than the array's could not take every write.
@@ -630,7 +671,15 @@ impl Serving {
         take: impl AsyncFnOnce(Rc<HostDevice>) -> Result<T, NotAdded> + Send + 'static,
     ) -> Result<Result<T, NotAdded>, Failure> {
         let name = device.info().name.clone();
-        self.known.lock().devices.insert(name.clone(), device.clone());
+        {
+            let mut known = self.known.lock();
+            if known.devices.contains_key(&name) {
+                let message = format!("{name}: a device that was a member under this name is still listed");
+                let failure = Failure::new(ExitKind::MemberInUse, message);
+                return Err(failure.help("let go of it first: twill remove failed"));
+            }
+            known.devices.insert(name.clone(), device.clone());
+        }
         let taken = self
             .shards
             .run_on(0, move |context| async move { take(Rc::new(device.attach(&context.ring))).await });

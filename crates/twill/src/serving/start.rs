@@ -1,6 +1,7 @@
 //! From paths to a served array. Whatever is refused is refused before anything is written or listened on.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ use crate::bitmap;
 use crate::candidates::{Candidates, bad_blocks_of, read_named, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::MemberFile;
+use crate::member_file::{MemberFile, check_no_loop_device};
 use crate::redo;
 
 /// How long an idle shard polls with `--poll`.
@@ -322,6 +323,12 @@ pub(super) fn open_member(
 
 pub(super) fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
     let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
+    if !read_only
+        && let Ok(metadata) = std::fs::metadata(path)
+        && metadata.is_file()
+    {
+        check_no_loop_device(path, (metadata.dev(), metadata.ino()))?;
+    }
     DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
 }
 

@@ -1,6 +1,8 @@
 //! `serve` and the commands on a served array.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -247,6 +249,62 @@ fn a_read_only_server_writes_nothing() {
     assert_eq!(server.status()["read_only"], true);
     server.stop();
     assert!(before == held_by(&world, &members));
+}
+
+/// An orderly stop whose caller does not wait for the answer: the array was stopped, and its server stayed for ever.
+#[test]
+fn a_caller_that_leaves_during_a_stop_leaves_no_server_behind() {
+    let world = World::new();
+    let mut server = world.serve(&[], &world.array(3));
+    let mut stream = UnixStream::connect(world.path("control.sock")).expect("the control socket");
+    writeln!(stream, "{}", serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "stop"}))
+        .expect("writable");
+    drop(stream);
+    assert_eq!(server.end(), Some(0));
+    assert!(!world.path("control.sock").exists());
+}
+
+#[test]
+fn a_server_that_only_reads_is_alone_with_others_that_do() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&["--read-only"], &members);
+    let serve = ["serve", "--control", "other.sock", "--unix", "other.nbd"];
+    let run = world.twill(&serve, &members);
+    assert!(run.code == 6, "{run:?}");
+    server.stop();
+    let server = world.serve(&[], &members);
+    let run = world.twill(&[&serve[..], &["--read-only"]].concat(), &members);
+    assert!(run.code == 6, "what changes under it is not read: {run:?}");
+    server.stop();
+}
+
+/// A superblock at another place, and newer than the array: the next start believed it.
+#[test]
+fn what_is_added_has_no_other_superblock_left() {
+    let world = World::new();
+    let members = world.array(3);
+    std::thread::sleep(Duration::from_millis(1100)); // a creation time that is later
+    let other = ["create", "--level", "1", "--name", "other", "--metadata", "1.0"];
+    let larger = MEMBER_BYTES + (8 << 20); // its end is not used, and that superblock is there
+    let others = [world.member("o0", larger), world.member("o1", larger)];
+    world.twill(&other, &others).succeeds();
+    let server = world.serve(&[], &members);
+    server.twill(&["fail", &members[1]]).succeeds();
+    let refused = server.twill(&["add", &others[0]]);
+    assert!(refused.code != 0 && refused.stderr.contains("--force"), "{refused:?}");
+    server.twill(&["add", "--force", &others[0]]).succeeds();
+    let is_whole = |status: &serde_json::Value| {
+        let members = status["members"].as_array().expect("members");
+        status["rebuild"].is_null()
+            && members.iter().filter(|member| member["state"] == "in-sync").count() == 3
+    };
+    server.wait_for("a recovery", is_whole);
+    server.stop();
+    let now = [members[0].clone(), others[0].clone(), members[2].clone()];
+    let server = world.serve(&["--no-degraded"], &now);
+    assert!(is_whole(&server.status()));
+    server.stop();
 }
 
 /// It waited for ever, with the members locked.

@@ -213,6 +213,8 @@ impl Control {
         };
         match self.call(command, number, 0, &mut []) {
             Ok(_) => Ok(()),
+            // ENODEV: somebody else has taken it away.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(UblkError::InUse(path)),
             Err(error) => Err(failed(error)),
         }

@@ -254,10 +254,7 @@ impl Handler for Controlled {
                 let limits = NewLimits { rate_max, rate_min, p99_budget_ns };
                 let policy = update_policy.map(|policy| policy.parse()).transpose();
                 let policy = policy.map_err(CallError::Params)?;
-                self.with(|serving| {
-                    serving.set(policy, avoid_slow, &limits);
-                    Ok(())
-                })?;
+                self.with(|serving| serving.set(policy, avoid_slow, &limits))?;
                 Ok(Value::Null)
             }
             "stop" => self.stop_for_caller(params),

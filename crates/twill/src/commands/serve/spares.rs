@@ -11,11 +11,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use layout::md_superblock::display_uuid;
 use serde_json::{Value, json};
 
 use super::control::Controlled;
+use crate::candidates::superblock_of;
 use crate::control::{Client, served};
 use crate::failure::Failure;
+use crate::member_file::MemberFile;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
 
 /// How often a server looks whether its array lacks a member.
@@ -44,7 +47,7 @@ fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut HashSet<
         let Ok(mut donor) = Client::connect(&socket) else { continue };
         let Some(theirs) = status_of(&mut donor) else { continue };
         let Some(spare) = spare_for(own, &theirs).filter(|spare| !useless.contains(spare)) else { continue };
-        match take(controlled, &mut donor, &spare) {
+        match take(controlled, &mut donor, &theirs.uuid, &spare) {
             Ok(()) => {
                 tracing::warn!(spare, from = theirs.name, "took a spare of the group");
                 return;
@@ -61,12 +64,17 @@ fn status_of(server: &mut Client) -> Option<ArrayStatus> {
     serde_json::from_value(server.call("status", Value::Null).ok()?).ok()
 }
 
-fn take(controlled: &Controlled, donor: &mut Client, spare: &str) -> Result<(), Failure> {
+fn take(controlled: &Controlled, donor: &mut Client, donor_uuid: &str, spare: &str) -> Result<(), Failure> {
     donor.call("remove", json!({ "member": spare }))?;
-    // It holds the other array's superblock, and nothing else.
-    let added = controlled.add(&PathBuf::from(spare), true);
+    let path = PathBuf::from(spare);
+    // It holds the other array's superblock, and nothing else; if not, another drive has its name now.
+    let is_theirs = || {
+        let superblock = MemberFile::open(&path).and_then(|member| superblock_of(&member));
+        superblock.is_ok_and(|superblock| display_uuid(&superblock.set_uuid()) == donor_uuid)
+    };
+    let added = controlled.add(&path, is_theirs());
     if added.is_err()
-        && let Err(failure) = donor.call("add", json!({ "path": spare, "force": true }))
+        && let Err(failure) = donor.call("add", json!({ "path": spare, "force": is_theirs() }))
     {
         tracing::warn!(spare, "it could not be given back: {failure}");
     }
