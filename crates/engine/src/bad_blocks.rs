@@ -24,7 +24,7 @@ impl BadBlocks {
             let end = start.0.saturating_add(length.0).saturating_sub(data_offset.0);
             let start = start.0.saturating_sub(data_offset.0);
             if start < end {
-                bad.set(start * SECTOR_BYTES..end.saturating_mul(SECTOR_BYTES));
+                bad.set(start.saturating_mul(SECTOR_BYTES)..end.saturating_mul(SECTOR_BYTES));
             }
         }
         bad
@@ -93,6 +93,17 @@ impl BadBlocks {
         true
     }
 
+    /// `range` was written: it is good again, unless what is left would be more than `room` entries of a log: then all of it stays
+    /// bad, as in md. False if none of it was bad, or nothing changed.
+    pub fn clear_within(&mut self, range: &Range<u64>, room: usize) -> bool {
+        let mut without = self.clone();
+        if !without.clear(range) || without.entries() > room.max(self.entries()) {
+            return false;
+        }
+        *self = without;
+        true
+    }
+
     /// `range` was written: it is good again. False if none of it was bad.
     pub fn clear(&mut self, range: &Range<u64>) -> bool {
         if !self.meets(range) {
@@ -132,6 +143,16 @@ mod tests {
         assert!(!bad.clear(&(8192..8704)) && !bad.meets(&(8192..8704)));
         assert!(bad.meets(&(0..4097)) && bad.meets(&(16383..20000)) && !bad.meets(&(16384..20000)));
         assert!(bad.clear(&(0..u64::MAX)) && bad.is_empty());
+    }
+
+    /// A write in the middle of a bad range made two of it, and a healthy member failed since its log had no room for both.
+    #[test]
+    fn a_full_log_keeps_what_would_be_two() {
+        let mut bad = of(&[0..16384, 32768..36864]);
+        assert!(!bad.clear_within(&(4096..8192), 2) && bad == of(&[0..16384, 32768..36864]));
+        assert!(bad.clear_within(&(0..4096), 2), "one shorter");
+        assert!(bad.clear_within(&(32768..36864), 2), "one less");
+        assert!(bad.clear_within(&(8192..12288), 2) && bad == of(&[4096..8192, 12288..16384]), "room again");
     }
 
     /// Every set and clear against a byte map.

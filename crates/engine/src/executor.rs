@@ -101,7 +101,7 @@ pub struct Executor {
 
 struct Inner {
     tasks: RefCell<Slab<Task>>,
-    /// Wakers of finished tasks, kept for reuse by slot.
+    /// Tasks of this thread that were woken, in their order.
     ready: RunQueue,
     inbox: Arc<Inbox>,
     alive: Cell<usize>,

@@ -300,14 +300,13 @@ impl Members {
         })
     }
 
-    /// The range was written: it is good again.
+    /// The range was written: it is good again, if the log has room for what is left.
     pub fn clear_bad(&self, slot: u32, range: &Range<u64>) {
         self.clear_bad_of_replacement(slot, range);
         if self.is_bad(slot, range) {
-            self.change_bad(slot, |bad, _| {
+            self.change_bad(slot, |bad, room| {
                 let mut without = bad.clone();
-                without.clear(range);
-                Some(without)
+                without.clear_within(range, room).then_some(without)
             });
         }
     }

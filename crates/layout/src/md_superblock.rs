@@ -50,7 +50,7 @@ pub const DEVICE_BYTES_MIN: u64 = 24 * SECTOR_BYTES;
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawSuperblock::FIELDS;
 
-/// `resync_offset` of an array that is in sync, and no `recovery_offset`.
+/// `resync_offset` of an array that is in sync, and `recovery_offset` of a member whose recovery has come to its end.
 const ALL_SECTORS: u64 = u64::MAX;
 
 /// Devices of at most this size have a version 0.90 superblock nowhere.
@@ -434,10 +434,13 @@ impl Superblock {
         (offset != ALL_SECTORS).then_some(Sectors(offset))
     }
 
-    /// Up to where this member is current, in its data area; `None` if it is everywhere.
+    /// Up to where this member is current, in its data area; `None` if it is everywhere. So it is, too, where all ones stand:
+    /// md writes that when a recovery has come to its end, and only the superblocks after that do without.
     #[must_use]
     pub fn recovery_offset(&self) -> Option<Sectors> {
-        self.features().contains(Features::RECOVERY_OFFSET).then(|| Sectors(self.raw.recovery_offset.get()))
+        let offset = self.raw.recovery_offset.get();
+        let is_recovering = self.features().contains(Features::RECOVERY_OFFSET) && offset != ALL_SECTORS;
+        is_recovering.then_some(Sectors(offset))
     }
 
     /// The array's logical block size in bytes, as kernels from 6.19 on keep it; `None` if the superblock leaves it
@@ -535,12 +538,16 @@ impl Superblock {
         self.raw.bblog_size.set(0);
     }
 
-    /// Says whether the bad-block log has entries. md reads the log only if it has.
+    /// Says whether the bad-block log has entries. md reads the log only if it has. They count in single sectors, as
+    /// [`encode_bad_blocks`] writes them.
     ///
     /// # Panics
     /// If there is no room for a log.
     pub fn set_has_bad_blocks(&mut self, has_bad_blocks: bool) {
         assert!(!has_bad_blocks || self.bad_block_log().is_some(), "no room for a bad-block log");
+        if has_bad_blocks {
+            self.raw.bblog_shift = 0;
+        }
         self.set_features(self.features().with(Features::BAD_BLOCKS, has_bad_blocks));
     }
 

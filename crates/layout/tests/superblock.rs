@@ -418,6 +418,22 @@ fn places_that_no_device_has_are_refused() {
     }
 }
 
+/// md's superblocks between the end of a recovery and the member's taking its place: they were refused, and the member with them.
+#[test]
+fn a_recovery_that_has_come_to_its_end_is_over() {
+    for golden in version_1() {
+        let mut bytes = golden.superblock.clone();
+        bytes[152..160].fill(0xff);
+        bytes[8] |= 2; // RECOVERY_OFFSET
+        fix_checksum(&mut bytes);
+        let mut superblock =
+            Superblock::parse(&bytes, golden.minor(), golden.device_bytes).expect("md wrote it");
+        assert_eq!(superblock.recovery_offset(), None);
+        superblock.set_recovery_offset(None);
+        assert!(!superblock.features().contains(Features::RECOVERY_OFFSET));
+    }
+}
+
 /// md's sum, written once more from its description, as a check on the one in the crate.
 fn fix_checksum(bytes: &mut [u8]) {
     let max_dev = u32::from_le_bytes(bytes[220..224].try_into().unwrap()) as usize;

@@ -72,7 +72,9 @@ pub fn read_found(paths: &[PathBuf]) -> Candidates {
 
 impl Candidates {
     fn push(&mut self, member: MemberFile) {
-        let superblock = superblock_of(&member).map_err(|problem| match problem.help {
+        // A member whose bad-block log makes no sense is none, as in md: the array may do without.
+        let believed = |superblock: Superblock| bad_blocks_of(&member, &superblock).map(|_| superblock);
+        let superblock = superblock_of(&member).and_then(believed).map_err(|problem| match problem.help {
             Some(help) => format!("{}; {help}", problem.what),
             None => problem.what,
         });

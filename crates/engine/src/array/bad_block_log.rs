@@ -3,7 +3,7 @@
 //! An entry that goes says that its place was written. So the member is flushed first: after a power cut the log must not
 //! be newer than the data. And it is written so that a cut anywhere leaves every entry that was there before and is to stay.
 
-use layout::md_superblock::{Superblock, bad_block_steps, encode_bad_blocks};
+use layout::md_superblock::{Features, Superblock, bad_block_steps, encode_bad_blocks};
 
 use super::keeper::Keeper;
 use crate::bad_blocks::BadBlocks;
@@ -63,6 +63,10 @@ impl<D: Device> Keeper<D> {
         else {
             return Ok(None);
         };
+        // Until the next superblock the log would be read in the old unit. No md writes one; a superblock without entries loses it.
+        if superblock.bad_block_shift() != 0 && superblock.features().contains(Features::BAD_BLOCKS) {
+            return Err(format!("it counts in units of 2^{} sectors", superblock.bad_block_shift()));
+        }
         let entries = bad.to_log(superblock.data_offset());
         let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
         member.device.flush().await.map_err(|error| error.to_string())?;

@@ -164,12 +164,14 @@ impl<D: Device> Bitmaps<D> {
         let pages: Vec<usize> = (1..self.image.borrow().pages()).chain([0]).collect();
         let mut everywhere = true;
         for slot in slots {
-            let mut is_whole = true;
+            let (device, mut is_whole) = (self.described(slot), true);
             for pages in pages.chunks(32) {
                 is_whole = is_whole && self.write_to(&[slot], pages).await > 0;
             }
             everywhere &= is_whole || !in_use(self.set.shared.members.states()[slot]);
-            if let Some(place) = &mut self.places.borrow_mut()[slot] {
+            // Another device may have taken the slot meanwhile, and has nothing of it.
+            let is_same = device.zip(self.described(slot)).is_some_and(|(old, now)| Rc::ptr_eq(&old, &now));
+            if let Some(place) = self.places.borrow_mut()[slot].as_mut().filter(|_| is_same) {
                 place.is_whole = is_whole;
             }
         }
@@ -215,10 +217,13 @@ impl<D: Device> Bitmaps<D> {
         if needed { 0 } else { slots.len() - failed.len() }
     }
 
+    fn described(&self, slot: usize) -> Option<Rc<Attached<D>>> {
+        self.set.described(u32::try_from(slot).expect("few members"))
+    }
+
     fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite<D>> {
-        let place = self.places.borrow()[slot]?;
+        let (place, member) = (self.places.borrow()[slot]?, self.described(slot)?);
         let slot = u32::try_from(slot).expect("few members");
-        let member = self.set.described(slot)?;
         let block_bytes = member.device.info().logical_block_bytes as usize;
         let bytes = self.image.borrow().page(page, block_bytes);
         let offset = place.start_bytes + (page * PAGE_BYTES) as u64;

@@ -496,6 +496,10 @@ impl<D: Device> Keeper<D> {
         self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
         if from_bytes.is_none() {
             self.set.shared.doubts.clear();
+            // But what has failed half way meanwhile stays known, in headers of the redo log too.
+            if self.set.shared.redo.is_announced() {
+                self.set.doubt_suspects();
+            }
         }
         set_unsynced(&self.set, from_bytes);
     }

@@ -8,6 +8,7 @@ pub mod bad_block_log;
 pub mod bitmap;
 mod fail;
 pub mod keeper;
+mod mend;
 pub mod re_add;
 pub mod rebuild;
 #[cfg(test)]

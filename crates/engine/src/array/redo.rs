@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::events::Event;
 use crate::members::MemberState;
 use crate::stripe::StripeSet;
-use crate::stripe::doubts::cut;
+use crate::stripe::doubts::common;
 use crate::stripe::redo::{RedoMember, RedoStart};
 
 pub use replay::replay;
@@ -229,8 +229,8 @@ fn doubt_all(situation: &Situation<'_>, reason: String, repair: &mut Repair) {
     let (first, end) = (from / u64::from(situation.geometry.chunk_bytes()), situation.geometry.stripes());
     let due = StripeRange { first, end };
     repair.doubts = match situation.bitmap {
-        Some(bitmap) => cut(&bitmap.marked_stripes(&situation.geometry), due),
-        None => cut(&[due], due),
+        Some(bitmap) => common(&bitmap.marked_stripes(&situation.geometry), &[due]),
+        None => vec![due],
     };
     if !repair.doubts.is_empty() {
         repair.reason = Some(reason);

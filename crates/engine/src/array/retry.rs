@@ -27,7 +27,7 @@ struct Failed {
 impl Retry {
     /// It stopped. When it was begun, members' states had changed so often, and so many stripes were in doubt.
     pub(super) fn failed(&self, state_changes: u64, doubts: u64) {
-        let last = self.0.take().filter(|last| !last.has_changed(state_changes, doubts));
+        let last = self.0.take().filter(|last| !last.has_changed(state_changes, || doubts));
         let wait = last.map_or(LOOKS_MIN, |last| match last.looks {
             0 => last.wait, // of the same try: two of them stopped
             _ => (last.wait * 2).min(LOOKS_MAX),
@@ -36,12 +36,12 @@ impl Retry {
     }
 
     /// Whether it was tried without success and nothing has changed since. This is no look.
-    pub(super) fn is_waiting(&self, state_changes: u64, doubts: u64) -> bool {
+    pub(super) fn is_waiting(&self, state_changes: u64, doubts: impl Fn() -> u64) -> bool {
         self.0.borrow().as_ref().is_some_and(|failed| !failed.has_changed(state_changes, doubts))
     }
 
     /// A look at the array: whether to try now.
-    pub(super) fn is_due(&self, state_changes: u64, doubts: u64) -> bool {
+    pub(super) fn is_due(&self, state_changes: u64, doubts: impl Fn() -> u64) -> bool {
         let failed = &mut *self.0.borrow_mut();
         if failed.as_ref().is_some_and(|failed| failed.has_changed(state_changes, doubts)) {
             *failed = None;
@@ -54,8 +54,9 @@ impl Retry {
 }
 
 impl Failed {
-    fn has_changed(&self, state_changes: u64, doubts: u64) -> bool {
-        self.state_changes != state_changes || doubts < self.doubts
+    /// `doubts` are counted only if need be: they may be many.
+    fn has_changed(&self, state_changes: u64, doubts: impl Fn() -> u64) -> bool {
+        self.state_changes != state_changes || doubts() < self.doubts
     }
 }
 
@@ -64,18 +65,18 @@ mod tests {
     use super::*;
 
     fn looks_until_due(retry: &Retry) -> u32 {
-        (1..).find(|_| retry.is_due(7, 3)).expect("a look")
+        (1..).find(|_| retry.is_due(7, || 3)).expect("a look")
     }
 
     #[test]
     fn tried_again_after_a_while_that_grows_and_at_once_when_something_changed() {
         let retry = Retry::default();
-        assert!(retry.is_due(7, 3), "nothing failed yet");
+        assert!(retry.is_due(7, || 3), "nothing failed yet");
         let mut waits = Vec::new();
         for _ in 0..7 {
             retry.failed(7, 3);
             waits.push(looks_until_due(&retry));
-            assert!(retry.is_due(7, 3), "until it fails again");
+            assert!(retry.is_due(7, || 3), "until it fails again");
         }
         assert_eq!(waits, [150, 300, 600, 1200, 2400, 3000, 3000]);
         // Two that stop together are one reason to wait.
@@ -84,11 +85,11 @@ mod tests {
         retry.failed(7, 3);
         assert_eq!(looks_until_due(&retry), 150);
         retry.failed(7, 3);
-        assert!(!retry.is_due(7, 3));
-        assert!(!retry.is_due(7, 4), "more in doubt is no reason");
-        assert!(retry.is_due(7, 2), "a stripe in doubt was written");
+        assert!(!retry.is_due(7, || 3));
+        assert!(!retry.is_due(7, || 4), "more in doubt is no reason");
+        assert!(retry.is_due(7, || 2), "a stripe in doubt was written");
         retry.failed(7, 2);
-        assert!(retry.is_due(8, 2), "a member changed");
+        assert!(retry.is_due(8, || 2), "a member changed");
         retry.failed(6, 2);
         assert_eq!(looks_until_due(&retry), 1, "a member changed while it was tried");
     }

@@ -17,6 +17,7 @@ use layout::md_superblock::{Superblock, SuperblockError};
 use layout::units::Sectors;
 
 use super::keeper::{Keeper, Spare};
+use super::mend::Mending;
 use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, keep_rebuilt, recover, resync};
 use super::replace::{Resuming, copy};
@@ -110,7 +111,7 @@ pub struct Manager<D, P> {
     pub(super) platform: P,
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
-    idle: RefCell<Vec<Waker>>,
+    pub(super) idle: RefCell<Vec<Waker>>,
     /// Replacements that [`Manager::run`] is to go on with.
     pub(super) resuming: RefCell<VecDeque<Resuming<D>>>,
     /// Devices come to the array, and spares to replace members, one after the other.
@@ -121,6 +122,7 @@ pub struct Manager<D, P> {
     pub(super) changing: RefCell<BTreeSet<u32>>,
     /// What stopped is not tried at every look.
     retry: Retry,
+    pub(super) mending: Mending,
     scrub: RefCell<Option<ScrubState>>,
     pub(super) read_only: bool,
     stopping: Cell<bool>,
@@ -146,6 +148,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             handing: Turn::default(),
             changing: RefCell::default(),
             retry: Retry::default(),
+            mending: Mending::default(),
             scrub: RefCell::new(scrub),
             read_only,
             stopping: Cell::new(false),
@@ -165,6 +168,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 self.take_spares().await;
             }
             self.start_due();
+            self.mend_suspects();
             let now = CounterTotals::of(&self.set.shared.counters);
             let now = now.writes + now.zeroings;
             quiet = if now == writes { quiet + 1 } else { 0 };
@@ -246,7 +250,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.stopping.set(true);
         self.running.borrow().iter().for_each(|running| running.progress.stop.store(true, Relaxed));
         poll_fn(|context| {
-            if self.running.borrow().is_empty() {
+            if self.running.borrow().is_empty() && !self.mending.is_under_way() {
                 return Poll::Ready(());
             }
             self.idle.borrow_mut().push(context.waker().clone());
@@ -306,7 +310,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// What the next look will begin, if nothing is under way: a person who asks is told of that, too.
     pub fn upcoming(&self) -> Option<Work> {
-        let is_waiting = self.retry.is_waiting(self.set.shared.members.state_changes(), self.doubts());
+        let is_waiting = self.retry.is_waiting(self.set.shared.members.state_changes(), || self.doubts());
         let mut slots = 0..self.set.shared.geometry.members();
         match self.due_works().first() {
             Some(work) => Some(*work).filter(|_| !is_waiting),
@@ -332,7 +336,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     fn start_due(self: &Rc<Self>) {
-        if !self.retry.is_due(self.set.shared.members.state_changes(), self.doubts()) {
+        if !self.retry.is_due(self.set.shared.members.state_changes(), || self.doubts()) {
             return;
         }
         for work in self.due_works() {

@@ -132,7 +132,8 @@ impl Members {
 
     pub(super) fn clear_bad_of_replacement(&self, slot: u32, range: &Range<u64>) {
         if self.replacing(slot) == Replacing::Copying {
-            self.replacement(slot).bad.lock().clear(range);
+            let replacement = self.replacement(slot);
+            replacement.bad.lock().clear_within(range, replacement.bad_room.load(SeqCst));
         }
     }
 

@@ -34,6 +34,8 @@ struct Medium {
     dead: BTreeSet<u64>,
     /// No write finds space.
     full: bool,
+    /// It answers to nothing.
+    gone: bool,
     /// What happens at the last of so many reads.
     at_read: Option<(usize, Box<dyn FnOnce()>)>,
     /// Operations take some turns of the executor, drawn from this.
@@ -49,6 +51,10 @@ impl Medium {
 
     fn write(&mut self, offset_bytes: u64, data: &Gather) -> Result<(), DeviceError> {
         let range = sectors(offset_bytes, data.len());
+        if self.gone {
+            let error = Fake::error("write", offset_bytes, data.len() as u64);
+            return Err(DeviceError { kind: DeviceErrorKind::Gone, ..error });
+        }
         if self.dead.range(range.clone()).next().is_some() {
             return Err(Fake::error("write", offset_bytes, data.len() as u64));
         }
@@ -88,6 +94,11 @@ impl Fake {
     /// From now on writes find no space, or do again.
     pub(crate) fn set_full(&self, full: bool) {
         self.medium.borrow_mut().full = full;
+    }
+
+    /// From now on it answers to nothing.
+    pub(crate) fn set_gone(&self) {
+        self.medium.borrow_mut().gone = true;
     }
 
     /// From now on operations take some turns of the executor, and are done at the end of them.
@@ -157,6 +168,11 @@ impl Future for Reading {
         let mut buffer = self.buffer.take().expect("polled once");
         let medium = self.medium.borrow();
         let (start, range) = (self.offset_bytes as usize, sectors(self.offset_bytes, buffer.len()));
+        if medium.gone {
+            let error = Fake::error("read", self.offset_bytes, buffer.len() as u64);
+            drop(medium);
+            return Poll::Ready((buffer, Err(DeviceError { kind: DeviceErrorKind::Gone, ..error })));
+        }
         if medium.latent.range(range.clone()).chain(medium.dead.range(range)).next().is_some() {
             let error = Fake::error("read", self.offset_bytes, buffer.len() as u64);
             drop(medium);

@@ -38,7 +38,7 @@ impl<D: Device> StripeSet<D> {
                 Ok(buffer) => Gather::from(buffer.freeze()),
                 Err(Undone::MemberGone) => self.read_any_copy(run).await?,
                 Err(Undone::Unreadable) => self.salvage_run(run, read.slot).await?,
-                Err(Undone::Request(error)) => return Err(error),
+                Err(Undone::Request(error)) => self.read_other_copy(run, read.slot, error).await?,
             };
             pieces.slices().iter().for_each(|slice| gather.push(slice.clone()));
         }
@@ -71,15 +71,20 @@ impl<D: Device> StripeSet<D> {
     /// Which copy a run is read from. Where copies may differ it is the one that is written over the others later: what was
     /// read once does not change back (invariant 6).
     fn turn(&self, run: &Run) -> usize {
+        if self.may_differ(run) {
+            return 0;
+        }
+        usize::try_from(run.places[0].member_offset / self.shared.read_turn_bytes).unwrap_or(0)
+    }
+
+    /// Whether the copies of a run may differ.
+    fn may_differ(&self, run: &Run) -> bool {
         let shared = &self.shared;
         let is_suspect = || {
             let mut regions = regions(run.offset_bytes, run.bytes as u64);
             shared.suspects() > 0 && regions.any(|region| shared.is_suspect(region))
         };
-        if !shared.loads.parity_agrees() || is_suspect() {
-            return 0;
-        }
-        usize::try_from(run.places[0].member_offset / shared.read_turn_bytes).unwrap_or(0)
+        !shared.loads.parity_agrees() || is_suspect()
     }
 
     /// The copy to read among those in sync; `turn` spreads the choice.
@@ -97,10 +102,24 @@ impl<D: Device> StripeSet<D> {
                 Ok(buffer) => return Ok(Gather::from(buffer.freeze())),
                 Err(Undone::MemberGone) => {}
                 Err(Undone::Unreadable) => return self.salvage_run(run, place.member).await,
-                Err(Undone::Request(error)) => return Err(error),
+                Err(Undone::Request(error)) => return self.read_other_copy(run, place.member, error).await,
             }
         }
         Err(no_copy(&run.places))
+    }
+
+    /// A member does not answer that the array needs for other data: of this there may be another copy. Where copies may
+    /// differ only one of them is read (invariant 6).
+    async fn read_other_copy(&self, run: &Run, not: u32, error: VolumeError) -> Result<Gather, VolumeError> {
+        let in_sync = |place: &&CopyPlace| self.shared.members.state(place.member) == MemberState::InSync;
+        let others = run.places.iter().filter(|place| place.member != not && !self.may_differ(run));
+        for place in others.filter(in_sync) {
+            let read = MemberRead { slot: place.member, offset: place.member_offset, bytes: run.bytes };
+            if let Ok(buffer) = self.read_members(&[read]).await.remove(0) {
+                return Ok(Gather::from(buffer.freeze()));
+            }
+        }
+        Err(error)
     }
 
     /// As [`StripeSet::read_any_copy`], for the owner of the region.

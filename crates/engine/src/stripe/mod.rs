@@ -11,6 +11,8 @@ pub mod doubts;
 #[cfg(test)]
 pub(crate) mod fake;
 mod gather;
+#[cfg(test)]
+mod half_written_tests;
 mod image;
 pub mod intent;
 pub mod load;
@@ -186,6 +188,11 @@ impl Shared {
             self.members.report(Event::StripeSuspect { stripe, reason: reason.to_string() });
         }
         self.suspect_count.store(suspects.len(), SeqCst);
+        drop(suspects);
+        // Once more: a resync that ended meanwhile has called everything good.
+        if self.redo.is_announced() {
+            self.doubt(stripe);
+        }
     }
 
     fn is_suspect(&self, stripe: u64) -> bool {
@@ -205,7 +212,7 @@ impl Shared {
         self.doubts.add(layout::redo_log::StripeRange { first: stripe, end: stripe + 1 });
     }
 
-    fn suspect_stripes(&self) -> Vec<u64> {
+    pub(crate) fn suspect_stripes(&self) -> Vec<u64> {
         self.suspects.lock().iter().copied().collect()
     }
 

@@ -63,8 +63,7 @@ impl ParityCache {
         ParityCache { shards, shard_bytes_max, sampling: AtomicBool::new(false), worth: Mutex::default() }
     }
 
-    /// Moves the stripe's cached parity that lies inside `rows` into `image`, and drops what only overlaps: it is
-    /// about to be overwritten.
+    /// Moves the stripe's cached parity that overlaps `rows` into `image`: it is about to be overwritten.
     pub(crate) fn take(&self, stripe: u64, rows: Rows, image: &mut Image) {
         let Some(shard) = self.used(stripe) else { return };
         let mut lru = self.shards[shard].lock();

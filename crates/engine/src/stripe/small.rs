@@ -135,8 +135,7 @@ impl<D: Device> StripeSet<D> {
                 // The others got data and parity of this write: the stripe is as good as a degraded one can be.
                 Err(Undone::MemberGone | Undone::Unreadable) => all_written = false,
                 Err(Undone::Request(error)) => {
-                    self.shared.suspect(stripe, &error.to_string());
-                    return Err(error);
+                    return Err(Box::pin(self.half_written(stripe, part.fragment.rows, error)).await);
                 }
             }
         }

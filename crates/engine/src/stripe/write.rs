@@ -157,21 +157,31 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// Before anything builds on the parity of a stripe whose last write failed, or that a resync has not come to, it is made
-    /// to agree (invariants 1 and 9): what is acknowledged can be recovered from then on.
+    /// to agree (invariants 1 and 9): what is acknowledged can be recovered from then on. Where data is missing the stripe is in
+    /// doubt, and what is written to it is there.
     async fn trusted(&self, stripe: u64, union: &Union) -> Result<(), VolumeError> {
         self.without_unmade_records(stripe).await?;
-        if self.shared.is_suspect(stripe) {
+        let is_suspect = self.shared.is_suspect(stripe);
+        if !self.lost(stripe).is_empty() {
+            if is_suspect {
+                self.shared.doubt(stripe); // no more than a crash would have left
+            }
+            return Ok(());
+        }
+        if is_suspect {
             return self.make_parity_agree(stripe).await;
         }
         let data = ChunkSet::first(self.shared.geometry.data_chunks());
-        if self.shared.doubts.is_unsynced(stripe)
-            && !self.overwrites(union, data)
-            && self.shared.missing(stripe).and(data).is_empty()
-        {
+        if self.shared.doubts.is_unsynced(stripe) && !self.overwrites(union, data) {
             // If it fails the stripe is in doubt as before.
             let _ = Box::pin(self.make_parity_agree(stripe)).await;
         }
         Ok(())
+    }
+
+    /// Data chunks that cannot be read now.
+    fn lost(&self, stripe: u64) -> ChunkSet {
+        self.shared.missing(stripe).and(ChunkSet::first(self.shared.geometry.data_chunks()))
     }
 
     /// Whether these chunks are written whole.
@@ -219,6 +229,7 @@ impl<D: Device> StripeSet<D> {
     ) -> Result<(), VolumeError> {
         let (plan, missing) = loop {
             let missing = self.shared.missing(stripe);
+            let way = if self.makes_good(stripe, union) { Way::Reconstruct } else { way };
             let plan = self.plan(way, stripe, union, &image)?;
             if plan.reads.is_empty() && self.shared.missing(stripe) == missing {
                 break (plan, missing);
@@ -237,7 +248,20 @@ impl<D: Device> StripeSet<D> {
             missing,
         );
         watch.enter(Stage::Write);
-        self.store(stripe, union, &parity, missing, fua).await
+        let from_all =
+            plan.segments.iter().all(|one| matches!(one.routine, Routine::Rcw | Routine::DataOnly));
+        self.store(stripe, union, &parity, missing, fua).await?;
+        if from_all {
+            self.remove_doubt(stripe, union, missing);
+        }
+        Ok(())
+    }
+
+    /// Whether a stripe whose parity may not agree gets new parity from all data, since what is lost of it is overwritten whole.
+    fn makes_good(&self, stripe: u64, union: &Union) -> bool {
+        let is_doubtful = self.shared.is_suspect(stripe) || self.shared.doubts.contains(stripe);
+        let lost = if is_doubtful { self.lost(stripe) } else { ChunkSet::EMPTY };
+        !lost.is_empty() && self.overwrites(union, lost)
     }
 
     fn plan(&self, way: Way, stripe: u64, union: &Union, image: &Image) -> Result<Plan, VolumeError> {
@@ -325,13 +349,11 @@ impl<D: Device> StripeSet<D> {
                 // The others got data and parity of this write: the stripe is as good as a degraded one can be.
                 Err(Undone::MemberGone | Undone::Unreadable) => all_written = false,
                 Err(Undone::Request(error)) => {
-                    self.shared.suspect(stripe, &error.to_string());
-                    return Err(error);
+                    return Err(Box::pin(self.half_written(stripe, union.span(), error)).await);
                 }
             }
         }
         self.survived(stripe)?;
-        self.remove_doubt(stripe, union, missing);
         if all_written {
             // Invariant 5: the members have it, and this task owns the stripe until after this.
             parity.iter().for_each(|new| self.shared.cache.put(stripe, new.chunk, new.start, &new.slice));
@@ -339,16 +361,33 @@ impl<D: Device> StripeSet<D> {
         Ok(())
     }
 
-    /// A stripe whose missing data was overwritten whole is in doubt no more: its parity was made from all data.
+    /// Some members took a write of these rows, and one that stays did not. For want of room below a member the parity is made
+    /// again at once: it has its blocks by now. Else one member that fails later would take data with it that nobody wrote.
+    pub(super) async fn half_written(&self, stripe: u64, rows: Rows, error: VolumeError) -> VolumeError {
+        // Then these rows are all that may not agree.
+        let was_sound = !self.shared.is_suspect(stripe) && !self.shared.doubts.contains(stripe);
+        self.shared.suspect(stripe, &error.to_string());
+        if was_sound
+            && matches!(error, VolumeError::NoSpace { .. })
+            && self.lost(stripe).is_empty()
+            && self.without_unmade_records(stripe).await.is_ok()
+            && self.make_rows_agree(stripe, rows).await.is_ok()
+        {
+            self.shared.trust(stripe);
+        }
+        error
+    }
+
+    /// A stripe whose missing data was overwritten whole is in doubt no more, if its parity was made from all data.
     fn remove_doubt(&self, stripe: u64, union: &Union, missing: ChunkSet) {
-        if !self.shared.doubts.contains(stripe) {
+        if !self.shared.doubts.contains(stripe) && !self.shared.is_suspect(stripe) {
             return;
         }
         let data = ChunkSet::first(self.shared.geometry.data_chunks());
         let lost = missing.and(data);
         let overwritten = if lost.is_empty() { data } else { lost };
-        if !self.shared.is_suspect(stripe) && self.overwrites(union, overwritten) {
-            self.shared.doubts.remove(stripe);
+        if self.overwrites(union, overwritten) {
+            self.shared.trust(stripe);
         }
     }
 

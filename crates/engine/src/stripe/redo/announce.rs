@@ -133,11 +133,13 @@ impl<D: Device> StripeSet<D> {
     }
 
     fn headers(&self, in_force: bool) -> Vec<HeaderWrite> {
+        // Before the doubts are listed, which takes long if they are many: what is said to be retired left its doubts before.
+        let retired_below = self.shared.redo.state.lock().retired_below;
+        let doubts = State::doubts(&self.shared.doubts);
         let state = &mut *self.shared.redo.state.lock();
         state.generation += 1;
         let plan = state.plan.expect("a log that is announced has slots");
         let in_use = |slot: &u32| self.shared.members.state(*slot) == MemberState::InSync;
-        let doubts = State::doubts(&self.shared.doubts);
         let header = |slot: u32| {
             let member = state.members[slot as usize]?;
             let offset_bytes = member.area.header_offset(state.generation);
@@ -146,7 +148,7 @@ impl<D: Device> StripeSet<D> {
                 generation: state.generation,
                 epoch: state.epoch,
                 in_force,
-                retired_below: state.retired_below,
+                retired_below,
                 events: state.events,
                 superblocks: [member.digest, state.next_digests[slot as usize]],
                 plan,

@@ -11,7 +11,7 @@ use crate::members::{MemberState, Members};
 use crate::stripe::StripeSet;
 use crate::stripe::stripe_table::Owner;
 use crate::volume::VolumeError;
-use layout::redo_log::{SlotPlan, StripeRange};
+use layout::redo_log::SlotPlan;
 
 enum Due {
     Open,
@@ -125,9 +125,7 @@ impl<D: Device> StripeSet<D> {
     /// is over before.
     pub(crate) async fn open_redo(&self, is_announced: bool) {
         let shared = &*self.shared;
-        for stripe in shared.suspect_stripes() {
-            shared.doubts.add(StripeRange { first: stripe, end: stripe + 1 });
-        }
+        self.doubt_suspects();
         let has_room = {
             let mut state = shared.redo.state.lock();
             if state.phase != Phase::Off || !shared.members.want_log() {
@@ -165,6 +163,11 @@ impl<D: Device> StripeSet<D> {
         }
         super::wake_all(state);
         shared.members.report(Event::RedoLogInForce {});
+    }
+
+    /// Stripes whose last write failed half way are in doubt.
+    pub(crate) fn doubt_suspects(&self) {
+        self.shared.suspect_stripes().into_iter().for_each(|stripe| self.shared.doubt(stripe));
     }
 
     fn no_room(&self, reason: &str) {

@@ -1,0 +1,161 @@
+//! Writes that some members took and others did not, and what becomes of the rest of their stripes.
+
+use std::rc::Rc;
+
+use layout::geometry::Level;
+
+use super::fake::{CHUNK, World};
+use super::{Chunk, ChunkSet, StripeSet};
+use crate::device::Device;
+use crate::members::{Failing, MemberState};
+use crate::volume::VolumeError;
+
+const BLOCK: u64 = 4096;
+
+/// Where a data chunk of a stripe is: its member, and its offset in the array.
+fn chunk_at<D: Device>(set: &StripeSet<D>, stripe: u64, index: u32) -> (u32, u64) {
+    let geometry = &set.shared.geometry;
+    (
+        geometry.data_member(stripe, index),
+        stripe * geometry.stripe_bytes() + u64::from(index) * u64::from(CHUNK),
+    )
+}
+
+/// There is no room below one member, and later another one fails. What was acknowledged long before was lost with it.
+#[test]
+fn a_write_without_room_takes_nothing_else_with_it() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 6)] {
+        for bytes in [BLOCK, u64::from(CHUNK) + BLOCK] {
+            let world = World::new(level, members);
+            let mut pattern = world.fill();
+            let (full, at) = chunk_at(&world.set, 2, 0);
+            world.fakes[full as usize].set_full(true);
+            let result = world.write(at, &vec![7; bytes as usize]);
+            assert!(matches!(result, Err(VolumeError::NoSpace { .. })), "{result:?}");
+            assert_eq!(world.set.shared.suspects(), 0, "{level:?} of {members}");
+            // What was written may be there or not: the other one of its chunks is, if there were two.
+            let written = &mut pattern[at as usize..][..bytes as usize];
+            written.copy_from_slice(&world.read(at, bytes).expect("readable"));
+            let (failing, _) = chunk_at(&world.set, 2, 1);
+            assert_eq!(world.set.shared.members.fail(failing, "a test"), Failing::Failed);
+            assert!(world.read(0, pattern.len() as u64) == Ok(pattern), "{level:?} of {members}");
+        }
+    }
+}
+
+/// As above, but the parity has no room: it is made when there is some.
+#[test]
+fn parity_without_room_is_made_later() {
+    let world = World::new(Level::Raid5, 4);
+    world.fill();
+    let ((_, at), shared) = (chunk_at(&world.set, 2, 0), &world.set.shared);
+    let parity = shared.geometry.p_member(2).expect("parity");
+    world.fakes[parity as usize].set_full(true);
+    assert!(matches!(world.write(at, &[7; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
+    assert_eq!(shared.suspect_stripes(), [2]);
+    world.fakes[parity as usize].set_full(false);
+    let set = Rc::clone(&world.set);
+    world.run(async move { set.resync_stripe(2).await }).expect("room again");
+    assert_eq!(shared.suspects(), 0);
+}
+
+/// With data of it missing such a stripe could be neither written nor rebuilt until the next start.
+#[test]
+fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
+        let world = World::logging(level, members);
+        if level == Level::Raid6 {
+            world.set.shared.members.fail(1, "a test");
+        }
+        let chunk_bytes = u64::from(CHUNK);
+        let stripe_bytes = world.set.shared.geometry.stripe_bytes();
+        let stripe = 1;
+        world.write(stripe * stripe_bytes, &vec![1; stripe_bytes as usize]).expect("written");
+        let data = 0..world.set.shared.geometry.data_chunks();
+        let is_there = |index: &u32| {
+            world.state(world.set.shared.geometry.data_member(stripe, *index)) == MemberState::InSync
+        };
+        let (there, missing): (Vec<u32>, Vec<u32>) = data.partition(is_there);
+        assert!(!missing.is_empty());
+        let (full, at) = chunk_at(&world.set, stripe, there[0]);
+        world.fakes[full as usize].set_full(true);
+        assert!(matches!(world.write(at, &[2; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
+        world.fakes[full as usize].set_full(false);
+        let is_suspect = || world.set.shared.is_suspect(stripe) || world.set.shared.doubts.contains(stripe);
+        assert!(is_suspect());
+
+        world.write(at + BLOCK, &[3; BLOCK as usize]).expect("what is there can be written");
+        assert_eq!(world.read(at + BLOCK, BLOCK), Ok(vec![3; BLOCK as usize]));
+        let lost = chunk_at(&world.set, stripe, missing[0]).1;
+        world.write(lost, &[4; BLOCK as usize]).expect("and what is missing");
+        assert!(world.read(lost, BLOCK).is_err() && is_suspect(), "it may still be wrong elsewhere");
+        for &index in &missing {
+            let lost = chunk_at(&world.set, stripe, index).1;
+            world.write(lost, &vec![5; chunk_bytes as usize]).expect("whole");
+        }
+        if missing.len() == 1 {
+            assert!(!is_suspect(), "{level:?}: what is missing was overwritten whole");
+            assert_eq!(world.read(lost, chunk_bytes), Ok(vec![5; chunk_bytes as usize]));
+        }
+        let set = Rc::clone(&world.set);
+        let whole = move || vec![6; set.shared.geometry.stripe_bytes() as usize];
+        world.write(stripe * stripe_bytes, &whole()).expect("whole");
+        assert!(!is_suspect() && world.read(stripe * stripe_bytes, stripe_bytes) == Ok(whole()));
+    }
+}
+
+/// A member fails after its old data and parity that does not agree were read: the new parity of the chunk that is written whole
+/// must not come from them.
+#[test]
+fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
+    let world = World::new(Level::Raid5, 4);
+    world.fill();
+    let (shared, stripe) = (Rc::clone(&world.set), 2);
+    let shared = &shared.shared;
+    let parity = shared.geometry.p_member(stripe).expect("parity");
+    let base = shared.geometry.member_offset(stripe);
+    (base..base + u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity as usize].flip(at));
+    shared.cache.clear();
+    shared.doubts.set_unsynced(Some(0));
+    // Parity cannot be made to agree before: a block of another chunk cannot be read, and no log has room.
+    let (unreadable, _) = chunk_at(&world.set, stripe, 2);
+    world.fakes[unreadable as usize].break_block(base + BLOCK, false);
+    let (failing, at) = chunk_at(&world.set, stripe, 0);
+    let set = Rc::clone(&world.set);
+    world.fakes[parity as usize].at_read(1, move || {
+        assert_eq!(set.shared.members.fail(failing, "a test"), Failing::Failed);
+    });
+    let new = vec![7; CHUNK as usize];
+    let written = world.write(at, &new);
+    assert_eq!(world.state(failing), MemberState::Failed, "while it was written");
+    let lost = ChunkSet::one(0 as Chunk);
+    assert_eq!(shared.missing(stripe), lost);
+    for start in (0..u64::from(CHUNK)).step_by(BLOCK as usize) {
+        match world.read(at + start, BLOCK) {
+            Ok(read) => assert!(read == new[..BLOCK as usize], "wrong data at {start}, write {written:?}"),
+            Err(error) => assert!(matches!(error, VolumeError::Io { .. } | VolumeError::Unreadable { .. })),
+        }
+    }
+}
+
+/// The array needs a member for other data, and it does not answer: the copy of another one is as good.
+#[test]
+fn another_copy_is_read_where_a_needed_member_does_not_answer() {
+    let world = World::new(Level::Raid10, 5);
+    let pattern = world.fill();
+    assert_eq!(world.set.shared.members.fail(1, "a test"), Failing::Failed);
+    world.fakes[2].set_gone();
+    let mut refused = 0;
+    for at in (0..pattern.len() as u64).step_by(BLOCK as usize) {
+        let copies = world.set.shared.geometry.copies(at, BLOCK);
+        let is_left = copies.places.iter().any(|place| ![1, 2].contains(&place.member));
+        for _ in 0..2 {
+            match world.read(at, BLOCK) {
+                Ok(read) => assert!(is_left && read == pattern[at as usize..][..BLOCK as usize]),
+                Err(error) => assert!(!is_left, "{at}: {error}"),
+            }
+        }
+        refused += usize::from(!is_left);
+    }
+    assert!(refused > 0 && world.state(2) == MemberState::InSync, "it is needed");
+}
