@@ -9,6 +9,7 @@ mod bytes;
 mod candidates;
 mod commands;
 mod control;
+mod counted;
 mod exit;
 mod failure;
 mod md_places;

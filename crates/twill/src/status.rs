@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes;
 use crate::commands::scrub::mismatch_words;
+use crate::counted::{counted, counted_as};
 
 /// A served array.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -241,10 +242,10 @@ impl ScrubSummary {
             Phase::Cancelled => "cancelled",
             Phase::Failed => "failed",
         };
-        let sectors = self.mismatch_sectors;
-        let mut text = format!("{} {phase}, {sectors} sectors do not agree", word(self.repair));
+        let sectors = counted_as(self.mismatch_sectors, "sector does", "sectors do");
+        let mut text = format!("{} {phase}, {sectors} not agree", word(self.repair));
         if self.repair {
-            text += &format!(", {} places repaired, {} left", self.repaired, self.left);
+            text += &format!(", {} repaired, {} left", counted(self.repaired, "place"), self.left);
         }
         text
     }
@@ -555,10 +556,13 @@ fn scrub_words(event: &Event) -> String {
             format!("{} goes on from stripe {from_stripe}", word(*repair))
         }
         Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
-            format!("check finished: {mismatch_sectors} sectors do not agree")
+            let sectors = counted_as(*mismatch_sectors, "sector does", "sectors do");
+            format!("check finished: {sectors} not agree")
         }
         Event::ScrubFinished { repair: true, mismatch_sectors, repaired, left } => format!(
-            "repair finished: {mismatch_sectors} sectors did not agree; {repaired} places repaired, {left} left"
+            "repair finished: {} did not agree; {} repaired, {left} left",
+            counted(*mismatch_sectors, "sector"),
+            counted(*repaired, "place")
         ),
         Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
         _ => unreachable!("an event of a check or repair"),
