@@ -304,7 +304,8 @@ pub struct ServeArguments {
     /// Go to the background once it serves.
     #[arg(long)]
     pub daemon: bool,
-    /// Write the process number here.
+    /// Write the process number here once the members are held, and remove it in the end. What is there must hold a process
+    /// number, or nothing.
     #[arg(long, value_name = "PATH")]
     pub pid_file: Option<PathBuf>,
     /// Append the log here rather than to standard error.

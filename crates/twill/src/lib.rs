@@ -113,8 +113,9 @@ fn log(arguments: &Arguments) -> Result<(), Failure> {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let writer = match serve.and_then(|serve| serve.log.as_ref()) {
-        Some(path) => {
+    let writer = match serve.and_then(|serve| Some((serve, serve.log.as_ref()?))) {
+        Some((serve, path)) => {
+            serve::check_log(path, &serve.choice.members)?;
             let file = OpenOptions::new().create(true).append(true).open(path);
             BoxMakeWriter::new(Mutex::new(
                 file.map_err(|error| Failure::from_io("open the log", path, &error))?,
