@@ -21,6 +21,7 @@ mod status;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
@@ -82,17 +83,36 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
 
 /// Help was asked for, or the command line is wrong: that is an object too for who wants objects.
 fn not_understood(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-        let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        report(&Failure::new(ExitKind::Usage, message).said(), Output { json: true });
+    if !error.use_stderr() {
+        return match error.print() {
+            Err(unwritten) if unwritten.kind() != io::ErrorKind::BrokenPipe => {
+                report(&Failure::from_io("write", Path::new("the help"), &unwritten), Output { json: false })
+            }
+            _ => ExitKind::Ok.into(),
+        };
     }
-    error.exit()
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.render().to_string();
+        report(&wrong_usage(&text), Output { json: true });
+    }
+    let _gone = error.print();
+    ExitKind::Usage.into()
+}
+
+/// clap's words: what is wrong, in as many lines as it takes, and how the command is used.
+fn wrong_usage(text: &str) -> Failure {
+    let text = text.trim().trim_start_matches("error: ");
+    let (message, help) = text.split_once("\n\nUsage:").unwrap_or((text, ""));
+    let failure = Failure::new(ExitKind::Usage, message).said();
+    if help.is_empty() { failure } else { failure.help(format!("Usage:{help}")) }
 }
 
 fn report(failure: &Failure, output: Output) -> ExitCode {
     if output.json && !failure.answered {
-        output.line(&serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data"));
+        let text = serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data");
+        if let Err(unwritten) = output.line(&text) {
+            let _gone = writeln!(io::stderr(), "twill: {unwritten}");
+        }
     }
     if !failure.said {
         // A terminal that has gone away is no reason to end in another way.

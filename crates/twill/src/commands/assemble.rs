@@ -89,7 +89,7 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     let found = assemble(&candidates.read, &filter(&arguments.choice)?);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let answer = answer(&candidates, &found, arguments.choice.force);
-    output.print(&answer, |answer| words(answer, arguments.explain));
+    output.print(&answer, |answer| words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
         return Err(nothing_found(&arguments.choice).answered());
     }

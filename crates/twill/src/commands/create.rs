@@ -65,11 +65,25 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     let paths: Vec<_> = places.iter().map(|place| place.path.clone()).collect();
     // Whoever serves the members next wants to lock them.
     drop(places);
-    output.print(&answer, words);
-    if arguments.wait && answer.resync == plan::RESYNC_NEEDED {
-        serve::resync_and_stop(&paths, set_uuid, output)?;
+    if !arguments.wait || answer.resync != plan::RESYNC_NEEDED {
+        return output.print(&answer, words);
     }
-    Ok(())
+    if output.json {
+        return tell_after(&answer, serve::resync_and_stop(&paths, set_uuid, output), output);
+    }
+    let printed = output.print(&answer, words);
+    serve::resync_and_stop(&paths, set_uuid, output)?;
+    printed
+}
+
+/// One document when all is done: the array, and why its resync was not.
+fn tell_after(answer: &Answer, resynced: Result<(), Failure>, output: Output) -> Result<(), Failure> {
+    let mut document = serde_json::to_value(answer).expect("answers are plain data");
+    if let Err(failure) = &resynced {
+        document["error"] = failure.to_json()["error"].take();
+    }
+    output.print(&document, |_| String::new())?;
+    resynced.map_err(Failure::answered)
 }
 
 fn answer(plan: &Plan) -> Answer {

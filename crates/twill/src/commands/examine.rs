@@ -98,7 +98,7 @@ pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> 
     let members: Vec<Examined> = arguments.members.iter().map(|path| examine(path)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
     let answer = Answer { members };
-    output.print(&answer, |answer| answer.members.iter().map(words).collect::<Vec<_>>().join("\n"));
+    output.print(&answer, |answer| answer.members.iter().map(words).collect::<Vec<_>>().join("\n"))?;
     if problems.is_empty() {
         return Ok(());
     }

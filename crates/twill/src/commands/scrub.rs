@@ -44,8 +44,7 @@ pub fn control(arguments: &ScrubArguments, output: Output) -> Result<(), Failure
         ScrubWish::Report => return report(&mut client, output),
     };
     client.call("scrub-wish", json!({ "wish": wish }))?;
-    output.print(&json!({ "done": wish }), |_| done.to_owned());
-    Ok(())
+    output.print(&json!({ "done": wish }), |_| done.to_owned())
 }
 
 fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
@@ -62,10 +61,9 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
     let mut client = control::connect(control, array)?;
     client.call("scrub", params)?;
     if arguments.no_wait {
-        output.print(&json!({ "done": "started" }), |_| {
+        return output.print(&json!({ "done": "started" }), |_| {
             "started; twill status shows how far it is, twill scrub report what it found".to_owned()
         });
-        return Ok(());
     }
     let mut bars = Bars::new(Output { json: false });
     let state = loop {
@@ -74,7 +72,7 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
             break state;
         }
         if !output.json {
-            bars.show(&ask(&mut client)?);
+            bars.show(&ask(&mut client)?)?;
         }
         std::thread::sleep(INTERVAL);
     };
@@ -98,7 +96,7 @@ fn show(
     output: Output,
 ) -> Result<(), Failure> {
     let status = ask(client)?;
-    output.print(state, |state| words(state, &status));
+    output.print(state, |state| words(state, &status))?;
     ended.map_err(Failure::answered)
 }
 

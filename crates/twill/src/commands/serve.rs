@@ -121,8 +121,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
         background::announce(&announcement, arguments.log.is_some())?;
-    } else {
-        output.print(&announcement, words);
+    } else if let Err(failure) = output.print(&announcement, words) {
+        tracing::warn!("{failure}"); // it serves all the same
     }
     let outcome = wait(&controlled, &endings, arguments.in_background);
     if let (Err(failure), true) = (&outcome, arguments.in_background) {
@@ -160,8 +160,8 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let is_shown = !output.json; // the answer is the one document
     let outcome = loop {
         let now = serving.status();
-        if is_shown {
-            bars.show(&now);
+        if is_shown && let Err(failure) = bars.show(&now) {
+            break Err(failure);
         }
         if interrupted() {
             let failure = Failure::new(ExitKind::Interrupted, "interrupted; the array is made");

@@ -33,8 +33,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
     } else {
         all()?
     };
-    output.print(&json!({ "arrays": arrays }), |_| arrays.iter().map(words).collect::<Vec<_>>().join("\n"));
-    Ok(())
+    output.print(&json!({ "arrays": arrays }), |_| arrays.iter().map(words).collect::<Vec<_>>().join("\n"))
 }
 
 /// Says all about one array.
@@ -43,8 +42,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
 /// No such array.
 pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure> {
     let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
-    output.print(&ask(&mut client)?, detail_words);
-    Ok(())
+    output.print(&ask(&mut client)?, detail_words)
 }
 
 /// The status of the array.
@@ -80,8 +78,15 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
             Err(_) if for_ever => break,
             Err(failure) => return Err(failure),
         };
-        bars.show(&status);
-        if !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending) {
+        let is_over = !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending);
+        // Who waits wants one document, and it says how it came out.
+        if output.json && is_over {
+            return output.print(&json!({ "arrays": [status] }), |_| String::new());
+        }
+        if for_ever || !output.json {
+            bars.show(&status)?;
+        }
+        if is_over {
             break;
         }
         std::thread::sleep(INTERVAL);
@@ -104,19 +109,24 @@ impl Bars {
     }
 
     /// Shows how it is now.
-    pub fn show(&mut self, status: &ArrayStatus) {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn show(&mut self, status: &ArrayStatus) -> Result<(), Failure> {
         if self.output.json {
             let line = serde_json::to_string(status).expect("a status is plain data");
-            self.output.line(&line);
-        } else if std::io::stderr().is_terminal() {
-            self.show_bar(status);
-        } else {
-            let line = one_line(status);
-            if line != self.last {
-                self.output.line(&line);
-                self.last = line;
-            }
+            return self.output.line(&line);
         }
+        if std::io::stderr().is_terminal() {
+            self.show_bar(status);
+            return Ok(());
+        }
+        let line = one_line(status);
+        if line != self.last {
+            self.output.line(&line)?;
+            self.last = line;
+        }
+        Ok(())
     }
 
     fn show_bar(&mut self, status: &ArrayStatus) {
