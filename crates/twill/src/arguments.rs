@@ -31,8 +31,9 @@ const AFTER_HELP: &str = "Sizes are bytes, or with K, M, G, T powers of 1024: 64
 Exit codes are listed in docs/exit-codes.md; 3 means that --force would help.
 
 Example: six files become an array, a program uses it over NBD
-  twill create --level 5 --name demo --create-files 1G /tmp/m0 /tmp/m1 /tmp/m2 /tmp/m3 /tmp/m4 /tmp/m5
-  twill serve --daemon --unix /tmp/demo.sock --scan /tmp
+  mkdir /tmp/demo && cd /tmp/demo
+  twill create --level 5 --name demo --create-files 1G m0 m1 m2 m3 m4 m5
+  twill serve --daemon --unix /tmp/demo.sock --scan .
   nbdcopy image.raw 'nbd+unix:///?socket=/tmp/demo.sock'
   twill stop demo";
 
@@ -91,7 +92,8 @@ pub enum Command {
 /// Arguments of `create`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: RAID-6 over five devices, one of them to come later
-  twill create --level 6 --chunk 64K --name store /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
+  twill create --level 6 --chunk 64K --name store \\
+    /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
 
 Nothing is written before everything was checked. A member with a superblock, a file system, a partition table
 or the like needs --force; one that is in use is never taken.")]
@@ -221,7 +223,8 @@ pub struct AssembleArguments {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
-  twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 /dev/nvme[0-5]n1
+  twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 \\
+    /dev/nvme[0-5]n1
 
 Example: two arrays that share a spare, which the first one has
   twill serve --daemon --spare-group rack /dev/nvme[0-3]n1 /dev/nvme8n1
@@ -330,7 +333,8 @@ pub struct Served {
     after_help = "Example: an array by name; a new program in the place of the old one, under a mounted file system
   twill stop store
 
-  twill stop --keep-device store && twill serve --daemon --name store /dev/nvme*n1"
+  twill stop --keep-device store && \\
+    twill serve --daemon --name store /dev/nvme*n1"
 )]
 pub struct StopArguments {
     /// Which array.
@@ -630,4 +634,30 @@ pub struct EventsArguments {
     /// Go on until the array is stopped.
     #[arg(short, long)]
     pub follow: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    /// Terminals are this wide: a longer line of an example is broken, and what is copied from there does not run.
+    const TERMINAL_COLUMNS: usize = 80;
+
+    fn check_help(command: &clap::Command, path: &str) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let is_leaf = command.get_subcommands().next().is_none();
+        assert!(!is_leaf || help.contains("Example"), "{path} has no example");
+        for line in help.lines().filter(|line| line.starts_with("  ")) {
+            assert!(line.chars().count() <= TERMINAL_COLUMNS, "{path}: break it with a backslash: {line}");
+        }
+        for sub in command.get_subcommands() {
+            check_help(sub, &format!("{path} {}", sub.get_name()));
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_can_be_copied() {
+        check_help(&Arguments::command(), "twill");
+    }
 }
