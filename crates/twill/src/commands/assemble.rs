@@ -1,5 +1,7 @@
 //! `assemble`: which members make up an array, why each candidate is taken or not, and whether it would start.
 
+mod in_use;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use crate::candidates::{self, Candidates};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::redo;
+use in_use::{check_none, in_use};
 
 /// What `assemble` answers.
 #[derive(Debug, Serialize)]
@@ -42,6 +45,9 @@ struct AnswerArray {
     /// Why it would not.
     refusal: Option<String>,
     refusal_kind: Option<ExitKind>,
+    /// Members that somebody uses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    in_use: Vec<Problem>,
     missing_slots: Vec<usize>,
     resync_from_bytes: Option<u64>,
     /// Writes that a crash left half done and the redo log tells how to finish.
@@ -88,12 +94,18 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     let candidates = read(&arguments.choice)?;
     let found = assemble(&candidates.read, &filter(&arguments.choice)?);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
-    let answer = answer(&candidates, &found, arguments.choice.force);
+    let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
+    let answer = answer(&candidates, &found, &in_use, arguments.choice.force);
     output.print(&answer, |answer| words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
         return Err(nothing_found(&arguments.choice).answered());
     }
-    found.arrays.iter().try_for_each(|array| may_start(&candidates, array)).map_err(Failure::answered)
+    let mut outcomes = found
+        .arrays
+        .iter()
+        .zip(&in_use)
+        .map(|(array, in_use)| may_start(&candidates, array).and_then(|()| check_none(in_use)));
+    outcomes.try_for_each(|outcome| outcome).map_err(Failure::answered)
 }
 
 /// The candidates that a command line means.
@@ -222,7 +234,7 @@ fn block_devices() -> Vec<PathBuf> {
         .collect()
 }
 
-fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
+fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force: bool) -> Answer {
     let candidate = |(index, verdict): &(usize, Verdict)| AnswerCandidate {
         path: candidates.paths[*index].display().to_string(),
         verdict: verdict.clone(),
@@ -234,7 +246,8 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
             clean: superblock.resync_offset().is_none(),
         }),
     };
-    let array = |array: &Assembly| {
+    let array = |(array, in_use): (&Assembly, &Vec<Problem>)| {
+        let is_free = in_use.is_empty();
         let bitmap = start_bitmap(candidates, array);
         let redo::Found { repair, resync_from_bytes, .. } =
             redo::find(candidates, array, bitmap.as_ref(), force, false);
@@ -248,9 +261,16 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
             size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
             raid_devices: array.slots.len(),
             events: array.events,
-            would_start: array.start.is_ok(),
-            refusal: array.start.as_ref().err().map(ToString::to_string),
-            refusal_kind: array.start.as_ref().err().map(ExitKind::from),
+            would_start: array.start.is_ok() && is_free,
+            refusal: match &array.start {
+                Err(refusal) => Some(refusal.to_string()),
+                Ok(()) => (!is_free).then(|| "members are in use".to_owned()),
+            },
+            refusal_kind: match &array.start {
+                Err(refusal) => Some(ExitKind::from(refusal)),
+                Ok(()) => (!is_free).then_some(ExitKind::MemberInUse),
+            },
+            in_use: in_use.clone(),
             missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
             resync_from_bytes,
             redo_records: repair.records.len(),
@@ -261,7 +281,7 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
         }
     };
     Answer {
-        arrays: found.arrays.iter().map(array).collect(),
+        arrays: found.arrays.iter().zip(in_use).map(array).collect(),
         others: found.others.iter().map(candidate).collect(),
     }
 }
