@@ -155,7 +155,14 @@ pub struct MemberStatus {
     /// Average of recent writes, likewise.
     #[serde(default)]
     pub write_latency_ns: u64,
+    /// It is a file that has been deleted: what it holds is lost when the server ends.
+    #[serde(default)]
+    pub deleted: bool,
 }
+
+/// What a member that has been deleted means.
+pub const DELETED: &str =
+    "has been deleted: what it holds is lost when the server ends; copy it out, for example from the array";
 
 impl MemberStatus {
     /// Whether anything ever went wrong with it.
@@ -360,6 +367,11 @@ impl ArrayStatus {
     /// Members that hold what they should.
     pub fn working(&self) -> usize {
         self.members.iter().filter(|member| member.state == MemberHealth::InSync).count()
+    }
+
+    /// Paths of members and spares that have been deleted.
+    pub fn deleted(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().filter(|member| member.deleted).filter_map(|member| member.path.as_deref())
     }
 
     /// One letter a slot, as in /proc/mdstat: `UU_U`.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Output;
-use super::status::call;
+use super::status::{ask, call};
 use crate::arguments::{
     AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
     StopArguments,
@@ -142,9 +142,12 @@ pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     let params = json!({ "keep_device": arguments.keep_device });
     let mut client = connect(control, array)?;
+    // Asked before: afterwards nobody knows. A server that does not answer this may stop all the same.
+    let status = ask(&mut client);
+    let deleted = status.iter().flat_map(|status| status.deleted().map(str::to_owned)).collect();
     let stopped = client.ask("stop", params)?;
     client.wait_for_end();
-    let answer = StopAnswer { done: "stopped", stopped, keeps_device: arguments.keep_device };
+    let answer = StopAnswer { done: "stopped", stopped, keeps_device: arguments.keep_device, deleted };
     output.print(&answer, stop_words)
 }
 
@@ -155,6 +158,9 @@ struct StopAnswer {
     #[serde(flatten)]
     stopped: Stopped,
     keeps_device: bool,
+    /// Members that had been deleted: what they held is lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deleted: Vec<String>,
 }
 
 fn stop_words(answer: &StopAnswer) -> String {
@@ -170,7 +176,9 @@ fn stop_words(answer: &StopAnswer) -> String {
         many => format!("; {many} connections were cut off"),
     };
     let device = if answer.keeps_device { "; its block device waits for the next server" } else { "" };
-    format!("stopped; {how}{cut_off}{device}")
+    let deleted = |path: &String| format!("\n{path} had been deleted: what it held is lost");
+    let deleted: String = answer.deleted.iter().map(deleted).collect();
+    format!("stopped; {how}{cut_off}{device}{deleted}")
 }
 
 /// A path that the server, which runs elsewhere, understands. Slots and words stay as they are.

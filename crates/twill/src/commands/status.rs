@@ -14,7 +14,7 @@ use crate::bytes;
 use crate::control::{self, Client};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
+use crate::status::{ArrayStatus, DELETED, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 
 /// How often a watcher looks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
@@ -218,9 +218,10 @@ fn words(status: &ArrayStatus) -> String {
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
-    for member in
-        status.members.iter().filter(|member| member.state != MemberHealth::InSync || member.has_errors())
-    {
+    let is_told = |member: &&MemberStatus| {
+        member.state != MemberHealth::InSync || member.has_errors() || member.deleted
+    };
+    for member in status.members.iter().filter(is_told) {
         text += &format!("  {}\n", member_line(member));
     }
     text
@@ -236,7 +237,8 @@ fn member_line(member: &MemberStatus) -> String {
     let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
     let errors = count(member.errors, "errors") + &count(member.corrected_reads, "read errors corrected");
     let bad = count(member.bad_block_bytes, "bytes in the bad-block log");
-    format!("{slot}: {path}, {}{errors}{bad}", member.state.words())
+    let deleted = if member.deleted { format!("; it {DELETED}") } else { String::new() };
+    format!("{slot}: {path}, {}{errors}{bad}{deleted}", member.state.words())
 }
 
 fn detail_words(status: &ArrayStatus) -> String {
@@ -302,7 +304,11 @@ fn detail_words(status: &ArrayStatus) -> String {
     }
     add("Served By", format!("process {} with {} shards", status.pid, status.shards));
     add("Served Since", examine::time(status.started_unix_s));
-    text + "\n" + &member_table(status)
+    text += &format!("\n{}", member_table(status));
+    for path in status.deleted() {
+        text += &format!("\n{path} {DELETED}\n");
+    }
+    text
 }
 
 fn rebuild_words(rebuild: &RebuildStatus) -> (&'static str, String) {

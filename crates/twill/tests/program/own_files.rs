@@ -1,4 +1,5 @@
-//! `serve --pid-file` and `--log`: what they may be written over, and who may remove them.
+//! Files of a server that somebody else may touch: `serve --pid-file` and `--log`, what they may be written over and who removes
+//! them; members that are deleted while they are served.
 
 use std::fs;
 
@@ -54,4 +55,26 @@ fn a_log_is_appended_to_no_member() {
     let serve = ["serve", "--control", "c.sock", "--unix", "n.sock", "--log"];
     world.refused(6, &["--log m1", "is a member"], &[&serve[..], &["m1"]].concat(), &members);
     world.refused(6, &["--log m1", "superblock"], &[&serve[..], &["m1", "--scan", "."]].concat(), &[""; 0]);
+}
+
+/// Nobody noticed, and `stop` called the array clean on its members.
+#[test]
+fn a_member_that_is_deleted_while_it_is_served_is_told() {
+    let world = World::new();
+    let members = world.array(3);
+    let mut server = world.serve(&[], &members);
+    fs::hard_link(world.path("m2"), world.path("kept")).expect("a link");
+    fs::remove_file(world.path("m1")).expect("there");
+    fs::remove_file(world.path("m2")).expect("there");
+    for command in ["status", "detail"] {
+        let said = server.twill(&[command]).succeeds().stdout;
+        assert!(said.contains("m1") && said.contains("has been deleted: what it holds is lost"), "{said}");
+        assert_eq!(said.matches("deleted").count(), 1, "one has another name: {said}");
+    }
+    let status = server.status();
+    let deleted = |slot: usize| status["members"][slot]["deleted"] == true;
+    assert_eq!([deleted(0), deleted(1), deleted(2)], [false, true, false], "{status:#}");
+    let said = server.twill(&["stop"]).succeeds().stdout;
+    assert!(said.contains("m1 had been deleted: what it held is lost"), "{said}");
+    assert_eq!(server.end(), Some(0));
 }
