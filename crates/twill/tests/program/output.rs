@@ -69,8 +69,8 @@ fn a_creation_that_is_interrupted_is_one_document() {
     let Some(kill) = tool("kill") else { return };
     let world = World::new();
     let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 16 << 30)).collect();
-    world.write("m0", 8 << 20, b"something");
-    let process = world
+    world.write("m0", 64 << 20, b"something"); // in the data: a resync is due
+    let mut process = world
         .command()
         .args(["create", "--level", "5", "--wait", "--json"])
         .args(&members)
@@ -83,6 +83,7 @@ fn a_creation_that_is_interrupted_is_one_document() {
     let hears = || std::fs::read_to_string(&status).is_ok_and(|text| catches_interrupts(&text));
     let is_held = || File::open(world.path("m0")).expect("there").try_lock_shared().is_err();
     while !(hears() && is_held()) {
+        assert!(process.try_wait().expect("a child").is_none(), "it did not wait for a resync");
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(300));
