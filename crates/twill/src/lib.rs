@@ -25,7 +25,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -38,7 +37,7 @@ use failure::Failure;
 
 /// The program.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(error) => return not_understood(&error),
     };

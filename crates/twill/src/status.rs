@@ -449,13 +449,12 @@ impl BlockDeviceStatus {
     /// In a line for a person.
     pub fn words(&self) -> String {
         let BlockDeviceStatus { path, queues, depth, zero_copy, recovered, failed, errors } = self;
-        let plural = if *queues == 1 { "" } else { "s" };
-        let mut words = format!("{path} ({queues} queue{plural} of {depth})");
+        let mut words = format!("{path} ({} of {depth})", counted(*queues, "queue"));
         for (said, word) in [(*zero_copy, "zero copy"), (*recovered, "taken over"), (*failed, "FAILED")] {
             words += &if said { format!(", {word}") } else { String::new() };
         }
         if *errors > 0 {
-            words += &format!(", {errors} errors");
+            words += &format!(", {}", counted(*errors, "error"));
         }
         words
     }
@@ -472,7 +471,7 @@ impl ArrayStatus {
         };
         let doubts = match self.stripes_in_doubt {
             0 => None,
-            count => Some(format!("{count} stripes in doubt")),
+            count => Some(format!("{} in doubt", counted(count, "stripe"))),
         };
         let words: Vec<String> = log.into_iter().chain(doubts).collect();
         (!words.is_empty()).then(|| words.join(", "))
@@ -508,7 +507,8 @@ pub fn event_words(event: &Event) -> String {
              log, and reading them is an error until they are written"
         ),
         Event::MemberFailed { member, reason, working } => {
-            format!("member {member} failed: {reason}; {working} members still work")
+            let working = counted_as(u64::from(*working), "member still works", "members still work");
+            format!("member {member} failed: {reason}; {working}")
         }
         Event::MemberKept { member, reason } => {
             format!("member {member} should have failed, but the array needs it: {reason}")
@@ -548,7 +548,8 @@ pub fn event_words(event: &Event) -> String {
             "members are missing and stripe writes cannot be logged, so a crash would leave stripes in doubt: {reason}"
         ),
         Event::RedoLogReplayed { records, stripes, members } => format!(
-            "{records} records of the redo log were written out to members {members:?}: stripes {stripes:?} agree again"
+            "written out from the redo log to members {members:?}: {}; stripes {stripes:?} agree again",
+            counted(*records, "record")
         ),
         Event::StripesInDoubt { first, end, reason } => format!(
             "stripes {first} to {} are in doubt: {reason}. Reading what missing members held there is an error until \

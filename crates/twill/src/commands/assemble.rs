@@ -18,6 +18,7 @@ use crate::arguments::{AssembleArguments, Choice};
 use crate::bitmap;
 use crate::bytes;
 use crate::candidates::{self, Candidates};
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::redo;
@@ -124,6 +125,8 @@ pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
                 paths.extend(block_devices());
             }
             for place in places {
+                // Who names a place means one: a search does not pass over that it is not there.
+                place.metadata().map_err(|error| Failure::from_io("look at", place, &error))?;
                 if place.is_dir() {
                     paths.extend(files_in(place)?);
                 } else {
@@ -317,7 +320,11 @@ fn words(answer: &Answer, explain: bool) -> String {
 fn array_words(array: &AnswerArray) -> String {
     let mut text = array.name.clone();
     if let (Some(level), Some(size)) = (&array.level, array.size_bytes) {
-        text += &format!(": {level} over {} members, {}", array.raid_devices, bytes::human(size));
+        text += &format!(
+            ": {level} over {}, {}",
+            counted(array.raid_devices as u64, "member"),
+            bytes::human(size)
+        );
     }
     text += &match (&array.refusal, array.missing_slots.len()) {
         (Some(refusal), _) => format!("; would not start: {refusal}"),
@@ -329,12 +336,11 @@ fn array_words(array: &AnswerArray) -> String {
     {
         text += &format!(", with a resync from {}", bytes::human(from));
     }
-    text = format!("{text}\n  UUID {}, {} events\n", array.uuid, array.events);
+    text = format!("{text}\n  UUID {}, {}\n", array.uuid, counted(array.events, "event"));
     if array.redo_records > 0 {
-        let (records, stripes) = (array.redo_records, ranges_words(&array.redo_stripes));
-        text += &format!(
-            "  not stopped cleanly; the redo log repairs it: {records} records, stripes {stripes}\n"
-        );
+        let (records, stripes) = (array.redo_records as u64, ranges_words(&array.redo_stripes));
+        let records = counted(records, "record");
+        text += &format!("  not stopped cleanly; the redo log repairs it: {records}, stripes {stripes}\n");
     }
     for range in &array.in_doubt {
         let reason = array.in_doubt_reason.as_deref().unwrap_or_default();
@@ -381,9 +387,9 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
     let mut text = format!("  {}: {verdict}\n", candidate.path);
     if let Some(basis) = candidate.basis.as_ref().filter(|_| explain) {
         text += &format!(
-            "      says {}, {} events, {}, last written {}, device UUID {}\n",
+            "      says {}, {}, {}, last written {}, device UUID {}\n",
             basis.device_role,
-            basis.events,
+            counted(basis.events, "event"),
             if basis.clean { "clean" } else { "active" },
             examine::time(basis.update_unix_s),
             basis.device_uuid

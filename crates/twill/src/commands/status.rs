@@ -12,6 +12,7 @@ use super::{Output, examine};
 use crate::arguments::{ServedArguments, StatusArguments};
 use crate::bytes;
 use crate::control::{self, Client};
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::{ArrayStatus, DELETED, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
@@ -234,9 +235,12 @@ fn member_line(member: &MemberStatus) -> String {
         (None, _) => "spare".to_owned(),
     };
     let path = member.path.as_deref().unwrap_or("nobody");
-    let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
-    let errors = count(member.errors, "errors") + &count(member.corrected_reads, "read errors corrected");
-    let bad = count(member.bad_block_bytes, "bytes in the bad-block log");
+    let count = |count: u64, noun: &str, more: &str| {
+        if count > 0 { format!(", {}{more}", counted(count, noun)) } else { String::new() }
+    };
+    let errors =
+        count(member.errors, "error", "") + &count(member.corrected_reads, "read error", " corrected");
+    let bad = count(member.bad_block_bytes, "byte", " in the bad-block log");
     let deleted = if member.deleted { format!("; it {DELETED}") } else { String::new() };
     format!("{slot}: {path}, {}{errors}{bad}{deleted}", member.state.words())
 }
@@ -302,7 +306,7 @@ fn detail_words(status: &ArrayStatus) -> String {
     for export in &status.exports {
         add("Export", format!("{} ({} connected)", export.uri, export.connections));
     }
-    add("Served By", format!("process {} with {} shards", status.pid, status.shards));
+    add("Served By", format!("process {} with {}", status.pid, counted(status.shards as u64, "shard")));
     add("Served Since", examine::time(status.started_unix_s));
     text += &format!("\n{}", member_table(status));
     for path in status.deleted() {

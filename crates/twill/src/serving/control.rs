@@ -615,6 +615,10 @@ impl Serving {
         if self.read_only {
             return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
         }
+        if self.array.shared.geometry.losses_survived() == 0 {
+            let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
+            return Err(problem(ExitKind::BadGeometry, message.into()));
+        }
         let refused = |wrong| Failure::from_problems("the device cannot be added", vec![wrong]);
         if !force {
             self.check_unused(path).map_err(refused)?;

@@ -53,6 +53,15 @@ fn too_few_members_are_refused() {
     world.refused(5, &["2 of 4"], &[&serve[..], &["--force"]].concat(), &members[..2]);
 }
 
+/// It was passed over, and the answer that there is no array.
+#[test]
+fn a_search_where_nothing_is_says_so() {
+    let world = World::new();
+    world.array(3);
+    world.refused::<&str>(8, &["nowhere: No such file"], &["assemble", "--scan", ".", "nowhere"], &[]);
+    world.refused::<&str>(8, &["nowhere: No such file"], &["serve", "--scan", "nowhere"], &[]);
+}
+
 /// The exit code was that of an array which would start.
 #[test]
 fn members_that_are_served_would_not_start() {
