@@ -45,9 +45,23 @@ pub enum DeviceErrorKind {
     Invalid,
 }
 
+impl DeviceErrorKind {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            DeviceErrorKind::Io => "an I/O error",
+            DeviceErrorKind::NoSpace => "no space is left",
+            DeviceErrorKind::Gone => "the device is gone, or was cut short",
+            DeviceErrorKind::Timeout => "no answer within the time limit",
+            DeviceErrorKind::Unsupported => "the device cannot do that",
+            DeviceErrorKind::Invalid => "outside the device, or not aligned",
+        }
+    }
+}
+
 /// A failed operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{operation} of {bytes} bytes at {offset_bytes} failed: {kind:?}{}", errno_text(*errno))]
+#[error("{operation} of {bytes} bytes at {offset_bytes} failed: {}{}", kind.words(), errno_text(*errno))]
 pub struct DeviceError {
     /// What to match on.
     pub kind: DeviceErrorKind,

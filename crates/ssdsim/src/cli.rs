@@ -113,6 +113,8 @@ impl DeviceArgs {
 
 /// Arguments of `run`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example: all four policies on a stand-in of one of the paper's traces
+  twill ssdsim run --trace Ali_1 --stripe 7+1")]
 pub struct RunArgs {
     /// Trace file (CSV, plain or zstd), or the name of a stand-in: hm_0, lun0, lun1, lun2, Ali_0, Ali_1.
     #[arg(long)]
@@ -165,6 +167,8 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
 
 /// Arguments of `report`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example: all figures and tables of the paper as a page to look at
+  twill ssdsim report --out report")]
 pub struct ReportArgs {
     /// Folder for the figures and `index.html`.
     #[arg(long, default_value = "ssdsim-report")]
@@ -216,6 +220,8 @@ pub fn make_report(args: &ReportArgs) -> Result<PathBuf, Error> {
 
 /// Arguments of `generate`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example: a stand-in of a trace as a file, and how well it matches
+  twill ssdsim generate --profile hm_0 --out hm_0.csv.zst")]
 pub struct GenerateArgs {
     /// Stand-in: hm_0, lun0, lun1, lun2, Ali_0, Ali_1.
     #[arg(long)]
@@ -259,6 +265,8 @@ pub fn generate_trace(args: &GenerateArgs) -> Result<(), Error> {
 
 /// Arguments of `calibrate`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example: the one fitted number of a stand-in
+  twill ssdsim calibrate --profile lun1")]
 pub struct CalibrateArgs {
     /// Stand-ins; all if none is given.
     #[arg(long, value_delimiter = ',')]
@@ -298,6 +306,8 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Error> {
 
 /// Arguments of `train-bpu`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "Example: BPU's thresholds, as the paper trains them
+  twill ssdsim train-bpu --trace lun1 --requests 300000")]
 pub struct TrainArgs {
     /// Trace file or stand-in to train on.
     #[arg(long, default_value = "lun1")]

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use engine::stripe::load::UpdatePolicy;
+use layout::geometry::MEMBERS_MAX;
 
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
@@ -27,12 +28,34 @@ pub struct Arguments {
     pub log_format: LogFormat,
 }
 
+impl Arguments {
+    /// Reads the command line.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the help that was asked for.
+    pub fn read() -> Result<Self, clap::Error> {
+        let mut command = with_negative_numbers(Self::command());
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+/// No option is a digit, so -1 is a value: that of an option which says what numbers it takes.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes = |arg: clap::Arg| {
+        let takes_values = arg.get_action().takes_values();
+        if takes_values { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(takes).mut_subcommands(with_negative_numbers)
+}
+
 const AFTER_HELP: &str = "Sizes are bytes, or with K, M, G, T powers of 1024: 64K is 65536 bytes.
 Exit codes are listed in docs/exit-codes.md; 3 means that --force would help.
 
 Example: six files become an array, a program uses it over NBD
-  twill create --level 5 --name demo --create-files 1G /tmp/m0 /tmp/m1 /tmp/m2 /tmp/m3 /tmp/m4 /tmp/m5
-  twill serve --daemon --unix /tmp/demo.sock --scan /tmp
+  mkdir /tmp/demo && cd /tmp/demo
+  twill create --level 5 --name demo --create-files 1G m0 m1 m2 m3 m4 m5
+  twill serve --daemon --unix /tmp/demo.sock --scan .
   nbdcopy image.raw 'nbd+unix:///?socket=/tmp/demo.sock'
   twill stop demo";
 
@@ -91,7 +114,8 @@ pub enum Command {
 /// Arguments of `create`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: RAID-6 over five devices, one of them to come later
-  twill create --level 6 --chunk 64K --name store /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
+  twill create --level 6 --chunk 64K --name store \\
+    /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
 
 Nothing is written before everything was checked. A member with a superblock, a file system, a partition table
 or the like needs --force; one that is in use is never taken.")]
@@ -119,10 +143,10 @@ pub struct CreateArguments {
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub data_offset: Option<u64>,
     /// Members that hold data; must agree with those given.
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MEMBERS_MAX)))]
     pub raid_devices: Option<u32>,
     /// So many of the members given last are spares.
-    #[arg(short = 'x', long, value_name = "N", default_value_t = 0)]
+    #[arg(short = 'x', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MEMBERS_MAX)))]
     pub spare_devices: u32,
     /// Write-intent bitmap: internal, or none [default: internal if more than 100G of each member are used].
     #[arg(short, long, value_name = "internal|none")]
@@ -221,7 +245,8 @@ pub struct AssembleArguments {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
-  twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 /dev/nvme[0-5]n1
+  twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 \\
+    /dev/nvme[0-5]n1
 
 Example: two arrays that share a spare, which the first one has
   twill serve --daemon --spare-group rack /dev/nvme[0-3]n1 /dev/nvme8n1
@@ -240,7 +265,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "PATH")]
     pub unix: Vec<PathBuf>,
     /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub tcp: Vec<SocketAddr>,
     /// Serve the array as block device /dev/ublkbN of this machine, and not over NBD unless --unix or --tcp say so too.
     /// A device that a killed server of the array left behind is gone on with, asked for or not.
@@ -304,7 +329,8 @@ pub struct ServeArguments {
     /// Go to the background once it serves.
     #[arg(long)]
     pub daemon: bool,
-    /// Write the process number here.
+    /// Write the process number here once the members are held, and remove it in the end. What is there must hold a process
+    /// number, or nothing.
     #[arg(long, value_name = "PATH")]
     pub pid_file: Option<PathBuf>,
     /// Append the log here rather than to standard error.
@@ -329,7 +355,8 @@ pub struct Served {
     after_help = "Example: an array by name; a new program in the place of the old one, under a mounted file system
   twill stop store
 
-  twill stop --keep-device store && twill serve --daemon --name store /dev/nvme*n1"
+  twill stop --keep-device store && \\
+    twill serve --daemon --name store /dev/nvme*n1"
 )]
 pub struct StopArguments {
     /// Which array.
@@ -389,6 +416,13 @@ pub struct SetArguments {
     /// It slows down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
+}
+
+fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {
+    words.parse().map_err(|_| {
+        "it is an address in digits and a port, like 127.0.0.1:10809 or [::1]:10809, or 0.0.0.0:10809 for all of this \
+         machine; a name may stand for several"
+    })
 }
 
 fn only_none(word: &str) -> Result<Policy, &'static str> {
@@ -629,4 +663,50 @@ pub struct EventsArguments {
     /// Go on until the array is stopped.
     #[arg(short, long)]
     pub follow: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Terminals are this wide: a longer line of an example is broken, and what is copied from there does not run.
+    const TERMINAL_COLUMNS: usize = 80;
+
+    fn check_help(command: &clap::Command, path: &str) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let is_leaf = command.get_subcommands().next().is_none();
+        assert!(!is_leaf || help.contains("Example"), "{path} has no example");
+        for line in help.lines().filter(|line| line.starts_with("  ")) {
+            assert!(line.chars().count() <= TERMINAL_COLUMNS, "{path}: break it with a backslash: {line}");
+        }
+        for sub in command.get_subcommands() {
+            check_help(sub, &format!("{path} {}", sub.get_name()));
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_can_be_copied() {
+        check_help(&Arguments::command(), "twill");
+    }
+
+    #[test]
+    fn a_negative_number_is_told_what_numbers_are_taken() {
+        for (line, says) in [
+            ("twill create -l 5 -x -1 a b c", "-1 is not in 0..=1920"),
+            ("twill create -l 5 -n -1 a b c", "-1 is not in 1..=1920"),
+            ("twill set --rate -1", "no size; write bytes, or K, M, G"),
+            ("twill serve --shards -1 a", "-1 is not in 1..=256"),
+            ("twill bench nbd --runs -1", "invalid digit"),
+        ] {
+            let command = with_negative_numbers(Arguments::command());
+            let error = command.try_get_matches_from(line.split(' ')).expect_err(line).to_string();
+            assert!(error.contains(says) && !error.contains("--'"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_told_what_one_is() {
+        assert_eq!(socket_address("[::1]:10809"), Ok(SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 10809))));
+        assert!(socket_address("localhost:10809").is_err_and(|words| words.contains("127.0.0.1:10809")));
+    }
 }

@@ -46,7 +46,10 @@ pub fn human(bytes: u64) -> String {
     if bytes.trailing_zeros() >= *shift {
         return format!("{} {letter}iB", bytes >> shift);
     }
-    format!("{:.2} {letter}iB", bytes as f64 / (1u64 << shift) as f64)
+    let text = format!("{:.2}", bytes as f64 / (1u64 << shift) as f64);
+    // A little less than the next unit rounds to one of it.
+    let next = UNITS.iter().find(|(_, next)| next > shift).filter(|_| text == "1024.00");
+    next.map_or_else(|| format!("{text} {letter}iB"), |(next, _)| format!("1.00 {next}iB"))
 }
 
 /// mdadm's way for chunks: `64K`, `1M`.
@@ -55,7 +58,7 @@ pub fn short(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(letter, shift)| format!("{}{letter}", bytes >> shift))
 }
 
-/// mdadm's way for sizes: `1.50 GiB 1.61 GB`.
+/// mdadm's way for sizes: `1.50 GiB 1.61 GB`. Each unit goes to twice the next, as there, but for the last, which mdadm has not.
 pub fn mdadm(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     let mb = bytes as f64 / 1e6;
@@ -66,7 +69,11 @@ pub fn mdadm(bytes: u64) -> String {
     if bytes < 2 << 40 {
         return format!("{gib:.2} GiB {gb:.2} GB");
     }
-    format!("{:.2} TiB {:.2} TB", gib / 1024.0, gb / 1e3)
+    let (tib, tb) = (gib / 1024.0, gb / 1e3);
+    if bytes < 1 << 50 {
+        return format!("{tib:.2} TiB {tb:.2} TB");
+    }
+    format!("{:.2} PiB {:.2} PB", tib / 1024.0, tb / 1e3)
 }
 
 #[cfg(test)]
@@ -100,6 +107,11 @@ mod tests {
         assert_eq!(human(17), "17 B");
         assert_eq!(human(65536), "64 KiB");
         assert_eq!(human(3 << 29), "1.50 GiB");
+        assert_eq!(human(1 << 50), "1 PiB");
+        assert_eq!(human((1 << 50) - (1 << 20)), "1.00 PiB");
+        assert_eq!(human(u64::MAX), "16.00 EiB");
+        assert_eq!(mdadm(1 << 40), "1024.00 GiB 1099.51 GB");
+        assert_eq!(mdadm(1 << 50), "1.00 PiB 1.13 PB");
         assert_eq!(short(65536), "64K");
         assert_eq!(short(65537), "65537");
         assert_eq!(mdadm(100 << 20), "100.00 MiB 104.86 MB");

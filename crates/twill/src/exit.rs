@@ -52,7 +52,7 @@ pub enum ExitKind {
     DeviceInUse = 18,
     /// A member lacks more than the bitmap tells.
     LacksMore = 19,
-    /// A signal ended it.
+    /// A signal ended it, or somebody paused or cancelled what it waited for.
     Interrupted = 130,
 }
 
@@ -95,7 +95,11 @@ impl ExitKind {
             "lacks-more",
             "A member that was away lacks more than the bitmap tells: it has to be added and rebuilt.",
         ),
-        (Self::Interrupted, "interrupted", "A signal ended it before it was done."),
+        (
+            Self::Interrupted,
+            "interrupted",
+            "A signal ended it before it was done, or somebody paused or cancelled the check that it waited for.",
+        ),
     ];
 
     /// The exit code.

@@ -9,6 +9,7 @@ mod bytes;
 mod candidates;
 mod commands;
 mod control;
+mod counted;
 mod exit;
 mod failure;
 mod md_places;
@@ -20,10 +21,10 @@ mod status;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
@@ -36,7 +37,7 @@ use failure::Failure;
 
 /// The program.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(error) => return not_understood(&error),
     };
@@ -81,17 +82,36 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
 
 /// Help was asked for, or the command line is wrong: that is an object too for who wants objects.
 fn not_understood(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-        let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        report(&Failure::new(ExitKind::Usage, message).said(), Output { json: true });
+    if !error.use_stderr() {
+        return match error.print() {
+            Err(unwritten) if unwritten.kind() != io::ErrorKind::BrokenPipe => {
+                report(&Failure::from_io("write", Path::new("the help"), &unwritten), Output { json: false })
+            }
+            _ => ExitKind::Ok.into(),
+        };
     }
-    error.exit()
+    if std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.render().to_string();
+        report(&wrong_usage(&text), Output { json: true });
+    }
+    let _gone = error.print();
+    ExitKind::Usage.into()
+}
+
+/// clap's words: what is wrong, in as many lines as it takes, and how the command is used.
+fn wrong_usage(text: &str) -> Failure {
+    let text = text.trim().trim_start_matches("error: ");
+    let (message, help) = text.split_once("\n\nUsage:").unwrap_or((text, ""));
+    let failure = Failure::new(ExitKind::Usage, message).said();
+    if help.is_empty() { failure } else { failure.help(format!("Usage:{help}")) }
 }
 
 fn report(failure: &Failure, output: Output) -> ExitCode {
     if output.json && !failure.answered {
-        output.line(&serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data"));
+        let text = serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data");
+        if let Err(unwritten) = output.line(&text) {
+            let _gone = writeln!(io::stderr(), "twill: {unwritten}");
+        }
     }
     if !failure.said {
         // A terminal that has gone away is no reason to end in another way.
@@ -112,8 +132,9 @@ fn log(arguments: &Arguments) -> Result<(), Failure> {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let writer = match serve.and_then(|serve| serve.log.as_ref()) {
-        Some(path) => {
+    let writer = match serve.and_then(|serve| Some((serve, serve.log.as_ref()?))) {
+        Some((serve, path)) => {
+            serve::check_log(path, &serve.choice.members)?;
             let file = OpenOptions::new().create(true).append(true).open(path);
             BoxMakeWriter::new(Mutex::new(
                 file.map_err(|error| Failure::from_io("open the log", path, &error))?,

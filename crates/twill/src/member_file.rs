@@ -44,7 +44,19 @@ impl MemberFile {
     /// # Errors
     /// What is wrong with it; [`ExitKind::MemberInUse`] if somebody uses it.
     pub fn open_held(path: &Path) -> Result<Self, Problem> {
-        let member = Self::open_with(path, OFlags::RDWR, OFlags::EXCL)?;
+        Self::hold(path, OFlags::RDWR)
+    }
+
+    /// Whether it could be held now. Writes nothing.
+    ///
+    /// # Errors
+    /// As [`MemberFile::open_held`].
+    pub fn check_free(path: &Path) -> Result<(), Problem> {
+        Self::hold(path, OFlags::RDONLY).map(drop)
+    }
+
+    fn hold(path: &Path, access: OFlags) -> Result<Self, Problem> {
+        let member = Self::open_with(path, access, OFlags::EXCL)?;
         check_no_loop_device(path, member.identity)?;
         match lock(&member.file) {
             Ok(()) => Ok(member),

@@ -2,6 +2,7 @@
 
 pub mod block_device;
 mod control;
+mod deleted;
 mod event_log;
 mod re_add;
 mod replace;
@@ -110,6 +111,9 @@ impl Serving {
     /// # Errors
     /// Clients did not leave, or the superblocks could not be written: the array is dirty then.
     pub fn stop(self) -> Result<Stopped, Failure> {
+        for path in self.status().deleted() {
+            tracing::warn!("{path} has been deleted: what it holds is lost now");
+        }
         let connections = self.connections();
         self.server.stop(STOP_LIMIT);
         drop(self.server);

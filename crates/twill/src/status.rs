@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes;
 use crate::commands::scrub::mismatch_words;
+use crate::counted::{counted, counted_as};
 
 /// A served array.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -154,7 +155,14 @@ pub struct MemberStatus {
     /// Average of recent writes, likewise.
     #[serde(default)]
     pub write_latency_ns: u64,
+    /// It is a file that has been deleted: what it holds is lost when the server ends.
+    #[serde(default)]
+    pub deleted: bool,
 }
+
+/// What a member that has been deleted means.
+pub const DELETED: &str =
+    "has been deleted: what it holds is lost when the server ends; copy it out, for example from the array";
 
 impl MemberStatus {
     /// Whether anything ever went wrong with it.
@@ -241,10 +249,10 @@ impl ScrubSummary {
             Phase::Cancelled => "cancelled",
             Phase::Failed => "failed",
         };
-        let sectors = self.mismatch_sectors;
-        let mut text = format!("{} {phase}, {sectors} sectors do not agree", word(self.repair));
+        let sectors = counted_as(self.mismatch_sectors, "sector does", "sectors do");
+        let mut text = format!("{} {phase}, {sectors} not agree", word(self.repair));
         if self.repair {
-            text += &format!(", {} places repaired, {} left", self.repaired, self.left);
+            text += &format!(", {} repaired, {} left", counted(self.repaired, "place"), self.left);
         }
         text
     }
@@ -361,6 +369,11 @@ impl ArrayStatus {
         self.members.iter().filter(|member| member.state == MemberHealth::InSync).count()
     }
 
+    /// Paths of members and spares that have been deleted.
+    pub fn deleted(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().filter(|member| member.deleted).filter_map(|member| member.path.as_deref())
+    }
+
     /// One letter a slot, as in /proc/mdstat: `UU_U`.
     pub fn slot_letters(&self) -> String {
         let is_member = |member: &&MemberStatus| {
@@ -436,13 +449,12 @@ impl BlockDeviceStatus {
     /// In a line for a person.
     pub fn words(&self) -> String {
         let BlockDeviceStatus { path, queues, depth, zero_copy, recovered, failed, errors } = self;
-        let plural = if *queues == 1 { "" } else { "s" };
-        let mut words = format!("{path} ({queues} queue{plural} of {depth})");
+        let mut words = format!("{path} ({} of {depth})", counted(*queues, "queue"));
         for (said, word) in [(*zero_copy, "zero copy"), (*recovered, "taken over"), (*failed, "FAILED")] {
             words += &if said { format!(", {word}") } else { String::new() };
         }
         if *errors > 0 {
-            words += &format!(", {errors} errors");
+            words += &format!(", {}", counted(*errors, "error"));
         }
         words
     }
@@ -459,7 +471,7 @@ impl ArrayStatus {
         };
         let doubts = match self.stripes_in_doubt {
             0 => None,
-            count => Some(format!("{count} stripes in doubt")),
+            count => Some(format!("{} in doubt", counted(count, "stripe"))),
         };
         let words: Vec<String> = log.into_iter().chain(doubts).collect();
         (!words.is_empty()).then(|| words.join(", "))
@@ -495,7 +507,8 @@ pub fn event_words(event: &Event) -> String {
              log, and reading them is an error until they are written"
         ),
         Event::MemberFailed { member, reason, working } => {
-            format!("member {member} failed: {reason}; {working} members still work")
+            let working = counted_as(u64::from(*working), "member still works", "members still work");
+            format!("member {member} failed: {reason}; {working}")
         }
         Event::MemberKept { member, reason } => {
             format!("member {member} should have failed, but the array needs it: {reason}")
@@ -535,7 +548,8 @@ pub fn event_words(event: &Event) -> String {
             "members are missing and stripe writes cannot be logged, so a crash would leave stripes in doubt: {reason}"
         ),
         Event::RedoLogReplayed { records, stripes, members } => format!(
-            "{records} records of the redo log were written out to members {members:?}: stripes {stripes:?} agree again"
+            "written out from the redo log to members {members:?}: {}; stripes {stripes:?} agree again",
+            counted(*records, "record")
         ),
         Event::StripesInDoubt { first, end, reason } => format!(
             "stripes {first} to {} are in doubt: {reason}. Reading what missing members held there is an error until \
@@ -555,10 +569,13 @@ fn scrub_words(event: &Event) -> String {
             format!("{} goes on from stripe {from_stripe}", word(*repair))
         }
         Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
-            format!("check finished: {mismatch_sectors} sectors do not agree")
+            let sectors = counted_as(*mismatch_sectors, "sector does", "sectors do");
+            format!("check finished: {sectors} not agree")
         }
         Event::ScrubFinished { repair: true, mismatch_sectors, repaired, left } => format!(
-            "repair finished: {mismatch_sectors} sectors did not agree; {repaired} places repaired, {left} left"
+            "repair finished: {} did not agree; {} repaired, {left} left",
+            counted(*mismatch_sectors, "sector"),
+            counted(*repaired, "place")
         ),
         Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
         _ => unreachable!("an event of a check or repair"),

@@ -89,6 +89,27 @@ impl ScrubState {
         ScrubState { number, mode, ..ScrubState::default() }
     }
 
+    /// Takes over how far this same scrub has come and what it found; how it is stays as it was. What is listed only grows, so
+    /// a copy of all of it for each batch is not needed.
+    pub fn follow(&mut self, newer: &ScrubState) {
+        self.next_stripe = newer.next_stripe;
+        let listed = self.report.found.len();
+        let mut found = std::mem::take(&mut self.report.found);
+        found.extend_from_slice(newer.report.found.get(listed..).unwrap_or_default());
+        let ScrubReport { stripes_checked, stripes_skipped, mismatch_sectors, .. } = newer.report;
+        let ScrubReport { located, repaired, left, found_not_listed, .. } = newer.report;
+        self.report = ScrubReport {
+            stripes_checked,
+            stripes_skipped,
+            mismatch_sectors,
+            located,
+            repaired,
+            left,
+            found,
+            found_not_listed,
+        };
+    }
+
     /// Whether it is not over.
     pub fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Paused)
@@ -315,6 +336,30 @@ mod tests {
     fn state(number: u64, mode: ScrubMode, phase: Phase) -> ScrubState {
         let next_stripe = if number == 7 { 0 } else { 42 };
         ScrubState { number, mode, phase, next_stripe, ..ScrubState::default() }
+    }
+
+    /// Three batches with a mismatch more than is listed, followed from each to the next.
+    #[test]
+    fn who_follows_has_the_same() {
+        let mismatch = Mismatch {
+            stripe: 3,
+            row_bytes: 0,
+            bytes: 4096,
+            wrong: crate::stripe::check::Wrong::Unknown,
+            blocks: Vec::new(),
+            array_offset_bytes: None,
+            outcome: Outcome::NotRepaired,
+        };
+        let mut scrub = ScrubState::new(4, REPAIR);
+        let mut follower = ScrubState { phase: Phase::Paused, ..scrub.clone() };
+        for found in [0, 1, FOUND_MAX] {
+            scrub.next_stripe += 1;
+            let checked = Checked { skipped: found == 1, found: vec![mismatch.clone(); found] };
+            scrub.report.add(checked, REPAIR);
+            follower.follow(&scrub);
+            assert_eq!(follower, ScrubState { phase: Phase::Paused, ..scrub.clone() });
+        }
+        assert_eq!(follower.report.found_not_listed, 1);
     }
 
     #[test]

@@ -658,6 +658,10 @@ impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
     }
 
     fn checked(&self, state: &ScrubState) {
+        // Who asks is told at once, and who pauses or cancels it has what was found written down.
+        if let Some(now) = self.manager.scrub.borrow_mut().as_mut().filter(|now| now.number == state.number) {
+            now.follow(state);
+        }
         self.unsaved.set(self.unsaved.get() + 1);
         if self.unsaved.get() >= SCRUB_BATCHES_KEPT {
             self.unsaved.set(0);

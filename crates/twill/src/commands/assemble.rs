@@ -1,5 +1,7 @@
 //! `assemble`: which members make up an array, why each candidate is taken or not, and whether it would start.
 
+mod in_use;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,9 +18,11 @@ use crate::arguments::{AssembleArguments, Choice};
 use crate::bitmap;
 use crate::bytes;
 use crate::candidates::{self, Candidates};
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::redo;
+use in_use::{check_none, in_use};
 
 /// What `assemble` answers.
 #[derive(Debug, Serialize)]
@@ -42,6 +46,9 @@ struct AnswerArray {
     /// Why it would not.
     refusal: Option<String>,
     refusal_kind: Option<ExitKind>,
+    /// Members that somebody uses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    in_use: Vec<Problem>,
     missing_slots: Vec<usize>,
     resync_from_bytes: Option<u64>,
     /// Writes that a crash left half done and the redo log tells how to finish.
@@ -88,12 +95,18 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     let candidates = read(&arguments.choice)?;
     let found = assemble(&candidates.read, &filter(&arguments.choice)?);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
-    let answer = answer(&candidates, &found, arguments.choice.force);
-    output.print(&answer, |answer| words(answer, arguments.explain));
+    let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
+    let answer = answer(&candidates, &found, &in_use, arguments.choice.force);
+    output.print(&answer, |answer| words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
         return Err(nothing_found(&arguments.choice).answered());
     }
-    found.arrays.iter().try_for_each(|array| may_start(&candidates, array)).map_err(Failure::answered)
+    let mut outcomes = found
+        .arrays
+        .iter()
+        .zip(&in_use)
+        .map(|(array, in_use)| may_start(&candidates, array).and_then(|()| check_none(in_use)));
+    outcomes.try_for_each(|outcome| outcome).map_err(Failure::answered)
 }
 
 /// The candidates that a command line means.
@@ -112,6 +125,8 @@ pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
                 paths.extend(block_devices());
             }
             for place in places {
+                // Who names a place means one: a search does not pass over that it is not there.
+                place.metadata().map_err(|error| Failure::from_io("look at", place, &error))?;
                 if place.is_dir() {
                     paths.extend(files_in(place)?);
                 } else {
@@ -222,7 +237,7 @@ fn block_devices() -> Vec<PathBuf> {
         .collect()
 }
 
-fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
+fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force: bool) -> Answer {
     let candidate = |(index, verdict): &(usize, Verdict)| AnswerCandidate {
         path: candidates.paths[*index].display().to_string(),
         verdict: verdict.clone(),
@@ -234,7 +249,8 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
             clean: superblock.resync_offset().is_none(),
         }),
     };
-    let array = |array: &Assembly| {
+    let array = |(array, in_use): (&Assembly, &Vec<Problem>)| {
+        let is_free = in_use.is_empty();
         let bitmap = start_bitmap(candidates, array);
         let redo::Found { repair, resync_from_bytes, .. } =
             redo::find(candidates, array, bitmap.as_ref(), force, false);
@@ -248,9 +264,16 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
             size_bytes: array.geometry.map(|geometry| geometry.array_bytes()),
             raid_devices: array.slots.len(),
             events: array.events,
-            would_start: array.start.is_ok(),
-            refusal: array.start.as_ref().err().map(ToString::to_string),
-            refusal_kind: array.start.as_ref().err().map(ExitKind::from),
+            would_start: array.start.is_ok() && is_free,
+            refusal: match &array.start {
+                Err(refusal) => Some(refusal.to_string()),
+                Ok(()) => (!is_free).then(|| "members are in use".to_owned()),
+            },
+            refusal_kind: match &array.start {
+                Err(refusal) => Some(ExitKind::from(refusal)),
+                Ok(()) => (!is_free).then_some(ExitKind::MemberInUse),
+            },
+            in_use: in_use.clone(),
             missing_slots: (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect(),
             resync_from_bytes,
             redo_records: repair.records.len(),
@@ -261,7 +284,7 @@ fn answer(candidates: &Candidates, found: &Found, force: bool) -> Answer {
         }
     };
     Answer {
-        arrays: found.arrays.iter().map(array).collect(),
+        arrays: found.arrays.iter().zip(in_use).map(array).collect(),
         others: found.others.iter().map(candidate).collect(),
     }
 }
@@ -297,7 +320,11 @@ fn words(answer: &Answer, explain: bool) -> String {
 fn array_words(array: &AnswerArray) -> String {
     let mut text = array.name.clone();
     if let (Some(level), Some(size)) = (&array.level, array.size_bytes) {
-        text += &format!(": {level} over {} members, {}", array.raid_devices, bytes::human(size));
+        text += &format!(
+            ": {level} over {}, {}",
+            counted(array.raid_devices as u64, "member"),
+            bytes::human(size)
+        );
     }
     text += &match (&array.refusal, array.missing_slots.len()) {
         (Some(refusal), _) => format!("; would not start: {refusal}"),
@@ -309,12 +336,11 @@ fn array_words(array: &AnswerArray) -> String {
     {
         text += &format!(", with a resync from {}", bytes::human(from));
     }
-    text = format!("{text}\n  UUID {}, {} events\n", array.uuid, array.events);
+    text = format!("{text}\n  UUID {}, {}\n", array.uuid, counted(array.events, "event"));
     if array.redo_records > 0 {
-        let (records, stripes) = (array.redo_records, ranges_words(&array.redo_stripes));
-        text += &format!(
-            "  not stopped cleanly; the redo log repairs it: {records} records, stripes {stripes}\n"
-        );
+        let (records, stripes) = (array.redo_records as u64, ranges_words(&array.redo_stripes));
+        let records = counted(records, "record");
+        text += &format!("  not stopped cleanly; the redo log repairs it: {records}, stripes {stripes}\n");
     }
     for range in &array.in_doubt {
         let reason = array.in_doubt_reason.as_deref().unwrap_or_default();
@@ -361,9 +387,9 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
     let mut text = format!("  {}: {verdict}\n", candidate.path);
     if let Some(basis) = candidate.basis.as_ref().filter(|_| explain) {
         text += &format!(
-            "      says {}, {} events, {}, last written {}, device UUID {}\n",
+            "      says {}, {}, {}, last written {}, device UUID {}\n",
             basis.device_role,
-            basis.events,
+            counted(basis.events, "event"),
             if basis.clean { "clean" } else { "active" },
             examine::time(basis.update_unix_s),
             basis.device_uuid

@@ -17,7 +17,7 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
     match &arguments.command {
         None => {
             let figures = bench::run::run(&arguments.run.setting()?).map_err(|error| failure(&error))?;
-            output.print(&figures, bench::figures::Figures::words);
+            output.print(&figures, bench::figures::Figures::words)?;
         }
         Some(BenchCommand::Report(report)) => {
             let plan = bench::report::Plan {
@@ -31,7 +31,7 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             let page =
                 bench::report::write(&plan, &|line| eprintln!("{line}")).map_err(|error| failure(&error))?;
             let answer = serde_json::json!({ "page": page });
-            output.print(&answer, |_| page.display().to_string());
+            output.print(&answer, |_| page.display().to_string())?;
         }
         Some(BenchCommand::Table(table)) => {
             if let Some(path) = &table.markdown {
@@ -39,26 +39,27 @@ pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
             }
             let measured = bench::table::measure(&table.plan(), &|line| eprintln!("{line}"));
             let measured = measured.map_err(|error| failure(&error))?;
-            output.print(&measured, bench::table::Table::words);
+            let printed = output.print(&measured, bench::table::Table::words);
             if let Some(path) = &table.markdown {
                 bench::table::write_into(path, &measured).map_err(|error| failure(&error))?;
             }
+            printed?;
         }
         Some(BenchCommand::Nbd(nbd)) => {
             let measured = bench::beside::nbd::measure(&nbd.plan(), &|line| eprintln!("{line}"));
-            output.print(&measured.map_err(|error| failure(&error))?, bench::beside::Beside::words);
+            output.print(&measured.map_err(|error| failure(&error))?, bench::beside::Beside::words)?;
         }
         Some(BenchCommand::Files(files)) => {
             let measured = bench::beside::files::measure(&files.plan(), &|line| eprintln!("{line}"));
-            output.print(&measured.map_err(|error| failure(&error))?, bench::beside::Beside::words);
+            output.print(&measured.map_err(|error| failure(&error))?, bench::beside::Beside::words)?;
         }
         Some(BenchCommand::Rebuild(rebuild)) => {
             let measured = bench::rebuild::measure(&rebuild.plan(), &|line| eprintln!("{line}"));
-            output.print(&measured.map_err(|error| failure(&error))?, bench::rebuild::Rebuild::words);
+            output.print(&measured.map_err(|error| failure(&error))?, bench::rebuild::Rebuild::words)?;
         }
         Some(BenchCommand::Memory(memory)) => {
             let measured = bench::footprint::measure(&memory.plan(), &|line| eprintln!("{line}"));
-            output.print(&measured.map_err(|error| failure(&error))?, bench::footprint::Footprint::words);
+            output.print(&measured.map_err(|error| failure(&error))?, bench::footprint::Footprint::words)?;
         }
     }
     Ok(())

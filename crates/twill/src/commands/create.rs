@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{Output, serve};
 use crate::arguments::CreateArguments;
 use crate::bytes;
+use crate::counted::{counted, counted_as};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use plan::Plan;
@@ -65,11 +66,25 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     let paths: Vec<_> = places.iter().map(|place| place.path.clone()).collect();
     // Whoever serves the members next wants to lock them.
     drop(places);
-    output.print(&answer, words);
-    if arguments.wait && answer.resync == plan::RESYNC_NEEDED {
-        serve::resync_and_stop(&paths, set_uuid, output)?;
+    if !arguments.wait || answer.resync != plan::RESYNC_NEEDED {
+        return output.print(&answer, words);
     }
-    Ok(())
+    if output.json {
+        return tell_after(&answer, serve::resync_and_stop(&paths, set_uuid, output), output);
+    }
+    let printed = output.print(&answer, words);
+    serve::resync_and_stop(&paths, set_uuid, output)?;
+    printed
+}
+
+/// One document when all is done: the array, and why its resync was not.
+fn tell_after(answer: &Answer, resynced: Result<(), Failure>, output: Output) -> Result<(), Failure> {
+    let mut document = serde_json::to_value(answer).expect("answers are plain data");
+    if let Err(failure) = &resynced {
+        document["error"] = failure.to_json()["error"].take();
+    }
+    output.print(&document, |_| String::new())?;
+    resynced.map_err(Failure::answered)
 }
 
 fn answer(plan: &Plan) -> Answer {
@@ -123,10 +138,10 @@ pub fn role_words(role: layout::md_superblock::DeviceRole) -> String {
 
 fn words(answer: &Answer) -> String {
     let mut text = format!(
-        "{}: {} over {} members, {} usable",
+        "{}: {} over {}, {} usable",
         answer.name,
         answer.level,
-        answer.raid_devices,
+        counted(answer.raid_devices, "member"),
         bytes::human(answer.size_bytes)
     );
     if answer.chunk_bytes > 0 {
@@ -136,7 +151,7 @@ fn words(answer: &Answer) -> String {
         text += &format!(", {}", answer.layout);
     }
     if answer.spare_devices > 0 {
-        text += &format!(", {} spare", answer.spare_devices);
+        text += &format!(", {}", counted(answer.spare_devices, "spare"));
     }
     if let Some(chunk) = answer.bitmap_chunk_bytes {
         text += &format!(", bitmap of {} chunks", bytes::short(u64::from(chunk)));
@@ -149,8 +164,9 @@ fn words(answer: &Answer) -> String {
         text += &format!("{} is no longer {}\n", member.path, member.erased.join(" or "));
     }
     let present = answer.members.len() - answer.spare_devices as usize;
-    if present < answer.raid_devices as usize {
-        text += &format!("{} slots are empty: add members to it\n", answer.raid_devices as usize - present);
+    let empty = (answer.raid_devices as usize).saturating_sub(present);
+    if empty > 0 {
+        text += &format!("{} empty: add members to it\n", counted_as(empty as u64, "slot is", "slots are"));
     }
     text
 }

@@ -26,7 +26,7 @@ pub fn run(arguments: &EventsArguments, output: Output) -> Result<(), Failure> {
         };
         for event in events.as_array().into_iter().flatten() {
             since = since.max(event["sequence"].as_u64().unwrap_or(0));
-            output.line(&if output.json { event.to_string() } else { words(event) });
+            output.line(&if output.json { event.to_string() } else { words(event) })?;
         }
         if !arguments.follow {
             return Ok(());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use layout::geometry::Level;
 use layout::md_bitmap::{Bitmap, BitmapSuper};
-use layout::md_superblock::{DeviceRole, Features, Superblock, display_uuid};
+use layout::md_superblock::{BadRange, DeviceRole, Features, Superblock, display_uuid};
 use layout::units::Sectors;
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::arguments::ExamineArguments;
 use crate::bitmap;
 use crate::bytes;
 use crate::candidates;
+use crate::counted::{counted, counted_as};
 use crate::failure::{Failure, Problem};
 use crate::md_places;
 use crate::member_file::MemberFile;
@@ -69,8 +70,20 @@ struct Description {
     bitmap: Option<DescribedBitmap>,
     bad_block_log_entries: Option<u64>,
     bad_block_log_sectors_from_superblock: Option<i64>,
+    /// What the log lists.
+    bad_blocks: Vec<BadPlace>,
+    /// Why it cannot be believed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bad_blocks_problem: Option<String>,
     checksum: String,
     events: u64,
+}
+
+/// A range of the device that cannot be read, or holds nothing that may be believed.
+#[derive(Debug, Serialize)]
+struct BadPlace {
+    offset_bytes: u64,
+    bytes: u64,
 }
 
 /// The bitmap beside a superblock, as mdadm --examine-bitmap describes it.
@@ -98,7 +111,7 @@ pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> 
     let members: Vec<Examined> = arguments.members.iter().map(|path| examine(path)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
     let answer = Answer { members };
-    output.print(&answer, |answer| answer.members.iter().map(words).collect::<Vec<_>>().join("\n"));
+    output.print(&answer, |answer| answer.members.iter().map(words).collect::<Vec<_>>().join("\n"))?;
     if problems.is_empty() {
         return Ok(());
     }
@@ -185,6 +198,7 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
     let device_bytes = member.device_bytes;
     let at = |start: Sectors| start.0 as i64 - superblock.super_offset().0 as i64;
     let log = superblock.bad_block_log();
+    let bad = candidates::bad_ranges_of(member, superblock);
     let (unused_before_sectors, unused_after_sectors) = unused(superblock, device_bytes);
     Description {
         version: superblock.minor_version().to_string(),
@@ -226,9 +240,15 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
         bitmap: describe_bitmap(superblock, member),
         bad_block_log_entries: log.map(|(_, length)| length.bytes() / 8),
         bad_block_log_sectors_from_superblock: log.map(|(start, _)| at(start)),
+        bad_blocks: bad.iter().flatten().map(bad_place).collect(),
+        bad_blocks_problem: bad.as_ref().err().map(|problem| problem.what.clone()),
         checksum: format!("{:x}", superblock.stored_checksum()),
         events: superblock.events(),
     }
+}
+
+fn bad_place(range: &BadRange) -> BadPlace {
+    BadPlace { offset_bytes: believable_bytes(range.start), bytes: believable_bytes(range.length) }
 }
 
 /// Progress of a resync or recovery in bytes. What was written there may be more than a device can have.
@@ -288,6 +308,21 @@ fn row(key: &str, value: &str) -> String {
     format!("{key:>15} : {value}\n")
 }
 
+/// As mdadm --examine-badblocks has them.
+fn bad_block_rows(of: &Description) -> Vec<(&'static str, String)> {
+    if let Some(problem) = &of.bad_blocks_problem {
+        return vec![("Bad Blocks", problem.clone())];
+    }
+    let count = match of.bad_blocks.len() as u64 {
+        0 => return Vec::new(),
+        count => ("Bad Blocks", counted_as(count, "entry", "entries")),
+    };
+    let place = |BadPlace { offset_bytes, bytes }: &BadPlace| {
+        ("", format!("{} for {}", offset_bytes / 512, counted(bytes / 512, "sector")))
+    };
+    [count].into_iter().chain(of.bad_blocks.iter().map(place)).collect()
+}
+
 fn description_words(of: &Description) -> String {
     let sectors = |bytes: u64| format!("{} sectors", bytes / 512);
     let sized = |amount: u64| format!("{} sectors ({})", amount / 512, bytes::mdadm(amount));
@@ -343,6 +378,7 @@ fn description_words(of: &Description) -> String {
     {
         add("Bad Block Log", format!("{entries} entries available at offset {from} sectors"));
     }
+    bad_block_rows(of).into_iter().for_each(|(key, value)| add(key, value));
     add("Checksum", format!("{} - correct", of.checksum));
     add("Events", of.events.to_string());
     if of.layout != "default" {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Output;
-use super::status::call;
+use super::status::{ask, call};
 use crate::arguments::{
     AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
     StopArguments,
@@ -34,8 +34,7 @@ pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> 
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     call(control, array, "fail", json!({ "member": member }))?;
     let answer = Answer { done: "failed", member: Some(&arguments.member) };
-    output.print(&answer, |_| format!("{} is no longer used", arguments.member));
-    Ok(())
+    output.print(&answer, |_| format!("{} is no longer used", arguments.member))
 }
 
 #[derive(Deserialize)]
@@ -55,8 +54,7 @@ pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure
     output.print(&answer, |answer| match answer["removed"].as_u64() {
         Some(0) => "nothing is removed: no member has failed".to_owned(),
         _ => format!("removed: {}", arguments.member),
-    });
-    Ok(())
+    })
 }
 
 /// Adds a member.
@@ -72,8 +70,7 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     call(control, array, "add", json!({ "path": named(&path), "force": arguments.force }))?;
     let answer = Answer { done: "added", member: Some(&path) };
-    output.print(&answer, |_| format!("{path} is added"));
-    Ok(())
+    output.print(&answer, |_| format!("{path} is added"))
 }
 
 /// Takes back a member that was away for a while.
@@ -88,8 +85,7 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     call(control, array, "re-add", json!({ "path": named(&path) }))?;
     let answer = Answer { done: "re-added", member: Some(&path) };
-    output.print(&answer, |_| format!("{path} is back and gets what was written since"));
-    Ok(())
+    output.print(&answer, |_| format!("{path} is back and gets what was written since"))
 }
 
 /// Replaces a member that still works.
@@ -106,8 +102,7 @@ pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failu
     let params = json!({ "member": member, "with": with, "force": arguments.force });
     call(control, array, "replace", params)?;
     let answer = Answer { done: "replacing", member: Some(&arguments.member) };
-    output.print(&answer, |_| format!("{} is being replaced", arguments.member));
-    Ok(())
+    output.print(&answer, |_| format!("{} is being replaced", arguments.member))
 }
 
 /// Changes how an array works.
@@ -136,8 +131,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
     let policy = policy.map(|policy| format!("update policy {policy}"));
     let limits = limit_words(*rate, *rate_min, p99_budget_ns);
     let words: Vec<String> = policy.into_iter().chain(slow.map(str::to_owned)).chain(limits).collect();
-    output.print(&Answer { done: "set", member: None }, |_| format!("set: {}", words.join(", ")));
-    Ok(())
+    output.print(&Answer { done: "set", member: None }, |_| format!("set: {}", words.join(", ")))
 }
 
 /// Stops serving an array, and waits until its members are free.
@@ -148,11 +142,13 @@ pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
     let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     let params = json!({ "keep_device": arguments.keep_device });
     let mut client = connect(control, array)?;
+    // Asked before: afterwards nobody knows. A server that does not answer this may stop all the same.
+    let status = ask(&mut client);
+    let deleted = status.iter().flat_map(|status| status.deleted().map(str::to_owned)).collect();
     let stopped = client.ask("stop", params)?;
     client.wait_for_end();
-    let answer = StopAnswer { done: "stopped", stopped, keeps_device: arguments.keep_device };
-    output.print(&answer, stop_words);
-    Ok(())
+    let answer = StopAnswer { done: "stopped", stopped, keeps_device: arguments.keep_device, deleted };
+    output.print(&answer, stop_words)
 }
 
 /// What `stop` answers.
@@ -162,6 +158,9 @@ struct StopAnswer {
     #[serde(flatten)]
     stopped: Stopped,
     keeps_device: bool,
+    /// Members that had been deleted: what they held is lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deleted: Vec<String>,
 }
 
 fn stop_words(answer: &StopAnswer) -> String {
@@ -177,7 +176,9 @@ fn stop_words(answer: &StopAnswer) -> String {
         many => format!("; {many} connections were cut off"),
     };
     let device = if answer.keeps_device { "; its block device waits for the next server" } else { "" };
-    format!("stopped; {how}{cut_off}{device}")
+    let deleted = |path: &String| format!("\n{path} had been deleted: what it held is lost");
+    let deleted: String = answer.deleted.iter().map(deleted).collect();
+    format!("stopped; {how}{cut_off}{device}{deleted}")
 }
 
 /// A path that the server, which runs elsewhere, understands. Slots and words stay as they are.

@@ -15,6 +15,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
 /// How a command answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
@@ -24,18 +27,30 @@ pub struct Output {
 
 impl Output {
     /// Prints `value` as JSON, or what `words` makes of it.
-    pub fn print<T: Serialize>(self, value: &T, words: impl FnOnce(&T) -> String) {
+    ///
+    /// # Errors
+    /// As [`Output::line`].
+    pub fn print<T: Serialize>(self, value: &T, words: impl FnOnce(&T) -> String) -> Result<(), Failure> {
         if self.json {
             let text = serde_json::to_string_pretty(value).expect("answers are plain data");
-            self.line(&text);
+            self.line(&text)
         } else {
-            self.line(words(value).trim_end_matches('\n'));
+            self.line(words(value).trim_end_matches('\n'))
         }
     }
 
     /// Prints a line. A reader that has gone away, as `head` does, is no error.
-    pub fn line(self, text: &str) {
+    ///
+    /// # Errors
+    /// [`ExitKind::IoError`]: whoever reads the answer would take half of it for the whole.
+    pub fn line(self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        let _gone = writeln!(out, "{text}").and_then(|()| out.flush());
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                let message = format!("the answer could not be written to standard output: {error}");
+                Err(Failure::new(ExitKind::IoError, message).help("what the command does was done before"))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::status::{Bars, INTERVAL, ask};
 use crate::arguments::{CheckArguments, RepairArguments, ScrubArguments, ScrubWish};
 use crate::bytes;
 use crate::control::{self, Client};
+use crate::counted::{counted, counted_as};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
@@ -43,13 +44,12 @@ pub fn control(arguments: &ScrubArguments, output: Output) -> Result<(), Failure
         ScrubWish::Report => return report(&mut client, output),
     };
     client.call("scrub-wish", json!({ "wish": wish }))?;
-    output.print(&json!({ "done": wish }), |_| done.to_owned());
-    Ok(())
+    output.print(&json!({ "done": wish }), |_| done.to_owned())
 }
 
 fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
     match state(client)? {
-        Some(state) => show(client, &state, output),
+        Some(state) => show(client, &state, outcome(&state), output),
         None => {
             Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("twill check does it"))
         }
@@ -61,10 +61,9 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
     let mut client = control::connect(control, array)?;
     client.call("scrub", params)?;
     if arguments.no_wait {
-        output.print(&json!({ "done": "started" }), |_| {
+        return output.print(&json!({ "done": "started" }), |_| {
             "started; twill status shows how far it is, twill scrub report what it found".to_owned()
         });
-        return Ok(());
     }
     let mut bars = Bars::new(Output { json: false });
     let state = loop {
@@ -73,12 +72,13 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
             break state;
         }
         if !output.json {
-            bars.show(&ask(&mut client)?);
+            bars.show(&ask(&mut client)?)?;
         }
         std::thread::sleep(INTERVAL);
     };
     bars.finish();
-    show(&mut client, &state, output)
+    let ended = not_done(&state).map_or_else(|| outcome(&state), Err);
+    show(&mut client, &state, ended, output)
 }
 
 fn unknown() -> Failure {
@@ -89,39 +89,56 @@ fn state(client: &mut Client) -> Result<Option<ScrubState>, Failure> {
     client.ask("scrub-report", Value::Null)
 }
 
-fn show(client: &mut Client, state: &ScrubState, output: Output) -> Result<(), Failure> {
+fn show(
+    client: &mut Client,
+    state: &ScrubState,
+    ended: Result<(), Failure>,
+    output: Output,
+) -> Result<(), Failure> {
     let status = ask(client)?;
-    output.print(state, |state| words(state, &status));
-    match outcome(state) {
-        Ok(()) => Ok(()),
-        Err(failure) => Err(Failure { answered: true, ..failure }),
-    }
+    output.print(state, |state| words(state, &status))?;
+    ended.map_err(Failure::answered)
 }
 
-/// How the command ends.
+/// Mismatches that are still there.
+fn open(state: &ScrubState) -> u64 {
+    if state.mode.repair { state.report.left } else { state.report.count() }
+}
+
+/// Who waited for the end of a check, and nothing was found before somebody paused or cancelled it, must not take it that all
+/// blocks agree.
+fn not_done(state: &ScrubState) -> Option<Failure> {
+    let how = match state.phase {
+        Phase::Paused => "paused",
+        Phase::Cancelled => "cancelled",
+        Phase::Running | Phase::Finished | Phase::Failed => return None,
+    };
+    let message = format!("the {} was {how} before it was done", word(state.mode.repair));
+    (open(state) == 0).then(|| Failure::new(ExitKind::Interrupted, message))
+}
+
+/// What was found, as the exit code says it.
 fn outcome(state: &ScrubState) -> Result<(), Failure> {
     let what = word(state.mode.repair);
-    let open = if state.mode.repair { state.report.left } else { state.report.count() };
-    let fail = |kind, message| Err(Failure::new(kind, message));
-    match (state.phase, &state.failure) {
-        (Phase::Failed, reason) => {
+    let open = open(state);
+    let mismatches = counted_as(open, "mismatch", "mismatches");
+    match &state.failure {
+        reason if state.phase == Phase::Failed => {
             let reason = reason.as_deref().unwrap_or("nobody said why");
-            fail(ExitKind::IoError, format!("the {what} could not go on: {reason}"))
+            Err(Failure::new(ExitKind::IoError, format!("the {what} could not go on: {reason}")))
         }
-        (Phase::Paused, _) => fail(ExitKind::Interrupted, format!("the {what} was paused")),
-        (Phase::Cancelled, _) => fail(ExitKind::Interrupted, format!("the {what} was cancelled")),
         _ if open == 0 && state.report.stripes_skipped > 0 => {
-            let message = format!("{} stripes could not be compared", state.report.stripes_skipped);
-            Err(Failure::new(ExitKind::IoError, message)
-                .help("twill events says why: members without space, or places that cannot be read"))
+            let stripes = counted(state.report.stripes_skipped, "stripe");
+            let failure = Failure::new(ExitKind::IoError, format!("{stripes} could not be compared"));
+            Err(failure.help("twill events says why: members without space, or places that cannot be read"))
         }
         _ if open == 0 => Ok(()),
         _ if state.mode.repair => {
-            let failure = Failure::new(ExitKind::Mismatch, format!("{open} mismatches were not repaired"));
+            let failure = Failure::new(ExitKind::Mismatch, format!("not repaired: {mismatches}"));
             Err(failure.help("where two blocks of a row are wrong nobody can say which; --trust-data makes parity agree with data"))
         }
         _ => {
-            let failure = Failure::new(ExitKind::Mismatch, format!("{open} mismatches"));
+            let failure = Failure::new(ExitKind::Mismatch, mismatches);
             Err(failure.help("twill repair rewrites what is known to be wrong"))
         }
     }
@@ -140,11 +157,11 @@ fn words(state: &ScrubState, status: &ArrayStatus) -> String {
         Phase::Failed => "failed",
     };
     let mut text = format!(
-        "{} {phase}: {} stripes compared, {} could not be; {} sectors do not agree\n",
+        "{} {phase}: {} compared, {} could not be; {} not agree\n",
         word(state.mode.repair),
-        report.stripes_checked,
+        counted(report.stripes_checked, "stripe"),
         report.stripes_skipped,
-        report.mismatch_sectors
+        counted_as(report.mismatch_sectors, "sector does", "sectors do")
     );
     if state.mode.repair {
         text += &format!("  {} repaired, {} left\n", report.repaired, report.left);

@@ -2,9 +2,9 @@
 
 mod background;
 mod control;
+mod own_files;
 mod spares;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -28,6 +28,8 @@ use crate::failure::Failure;
 use crate::member_file::{LOCK_INTERVAL, LOCK_PATIENCE};
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 pub use control::Controlled;
+use own_files::PidFile;
+pub use own_files::check_log;
 
 /// Cores that one array is served on at most unless somebody asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;
@@ -91,12 +93,17 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         Some(path) => absolute(path),
         None => own_folder()?.join(format!("{}.sock", file_name(&name))),
     })?;
-    let pid_file = arguments.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let pid_file = arguments.pid_file.as_deref();
+    let pid_file = pid_file.map(|path| PidFile::at(path, &candidates.paths)).transpose()?;
     let (sender, endings) = mpsc::channel();
     watch_signals(&sender)?;
     let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
     let options = options(arguments, &name, &server);
     let serving = start_when_free(&taken(&candidates, array), &filter, &options)?;
+    if let Some(Err(failure)) = pid_file.as_ref().map(PidFile::write) {
+        serving.stop()?;
+        return Err(failure);
+    }
     if !arguments.read_only {
         take_back(&serving, &away(&candidates, array, arguments.re_add));
     }
@@ -114,8 +121,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
         background::announce(&announcement, arguments.log.is_some())?;
-    } else {
-        output.print(&announcement, words);
+    } else if let Err(failure) = output.print(&announcement, words) {
+        tracing::warn!("{failure}"); // it serves all the same
     }
     let outcome = wait(&controlled, &endings, arguments.in_background);
     if let (Err(failure), true) = (&outcome, arguments.in_background) {
@@ -153,8 +160,8 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let is_shown = !output.json; // the answer is the one document
     let outcome = loop {
         let now = serving.status();
-        if is_shown {
-            bars.show(&now);
+        if is_shown && let Err(failure) = bars.show(&now) {
+            break Err(failure);
         }
         if interrupted() {
             let failure = Failure::new(ExitKind::Interrupted, "interrupted; the array is made");
@@ -378,22 +385,5 @@ fn wait(
             }
             Err(_) => return Err(Failure::new(ExitKind::Internal, "nobody is left to end the server")),
         }
-    }
-}
-
-/// A file with the process number, removed in the end.
-struct PidFile(PathBuf);
-
-impl PidFile {
-    fn write(path: &Path) -> Result<Self, Failure> {
-        let failed = |error| Failure::from_io("write", path, &error);
-        fs::write(path, format!("{}\n", std::process::id())).map_err(failed)?;
-        Ok(PidFile(path.to_path_buf()))
-    }
-}
-
-impl Drop for PidFile {
-    fn drop(&mut self) {
-        let _best_effort = fs::remove_file(&self.0);
     }
 }

@@ -21,8 +21,7 @@ pub fn run(arguments: &SsdsimArguments, output: Output) -> Result<(), Failure> {
         }
         Command::Report(report) => {
             let page = make_report(report).map_err(|error| failure(&error))?;
-            output.print(&json!({ "page": page }), |_| format!("wrote {}", page.display()));
-            Ok(())
+            output.print(&json!({ "page": page }), |_| format!("wrote {}", page.display()))
         }
         _ if output.json => Err(Failure::new(ExitKind::Usage, "only run and report answer in JSON")),
         other => execute(other).map_err(|error| failure(&error)),

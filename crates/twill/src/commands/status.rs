@@ -12,9 +12,10 @@ use super::{Output, examine};
 use crate::arguments::{ServedArguments, StatusArguments};
 use crate::bytes;
 use crate::control::{self, Client};
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
+use crate::status::{ArrayStatus, DELETED, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 
 /// How often a watcher looks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
@@ -33,8 +34,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
     } else {
         all()?
     };
-    output.print(&json!({ "arrays": arrays }), |_| arrays.iter().map(words).collect::<Vec<_>>().join("\n"));
-    Ok(())
+    output.print(&json!({ "arrays": arrays }), |_| arrays.iter().map(words).collect::<Vec<_>>().join("\n"))
 }
 
 /// Says all about one array.
@@ -43,8 +43,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
 /// No such array.
 pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure> {
     let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
-    output.print(&ask(&mut client)?, detail_words);
-    Ok(())
+    output.print(&ask(&mut client)?, detail_words)
 }
 
 /// The status of the array.
@@ -80,8 +79,15 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
             Err(_) if for_ever => break,
             Err(failure) => return Err(failure),
         };
-        bars.show(&status);
-        if !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending) {
+        let is_over = !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending);
+        // Who waits wants one document, and it says how it came out.
+        if output.json && is_over {
+            return output.print(&json!({ "arrays": [status] }), |_| String::new());
+        }
+        if for_ever || !output.json {
+            bars.show(&status)?;
+        }
+        if is_over {
             break;
         }
         std::thread::sleep(INTERVAL);
@@ -104,19 +110,24 @@ impl Bars {
     }
 
     /// Shows how it is now.
-    pub fn show(&mut self, status: &ArrayStatus) {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn show(&mut self, status: &ArrayStatus) -> Result<(), Failure> {
         if self.output.json {
             let line = serde_json::to_string(status).expect("a status is plain data");
-            self.output.line(&line);
-        } else if std::io::stderr().is_terminal() {
-            self.show_bar(status);
-        } else {
-            let line = one_line(status);
-            if line != self.last {
-                self.output.line(&line);
-                self.last = line;
-            }
+            return self.output.line(&line);
         }
+        if std::io::stderr().is_terminal() {
+            self.show_bar(status);
+            return Ok(());
+        }
+        let line = one_line(status);
+        if line != self.last {
+            self.output.line(&line)?;
+            self.last = line;
+        }
+        Ok(())
     }
 
     fn show_bar(&mut self, status: &ArrayStatus) {
@@ -208,9 +219,10 @@ fn words(status: &ArrayStatus) -> String {
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
-    for member in
-        status.members.iter().filter(|member| member.state != MemberHealth::InSync || member.has_errors())
-    {
+    let is_told = |member: &&MemberStatus| {
+        member.state != MemberHealth::InSync || member.has_errors() || member.deleted
+    };
+    for member in status.members.iter().filter(is_told) {
         text += &format!("  {}\n", member_line(member));
     }
     text
@@ -223,10 +235,14 @@ fn member_line(member: &MemberStatus) -> String {
         (None, _) => "spare".to_owned(),
     };
     let path = member.path.as_deref().unwrap_or("nobody");
-    let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
-    let errors = count(member.errors, "errors") + &count(member.corrected_reads, "read errors corrected");
-    let bad = count(member.bad_block_bytes, "bytes in the bad-block log");
-    format!("{slot}: {path}, {}{errors}{bad}", member.state.words())
+    let count = |count: u64, noun: &str, more: &str| {
+        if count > 0 { format!(", {}{more}", counted(count, noun)) } else { String::new() }
+    };
+    let errors =
+        count(member.errors, "error", "") + &count(member.corrected_reads, "read error", " corrected");
+    let bad = count(member.bad_block_bytes, "byte", " in the bad-block log");
+    let deleted = if member.deleted { format!("; it {DELETED}") } else { String::new() };
+    format!("{slot}: {path}, {}{errors}{bad}{deleted}", member.state.words())
 }
 
 fn detail_words(status: &ArrayStatus) -> String {
@@ -290,9 +306,13 @@ fn detail_words(status: &ArrayStatus) -> String {
     for export in &status.exports {
         add("Export", format!("{} ({} connected)", export.uri, export.connections));
     }
-    add("Served By", format!("process {} with {} shards", status.pid, status.shards));
+    add("Served By", format!("process {} with {}", status.pid, counted(status.shards as u64, "shard")));
     add("Served Since", examine::time(status.started_unix_s));
-    text + "\n" + &member_table(status)
+    text += &format!("\n{}", member_table(status));
+    for path in status.deleted() {
+        text += &format!("\n{path} {DELETED}\n");
+    }
+    text
 }
 
 fn rebuild_words(rebuild: &RebuildStatus) -> (&'static str, String) {

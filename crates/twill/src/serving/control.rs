@@ -28,6 +28,7 @@ use host::shard::{ShardGone, Shards};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, display_uuid};
 use parking_lot::Mutex;
 
+use super::deleted::Deleted;
 use super::speed::{NAP, NewLimits, Speed, is_stopping};
 use super::start::{gone, open_device};
 use super::{Serving, now_unix_s};
@@ -398,6 +399,7 @@ impl Serving {
                 device_bytes: path.map_or(0, |path| known.bytes_of(path)),
                 read_latency_ns: latency.read_ns,
                 write_latency_ns: latency.write_ns,
+                deleted: false,
             }
         };
         let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {
@@ -427,11 +429,17 @@ impl Serving {
             device_bytes: known.bytes_of(path),
             ..MemberStatus::default()
         };
+        let deleted = Deleted::look();
+        let is_deleted = |path: &String| deleted.has(Path::new(path));
+        let with_name = |member: MemberStatus| MemberStatus {
+            deleted: member.path.as_ref().is_some_and(is_deleted),
+            ..member
+        };
         let slots = 0..self.array.shared.geometry.members();
         let replacements = slots.clone().filter_map(replacement_status);
         let spares = kept.spares.iter().map(spare_status);
         let faulty = known.faulty.iter().map(faulty_status);
-        slots.map(slot_status).chain(replacements).chain(spares).chain(faulty).collect()
+        slots.map(slot_status).chain(replacements).chain(spares).chain(faulty).map(with_name).collect()
     }
 
     fn rebuild_status(&self, kept: &Kept) -> Option<RebuildStatus> {
@@ -606,6 +614,10 @@ impl Serving {
         let problem = |kind, message: String| Failure::new(kind, format!("{name}: {message}"));
         if self.read_only {
             return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
+        }
+        if self.array.shared.geometry.losses_survived() == 0 {
+            let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
+            return Err(problem(ExitKind::BadGeometry, message.into()));
         }
         let refused = |wrong| Failure::from_problems("the device cannot be added", vec![wrong]);
         if !force {

@@ -53,6 +53,35 @@ fn too_few_members_are_refused() {
     world.refused(5, &["2 of 4"], &[&serve[..], &["--force"]].concat(), &members[..2]);
 }
 
+/// It was passed over, and the answer that there is no array.
+#[test]
+fn a_search_where_nothing_is_says_so() {
+    let world = World::new();
+    world.array(3);
+    world.refused::<&str>(8, &["nowhere: No such file"], &["assemble", "--scan", ".", "nowhere"], &[]);
+    world.refused::<&str>(8, &["nowhere: No such file"], &["serve", "--scan", "nowhere"], &[]);
+}
+
+/// The exit code was that of an array which would start.
+#[test]
+fn members_that_are_served_would_not_start() {
+    let world = World::new();
+    let members = world.array(4);
+    let server = world.serve(&[], &members);
+    let run = world.twill(&["assemble"], &members);
+    assert!(run.code == 6 && run.stdout.contains("would not start: members are in use"), "{run:?}");
+    assert!(run.stderr.contains("m3: is locked by another program"), "{run:?}");
+    let run = world.twill(&["assemble", "--json"], &members);
+    let array = &run.json()["arrays"][0];
+    assert_eq!((run.code, &array["would_start"]), (6, &false.into()), "{array:#}");
+    assert_eq!(
+        (&array["refusal_kind"], &array["in_use"][3]["member"]),
+        (&"member-in-use".into(), &"m3".into())
+    );
+    server.stop();
+    world.twill(&["assemble"], &members).succeeds();
+}
+
 #[test]
 fn a_copy_and_a_second_name_are_refused() {
     let world = World::new();

@@ -247,7 +247,7 @@ fn a_member_may_be_missing_if_the_level_allows_it() {
     };
     world.refused(5, &["missing"], &RAID5, &with_missing(2));
     let made = world.twill(&RAID5, &with_missing(1)).succeeds();
-    assert!(made.stdout.contains("1 slots are empty"), "{made:?}");
+    assert!(made.stdout.contains("1 slot is empty"), "{made:?}");
     let examined = world.twill(&["examine", "--json"], &members).succeeds().json();
     assert_eq!(examined["members"][0]["superblock"]["array_state"], "AAA.");
     world.refused(5, &["every member is missing"], &["create", "--level", "1"], &["missing", "missing"]);
@@ -282,4 +282,22 @@ fn a_refusal_as_json_is_one_document() {
     assert_eq!((&error["kind"], &error["exit_code"]), (&"needs-force".into(), &3.into()));
     assert_eq!(error["problems"][2]["member"], "m2");
     assert!(error["problems"][2]["help"].is_string());
+}
+
+#[test]
+fn spares_that_cannot_help_are_refused() {
+    let world = World::new();
+    let members = world.members(4);
+    let create = |arguments: &[&'static str]| [&["create"], arguments].concat();
+    world.refused(10, &["none is left to hold the array"], &create(&["-l5", "-x", "5"]), &members);
+    world.refused(10, &["none is left to hold the array"], &create(&["-l5", "-x", "4"]), &members);
+    world.refused(10, &["cannot help a RAID-0"], &create(&["-l0", "-x", "1"]), &members);
+    world.refused(2, &["-1 is not in 0..=1920"], &create(&["-l5", "-x", "-1"]), &members);
+    let run = world.twill(&create(&["-l5", "-x", "1", "--name", "one"]), &members).succeeds();
+    assert!(run.stdout.contains("over 3 members") && run.stdout.contains(", 1 spare\n"), "{run:?}");
+    world.twill(&["create", "-l0", "--force", "--name", "none"], &members[..2]).succeeds();
+    let server = world.serve(&[], &members[..2]);
+    let run = server.twill(&["add", "m3", "--force"]);
+    assert!(run.code == 10 && run.stderr.contains("cannot help a RAID-0"), "{run:?}");
+    server.stop();
 }

@@ -139,3 +139,45 @@ fn a_resync_offset_that_no_device_has_is_no_crash() {
     let run = world.twill(&["examine"], &members);
     assert!(run.code == 0 || run.code == 11, "{run:?}");
 }
+
+#[test]
+fn bad_blocks_are_listed_as_mdadm_lists_them() {
+    let world = World::new();
+    world.array(3);
+    // The feature bit, with the checksum that goes with it, and three entries: sector and length.
+    let word = |at: u64| u32::from_le_bytes(world.bytes("m0", at, 4).try_into().unwrap());
+    let (features, checksum) = (word(4096 + 8), word(4096 + 216));
+    world.write("m0", 4096 + 8, &(features | 8).to_le_bytes());
+    world.write("m0", 4096 + 216, &(checksum + 8).to_le_bytes());
+    let entries = [5000u64 << 10 | 8, 6000 << 10 | 512, 9000 << 10 | 1, u64::MAX];
+    world.write("m0", 12288, &entries.map(u64::to_le_bytes).concat());
+    let said = world.twill(&["examine"], &["m0"]).succeeds().stdout;
+    assert_eq!(rows(&said)["Bad Blocks"], "3 entries", "{said}");
+    let places = ["5000 for 8 sectors", "6000 for 512 sectors", "9000 for 1 sector"];
+    for place in places {
+        assert!(said.contains(&format!(" : {place}\n")), "{place}: {said}");
+    }
+    let described =
+        &world.twill(&["examine", "--json"], &["m0"]).succeeds().json()["members"][0]["superblock"];
+    assert_eq!(
+        described["bad_blocks"][0],
+        serde_json::json!({ "offset_bytes": 5000 * 512, "bytes": 8 * 512 })
+    );
+    assert_eq!(described["bad_blocks"].as_array().map(Vec::len), Some(3));
+    if let Some(mdadm) = tool("mdadm") {
+        let theirs = output_of(&mdadm, &[Path::new("--examine-badblocks"), &world.path("m0")]);
+        assert!(places.iter().all(|place| theirs.contains(place)), "{theirs}");
+    }
+    world.write("m0", 12288, &(5000u64 << 10).to_le_bytes());
+    let said = world.twill(&["examine"], &["m0"]).succeeds().stdout;
+    assert!(rows(&said)["Bad Blocks"].contains("is damaged"), "{said}");
+}
+
+#[test]
+fn a_member_that_was_cut_short_says_how_much_is_missing() {
+    let world = World::new();
+    world.array(3);
+    fs::File::options().write(true).open(world.path("m1")).unwrap().set_len(6 << 20).unwrap();
+    let says = ["m1: has 6 MiB, needs 12 MiB: was it cut short?"];
+    world.refused(11, &says, &["examine"], &["m1"]);
+}

@@ -10,6 +10,8 @@ mod create;
 mod examine;
 mod kill;
 mod nbd;
+mod output;
+mod own_files;
 mod rate;
 mod replacing;
 mod scrub;

@@ -174,7 +174,8 @@ fn a_scrub_waits_for_members_and_is_cancelled() {
     server.twill(&["set", "--rate", "1M", "--p99-budget", "5ms"]).succeeds();
     server.twill(&["check", "--no-wait"]).succeeds();
     server.twill(&["scrub", "pause"]).succeeds();
-    let state = server.scrub(&["scrub", "report"], 130);
+    let state = server.scrub(&["scrub", "report"], 0);
+    assert_eq!(state["phase"], "paused");
     assert!(state["next_stripe"].as_u64() < Some(100), "a megabyte a second: {state:#}");
     assert_eq!(server.status()["p99_budget_ns"], 5_000_000);
     server.twill(&["set", "--rate", "0"]).succeeds();
@@ -185,6 +186,45 @@ fn a_scrub_waits_for_members_and_is_cancelled() {
     let striped = none.array_of("0", 2);
     let server = none.serve(&[], &striped);
     assert_eq!(server.twill(&["check"]).code, 12, "nothing to compare with");
+    server.stop();
+}
+
+/// They said that nothing was found until 64 batches were done, and what a check found before it was cancelled was lost.
+#[test]
+fn what_is_found_is_told_while_a_check_goes_on_and_kept_when_it_is_cancelled() {
+    let world = World::new();
+    let members = world.array_of("6", 4);
+    let server = world.serve(&[], &members);
+    world.damage("m1", world.data_offset("m1") + BLOCK);
+    server.twill(&["set", "--rate", "1M"]).succeeds();
+    server.twill(&["check", "--no-wait"]).succeeds();
+    server.wait_for("a mismatch", |status| status["scrub"]["mismatch_sectors"] == 8);
+    assert_eq!(server.status()["scrub"]["phase"], "running");
+    let report = server.scrub(&["scrub", "report"], 16);
+    assert_eq!(report["report"]["mismatch_sectors"], 8, "{report:#}");
+    assert!(report["report"]["stripes_checked"].as_u64() > Some(0), "{report:#}");
+    for (wish, phase) in [("pause", "paused"), ("cancel", "cancelled")] {
+        server.twill(&["scrub", wish]).succeeds();
+        let report = server.scrub(&["scrub", "report"], 16);
+        assert_eq!((&report["phase"], &report["report"]["mismatch_sectors"]), (&json!(phase), &json!(8)));
+    }
+    let said = server.twill(&["scrub", "report"]);
+    assert!(said.stderr.contains("1 mismatch\n"), "{said:?}");
+    server.stop();
+}
+
+/// Who waits for a check that somebody cancels is not told that all blocks agree.
+#[test]
+fn a_check_that_is_cancelled_while_somebody_waits_has_not_passed() {
+    let world = World::new();
+    let members = world.array_of("5", 3);
+    let server = world.serve(&[], &members);
+    server.twill(&["set", "--rate", "1M"]).succeeds();
+    let waiting = world.command().args(["check", "--control", "control.sock"]).spawn().expect("the program");
+    server.wait_for("the check", |status| status["scrub"]["phase"] == "running");
+    server.twill(&["scrub", "cancel"]).succeeds();
+    let waited = waiting.wait_with_output().expect("a child");
+    assert_eq!(waited.status.code(), Some(130), "{waited:?}");
     server.stop();
 }
 

@@ -153,6 +153,8 @@ fn a_member_cut_short_is_noticed_by_the_next_write() {
     }
     server.wait_for("the member to fail", |status| status["members"][1]["state"] == "failed");
     assert_eq!(cut.metadata().expect("a member").len(), MEMBER_BYTES / 2, "not made long again");
+    let events = server.twill(&["events"]).succeeds().stdout;
+    assert!(events.contains("gone, or was cut short") && !events.contains("Gone"), "{events}");
     for number in 0..pieces {
         let data = client.read(number * PIECE, PIECE as u32).expect("served").expect("readable");
         assert!(data == piece(number, if number < pieces - 12 { 1 } else { 2 }), "piece {number}");

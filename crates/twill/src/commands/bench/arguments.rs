@@ -16,7 +16,8 @@ use crate::failure::Failure;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Example: small random writes to six members in memory, on one core
-  twill bench --members memory:6x2G --level 5 --chunk 64K --rw randwrite --bs 4K --iodepth 32 --shards 1
+  twill bench --members memory:6x2G --level 5 --chunk 64K \\
+    --rw randwrite --bs 4K --iodepth 32 --shards 1
 
 The array is made for the run and has no superblocks. `roofline` is what plain copies and parity passes of the same
 requests reach on the same cores; it is there for members in memory. `ceiling` is what the members alone allow: for files
@@ -155,6 +156,8 @@ pub struct RunArguments {
 
 /// Arguments of `bench report`.
 #[derive(Debug, Args)]
+#[command(after_help = "Example: all experiments, small, as a page to look at
+  twill bench report --output report")]
 pub struct ReportArguments {
     /// How much: `quick` takes a few minutes, `full` an hour.
     #[arg(long, default_value = "quick")]
@@ -313,8 +316,11 @@ pub struct MemoryArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: six members in memory, then six files
   twill bench rebuild --members memory:6x256M
-  twill bench rebuild --members memory:6x256M --member-rate 200M   # devices of so many bytes a second
-  for i in 0 1 2 3 4 5; do truncate -s 256M m$i; done && twill bench rebuild --members m0,m1,m2,m3,m4,m5")]
+  truncate -s 256M m0 m1 m2 m3 m4 m5
+  twill bench rebuild --members m0,m1,m2,m3,m4,m5
+
+Example: members that do so many bytes a second
+  twill bench rebuild --members memory:6x256M --member-rate 200M")]
 pub struct RebuildArguments {
     /// Members: files, block devices, or memory:COUNTxSIZE; what files hold is lost.
     #[arg(long, value_name = "MEMBER", num_args = 1.., value_delimiter = ',', default_value = "memory:6x256M")]

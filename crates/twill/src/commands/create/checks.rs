@@ -8,6 +8,7 @@ use layout::md_superblock::DeviceRole;
 use super::is_missing;
 use super::plan::Wanted;
 use crate::arguments::CreateArguments;
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::member_file::MemberFile;
@@ -52,8 +53,11 @@ pub fn look_at(arguments: &CreateArguments, wanted: &Wanted) -> Result<Vec<Place
     if problems.is_empty() {
         return Ok(places);
     }
-    let message =
-        format!("no array was made: {} of {} members cannot be taken", problems.len(), wanted.roles.len());
+    let message = format!(
+        "no array was made: {} of {} cannot be taken",
+        problems.len(),
+        counted(wanted.roles.len() as u64, "member")
+    );
     Err(Failure::from_problems(message, problems))
 }
 

@@ -16,6 +16,7 @@ use super::checks::Place;
 use super::{bitmap, is_missing, refused};
 use crate::arguments::CreateArguments;
 use crate::bytes;
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 
@@ -94,6 +95,7 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
         }
     };
     let name = arguments.name.as_deref().map(checked_name).transpose()?;
+    check_spares(arguments, level)?;
     let (roles, raid_disks) = roles(arguments)?;
     // Wrong numbers of members and wrong chunks are found before any member is opened.
     let enough = u64::from(chunk_bytes).max(bytes_per_member_least(level));
@@ -148,6 +150,23 @@ fn checked_name(name: &str) -> Result<String, Failure> {
         .help("a name has 1 to 32 bytes without / and :, and does not start with a dot"))
 }
 
+/// Spares wait for a member to fail, beside members that hold the array.
+fn check_spares(arguments: &CreateArguments, level: Level) -> Result<(), Failure> {
+    let (spares, given) = (arguments.spare_devices as usize, arguments.members.len());
+    if spares == 0 {
+        return Ok(());
+    }
+    if level == Level::Raid0 {
+        let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
+        return Err(refused(ExitKind::BadGeometry, message).help("leave out --spare-devices"));
+    }
+    if spares >= given {
+        let message = format!("of {given} members {spares} are to be spares: none is left to hold the array");
+        return Err(refused(ExitKind::BadGeometry, message).help("name the members first, then the spares"));
+    }
+    Ok(())
+}
+
 fn roles(arguments: &CreateArguments) -> Result<(Vec<DeviceRole>, u32), Failure> {
     let given = arguments.members.len();
     let spares = arguments.spare_devices as usize;
@@ -156,8 +175,8 @@ fn roles(arguments: &CreateArguments) -> Result<(Vec<DeviceRole>, u32), Failure>
         && wanted as usize != active
     {
         let message = format!(
-            "--raid-devices {wanted} and --spare-devices {spares} want {} members, {given} are given",
-            wanted as usize + spares
+            "--raid-devices {wanted} and --spare-devices {spares} want {}, {given} given",
+            counted(u64::from(wanted) + spares as u64, "member")
         );
         return Err(refused(ExitKind::Usage, message).help("write `missing` for a member that comes later"));
     }

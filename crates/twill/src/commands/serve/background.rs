@@ -47,8 +47,7 @@ pub fn launch(output: Output) -> Result<(), Failure> {
             let announcement: Announcement = serde_json::from_value(value).map_err(|error| {
                 Failure::new(ExitKind::Internal, format!("the background process said {said:?}: {error}"))
             })?;
-            output.print(&announcement, words);
-            Ok(())
+            output.print(&announcement, words)
         }
         Err(_) => {
             let status = process.wait().map_err(failed)?;
@@ -68,7 +67,7 @@ pub fn announce(announcement: &Announcement, has_log: bool) -> Result<(), Failur
     };
     // Only now: before, Ctrl-C for the first process was meant for this one too.
     rustix::process::setsid().map_err(|errno| failed(errno.into()))?;
-    Output { json: true }.print(announcement, words);
+    Output { json: true }.print(announcement, words)?;
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     rustix::stdio::dup2_stdout(&nowhere).map_err(|errno| failed(errno.into()))?;
     if !has_log {

@@ -1,0 +1,110 @@
+//! What the program prints: one document where one was asked for, and an error where it cannot be written.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::world::{World, tool};
+
+#[test]
+fn an_answer_that_cannot_be_written_is_an_error() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&[], &members);
+    for arguments in [
+        &["examine", "m0"][..],
+        &["examine", "--json", "m0"],
+        &["status", "--control", "control.sock"],
+        &["events", "--control", "control.sock", "--json"],
+        &["--help"],
+        &["create", "--help"],
+    ] {
+        let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+        let output = world.command().args(arguments).stdout(full).output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        // No events yet: nothing was to be written.
+        let code = if arguments[0] == "events" { 0 } else { 7 };
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert_eq!(said.contains("No space left on device"), code == 7, "{arguments:?}: {said}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let world = World::new();
+    let members = world.array(3);
+    let mut process = world
+        .command()
+        .args(["examine", "--json"])
+        .args(members)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program");
+    drop(process.stdout.take());
+    let output = process.wait_with_output().expect("a child");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn who_waits_gets_one_document() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&[], &members);
+    server.twill(&["set", "--rate", "10M"]).succeeds();
+    for command in [["fail", "m1"], ["remove", "failed"], ["add", "m1"]] {
+        server.twill(&command).succeeds();
+    }
+    let waited = server.twill(&["status", "--wait", "--json"]).succeeds().json();
+    assert_eq!(waited["arrays"][0]["members"][1]["state"], "in-sync", "{waited:#}");
+    server.stop();
+}
+
+/// The array, and then an error: two documents.
+#[test]
+fn a_creation_that_is_interrupted_is_one_document() {
+    let Some(kill) = tool("kill") else { return };
+    let world = World::new();
+    let members: Vec<String> = (0..3).map(|i| world.member(&format!("m{i}"), 16 << 30)).collect();
+    world.write("m0", 64 << 20, b"something"); // in the data: a resync is due
+    let mut process = world
+        .command()
+        .args(["create", "--level", "5", "--wait", "--json"])
+        .args(&members)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program");
+    // Who hears signals, and then holds the members, is at the resync.
+    let status = format!("/proc/{}/status", process.id());
+    let hears = || std::fs::read_to_string(&status).is_ok_and(|text| catches_interrupts(&text));
+    let is_held = || File::open(world.path("m0")).expect("there").try_lock_shared().is_err();
+    while !(hears() && is_held()) {
+        assert!(process.try_wait().expect("a child").is_none(), "it did not wait for a resync");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = Command::new(&kill).args(["-INT", &process.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    let output = process.wait_with_output().expect("a child");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!((&document["level"], &document["error"]["exit_code"]), (&"raid5".into(), &130.into()));
+}
+
+fn catches_interrupts(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
+}
+
+#[test]
+fn a_wrong_command_line_is_told_whole() {
+    let world = World::new();
+    let run = world.refused::<&str>(2, &["<MEMBER>"], &["create", "--json"], &[]);
+    let message = run.json()["error"]["message"].as_str().expect("a message").to_owned();
+    assert!(message.contains("not provided") && message.contains("--level <LEVEL>"), "{message}");
+    assert!(message.contains("<MEMBER>") && !message.contains("Usage"), "{message}");
+}
