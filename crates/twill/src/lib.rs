@@ -89,7 +89,7 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     error.exit()
 }
 
-fn report(failure: &Failure, output: Output) -> ExitCode {
+pub(crate) fn report(failure: &Failure, output: Output) -> ExitCode {
     if output.json && !failure.answered {
         output.line(&serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data"));
     }
