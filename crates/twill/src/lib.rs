@@ -106,7 +106,7 @@ fn wrong_usage(text: &str) -> Failure {
     if help.is_empty() { failure } else { failure.help(format!("Usage:{help}")) }
 }
 
-fn report(failure: &Failure, output: Output) -> ExitCode {
+pub(crate) fn report(failure: &Failure, output: Output) -> ExitCode {
     if output.json && !failure.answered {
         let text = serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data");
         if let Err(unwritten) = output.line(&text) {

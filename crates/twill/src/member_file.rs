@@ -156,12 +156,30 @@ impl MemberFile {
     }
 }
 
-/// How long a lock may outlive the server that held it: the kernel takes a ring apart, and lets go of its files, after
-/// the process has ended.
-pub const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a member may stay held when nobody has it any more: the kernel takes a ring apart, and lets go of its files, after
+/// the process has ended; and some kernels do with a file that a ring has let go of a second later.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to look whether a lock is gone.
-pub const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often to look whether a member is free.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Does again, for as long as a member may stay held when nobody has it any more, what fails because one is in use. Not for a
+/// shard.
+///
+/// # Errors
+/// Those of the last attempt.
+pub fn when_free<T, E>(
+    is_in_use: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let end = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match attempt() {
+            Err(error) if is_in_use(&error) && Instant::now() < end => std::thread::sleep(LOCK_INTERVAL),
+            outcome => return outcome,
+        }
+    }
+}
 
 fn lock(file: &File) -> Result<(), Errno> {
     // One wait for all members: whoever has one of them has the others too.

@@ -14,13 +14,16 @@ use super::{InFlight, Ring};
 
 impl Ring {
     /// A character device as this ring knows it: its driver copies to and from any memory but registered buffers.
-    pub(crate) fn character_device(&self, fd: &Arc<OwnedFd>) -> Rc<Target> {
-        let registered = self.register_file(fd);
+    ///
+    /// It is not among the registered files. Up to Linux 6.12 a ring lets go of registered files in the order in which they
+    /// were removed, each after all operations that had begun by then on any of them: a command that waits for its driver
+    /// would hold every member that is removed meanwhile.
+    pub(crate) fn character_device(&self, fd: Arc<OwnedFd>) -> Rc<Target> {
         Rc::new(Target {
-            fd: Arc::clone(fd),
+            fd,
             direct: false,
             takes_fixed: false,
-            registered,
+            registered: None,
             late: Arc::default(),
             lane: std::cell::RefCell::default(),
         })

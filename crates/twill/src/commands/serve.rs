@@ -3,21 +3,20 @@
 mod background;
 mod control;
 mod own_files;
+mod signals;
 mod spares;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::members::MemberState;
 use engine::stripe::load::UpdatePolicy;
 use host::machine::check_memory;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::{Output, assemble as choose, status};
 use crate::arguments::ServeArguments;
@@ -25,11 +24,12 @@ use crate::candidates::Candidates;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::member_file::{LOCK_INTERVAL, LOCK_PATIENCE};
+use crate::member_file::when_free;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 pub use control::Controlled;
 use own_files::PidFile;
 pub use own_files::check_log;
+use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Cores that one array is served on at most unless somebody asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;
@@ -54,7 +54,12 @@ pub struct Announcement {
 /// Why serving should end.
 pub enum Ending {
     /// A signal asks for it.
-    Signal(i32),
+    Signal {
+        /// Its number.
+        signal: i32,
+        /// When it came.
+        at: Instant,
+    },
     /// `twill stop` did it; this is how it went.
     Stopped(Result<Stopped, Failure>),
     /// It does not end: somebody uses the block device.
@@ -89,14 +94,14 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     let name = array.name.rsplit(':').next().unwrap_or_default().to_owned();
+    let (sender, endings) = mpsc::channel();
+    let watch = Watch::start(&sender, output, arguments.in_background)?;
     let server = Server::bind(&match &arguments.control {
         Some(path) => absolute(path),
         None => own_folder()?.join(format!("{}.sock", file_name(&name))),
     })?;
     let pid_file = arguments.pid_file.as_deref();
     let pid_file = pid_file.map(|path| PidFile::at(path, &candidates.paths)).transpose()?;
-    let (sender, endings) = mpsc::channel();
-    watch_signals(&sender)?;
     let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
     let options = options(arguments, &name, &server);
     let serving = start_when_free(&taken(&candidates, array), &filter, &options)?;
@@ -124,7 +129,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     } else if let Err(failure) = output.print(&announcement, words) {
         tracing::warn!("{failure}"); // it serves all the same
     }
-    let outcome = wait(&controlled, &endings, arguments.in_background);
+    watch.begin_to_obey();
+    let outcome = wait(&controlled, &endings);
     if let (Err(failure), true) = (&outcome, arguments.in_background) {
         tracing::error!("{failure}");
     }
@@ -135,15 +141,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
 
 /// Members that are in use may be those of a server that was killed a moment ago.
 fn start_when_free(members: &[PathBuf], filter: &Filter, options: &ServeOptions) -> Result<Serving, Failure> {
-    let start = Instant::now();
-    loop {
-        match Serving::start(members, filter, options) {
-            Err(failure) if failure.kind == ExitKind::MemberInUse && start.elapsed() < LOCK_PATIENCE => {
-                thread::sleep(LOCK_INTERVAL);
-            }
-            outcome => return outcome,
-        }
-    }
+    let is_in_use = |failure: &Failure| failure.kind == ExitKind::MemberInUse;
+    when_free(is_in_use, || Serving::start(members, filter, options))
 }
 
 /// Serves an array to nobody until its resync is done: for `create --wait`.
@@ -152,10 +151,11 @@ fn start_when_free(members: &[PathBuf], filter: &Filter, options: &ServeOptions)
 /// Why it could not be done; the members stay as they are, and the resync goes on when they are served.
 pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) -> Result<(), Failure> {
     let (sender, endings) = mpsc::channel();
-    watch_signals(&sender)?;
+    let watch = Watch::start(&sender, output, false)?;
     let filter = Filter { set_uuid: Some(set_uuid), ..Filter::default() };
     let serving = start_when_free(members, &filter, &quiet_options())?;
-    let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal(_)));
+    watch.begin_to_obey();
+    let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal { .. }));
     let mut bars = status::Bars::new(output);
     let is_shown = !output.json; // the answer is the one document
     let outcome = loop {
@@ -294,31 +294,6 @@ fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<Str
     warnings
 }
 
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask & 1 << (signal - 1) != 0
-}
-
-fn watch_signals(sender: &Sender<Ending>) -> Result<(), Failure> {
-    let failed = |error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}"));
-    // What nohup(1), or a shell for its background jobs, has set to be ignored stays so.
-    let heard: Vec<i32> =
-        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
-    let mut signals = Signals::new(heard).map_err(failed)?;
-    let sender = sender.clone();
-    let watch = move || {
-        for signal in signals.forever() {
-            if sender.send(Ending::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
-    Ok(())
-}
-
 fn announcement(
     controlled: &Controlled,
     server: &Server,
@@ -344,16 +319,9 @@ fn words(announcement: &Announcement) -> String {
     text + &format!("  control  {}\n", announcement.control.display())
 }
 
-/// Signals so close together are one.
-const SAME_SIGNAL: Duration = Duration::from_millis(100);
-
-/// Until `twill stop` or a signal. A second signal does not wait for the first to be obeyed.
-fn wait(
-    controlled: &Arc<Controlled>,
-    endings: &Receiver<Ending>,
-    in_background: bool,
-) -> Result<(), Failure> {
-    let mut stopping: Option<Instant> = None;
+/// Until `twill stop` or a signal.
+fn wait(controlled: &Arc<Controlled>, endings: &Receiver<Ending>) -> Result<(), Failure> {
+    let mut heard = Heard::default();
     loop {
         match endings.recv() {
             Ok(Ending::Stopped(outcome)) => {
@@ -362,27 +330,24 @@ fn wait(
                 return Ok(());
             }
             Ok(Ending::Refused(failure)) => {
+                let seconds = SECOND_WITHIN.as_secs();
                 tracing::warn!("not stopped: {failure}");
-                stopping = None;
+                tracing::warn!("a second signal within {seconds} s of the first one ends the server at once");
+                heard.refused();
             }
-            // In the foreground the terminal has gone; a daemon has none, and nothing to read again.
-            Ok(Ending::Signal(SIGHUP)) if in_background => tracing::info!("SIGHUP: nothing to read again"),
-            // A terminal that closes says so twice, as does timeout(1).
-            Ok(Ending::Signal(signal)) if stopping.is_some_and(|since| since.elapsed() < SAME_SIGNAL) => {
-                tracing::debug!("signal {signal} once more, at once");
-            }
-            Ok(Ending::Signal(signal)) if stopping.is_some() => {
-                let message =
-                    format!("signal {signal} while stopping: the array is not clean on its members");
-                return Err(Failure::new(ExitKind::Interrupted, message)
-                    .help("nothing that was acknowledged is lost; a resync follows at the next start"));
-            }
-            Ok(Ending::Signal(signal)) => {
-                stopping = Some(Instant::now());
-                tracing::info!("signal {signal}: stopping in order; once more ends at once");
-                let controlled = Arc::clone(controlled);
-                thread::spawn(move || controlled.stop_and_tell());
-            }
+            Ok(Ending::Signal { signal, at }) => match heard.signal(at) {
+                Meaning::Same => tracing::debug!("signal {signal} once more, at once"),
+                Meaning::EndAtOnce => {
+                    let message = format!("signal {signal} once more: the array is not clean on its members");
+                    return Err(Failure::new(ExitKind::Interrupted, message)
+                        .help("nothing that was acknowledged is lost; a resync follows at the next start"));
+                }
+                Meaning::Stop => {
+                    tracing::info!("signal {signal}: stopping in order; once more ends at once");
+                    let controlled = Arc::clone(controlled);
+                    thread::spawn(move || controlled.stop_and_tell());
+                }
+            },
             Err(_) => return Err(Failure::new(ExitKind::Internal, "nobody is left to end the server")),
         }
     }

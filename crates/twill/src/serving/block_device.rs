@@ -102,7 +102,7 @@ fn failure(error: &UblkError) -> Failure {
         ),
         UblkError::Permission => (ExitKind::Permission, Some("run as root: block devices are the system's")),
         UblkError::Exists(_) => (ExitKind::AlreadyExists, Some("choose another number, or none: --ublk")),
-        UblkError::InUse(_) => (
+        UblkError::InUse { .. } => (
             ExitKind::DeviceInUse,
             Some(
                 "unmount it and close what has it open; until then it is served. Ended by force, the server leaves the \

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use super::deleted::Deleted;
 use super::speed::{NAP, NewLimits, Speed, is_stopping};
-use super::start::{gone, open_device};
+use super::start::{gone, open_free_device};
 use super::{Serving, now_unix_s};
 use crate::candidates::superblock_of;
 use crate::exit::ExitKind;
@@ -623,7 +623,7 @@ impl Serving {
         if !force {
             self.check_unused(path).map_err(refused)?;
         }
-        let device = open_device(path, false, true).map_err(refused)?;
+        let device = open_free_device(path).map_err(refused)?;
         self.check_blocks(&name, &device)?;
         self.clear_other_superblocks(path).map_err(refused)?;
         let bytes = device.info().size_bytes;

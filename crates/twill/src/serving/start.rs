@@ -34,7 +34,7 @@ use crate::bitmap;
 use crate::candidates::{Candidates, bad_blocks_of, read_named, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::{MemberFile, check_no_loop_device};
+use crate::member_file::{MemberFile, check_no_loop_device, when_free};
 use crate::redo;
 
 /// How long an idle shard polls with `--poll`.
@@ -321,7 +321,7 @@ pub(super) fn open_member(
     Ok((device, superblock))
 }
 
-pub(super) fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
+fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
     let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
     if !read_only
         && let Ok(metadata) = std::fs::metadata(path)
@@ -330,6 +330,12 @@ pub(super) fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<
         check_no_loop_device(path, (metadata.dev(), metadata.ino()))?;
     }
     DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
+}
+
+/// As [`open_device`], to be written. One that was just removed may still be held. Not for a shard.
+pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
+    let is_in_use = |problem: &Problem| problem.kind == ExitKind::MemberInUse;
+    when_free(is_in_use, || open_device(path, false, true))
 }
 
 fn open_problem(path: &Path, error: &OpenError) -> Problem {

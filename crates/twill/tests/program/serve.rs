@@ -4,9 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
 
 use crate::world::{MEMBER_BYTES, World, output_of, tool};
 
@@ -180,7 +183,34 @@ fn the_control_socket_speaks_json_rpc() {
 }
 
 #[test]
+fn what_a_call_does_not_say_is_as_documented() {
+    let world = World::new();
+    let members = world.array(3);
+    let server = world.serve(&[], &members);
+    for method in ["set", "scrub", "events"] {
+        for params in ["", r#","params":null"#, r#","params":{}"#] {
+            let answer =
+                server.call_raw(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"{params}}}"#));
+            assert!(answer.get("error").is_none(), "{method} {params:?}: {answer}");
+            server.wait_for("a check", |status| method != "scrub" || status["scrub"]["phase"] != "running");
+        }
+    }
+    let lacks = server.call_raw(r#"{"jsonrpc":"2.0","id":1,"method":"fail"}"#)["error"].clone();
+    assert!(lacks["message"].as_str().unwrap().contains("missing field `member`"), "{lacks}");
+    assert_eq!(server.call("stop", &json!({}))["result"]["clean"], true);
+}
+
+/// A shell has its background jobs ignore SIGINT, which they hand on to what they start, and the server leaves ignored what was
+/// when it started. A signal that is handled is not ignored in what is started; here it does as without a handler.
+fn hear_interrupts() {
+    let does_as_without = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_default(SIGINT, does_as_without)
+        .expect("a signal that can be had");
+}
+
+#[test]
 fn signals_stop_in_order() {
+    hear_interrupts();
     let Some(kill) = tool("kill") else { return };
     for signal in ["-INT", "-TERM"] {
         let world = World::new();
@@ -359,6 +389,33 @@ fn a_command_for_an_array_of_another_name_is_refused() {
     assert_eq!(server.twill(&["add", "m9"]).code, 10, "too small");
     world.member("m9", MEMBER_BYTES);
     server.twill(&["add", "m9"]).succeeds(); // it is not held by the try before
+    server.stop();
+}
+
+/// The kernel may let go of a removed member a moment after the server has.
+#[test]
+fn a_device_that_is_still_held_for_a_moment_is_waited_for() {
+    let world = World::new();
+    let members = world.members(3);
+    let create = ["create", "--level", "5", "--name", "test", "--bitmap", "internal"];
+    world.twill(&create, &members).succeeds();
+    let server = world.serve(&[], &members);
+    world.member("m9", MEMBER_BYTES);
+    server.twill(&["fail", "m1"]).succeeds();
+    server.twill(&["remove", "m1"]).succeeds();
+    for (command, member) in [("re-add", "m1"), ("add", "m9")] {
+        let held = fs::File::open(world.path(member)).unwrap();
+        held.lock().unwrap();
+        let freed = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            drop(held);
+        });
+        server.twill(&[command, member]).succeeds();
+        freed.join().unwrap();
+    }
+    let held = fs::File::open(world.path(&world.member("m8", MEMBER_BYTES))).unwrap();
+    held.lock().unwrap();
+    assert_eq!(server.twill(&["add", "m8"]).code, 6, "not for ever");
     server.stop();
 }
 

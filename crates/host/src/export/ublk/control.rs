@@ -9,6 +9,7 @@ use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::kernel;
+use super::openers::{BLOCK_DEVICES, Opener, PROCESSES, opener};
 use super::protocol::{ControlCommand, DeviceInfo, Parameters, control, feature};
 
 /// Where devices are made and asked about.
@@ -47,8 +48,13 @@ pub enum UblkError {
     #[error("there is a ublk device with number {0} already")]
     Exists(u32),
     /// Somebody has the block device open, or mounted.
-    #[error("{} is in use", .0.display())]
-    InUse(PathBuf),
+    #[error("{} is in use{}", path.display(), by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
+    InUse {
+        /// The block device.
+        path: PathBuf,
+        /// One that has it open, if it is known.
+        by: Option<Opener>,
+    },
     /// The device cannot be handed over in order.
     #[error("{} cannot be left to the next server in order: this kernel's ublk cannot quiesce it", .0.display())]
     NoHandover(PathBuf),
@@ -201,21 +207,25 @@ impl Control {
     pub(super) fn stop_unused(&self, number: u32) -> Result<(), UblkError> {
         let path = block_path(number);
         let failed = |error| UblkError::system(format!("stop {}", path.display()), error);
+        let by = || opener(Path::new(PROCESSES), Path::new(BLOCK_DEVICES), &path);
         let command = if self.has(feature::SAFE_STOP) {
             control::TRY_STOP
         } else {
-            // Older drivers take it away under whoever uses it. Mounts and the like are seen here, mere openers are not.
-            let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-            match rustix::fs::open(&path, flags, Mode::empty()) {
-                Err(Errno::BUSY) => return Err(UblkError::InUse(path)),
-                _ => control::STOP,
+            // Older drivers take it away under whoever uses it. Mounts and the like have claimed it, others only opened it.
+            let by = by();
+            if by.is_some() || is_claimed(&path) {
+                return Err(UblkError::InUse { path, by });
             }
+            control::STOP
         };
         match self.call(command, number, 0, &mut []) {
             Ok(_) => Ok(()),
             // ENODEV: somebody else has taken it away.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(UblkError::InUse(path)),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let by = by();
+                Err(UblkError::InUse { path, by })
+            }
             Err(error) => Err(failed(error)),
         }
     }
@@ -253,6 +263,11 @@ impl Control {
         let command = ControlCommand { device, queue: u16::MAX, data, ..ControlCommand::default() };
         kernel::control_while(self.fd.as_fd(), number, &command, goes_on).map(|_| ())
     }
+}
+
+fn is_claimed(path: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).is_err_and(|errno| errno == Errno::BUSY)
 }
 
 /// Opens the character device of a new device, whose node the system makes a moment later.

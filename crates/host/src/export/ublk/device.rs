@@ -4,10 +4,10 @@ use engine::volume::{Volume, VolumeInfo};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -69,8 +69,9 @@ pub struct UblkDevice {
     serving: Mutex<Option<Served>>,
 }
 
+/// What tells when a device is not served any more. The queues alone have the character device open: when they have ended,
+/// whoever takes the device away has not to wait for this program.
 struct Served {
-    character: Arc<OwnedFd>,
     /// Ends with the last queue.
     ended: Receiver<()>,
 }
@@ -122,15 +123,32 @@ impl UblkDevice {
         if serving.is_none() {
             return Ok(());
         }
-        self.control.stop_unused(self.info.number)?;
+        let is_there = self.is_there();
+        if is_there {
+            self.while_stopping(|| self.control.stop_unused(self.info.number))?;
+        }
         if let Some(served) = serving.take() {
             served.end();
         }
         // The block device is gone; what is left is an entry of the driver.
-        if let Err(error) = self.control.delete(self.info.number) {
+        if is_there && let Err(error) = self.control.delete(self.info.number) {
             tracing::warn!(number = self.info.number, %error, "a ublk device that was stopped is left behind");
         }
         Ok(())
+    }
+
+    /// False if somebody has deleted it from outside: another's device may have its number by now.
+    fn is_there(&self) -> bool {
+        match self.control.info(self.info.number) {
+            Ok(info) => info.server_flags == self.info.server_flags,
+            Err(error) => error.raw_os_error() != Some(libc::ENODEV),
+        }
+    }
+
+    /// Its queues end because this program wants it, unless `stop` fails.
+    fn while_stopping(&self, stop: impl FnOnce() -> Result<(), UblkError>) -> Result<(), UblkError> {
+        self.shared.stopping.store(true, SeqCst);
+        stop().inspect_err(|_| self.shared.stopping.store(false, SeqCst))
     }
 
     /// Leaves the block device to the next server, whoever uses it: requests that are under way are done when this
@@ -142,7 +160,7 @@ impl UblkDevice {
         if self.info.flags & feature::QUIESCE == 0 {
             return Err(UblkError::NoHandover(self.path()));
         }
-        self.control.quiesce(self.info.number)?;
+        self.while_stopping(|| self.control.quiesce(self.info.number))?;
         // The driver keeps new requests back from here on, but does not wait for those that were fetched.
         let end = Instant::now() + END_LIMIT;
         while self.shared.under_way() > 0 {
@@ -157,12 +175,11 @@ impl UblkDevice {
 }
 
 impl Served {
-    /// Waits for the queues of a stopped device and closes it.
+    /// Waits for the queues of a stopped device: they close it.
     fn end(self) {
         if self.ended.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the queues of the block device do not end");
         }
-        drop(self.character);
     }
 }
 
@@ -177,6 +194,30 @@ pub fn is_awaited(control: &Control, identity: u64) -> bool {
     waiting(control, identity).is_some()
 }
 
+/// Takes away what servers of this array left that ended between "add" and "start", or between "stop" and "delete": it has
+/// no block device, nobody can go on with it, and its number would stay taken.
+fn clear_left_behind(control: &Control, identity: u64) {
+    let infos = control.numbers().into_iter().filter_map(|number| control.info(number).ok());
+    let is_running = |process: i32| Path::new(&format!("/proc/{process}")).exists();
+    for info in infos.filter(|info| is_left_behind(info, identity, is_running)) {
+        match control.delete(info.number) {
+            Ok(()) => {
+                tracing::info!(number = info.number, "a ublk device that an earlier server left is deleted");
+            }
+            Err(error) => {
+                tracing::warn!(number = info.number, %error, "a ublk device that an earlier server left stays");
+            }
+        }
+    }
+}
+
+/// Not one that another server of the array is just about to start: arrays in files may be read by several.
+fn is_left_behind(info: &DeviceInfo, identity: u64, is_running: impl Fn(i32) -> bool) -> bool {
+    let is_another = |process: i32| process > 0 && process.cast_unsigned() != std::process::id();
+    let is_being_made = is_another(info.server_process) && is_running(info.server_process);
+    info.state == state::DEAD && info.server_flags == identity && !is_being_made
+}
+
 fn make<V: Volume>(
     control: Control,
     shards: &Handle,
@@ -184,6 +225,7 @@ fn make<V: Volume>(
     volume: &VolumeInfo,
     open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
 ) -> Result<UblkDevice, UblkError> {
+    clear_left_behind(&control, options.identity);
     let mut info = DeviceInfo {
         queues: u16::try_from(shards.count()).unwrap_or(u16::MAX),
         depth: DEPTH,
@@ -304,14 +346,15 @@ fn serve<V: Volume>(
     let character = Arc::new(open_character(info.number)?);
     let shared = Arc::new(Shared::new(info.queues));
     let (ends, ended) = channel();
-    let served = Served { character, ended };
-    let started = start_queues(info, shards, zero_copy, &served.character, &shared, &ends, open);
-    drop(ends); // what is left are those of the queues
+    let served = Served { ended };
+    let started = start_queues(info, shards, zero_copy, &character, &shared, &ends, open);
+    drop((ends, character)); // what is left are those of the queues
     let goes_on = || !shared.failed.load(Relaxed);
     match started.and_then(|()| control.start(info.number, recovering, goes_on)) {
         Ok(()) => Ok((served, shared)),
         Err(error) => {
             if !recovering {
+                shared.stopping.store(true, SeqCst);
                 let _ends_the_fetches = control.stop(info.number);
                 served.end();
             }
@@ -336,7 +379,7 @@ fn start_queues<V: Volume>(
         let open = open.clone();
         let shard = usize::from(number) % shards.count();
         let started = shards.run_on(shard, move |context| async move {
-            serve_queue(&context, open(&context), &character, place, shared, ends)
+            serve_queue(&context, open(&context), character, place, shared, ends)
         });
         let doing = || format!("serve queue {number} of {}", block_path(info.number).display());
         match started {
@@ -346,4 +389,27 @@ fn start_queues<V: Volume>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_server_of_this_array_left_without_a_block_device_is_taken_away() {
+        const LIVE: u16 = 1;
+        let own = std::process::id().cast_signed();
+        for (state, server_flags, server_process, is_left) in [
+            (state::DEAD, 7, -1, true),  // stopped, not deleted
+            (state::DEAD, 7, 41, true),  // added, not started, and that server has ended
+            (state::DEAD, 7, own, true), // an attempt of this one
+            (state::DEAD, 7, 42, false), // being made by another server
+            (state::DEAD, 8, -1, false), // of another array, or another program
+            (LIVE, 7, 41, false),        // it waits for its next server
+        ] {
+            let info = DeviceInfo { state, server_flags, server_process, ..DeviceInfo::empty() };
+            let is_running = |process| process == 42;
+            assert_eq!(is_left_behind(&info, 7, is_running), is_left, "{info:?}");
+        }
+    }
 }

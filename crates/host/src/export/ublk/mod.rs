@@ -13,6 +13,7 @@ mod control;
 mod device;
 #[allow(unsafe_code)]
 mod kernel;
+mod openers;
 mod parameters;
 mod protocol;
 mod queue;
@@ -20,4 +21,5 @@ mod request;
 
 pub use control::{Control, UblkError, block_path, character_path};
 pub use device::{UblkDevice, UblkOptions, UblkStatus, is_awaited};
+pub use openers::Opener;
 pub use parameters::optimal_bytes;

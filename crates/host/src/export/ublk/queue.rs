@@ -4,7 +4,7 @@
 //! Invariants:
 //! - A tag has one request at a time: its descriptor and its data in the device stay until its result is given. No member is
 //!   still about to fill its memory then.
-//! - The device is let go of when every task of the queue has ended; then the sender of [`Ends`] is dropped, too.
+//! - The device is closed when every task of every queue has ended; then the last sender of [`Ends`] is dropped, too.
 
 use crossbeam::utils::CachePadded;
 use engine::buffer::{Gather, Pool};
@@ -29,8 +29,10 @@ use crate::shard::ShardContext;
 
 /// What all queues of a device share with its owner.
 pub(super) struct Shared {
-    /// A queue is not served any more though nobody stopped the device.
+    /// A queue is not served any more though this program did not stop the device.
     pub failed: AtomicBool,
+    /// This program is stopping the device, or leaving it to the next server.
+    pub stopping: AtomicBool,
     /// Requests that were answered with an error.
     pub errors: AtomicU64,
     /// Requests of each queue that were fetched and not answered. Only the queue's shard writes it.
@@ -40,7 +42,12 @@ pub(super) struct Shared {
 impl Shared {
     pub fn new(queues: u16) -> Self {
         let under_way = (0..queues).map(|_| CachePadded::default()).collect();
-        Shared { failed: AtomicBool::new(false), errors: AtomicU64::new(0), under_way }
+        Shared {
+            failed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            errors: AtomicU64::new(0),
+            under_way,
+        }
     }
 
     /// Requests that were fetched and not answered.
@@ -52,6 +59,23 @@ impl Shared {
         let under_way = &self.under_way[usize::from(queue)];
         under_way.store(under_way.load(Relaxed).wrapping_add_signed(change), SeqCst);
     }
+
+    /// The driver gives a tag no further request; `result` says why. The first one says so for all of them.
+    fn end(&self, result: i32) {
+        let is_stop = result == ABORTED;
+        if is_stop && self.stopping.load(SeqCst) || self.failed.swap(true, SeqCst) {
+            return;
+        }
+        if is_stop {
+            tracing::warn!(
+                "the block device was stopped from outside, and is not served any more: stop the array and serve it again to \
+                 have one"
+            );
+        } else {
+            let error = io::Error::from_raw_os_error(result.saturating_neg());
+            tracing::error!(%error, "the block device is not served any more");
+        }
+    }
 }
 
 /// Never sent to: whoever waits learns from its end that the queue has ended.
@@ -61,7 +85,7 @@ pub(super) type Ends = Sender<()>;
 pub(super) fn serve_queue<V: Volume>(
     context: &ShardContext,
     volume: Rc<V>,
-    device: &Arc<OwnedFd>,
+    device: Arc<OwnedFd>,
     place: Place,
     shared: Arc<Shared>,
     ends: Ends,
@@ -75,7 +99,7 @@ pub(super) fn serve_queue<V: Volume>(
             "PR_SET_IO_FLUSHER is not allowed: short of memory, the system may wait for this array"
         );
     }
-    let descriptors = Descriptors::map(device, number, depth)?;
+    let descriptors = Descriptors::map(&device, number, depth)?;
     let places = if registers && zero_copy { context.ring.take_places(depth) } else { None };
     let queue = Rc::new(Queue {
         registers,
@@ -85,7 +109,7 @@ pub(super) fn serve_queue<V: Volume>(
         descriptors,
         ring: context.ring.clone(),
         pool: Arc::clone(&context.pool),
-        device: Some(context.ring.character_device(device)),
+        device: context.ring.character_device(device),
         shared,
         _ends: ends,
     });
@@ -121,7 +145,7 @@ async fn serve_tag<V: Volume>(queue: Rc<Queue<V>>, tag: u16) {
         let Some(next) = next else { return };
         fetched = next.await;
     }
-    queue.ended(tag, fetched);
+    queue.shared.end(fetched);
 }
 
 struct Queue<V> {
@@ -133,16 +157,14 @@ struct Queue<V> {
     descriptors: Descriptors,
     ring: Ring,
     pool: Arc<Pool>,
-    /// Present until the drop, which lets go of it before it asks the ring to close it.
-    device: Option<Rc<Target>>,
+    device: Rc<Target>,
     shared: Arc<Shared>,
+    /// The last one, so that whoever waits for it finds the device closed.
     _ends: Ends,
 }
 
 impl<V> Drop for Queue<V> {
     fn drop(&mut self) {
-        self.device = None;
-        self.ring.release_files();
         self.ring.give_places(self.lenders.iter().map(Lender::place));
     }
 }
@@ -162,24 +184,11 @@ impl<V: Volume> Queue<V> {
         payload.copy_from_slice(command.as_bytes());
         let place = self.lender(tag).map_or(NO_PLACE, Lender::place);
         let address = if self.registers { auto_buffer(place) } else { 0 };
-        self.ring.command(self.device(), number, payload, address)
+        self.ring.command(&self.device, number, payload, address)
     }
 
     fn lender(&self, tag: u16) -> Option<&Lender> {
         self.lenders.get(usize::from(tag))
-    }
-
-    fn device(&self) -> &Rc<Target> {
-        self.device.as_ref().expect("present until the drop")
-    }
-
-    /// The device gives this tag no further request.
-    fn ended(&self, tag: u16, result: i32) {
-        if result != ABORTED {
-            let error = io::Error::from_raw_os_error(-result);
-            tracing::error!(queue = self.number, tag, %error, "the block device is not served any more");
-            self.shared.failed.store(true, Relaxed);
-        }
     }
 
     /// Does the request of a tag. The result is the number of bytes, or a negated error number. None: this server stops, and
@@ -254,14 +263,14 @@ impl<V: Volume> Queue<V> {
             );
             return Err(Undone::Copy(-libc::EIO));
         }
-        let copied = self.ring.copy_out(self.device(), data_offset(self.number, tag), data).await;
+        let copied = self.ring.copy_out(&self.device, data_offset(self.number, tag), data).await;
         copied.map(|()| bytes.cast_signed()).map_err(|error| Undone::copy(&error))
     }
 
     /// Copies the data of a write out of its request, into memory that the engine may keep.
     async fn take(&self, tag: u16, bytes: u32) -> Result<Gather, Undone> {
         let buffer = self.pool.take(bytes as usize);
-        let (buffer, copied) = self.ring.copy_in(self.device(), data_offset(self.number, tag), buffer).await;
+        let (buffer, copied) = self.ring.copy_in(&self.device, data_offset(self.number, tag), buffer).await;
         copied.map(|()| buffer.freeze().into()).map_err(|error| Undone::copy(&error))
     }
 }
@@ -283,5 +292,23 @@ impl Undone {
 impl From<VolumeError> for Undone {
     fn from(error: VolumeError) -> Self {
         Undone::Volume(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_that_this_program_did_not_ask_for_is_a_failure() {
+        const EIO: i32 = -libc::EIO;
+        for (stopping, result, failed) in
+            [(true, ABORTED, false), (false, ABORTED, true), (true, EIO, true), (false, EIO, true)]
+        {
+            let shared = Shared::new(1);
+            shared.stopping.store(stopping, SeqCst);
+            shared.end(result);
+            assert_eq!(shared.failed.load(SeqCst), failed, "stopping {stopping}, result {result}");
+        }
     }
 }

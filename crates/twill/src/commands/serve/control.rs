@@ -96,13 +96,14 @@ struct WishParams {
     wish: String,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StopParams {
+    #[serde(default)]
     keep_device: bool,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventsParams {
     #[serde(default)]
@@ -177,8 +178,7 @@ impl Controlled {
 
     /// What the stop came to is told when its caller has the answer; a server that goes on tells nothing.
     fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
-        let StopParams { keep_device } =
-            if params.is_null() { StopParams::default() } else { parse(params)? };
+        let StopParams { keep_device } = parse(params)?;
         let outcome = match self.stop(keep_device) {
             Err(NotStopped::GoesOn(failure)) => return Err(failure.into()),
             Err(NotStopped::Ended(failure)) => Err(failure),
@@ -205,8 +205,7 @@ impl Handler for Controlled {
             "ping" => Ok(json!({ "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id() })),
             "status" => Ok(serde_json::to_value(self.status()?).expect("a status is plain data")),
             "events" => {
-                let EventsParams { since } =
-                    if params.is_null() { EventsParams::default() } else { parse(params)? };
+                let EventsParams { since } = parse(params)?;
                 Ok(self.events(since)?)
             }
             "fail" => {
@@ -282,8 +281,10 @@ fn scrub_wish(params: &Value) -> Result<Wish, CallError> {
     }
 }
 
+/// A call may leave its parameters out, as JSON-RPC has it: then none is given.
 fn parse<T: DeserializeOwned>(params: &Value) -> Result<T, CallError> {
-    serde_json::from_value(params.clone()).map_err(|error| CallError::Params(error.to_string()))
+    let params = if params.is_null() { json!({}) } else { params.clone() };
+    serde_json::from_value(params).map_err(|error| CallError::Params(error.to_string()))
 }
 
 fn stopping() -> Failure {

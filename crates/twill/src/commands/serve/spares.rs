@@ -5,11 +5,11 @@
 //! besides, and nothing to keep. A spare has one owner at any time: it is taken out of one array and then added to the
 //! other, by the control sockets, and given back if that fails.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use layout::md_superblock::display_uuid;
 use serde_json::{Value, json};
@@ -24,13 +24,17 @@ use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
 /// How often a server looks whether its array lacks a member.
 const INTERVAL: Duration = Duration::from_secs(2);
 
+/// How long a spare that did not fit is not asked for again. What was in the way may have gone by then: it was still held, or
+/// another device has its name.
+const USELESS_FOR: Duration = Duration::from_secs(300);
+
 /// Looks after the array until it is stopped.
 ///
 /// # Errors
 /// The system has no thread for it.
 pub(super) fn share(controlled: Arc<Controlled>) -> std::io::Result<()> {
     let look = move || {
-        let mut useless = HashSet::new();
+        let mut useless = Useless::default();
         while let Ok(own) = controlled.status() {
             if wants_spare(&own) {
                 ask_others(&controlled, &own, &mut useless);
@@ -41,12 +45,28 @@ pub(super) fn share(controlled: Arc<Controlled>) -> std::io::Result<()> {
     thread::Builder::new().name("spares".into()).spawn(look).map(drop)
 }
 
-/// The first array that can do without a spare gives it. One that did not fit is not asked for again.
-fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut HashSet<String>) {
+/// Spares that did not fit, and when that was.
+#[derive(Default)]
+struct Useless(HashMap<String, Instant>);
+
+impl Useless {
+    fn add(&mut self, spare: String, now: Instant) {
+        self.0.retain(|_, since| now.duration_since(*since) < USELESS_FOR);
+        self.0.insert(spare, now);
+    }
+
+    fn has(&self, spare: &str, now: Instant) -> bool {
+        self.0.get(spare).is_some_and(|since| now.duration_since(*since) < USELESS_FOR)
+    }
+}
+
+/// The first array that can do without a spare gives it. One that did not fit is not asked for again for a while.
+fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut Useless) {
     for (_, socket) in served() {
         let Ok(mut donor) = Client::connect(&socket) else { continue };
         let Some(theirs) = status_of(&mut donor) else { continue };
-        let Some(spare) = spare_for(own, &theirs).filter(|spare| !useless.contains(spare)) else { continue };
+        let is_of_use = |spare: &String| !useless.has(spare, Instant::now());
+        let Some(spare) = spare_for(own, &theirs).filter(is_of_use) else { continue };
         match take(controlled, &mut donor, &theirs.uuid, &spare) {
             Ok(()) => {
                 tracing::warn!(spare, from = theirs.name, "took a spare of the group");
@@ -54,7 +74,7 @@ fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut HashSet<
             }
             Err(failure) => {
                 tracing::warn!(spare, from = theirs.name, "a spare of the group was not taken: {failure}");
-                useless.insert(spare);
+                useless.add(spare, Instant::now());
             }
         }
     }
@@ -143,6 +163,16 @@ mod tests {
         let array = array("a", Some("g"), &[InSync, Missing]);
         assert!(!wants_spare(&ArrayStatus { read_only: true, ..array.clone() }));
         assert!(!wants_spare(&ArrayStatus { failed: true, ..array }));
+    }
+
+    #[test]
+    fn a_spare_that_did_not_fit_is_asked_for_again_later() {
+        let (start, mut useless) = (Instant::now(), Useless::default());
+        useless.add("a".into(), start);
+        assert!(useless.has("a", start + USELESS_FOR / 2) && !useless.has("b", start));
+        assert!(!useless.has("a", start + USELESS_FOR));
+        useless.add("b".into(), start + USELESS_FOR);
+        assert!(useless.0.len() == 1 && useless.has("b", start + USELESS_FOR));
     }
 
     #[test]
