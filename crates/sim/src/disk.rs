@@ -84,8 +84,8 @@ pub(crate) struct Faults {
     pub(crate) dead: Option<DeviceErrorKind>,
     /// Logical blocks that cannot be read until they are written.
     pub(crate) bad: BTreeSet<u64>,
-    /// Writes fail for want of space, one in two.
-    pub(crate) full: bool,
+    /// One in so many writes fails for want of space; 0 is never.
+    pub(crate) full_one_in: u64,
     /// Every flush fails in this way.
     pub(crate) flush_fails: Option<DeviceErrorKind>,
     /// Writes outside the data area fail.
@@ -261,7 +261,7 @@ impl Disk {
         // What was written before has its space: superblocks do.
         let wants_space =
             matches!(operation, "write" | "write zeroes") && !self.is_metadata(operation, offset, bytes);
-        let full = wants_space && faults.full && self.world.random().one_in(2);
+        let full = wants_space && faults.full_one_in > 0 && self.world.random().one_in(faults.full_one_in);
         let dead = faults.dead;
         let kind = match dead {
             Some(kind) => Some(kind),

@@ -280,7 +280,7 @@ fn lose_some(array: &Rc<Array>) {
 
 fn replace_all(array: &Rc<Array>) {
     for disk in array.machine.disks.borrow().iter().flatten() {
-        disk.faults.borrow_mut().full = false;
+        disk.faults.borrow_mut().full_one_in = 0;
     }
     let (own, shard) = (Rc::clone(array), array.any_shard());
     array.spawn(shard, "replacing everything", async move {

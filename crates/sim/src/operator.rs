@@ -144,7 +144,7 @@ fn fill_up(array: &Rc<Array>) {
     let full = array.world.random().one_in(2);
     for disk in disks.iter().flatten() {
         let hit = array.world.random().one_in(2);
-        disk.faults.borrow_mut().full = full && hit;
+        disk.faults.borrow_mut().full_one_in = if full && hit { 2 } else { 0 };
     }
     if full {
         array.machine.excuses.full.set(true);

@@ -51,7 +51,7 @@ pub use chunk_set::{Chunk, ChunkSet, P, Q};
 
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -101,7 +101,7 @@ pub struct Shared {
     /// Nothing is written on the members, not even what would repair them.
     read_only: AtomicBool,
     /// Stripes whose parity may not agree with their data, because a write failed half way.
-    suspects: Mutex<HashSet<u64>>,
+    suspects: Mutex<BTreeSet<u64>>,
     suspect_count: AtomicUsize,
     /// A member that the array needs failed to flush: what it holds is in doubt, whatever later flushes say.
     flush_failed: AtomicBool,
@@ -135,7 +135,7 @@ impl Shared {
             observer: OnceLock::new(),
             foreground: Foreground::default(),
             read_only: AtomicBool::new(false),
-            suspects: Mutex::new(HashSet::new()),
+            suspects: Mutex::new(BTreeSet::new()),
             suspect_count: AtomicUsize::new(0),
             flush_failed: AtomicBool::new(false),
         })
@@ -212,6 +212,7 @@ impl Shared {
         self.doubts.add(layout::redo_log::StripeRange { first: stripe, end: stripe + 1 });
     }
 
+    /// Ascending.
     pub(crate) fn suspect_stripes(&self) -> Vec<u64> {
         self.suspects.lock().iter().copied().collect()
     }

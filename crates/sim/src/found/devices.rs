@@ -239,7 +239,7 @@ fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
         write(&array, 0..2 * stripes * BLOCKS);
         fail(&array, 0);
         let new = array.machine.new_disk(true);
-        new.faults.borrow_mut().full = true; // which not every write feels
+        new.faults.borrow_mut().full_one_in = 2; // which not every write feels
         let (own, disk) = (Rc::clone(&array), Rc::clone(&new));
         run(&array, async move {
             assert!(own.manager.remove(0).await);
@@ -247,7 +247,7 @@ fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
         });
         let members = &array.shared.members;
         stopped += u32::from(members.state(0) == MemberState::Recovering);
-        new.faults.borrow_mut().full = false;
+        new.faults.borrow_mut().full_one_in = 0;
         let mut steps = 0..100_000;
         while members.state(0) == MemberState::Recovering && steps.next().is_some() {
             assert_eq!(array.run(2), Ended::Steps); // more than one: else looks are not waited for
