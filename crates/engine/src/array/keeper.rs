@@ -485,6 +485,12 @@ impl<D: Device> Keeper<D> {
         })
     }
 
+    /// Ends [`Keeper::run`] where nothing is written.
+    pub fn stop_read_only(&self) {
+        self.stopping.set(true);
+        self.set.shared.members.want_metadata();
+    }
+
     /// Ends the bitmap's flusher.
     pub fn stop_flusher(&self) {
         self.set.shared.intent.stop_flusher();

@@ -291,7 +291,13 @@ impl ArrayManager {
         let stopped = shards.run_on(0, move |_| async move {
             let manager = manager();
             manager.stop().await;
-            let stopped = if read_only { Ok(()) } else { manager.keeper().stop().await };
+            let stopped = match read_only {
+                true => {
+                    manager.keeper().stop_read_only();
+                    Ok(())
+                }
+                false => manager.keeper().stop().await,
+            };
             manager.keeper().stop_flusher();
             MANAGER.set(None);
             stopped.map(|()| manager.keeper().says_clean())
@@ -623,7 +629,7 @@ impl Serving {
         if !force {
             self.check_unused(path).map_err(refused)?;
         }
-        let device = open_free_device(path).map_err(refused)?;
+        let device = self.open_new(path).map_err(refused)?;
         self.check_blocks(&name, &device)?;
         self.clear_other_superblocks(path).map_err(refused)?;
         let bytes = device.info().size_bytes;
@@ -639,6 +645,18 @@ impl Serving {
             };
             problem(kind, error.to_string())
         })
+    }
+
+    /// Opens a device that is to come to the array. What the array has already is not waited for.
+    pub(super) fn open_new(&self, path: &Path) -> Result<SharedDevice, Problem> {
+        let identity = MemberFile::open(path)?.identity;
+        let names: Vec<String> = self.known.lock().devices.keys().cloned().collect();
+        let is_it =
+            |name: &&String| MemberFile::open(Path::new(name)).is_ok_and(|known| known.identity == identity);
+        let Some(name) = names.iter().find(is_it) else { return open_free_device(path) };
+        let problem =
+            Problem::new(ExitKind::MemberInUse, path, format!("this array has it already, as {name}"));
+        Err(problem.help("if it, or what was there before it, has failed: twill remove failed"))
     }
 
     /// md's superblocks at places where this array has none: the next start might believe one that is newer. Nobody else

@@ -8,7 +8,6 @@ use engine::members::MemberState;
 
 use super::Serving;
 use super::control::manager;
-use super::start::open_free_device;
 use crate::candidates::{bad_blocks_of, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -30,7 +29,7 @@ impl Serving {
         // Asked before it is locked: what is refused stays as it is.
         let judged = self.manager.ask(&self.shards, move |manager| manager.may_re_add(&superblock))?;
         judged.map_err(|refused| cannot(problem(path, &refused)))?;
-        let device = open_free_device(path).map_err(cannot)?;
+        let device = self.open_new(path).map_err(cannot)?;
         self.check_blocks(&name, &device)?;
         // Nobody else changes it from here on.
         let member = MemberFile::open(path).map_err(cannot)?;
