@@ -16,5 +16,6 @@ pub mod machine;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod shard;
+pub mod socket;
 #[cfg(test)]
 mod testing;

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
+use host::socket::{self, SocketName};
 use serde_json::Value;
 
 use super::{
@@ -19,6 +20,9 @@ use crate::failure::Failure;
 
 /// Connections at a time: people and their scripts. More are told so.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Callers that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Does what callers ask for.
 pub trait Handler: Send + Sync + 'static {
@@ -35,8 +39,8 @@ pub trait Handler: Send + Sync + 'static {
 /// A bound control socket. Dropping it removes it.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
-    inode: u64,
+    /// Dropped first.
+    name: SocketName,
     listener: UnixListener,
 }
 
@@ -50,28 +54,16 @@ impl Server {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         }
-        check_free(path)?;
-        // Made under another name and moved, so that it is never there with wider permissions.
-        let mut making = path.as_os_str().to_owned();
-        making.push(format!(".{}", std::process::id()));
-        let making = PathBuf::from(making);
-        let _left_behind = fs::remove_file(&making);
-        let listener = UnixListener::bind(&making).map_err(failed)?;
-        let made = fs::set_permissions(&making, fs::Permissions::from_mode(0o600))
-            .and_then(|()| fs::metadata(&making))
-            .and_then(|metadata| fs::rename(&making, path).map(|()| metadata.ino()));
-        match made {
-            Ok(inode) => Ok(Server { path: path.to_path_buf(), inode, listener }),
-            Err(error) => {
-                let _best_effort = fs::remove_file(&making);
-                Err(failed(error))
-            }
-        }
+        let (name, socket) = socket::listen(path, 0o600, BACKLOG).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => in_use(path),
+            _ => failed(error),
+        })?;
+        Ok(Server { name, listener: UnixListener::from(socket) })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.name.path()
     }
 
     /// Answers callers from now on, on threads of its own, until the process ends.
@@ -85,25 +77,15 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Another server may have taken the place of this one.
-        if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
-            let _best_effort = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn check_free(path: &Path) -> Result<(), Failure> {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+/// Why a path that is not free cannot be had.
+fn in_use(path: &Path) -> Failure {
     let taken = |what: &str| Failure::new(ExitKind::AlreadyExists, format!("{} {what}", path.display()));
-    if !metadata.file_type().is_socket() {
-        return Err(taken("is there and is no socket").help("choose another place with --control PATH"));
-    }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(taken("is the control socket of an array that is served")
-            .help("stop that one first, or choose another place with --control PATH")),
-        Err(_) => Ok(()),
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            taken("is there and is no socket").help("choose another place with --control PATH")
+        }
+        _ => taken("is the control socket of an array that is served")
+            .help("stop that one first, or choose another place with --control PATH"),
     }
 }
 
@@ -207,8 +189,11 @@ fn encoded(response: &Response) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use serde_json::json;
+
+    use super::*;
 
     struct Echo;
 

@@ -9,6 +9,7 @@ use super::exports::{Export, ExportOptions, Exports};
 use super::reply::Limits;
 use super::serve_client;
 use crate::shard::{Handle, ShardContext};
+use crate::socket::{self, SocketName};
 use parking_lot::{Condvar, Mutex};
 use rustix::net::{self, Shutdown, sockopt};
 use serde::Serialize;
@@ -16,9 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -144,6 +143,8 @@ pub struct Server {
 
 struct Listener {
     address: Address,
+    /// Of a unix socket.
+    name: Option<SocketName>,
     /// A second descriptor of the socket, to shut it down.
     socket: OwnedFd,
 }
@@ -179,12 +180,15 @@ impl Server {
 
     /// Listens at `address` too. Returns the address as it is, with the port that was taken.
     pub fn listen(&self, address: &Address) -> io::Result<Address> {
-        let (socket, bound) = match address {
-            Address::Unix(path) => (listen_unix(path, self.shared.options.unix_mode)?, address.clone()),
+        let (name, socket, bound) = match address {
+            Address::Unix(path) => {
+                let (name, socket) = socket::listen(path, self.shared.options.unix_mode, BACKLOG)?;
+                (Some(name), socket, address.clone())
+            }
             Address::Tcp(wanted) => {
                 let listener = TcpListener::bind(wanted)?;
                 let bound = Address::Tcp(listener.local_addr()?);
-                (OwnedFd::from(listener), bound)
+                (None, OwnedFd::from(listener), bound)
             }
         };
         let second = socket.try_clone()?;
@@ -193,7 +197,7 @@ impl Server {
         let shard = listeners.len() % shards.count();
         self.shards.spawn_on(shard, move |context| accept_clients(shared, shards, context, socket));
         tracing::info!(address = %bound, "listening for NBD clients");
-        listeners.push(Listener { address: bound.clone(), socket: second });
+        listeners.push(Listener { address: bound.clone(), name, socket: second });
         Ok(bound)
     }
 
@@ -227,28 +231,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop(Duration::ZERO);
     }
-}
-
-/// Listens at a path with these permissions from the first moment on.
-fn listen_unix(path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    remove_dead_socket(path)?;
-    let flags = net::SocketFlags::CLOEXEC;
-    let socket = net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, flags, None)?;
-    net::bind(&socket, &net::SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before `listen`, so nobody gets in before the permissions are right.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    net::listen(&socket, BACKLOG)?;
-    Ok(socket)
-}
-
-/// Removes a socket on which nobody listens any more. Anything else stays, and binding fails.
-fn remove_dead_socket(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let refused = io::ErrorKind::ConnectionRefused;
-    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == refused) {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
 }
 
 /// Accepts until the listener is shut down.
@@ -327,11 +309,9 @@ impl Shared {
     fn begin_stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         for listener in self.listeners.lock().drain(..) {
+            drop(listener.name);
             // Ends the accept that waits on it, which closes the other descriptor.
             let _ = net::shutdown(&listener.socket, Shutdown::Both);
-            if let Address::Unix(path) = &listener.address {
-                let _ = std::fs::remove_file(path);
-            }
         }
         self.open.lock().connections.values().for_each(|connection| connection.stop.raise());
     }

@@ -1,0 +1,129 @@
+//! Sockets with a path, which is shared with everybody: a dead one may be replaced, one of a living server never, and at the
+//! end only that is removed which was made here.
+
+use std::fs::{self, File, Metadata, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net;
+
+/// How long another server's look at the folder is waited for. Who holds it for longer is none.
+const FOLDER_LIMIT: Duration = Duration::from_secs(1);
+
+/// The name of a socket. Dropping it removes it, unless another has taken its place. To be dropped before the socket is closed:
+/// until then no server replaces it, and its inode is no other file's.
+#[derive(Debug)]
+pub struct SocketName {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+/// Listens at a path, with these permissions from the first moment on and for at most `backlog` clients that wait. A socket on
+/// which nobody listens any more is replaced; anything else stays.
+///
+/// # Errors
+/// `AddrInUse` if something is there, and what else the system says.
+pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(SocketName, OwnedFd)> {
+    let _alone = lock_folder(path);
+    remove_dead(path)?;
+    let flags = net::SocketFlags::CLOEXEC;
+    let socket = net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, flags, None)?;
+    net::bind(&socket, &net::SocketAddrUnix::new(path)?)?;
+    let name = SocketName { path: path.to_owned(), identity: identity(&fs::symlink_metadata(path)?) };
+    // Nobody can connect before `listen`, so nobody gets in before the permissions are right.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    net::listen(&socket, backlog)?;
+    Ok((name, socket))
+}
+
+impl SocketName {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketName {
+    fn drop(&mut self) {
+        let _alone = lock_folder(&self.path);
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity) {
+            let _best_effort = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn remove_dead(path: &Path) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Two servers that start at once must not both find a dead socket, and the later one remove what the earlier one has made.
+/// None where the folder cannot be locked: then that is left to luck.
+fn lock_folder(path: &Path) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = File::open(folder).ok()?;
+    let since = Instant::now();
+    loop {
+        match folder.try_lock() {
+            Ok(()) => return Some(folder),
+            Err(TryLockError::WouldBlock) if since.elapsed() < FOLDER_LIMIT => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("socket");
+        let (name, socket) = listen(&path, 0o600, 1).expect("free");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(listen(&path, 0o600, 1).expect_err("in use").kind(), ErrorKind::AddrInUse);
+        fs::remove_file(&path).expect("there");
+        let (other, others) = listen(&path, 0o600, 1).expect("its name was taken away");
+        drop((name, socket));
+        assert!(UnixStream::connect(&path).is_ok(), "the name of another was removed");
+        std::mem::forget(other); // of a server that was killed
+        drop(others);
+        let kept = listen(&path, 0o600, 1).expect("a dead one is replaced");
+        drop(kept);
+        assert!(!path.exists(), "left behind");
+        fs::write(&path, "a letter").expect("written");
+        assert_eq!(listen(&path, 0o600, 1).expect_err("a file").kind(), ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&path).expect("read"), "a letter");
+    }
+
+    #[test]
+    fn of_many_that_start_at_once_one_listens() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("socket");
+        for _ in 0..50 {
+            let (name, _) = listen(&path, 0o600, 1).expect("free");
+            std::mem::forget(name); // of a server that was killed
+            let listening: Vec<_> = thread::scope(|scope| {
+                let servers = [(); 8].map(|()| scope.spawn(|| listen(&path, 0o600, 8).ok()));
+                servers.into_iter().filter_map(|server| server.join().expect("no panic")).collect()
+            });
+            assert_eq!(listening.len(), 1);
+        }
+    }
+}
