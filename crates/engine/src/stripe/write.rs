@@ -248,6 +248,7 @@ impl<D: Device> StripeSet<D> {
             missing,
         );
         watch.enter(Stage::Write);
+        // So it is where the stripe was in doubt when this was planned.
         let from_all =
             plan.segments.iter().all(|one| matches!(one.routine, Routine::Rcw | Routine::DataOnly));
         self.store(stripe, union, &parity, missing, fua).await?;
