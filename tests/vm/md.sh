@@ -18,7 +18,8 @@ ram_members() { # N: fresh ones
     done
 }
 
-md_stop() { if [[ -b /dev/md0 ]]; then mdadm --quiet --stop /dev/md0; fi; }
+# Of an array that did not start the name may be there for a moment longer than the device.
+md_stop() { [[ ! -b /dev/md0 ]] || mdadm --quiet --stop /dev/md0 || [[ ! -b /dev/md0 ]]; }
 
 md_assemble() { # MEMBER…
     mdadm --quiet --assemble --run /dev/md0 "$@" || { mdadm --examine "$@"; dmesg | tail -n 20; die "mdadm --assemble $*"; }
