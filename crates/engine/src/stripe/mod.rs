@@ -44,6 +44,7 @@ mod striped;
 mod union;
 #[cfg(test)]
 mod unsynced_tests;
+mod whole;
 mod write;
 mod zero;
 

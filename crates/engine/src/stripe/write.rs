@@ -106,10 +106,10 @@ impl<D: Device> StripeSet<D> {
         }
         watch.enter(Stage::PreRead);
         let mut image = Image::default();
-        let result = match two_phase {
-            true => self.write_small(stripe, &own, &mut claim, &mut image, &mut watch).await,
-            false => None,
-        };
+        let mut result = self.write_whole(stripe, &own, &mut claim, &mut watch).await;
+        if result.is_none() && two_phase {
+            result = self.write_small(stripe, &own, &mut claim, &mut image, &mut watch).await;
+        }
         // Second phase, from the freeze on: the batch is closed, the union of its writes is what is written.
         let mut result = match result {
             Some(result) => result,
@@ -343,6 +343,17 @@ impl<D: Device> StripeSet<D> {
                 self.write_degraded(writes, !parity.is_empty(), fua).await?
             }
         };
+        self.stored(stripe, union.span(), parity, results).await
+    }
+
+    /// After the writes of a stripe's data and parity in these rows.
+    pub(super) async fn stored(
+        &self,
+        stripe: u64,
+        rows: Rows,
+        parity: &[NewParity],
+        results: impl IntoIterator<Item = Result<(), Undone>>,
+    ) -> Result<(), VolumeError> {
         let mut all_written = true;
         for result in results {
             match result {
@@ -350,7 +361,7 @@ impl<D: Device> StripeSet<D> {
                 // The others got data and parity of this write: the stripe is as good as a degraded one can be.
                 Err(Undone::MemberGone | Undone::Unreadable) => all_written = false,
                 Err(Undone::Request(error)) => {
-                    return Err(Box::pin(self.half_written(stripe, union.span(), error)).await);
+                    return Err(Box::pin(self.half_written(stripe, rows, error)).await);
                 }
             }
         }
