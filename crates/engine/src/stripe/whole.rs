@@ -85,7 +85,7 @@ impl<D: Device> StripeSet<D> {
         let take = || self.pool.take(rows.bytes());
         let (mut p, mut q) = (take(), (geometry.parity_chunks() == 2).then(take));
         let chunk = |chunk: Chunk| contents[usize::from(chunk)].bytes();
-        let to_q = q.as_mut().map(|q| q.bytes_mut());
+        let to_q = q.as_mut().map(Buffer::bytes_mut);
         encode(geometry, stripe, chunk, rows, Some(p.bytes_mut()), to_q);
         let new = |(chunk, buffer): (Chunk, Buffer)| NewParity { chunk, start: 0, slice: buffer.freeze() };
         [(P, p)].into_iter().chain(q.map(|q| (Q, q))).map(new).collect()
