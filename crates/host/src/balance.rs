@@ -2,8 +2,8 @@
 //!
 //! StRAID's writes are done where they arrive (S1), which is best as long as they arrive everywhere. One connection, and one
 //! job on a block device, arrive on one shard: alone it would do all parity while the other cores are idle. So a shard whose
-//! core is the limit looks at another one, each time the next in turn, and gives it the write if that has less than half as
-//! many. Where members are what is waited for nothing is handed over: it costs two messages between cores.
+//! core is the limit looks at another one, each time the next in turn, and gives it the write if that has a quarter
+//! fewer. Where members are what is waited for nothing is handed over: it costs two messages between cores.
 //!
 //! What continues a sequential stream inside a stripe stays: its parts become one stripe write there (StRAID 4.3). Reads of
 //! a whole array cost little more than such a message, and stay too.
@@ -77,7 +77,7 @@ impl Choice {
         let other = (self.last.get() + 1) % self.shards;
         self.last.set(other);
         let (own, others) = (loads.of(self.own), loads.of(other));
-        if own >= KEPT_WRITES && others < own / 2 { other } else { self.own }
+        if others + KEPT_WRITES.max(own / 4) <= own { other } else { self.own }
     }
 }
 
