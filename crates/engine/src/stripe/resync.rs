@@ -86,25 +86,25 @@ impl<D: Device> StripeSet<D> {
         if data.iter().any(|fragment| image.get(fragment.chunk, rows).is_none()) {
             return Err(too_many_missing(stripe, missing)); // a member failed just now
         }
-        let parity = self.parity_from(stripe, rows, missing, &image).into_iter();
+        let contents = |chunk: Chunk| image.expect(chunk, rows);
+        let parity = self.parity_from(stripe, rows, missing, contents).into_iter();
         let writes: SmallVec<[MemberWrite; 2]> =
             parity.map(|(chunk, buffer)| self.parity_write(stripe, rows, chunk, buffer)).collect();
         self.write_parity(&writes).await
     }
 
     /// The parity of some rows, but for what is missing.
-    pub(super) fn parity_from(
+    pub(super) fn parity_from<'a>(
         &self,
         stripe: u64,
         rows: Rows,
         missing: ChunkSet,
-        image: &Image,
+        contents: impl Fn(Chunk) -> &'a [u8],
     ) -> SmallVec<[(Chunk, Buffer); 2]> {
         let geometry = &self.shared.geometry;
         let wanted = |chunk, parities| geometry.parity_chunks() >= parities && !missing.contains(chunk);
         let mut p = wanted(P, 1).then(|| self.pool.take(rows.bytes()));
         let mut q = wanted(Q, 2).then(|| self.pool.take(rows.bytes()));
-        let contents = |chunk: Chunk| image.expect(chunk, rows);
         let (to_p, to_q) = (p.as_mut().map(Buffer::bytes_mut), q.as_mut().map(Buffer::bytes_mut));
         parity_step::encode(geometry, stripe, contents, rows, to_p, to_q);
         [(P, p), (Q, q)].into_iter().filter_map(|(chunk, buffer)| Some((chunk, buffer?))).collect()

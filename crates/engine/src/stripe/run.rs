@@ -9,7 +9,7 @@ use super::chunk_set::{Chunk, ChunkSet, P, Q};
 use super::image::{Held, Image};
 use super::member_io::{MemberRead, MemberWrite, Undone};
 use super::parity_step;
-use super::plan::{Fragment, Rows, plan_read};
+use super::plan::{Fragment, plan_read};
 use super::resync::WINDOW_BYTES;
 use super::{StripeSet, data_chunk};
 use crate::buffer::{Gather, Slice};
@@ -74,8 +74,9 @@ impl<D: Device> StripeSet<D> {
         }
         let mut writes = SmallVec::<[MemberWrite; 8]>::new();
         for read in &reads {
-            let rows = self.whole(P).rows;
-            for (chunk, buffer) in self.parity_from(read.stripe, rows, read.missing, &read.image) {
+            let rows = self.all_rows();
+            let contents = |chunk: Chunk| read.image.expect(chunk, rows);
+            for (chunk, buffer) in self.parity_from(read.stripe, rows, read.missing, contents) {
                 writes.push(self.parity_write(read.stripe, rows, chunk, buffer));
             }
         }
@@ -132,7 +133,7 @@ impl<D: Device> StripeSet<D> {
     }
 
     fn whole(&self, chunk: Chunk) -> Fragment {
-        Fragment { chunk, rows: Rows { start: 0, end: self.shared.geometry.chunk_bytes() } }
+        Fragment { chunk, rows: self.all_rows() }
     }
 
     fn all_data(&self) -> SmallVec<[Fragment; 16]> {

@@ -7,15 +7,15 @@
 use smallvec::SmallVec;
 
 use super::StripeSet;
-use super::chunk_set::{Chunk, P, Q};
+use super::chunk_set::{Chunk, ChunkSet};
 use super::image::Image;
 use super::member_io::MemberWrite;
-use super::parity_step::{NewParity, encode};
+use super::parity_step::NewParity;
 use super::plan::Rows;
 use super::stripe_table::Claim;
 use super::union::StripeWrite;
 
-use crate::buffer::{Buffer, Gather, Slice};
+use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::stages::{Stage, Watch};
 use crate::volume::VolumeError;
@@ -37,10 +37,13 @@ impl<D: Device> StripeSet<D> {
             return None;
         }
         let rows = self.all_rows();
-        // Invariant 5: from here on the members have other parity.
+        // Invariant 5: from here on the members have other parity. Not only forgotten: the cache counts looks in vain.
         self.shared.cache.take(stripe, rows, &mut Image::default());
         watch.enter(Stage::Parity);
-        let parity = self.parity_of(stripe, &contents);
+        let bytes = |chunk: Chunk| contents[usize::from(chunk)].bytes();
+        let parity = self.parity_from(stripe, rows, ChunkSet::EMPTY, bytes).into_iter();
+        let parity: SmallVec<[NewParity; 2]> =
+            parity.map(|(chunk, buffer)| NewParity { chunk, start: 0, slice: buffer.freeze() }).collect();
         watch.enter(Stage::Write);
         self.counters().full_stripe_writes.add(1);
         self.counters().rcw.add(1);
@@ -80,18 +83,8 @@ impl<D: Device> StripeSet<D> {
         shared.members.plain() && !shared.is_suspect(stripe) && !shared.doubts.contains(stripe)
     }
 
-    fn parity_of(&self, stripe: u64, contents: &Contents) -> SmallVec<[NewParity; 2]> {
-        let (geometry, rows) = (&self.shared.geometry, self.all_rows());
-        let take = || self.pool.take(rows.bytes());
-        let (mut p, mut q) = (take(), (geometry.parity_chunks() == 2).then(take));
-        let chunk = |chunk: Chunk| contents[usize::from(chunk)].bytes();
-        let to_q = q.as_mut().map(Buffer::bytes_mut);
-        encode(geometry, stripe, chunk, rows, Some(p.bytes_mut()), to_q);
-        let new = |(chunk, buffer): (Chunk, Buffer)| NewParity { chunk, start: 0, slice: buffer.freeze() };
-        [(P, p)].into_iter().chain(q.map(|q| (Q, q))).map(new).collect()
-    }
-
-    fn all_rows(&self) -> Rows {
+    /// The rows of a whole chunk.
+    pub(super) fn all_rows(&self) -> Rows {
         Rows { start: 0, end: self.shared.geometry.chunk_bytes() }
     }
 }

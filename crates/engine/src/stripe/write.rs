@@ -186,8 +186,7 @@ impl<D: Device> StripeSet<D> {
 
     /// Whether these chunks are written whole.
     fn overwrites(&self, union: &Union, chunks: ChunkSet) -> bool {
-        let rows = Rows { start: 0, end: self.shared.geometry.chunk_bytes() };
-        chunks.iter().all(|chunk| union.covers(chunk, rows))
+        chunks.iter().all(|chunk| union.covers(chunk, self.all_rows()))
     }
 
     fn take_cached_parity(&self, stripe: u64, union: &Union, image: &mut Image) {
