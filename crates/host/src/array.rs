@@ -6,7 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::stripe::{Attached, Shared, StripeSet};
+use engine::in_place::InPlace;
+use engine::members::Attached;
+use engine::stripe::Shared;
 use engine::volume::{ArrayVolume, VolumeMode};
 
 use crate::balance::{BalancedVolume, Loads};
@@ -82,7 +84,7 @@ impl HostArray {
     fn set_up(&self, context: &ShardContext, members: &[Option<MemberDevice>], logical_block_bytes: u32) {
         let attached = members.iter().map(|member| Some(member.as_ref()?.on(context))).collect();
         let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
-        let set = StripeSet::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
+        let set = InPlace::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
         let volume = Rc::new(ArrayVolume::new(set, logical_block_bytes, Arc::clone(&self.mode)));
         VOLUMES.with_borrow_mut(|volumes| volumes.insert(self.number, volume));
     }
@@ -115,7 +117,7 @@ impl HostArray {
     /// A shard has ended.
     pub async fn attach(&self, slot: u32, member: Option<MemberDevice>) -> Result<(), ShardGone> {
         let member = move |context: &ShardContext| member.as_ref().map(|member| member.on(context));
-        self.on_all(move |set, context| set.attach(slot, member(context))).await
+        self.on_all(move |set, context| set.devices().attach(slot, member(context))).await
     }
 
     /// Puts a device beside the member in a slot on every shard, or takes it away. For tasks on a shard.
@@ -124,7 +126,7 @@ impl HostArray {
     /// A shard has ended.
     pub async fn attach_replacement(&self, slot: u32, device: Option<MemberDevice>) -> Result<(), ShardGone> {
         let device = move |context: &ShardContext| device.as_ref().map(|device| device.on(context));
-        self.on_all(move |set, context| set.attach_replacement(slot, device(context))).await
+        self.on_all(move |set, context| set.devices().attach_replacement(slot, device(context))).await
     }
 
     /// The device beside the member in a slot takes its place on every shard. For tasks on a shard.
@@ -132,12 +134,12 @@ impl HostArray {
     /// # Errors
     /// A shard has ended.
     pub async fn promote_replacement(&self, slot: u32) -> Result<(), ShardGone> {
-        self.on_all(move |set, _| set.promote_replacement(slot)).await
+        self.on_all(move |set, _| set.devices().promote_replacement(slot)).await
     }
 
     async fn on_all(
         &self,
-        change: impl Fn(&StripeSet<HostDevice>, &ShardContext) + Clone + Send + 'static,
+        change: impl Fn(&InPlace<HostDevice>, &ShardContext) + Clone + Send + 'static,
     ) -> Result<(), ShardGone> {
         for shard in 0..self.shards.count() {
             let (array, change) = (self.clone(), change.clone());

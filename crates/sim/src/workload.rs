@@ -239,7 +239,8 @@ fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
     let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
     let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));
     let doubted = machine.excuses.doubted.borrow();
-    degraded && stripes.any(|stripe| array.shared.doubts.contains(stripe) || doubted.contains(&stripe))
+    degraded
+        && stripes.any(|stripe| array.shared.consistency.is_in_doubt(stripe) || doubted.contains(&stripe))
 }
 
 /// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).

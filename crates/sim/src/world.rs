@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 use engine::events::Event;
 use engine::executor::Executor;
-use engine::stripe::load::Clock;
+use engine::members::load::Clock;
 
 use crate::agenda::{Agenda, Kind};
 use crate::counts::Counts;

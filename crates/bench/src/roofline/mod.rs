@@ -3,7 +3,7 @@
 //!
 //! It is honest in this sense: the same requests at the same places of the same members' memory, on the same cores, all
 //! at once; as many sets of buffers as requests are in flight, used in turn; each request's recipe comes from
-//! [`engine::stripe::plan`], and a test compares its copies with what the engine's counters say. Sequential writes that
+//! [`engine::code::plan`], and a test compares its copies with what the engine's counters say. Sequential writes that
 //! gather are taken as whole stripes, which is the best that gathering can do. The parity cache is left out: where it
 //! hits, a run may do better than its floor.
 

@@ -1,7 +1,8 @@
 //! What a request needs at the least, as the engine's own plan has it: which bytes are copied from and to which member,
 //! and which parity passes are made between.
 
-use engine::stripe::plan::{Fragment, Plan, Routine, Rows, Segment, Shape, plan, plan_read};
+use engine::code::plan::{Plan, Routine, Segment, Shape, plan, plan_read};
+use engine::code::rows::{Fragment, Rows};
 use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
 

@@ -379,14 +379,14 @@ impl World {
         let bytes = self.set.shared.geometry.array_bytes() as usize;
         let pattern: Vec<u8> = (0..bytes).map(|at| (at / 512 * 31 + at % 251) as u8).collect();
         let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(&pattern)));
-        self.run(async move { set.write_range(0, data, false).await }).expect("written");
+        self.run(async move { set.write(0, data, false).await }).expect("written");
         pattern
     }
 
     /// Reads a range, or says why not.
     pub(crate) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, crate::volume::VolumeError> {
         let set = Rc::clone(&self.set);
-        let gather = self.run(async move { set.read_range(offset, bytes).await })?;
+        let gather = self.run(async move { set.read(offset, bytes).await })?;
         let mut read = vec![0; gather.len()];
         gather.copy_to(&mut read);
         Ok(read)
@@ -394,7 +394,7 @@ impl World {
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::volume::VolumeError> {
         let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(bytes)));
-        self.run(async move { set.write_range(offset, data, false).await })
+        self.run(async move { set.write(offset, data, false).await })
     }
 
     pub(crate) fn state(&self, slot: u32) -> MemberState {
@@ -408,4 +408,11 @@ impl World {
 
 pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
     Attached { device: fake.clone(), data_offset_bytes: DATA_OFFSET }
+}
+
+/// Fills the member in a slot of a parity array as the owner of all stripes.
+pub(crate) async fn recover_all(set: &StripeSet<Fake>, slot: u32) -> Result<(), crate::error::VolumeError> {
+    let claims = set.shared.table.claim_run(0, STRIPES, set.shard).await;
+    assert_eq!(claims.len() as u64, STRIPES, "no stripe has another owner");
+    set.recover_run(&claims, slot).await
 }

@@ -21,10 +21,10 @@
 mod lru;
 mod worth;
 
-use super::chunk_set::Chunk;
-use super::image::{Held, Image};
-use super::plan::{Fragment, Rows};
 use crate::buffer::Slice;
+use crate::code::chunk_set::Chunk;
+use crate::code::image::{Held, Image};
+use crate::code::rows::{Fragment, Rows};
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, Ordering};
 use lru::Lru;

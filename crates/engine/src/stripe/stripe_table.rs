@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::locks::Locks;
-use super::union::StripeWrite;
+use crate::code::union::StripeWrite;
+use crate::error::VolumeError;
 use crate::limits::STRIPE_TABLE_ENTRIES;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
-use crate::volume::VolumeError;
 use segments::Segments;
 use turns::{Turn, Turns};
 use words::Words;
@@ -340,7 +340,7 @@ impl StripeTable {
         assert!(batch.stripe == NO_STRIPE && batch.joined.is_empty(), "the last owner left the batch empty");
         (batch.stripe, batch.open, batch.owner) = (stripe, open, batch.owner + 1);
         drop(batch);
-        Claim { table: Arc::clone(self), place, joined: Vec::new(), open }
+        Claim { table: Arc::clone(self), place, stripe, joined: Vec::new(), open }
     }
 
     /// Adds the write to the owner's batch. None if the batch is closed or the owner has changed.
@@ -439,11 +439,17 @@ impl Owners {
 pub(crate) struct Claim {
     table: Arc<StripeTable>,
     place: usize,
+    stripe: u64,
     joined: Vec<Joined>,
     open: bool,
 }
 
 impl Claim {
+    /// The stripe that is owned; of a mirror the region.
+    pub(crate) fn stripe(&self) -> u64 {
+        self.stripe
+    }
+
     /// Picks up what has joined so far; the batch stays open.
     pub(crate) fn gather(&mut self) -> usize {
         let mut batch = self.table.batches[self.place].lock();
@@ -478,13 +484,8 @@ impl Claim {
         self.joined.iter().map(|joined| &joined.write)
     }
 
-    /// Releases the stripe and tells every joined write its result.
-    pub(crate) fn release(self, result: &Result<(), VolumeError>) {
-        self.release_watched(result, &Watch::off(0));
-    }
-
-    /// The same for a write whose times are told.
-    pub(crate) fn release_watched(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
+    /// Releases the stripe and gives every write that joined its result. Without one a claim is just dropped.
+    pub(crate) fn release(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
         self.finish(result, watch);
     }
 

@@ -12,9 +12,11 @@ use engine::array::state::{Manager, Platform};
 use engine::buffer::Pool;
 use engine::events::Event;
 use engine::executor::Executor;
+use engine::in_place::InPlace;
+use engine::members::Attached;
 use engine::members::{MemberState, Members};
+use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
@@ -70,7 +72,7 @@ pub fn create(world: &Rc<World>, level: Level, members: u16, data_offset: u64) -
 
 pub struct TestPlatform {
     world: Rc<World>,
-    sets: RefCell<Vec<Rc<StripeSet<TestDevice>>>>,
+    sets: RefCell<Vec<Rc<InPlace<TestDevice>>>>,
     looks: Cell<u64>,
 }
 
@@ -79,7 +81,7 @@ impl Platform<TestDevice> for TestPlatform {
         let sets = self.sets.borrow().clone();
         for set in sets {
             self.world.later(|| ()).await;
-            set.attach(
+            set.devices().attach(
                 slot,
                 device.as_ref().map(|(device, data_offset_bytes)| attached(&device.0, *data_offset_bytes)),
             );
@@ -163,9 +165,9 @@ pub fn start(machine: &Machine, force: bool) -> Array {
             Some(attached(&disks[(*slot)?], superblock.as_ref()?.data_offset().bytes()))
         };
         let members = assembly.slots.iter().zip(&superblocks).map(attach).collect();
-        StripeSet::new(Arc::clone(&shared), shard, Pool::new(1 << 20), executors[shard].clone(), members)
+        InPlace::new(Arc::clone(&shared), shard, Pool::new(1 << 20), executors[shard].clone(), members)
     };
-    let sets: Vec<Rc<StripeSet<TestDevice>>> = (0..SHARDS).map(set).collect();
+    let sets: Vec<Rc<InPlace<TestDevice>>> = (0..SHARDS).map(set).collect();
     run(&machine.world, &executors, {
         let (set, repair) = (Rc::clone(&sets[0]), repair.clone());
         executors[0].spawn_with_result(async move { replay(&set, &repair).await.expect("replay") })
@@ -184,7 +186,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     executors[0].spawn(async move { keeper.run().await });
     executors[0].spawn(async move { managing.run().await });
     let volume =
-        |set: &Rc<StripeSet<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
+        |set: &Rc<InPlace<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
     let volumes = sets.iter().map(volume).collect();
     Array { world: Rc::clone(&machine.world), geometry, shared, executors, volumes, manager, events, repair }
 }

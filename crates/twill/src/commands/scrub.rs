@@ -1,7 +1,7 @@
 //! `check`, `repair` and `scrub`: does what the members hold agree, and which block on which member does not?
 
 use engine::array::scrub::{Phase, ScrubState, word};
-use engine::stripe::check::{Mismatch, Outcome, Wrong};
+use engine::mismatch::{Mismatch, Outcome, Wrong};
 use serde_json::{Value, json};
 
 use super::Output;
@@ -184,7 +184,7 @@ fn path(status: &ArrayStatus, slot: u32) -> Option<String> {
 pub fn mismatch_words(mismatch: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> String {
     let Mismatch { stripe, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = mismatch;
     let length = bytes::human(*bytes);
-    let place = |place: &engine::stripe::check::BlockPlace| {
+    let place = |place: &engine::mismatch::BlockPlace| {
         let name = path(place.member).map_or_else(String::new, |path| format!(" ({path})"));
         format!("member {}{name} at byte {}", place.member, place.offset_bytes)
     };

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::members::MemberState;
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use host::machine::check_memory;
 use serde::{Deserialize, Serialize};
 

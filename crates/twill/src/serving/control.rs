@@ -18,9 +18,9 @@ use engine::array::scrub::{Phase, Refused, ScrubState, Wish};
 use engine::array::start_bitmap::StartBitmap;
 use engine::array::state::{Manager, NotAdded, Platform, Work};
 use engine::counters::CounterTotals;
+use engine::error::VolumeError;
+use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
-use engine::stripe::load::UpdatePolicy;
-use engine::volume::VolumeError;
 use host::array::{HostArray, MemberDevice};
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
@@ -357,7 +357,7 @@ impl Serving {
             redo_log: self.redo_log().to_string(),
             stripes_in_doubt: match shared.members.all_in_sync() {
                 true => 0,
-                false => shared.doubts.count(geometry.stripes()),
+                false => shared.consistency.stripes_in_doubt(geometry.stripes()),
             },
             rate_max: limits.rate_max,
             rate_min: limits.rate_min,

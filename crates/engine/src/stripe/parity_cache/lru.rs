@@ -5,9 +5,9 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::super::plan::{Fragment, Rows};
 use super::{CacheCounters, mix};
 use crate::buffer::Slice;
+use crate::code::rows::{Fragment, Rows};
 
 /// For each so many bytes of the cache one place is remembered as written lately, whether cached or not: 16 bytes of
 /// memory for 4096.

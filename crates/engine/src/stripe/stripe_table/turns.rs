@@ -62,7 +62,13 @@ impl<'a> Turn<'a> {
     }
 
     fn claim(&self) -> Claim {
-        Claim { table: Arc::clone(self.table), place: self.place, joined: Vec::new(), open: false }
+        Claim {
+            table: Arc::clone(self.table),
+            place: self.place,
+            stripe: self.stripe,
+            joined: Vec::new(),
+            open: false,
+        }
     }
 }
 

@@ -3,25 +3,26 @@
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-use super::chunk_set::{Chunk, ChunkSet, P, Q};
-use super::image::Image;
-use super::plan::{Plan, Routine, Rows, Segment};
+use super::chunk_set::{Chunk, ChunkSet, P, Q, data_chunk};
+use super::image::{Held, Image};
+use super::plan::{Plan, Routine, Segment};
 use super::recover::recover_data;
+use super::rows::{Fragment, Rows};
 use super::union::Union;
 use crate::buffer::{Buffer, Pool, Slice};
 use layout::geometry::Geometry;
 use parity::Change;
 
 /// New parity to be written.
-pub(super) struct NewParity {
-    pub(super) chunk: Chunk,
-    pub(super) start: u32,
-    pub(super) slice: Slice,
+pub(crate) struct NewParity {
+    pub(crate) chunk: Chunk,
+    pub(crate) start: u32,
+    pub(crate) slice: Slice,
 }
 
 /// Makes the new parity of every segment. Neighbouring segments share one buffer, so that each parity chunk is
 /// written in as few pieces as the rows allow.
-pub(super) fn compute(
+pub(crate) fn compute(
     geometry: &Geometry,
     stripe: u64,
     plan: &Plan,
@@ -106,8 +107,8 @@ impl Step<'_> {
             // Shared with the cache's readers, or part of a larger piece: put back what was taken.
             for (chunk, taken) in [(P, p), (Q, q)] {
                 if let Some(Some(buffer)) = taken {
-                    let fragment = super::plan::Fragment { chunk, rows: segment.rows };
-                    image.insert(fragment, super::image::Held::Owned(buffer));
+                    let fragment = Fragment { chunk, rows: segment.rows };
+                    image.insert(fragment, Held::Owned(buffer));
                 }
             }
             return None;
@@ -181,7 +182,7 @@ impl Step<'_> {
 }
 
 /// P and Q of some rows of a stripe, from the contents of its data chunks.
-pub(super) fn encode<'a>(
+pub(crate) fn encode<'a>(
     geometry: &Geometry,
     stripe: u64,
     contents: impl Fn(Chunk) -> &'a [u8],
@@ -196,7 +197,7 @@ pub(super) fn encode<'a>(
     let mut data: SmallVec<[&[u8]; 16]> = smallvec::smallvec![&zero[..]; width as usize];
     for index in 0..count {
         let place = if q.is_some() { geometry.syndrome_index(stripe, index) } else { index };
-        data[place as usize] = contents(super::data_chunk(index));
+        data[place as usize] = contents(data_chunk(index));
     }
     match (p, q) {
         (Some(p), None) => parity::encode_p(&data, p),
@@ -204,4 +205,40 @@ pub(super) fn encode<'a>(
         (Some(p), Some(q)) => parity::encode_pq(&data, p, q),
         (None, None) => {}
     }
+}
+
+/// One parity chunk, P or Q, of some rows.
+pub(crate) fn encode_one<'a>(
+    geometry: &Geometry,
+    stripe: u64,
+    chunk: Chunk,
+    rows: Rows,
+    contents: impl Fn(Chunk) -> &'a [u8],
+    pool: &Arc<Pool>,
+) -> Slice {
+    let mut parity = pool.take(rows.bytes());
+    let (p, q) = match chunk {
+        P => (Some(parity.bytes_mut()), None),
+        _ => (None, Some(parity.bytes_mut())),
+    };
+    encode(geometry, stripe, contents, rows, p, q);
+    parity.freeze()
+}
+
+/// The parity of some rows from all data, but for what is missing.
+pub(crate) fn encode_all<'a>(
+    geometry: &Geometry,
+    stripe: u64,
+    rows: Rows,
+    missing: ChunkSet,
+    contents: impl Fn(Chunk) -> &'a [u8],
+    pool: &Arc<Pool>,
+) -> SmallVec<[NewParity; 2]> {
+    let wanted = |chunk, parities| geometry.parity_chunks() >= parities && !missing.contains(chunk);
+    let mut p = wanted(P, 1).then(|| pool.take(rows.bytes()));
+    let mut q = wanted(Q, 2).then(|| pool.take(rows.bytes()));
+    let (to_p, to_q) = (p.as_mut().map(Buffer::bytes_mut), q.as_mut().map(Buffer::bytes_mut));
+    encode(geometry, stripe, contents, rows, to_p, to_q);
+    let made = [(P, p), (Q, q)].into_iter().filter_map(|(chunk, buffer)| Some((chunk, buffer?)));
+    made.map(|(chunk, buffer)| NewParity { chunk, start: rows.start, slice: buffer.freeze() }).collect()
 }

@@ -8,6 +8,13 @@ pub const P: Chunk = 254;
 /// The parity chunk Q.
 pub const Q: Chunk = 255;
 
+/// The data chunk with this index.
+pub(crate) fn data_chunk(index: u32) -> Chunk {
+    let chunk = Chunk::try_from(index).expect("at most 254 data chunks");
+    assert!(chunk < P, "at most 254 data chunks");
+    chunk
+}
+
 /// A set of chunks of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct ChunkSet([u64; 4]);

@@ -5,22 +5,18 @@
 //! on a failed member is acknowledged only after the superblocks of the others say that it failed. Hence
 //! [`Members::settled`] before every acknowledgement.
 
-#[cfg(all(test, feature = "model"))]
-mod model;
-mod replacement;
-
-pub use replacement::Replacing;
-
 use std::ops::Range;
-use std::task::{Poll, Waker};
+use std::sync::OnceLock;
 
+use super::metadata::Metadata;
+use super::replacement::{Replacement, Replacing};
 use crate::bad_blocks::BadBlocks;
 use crate::device::{DeviceError, DeviceErrorKind};
+use crate::error::MetadataLost;
 use crate::events::{Event, EventSink};
 use crate::read_errors::ReadErrors;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use crate::volume::VolumeError;
 use layout::geometry::Geometry;
 
 /// State of a slot.
@@ -64,7 +60,7 @@ struct Slot {
     bad_room: AtomicUsize,
     /// Counts the changes of `bad`.
     bad_version: AtomicU64,
-    replacement: replacement::Replacement,
+    replacement: Replacement,
 }
 
 /// All slots of an array.
@@ -84,27 +80,13 @@ pub struct Members {
     changing: Mutex<()>,
     state_changes: AtomicU64,
     metadata: Metadata,
+    /// Nothing is written on the members, not even what would repair them.
+    read_only: AtomicBool,
+    /// A member that the array needs failed to flush: what it holds is in doubt, whatever later flushes say.
+    flush_failed: AtomicBool,
+    /// Runs when a member has failed: what was kept of the members' contents in memory goes.
+    on_failure: OnceLock<Box<dyn Fn() + Send + Sync>>,
     events: EventSink,
-}
-
-/// Which change of the members is on disk.
-struct Metadata {
-    wanted: AtomicU64,
-    written: AtomicU64,
-    /// The metadata could not be written on enough members: nothing more is acknowledged.
-    lost: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
-    keeper: Mutex<Option<Waker>>,
-}
-
-/// The metadata of the array cannot be written any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MetadataLost;
-
-impl From<MetadataLost> for VolumeError {
-    fn from(_: MetadataLost) -> Self {
-        VolumeError::Io { reason: "the superblocks cannot be written".to_string() }
-    }
 }
 
 /// What became of a member that should fail.
@@ -140,7 +122,7 @@ impl Members {
             bad: Mutex::new(BadBlocks::default()),
             bad_room: AtomicUsize::new(0),
             bad_version: AtomicU64::new(0),
-            replacement: replacement::Replacement::default(),
+            replacement: Replacement::default(),
         };
         let members = Members {
             geometry,
@@ -151,17 +133,44 @@ impl Members {
             plain: AtomicBool::new(false),
             changing: Mutex::new(()),
             state_changes: AtomicU64::new(0),
-            metadata: Metadata {
-                wanted: AtomicU64::new(0),
-                written: AtomicU64::new(0),
-                lost: AtomicBool::new(false),
-                waiting: Mutex::new(Vec::new()),
-                keeper: Mutex::new(None),
-            },
+            metadata: Metadata::new(),
+            read_only: AtomicBool::new(false),
+            flush_failed: AtomicBool::new(false),
+            on_failure: OnceLock::new(),
             events,
         };
         members.update_whole();
         members
+    }
+
+    /// Where every byte lives.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// From now on nothing is written on the members. For the time before the first request.
+    pub fn set_read_only(&self) {
+        self.read_only.store(true, SeqCst);
+    }
+
+    /// Whether members may be written, also to repair them.
+    pub fn may_write(&self) -> bool {
+        !self.read_only.load(SeqCst)
+    }
+
+    /// A member that the array needs failed to flush.
+    pub(super) fn set_flush_failed(&self) {
+        self.flush_failed.store(true, SeqCst);
+    }
+
+    /// Whether superblocks may ever say clean again in this run: every flush of a member that the array needs succeeded.
+    pub fn may_be_clean(&self) -> bool {
+        !self.flush_failed.load(SeqCst)
+    }
+
+    /// Sets what runs when a member has failed. The first one stays.
+    pub(crate) fn on_failure(&self, run: Box<dyn Fn() + Send + Sync>) {
+        self.on_failure.get_or_init(|| run);
     }
 
     /// Whether every member is in sync.
@@ -317,11 +326,11 @@ impl Members {
         let slot = &self.slots[slot as usize];
         let new = change(&slot.bad.lock(), slot.bad_room.load(SeqCst));
         let Some(new) = new else { return false };
-        self.metadata.wanted.fetch_add(1, SeqCst);
+        self.metadata.change();
         *slot.bad.lock() = new;
         slot.bad_version.fetch_add(1, SeqCst);
         self.update_whole();
-        self.wake_keeper();
+        self.metadata.wake_writer();
         true
     }
 
@@ -367,6 +376,9 @@ impl Members {
         let working = self.states().into_iter().filter(|&state| state == MemberState::InSync).count();
         let working = u32::try_from(working).expect("few members");
         drop(changing);
+        if let Some(run) = self.on_failure.get() {
+            run();
+        }
         self.report(Event::MemberFailed { member: slot, reason: reason.to_string(), working });
         if let Some(from_bytes) = goes_on_from {
             self.report(Event::RecoveryStarted { member: slot, from_bytes });
@@ -456,10 +468,10 @@ impl Members {
     /// cannot be acknowledged too early.
     fn set(&self, slot: u32, state: MemberState) {
         self.state_changes.fetch_add(1, SeqCst);
-        self.metadata.wanted.fetch_add(1, SeqCst);
+        self.metadata.change();
         self.slots[slot as usize].state.store(state as u8, SeqCst);
         self.update_whole();
-        self.wake_keeper();
+        self.metadata.wake_writer();
     }
 
     fn update_whole(&self) {
@@ -471,57 +483,27 @@ impl Members {
         self.plain.store(whole && !bad && !replaced && !logs, SeqCst);
     }
 
-    /// Asks the keeper to write the superblocks.
+    /// Asks the superblock writer for a round.
     pub fn want_metadata(&self) {
-        self.metadata.wanted.fetch_add(1, SeqCst);
-        self.wake_keeper();
-    }
-
-    fn wake_keeper(&self) {
-        let keeper = self.metadata.keeper.lock().take();
-        if let Some(keeper) = keeper {
-            keeper.wake();
-        }
+        self.metadata.change();
+        self.metadata.wake_writer();
     }
 
     /// Whether every change so far is on disk, without waiting: the fast path of an acknowledgement.
     pub fn is_settled(&self) -> bool {
-        self.metadata.written.load(SeqCst) == self.metadata.wanted.load(SeqCst)
+        self.metadata.is_settled()
     }
 
     /// Waits until every change made so far is on disk.
     pub async fn settled(&self) -> Result<(), MetadataLost> {
-        let wanted = self.metadata.wanted.load(SeqCst);
-        std::future::poll_fn(|context| {
-            let reached = || self.metadata.written.load(SeqCst) >= wanted;
-            if reached() {
-                return Poll::Ready(Ok(()));
-            }
-            let mut waiting = self.metadata.waiting.lock();
-            if reached() {
-                return Poll::Ready(Ok(()));
-            }
-            if self.metadata.lost.load(SeqCst) {
-                return Poll::Ready(Err(MetadataLost));
-            }
-            waiting.push(context.waker().clone());
-            Poll::Pending
-        })
-        .await
+        self.metadata.settled().await
     }
 
-    /// The keeper waits for something to write. `also` adds a condition of its own; it must wake the keeper through
-    /// [`Members::want_metadata`]. Returns the version to write.
+    /// The superblock writer waits for something to write. Returns the version to write.
     pub async fn metadata_wanted(&self) -> u64 {
         std::future::poll_fn(|context| {
             let _changing = self.changing.lock();
-            let mut keeper = self.metadata.keeper.lock();
-            let wanted = self.metadata.wanted.load(SeqCst);
-            if wanted != self.metadata.written.load(SeqCst) {
-                return Poll::Ready(wanted);
-            }
-            *keeper = Some(context.waker().clone());
-            Poll::Pending
+            self.metadata.poll_wanted(context)
         })
         .await
     }
@@ -529,23 +511,184 @@ impl Members {
     /// The version asked for now. States read after this call are at least as new.
     pub fn metadata_version(&self) -> u64 {
         let _changing = self.changing.lock();
-        self.metadata.wanted.load(SeqCst)
+        self.metadata.version()
     }
 
     /// The superblocks say what `version` is about.
     pub fn metadata_written(&self, version: u64) {
-        self.metadata.written.fetch_max(version, SeqCst);
-        self.wake_waiting();
+        self.metadata.written(version);
     }
 
-    /// The superblocks can no longer be written: whoever waits gets an error.
+    /// The superblocks can no longer be written: what waits for them fails.
     pub fn metadata_lost(&self) {
-        self.metadata.lost.store(true, SeqCst);
-        self.wake_waiting();
+        self.metadata.lost();
+    }
+}
+
+impl Members {
+    fn replacement(&self, slot: u32) -> &Replacement {
+        &self.slots[slot as usize].replacement
     }
 
-    fn wake_waiting(&self) {
-        let waiting = std::mem::take(&mut *self.metadata.waiting.lock());
-        waiting.into_iter().for_each(Waker::wake);
+    /// How far the replacement of the member in a slot is.
+    pub fn replacing(&self, slot: u32) -> Replacing {
+        Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
+    }
+
+    /// What a slot means for a read that ends before `end_bytes` of its data area. None: the slot has got another device
+    /// since the read was planned, and that does not hold the range yet (invariant 8). If it is another step after the
+    /// bad places were looked at, those were another device's.
+    pub(crate) fn step_to_read(&self, slot: u32, end_bytes: u64) -> Option<Replacing> {
+        let step = self.replacing(slot);
+        let holds = || match self.geometry.parity_chunks() {
+            0 => self.state(slot) == MemberState::InSync,
+            _ => self.in_sync_to(slot, end_bytes),
+        };
+        (step != Replacing::Moving && (!step.has_slot() || holds())).then_some(step)
+    }
+
+    /// Every shard has the replacement beside the member in a slot: from here on it gets every write. `from_bytes` were
+    /// copied in an earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or
+    /// is being replaced already.
+    pub fn begin_replacement(&self, slot: u32, from_bytes: u64, bad_room: usize) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::No {
+            return false;
+        }
+        let replacement = self.replacement(slot);
+        replacement.copied_bytes.store(from_bytes, SeqCst);
+        *replacement.bad.lock() = BadBlocks::default();
+        replacement.bad_room.store(bad_room, SeqCst);
+        self.change_step(slot, Replacing::Copying);
+        self.report(Event::ReplacementStarted { member: slot, from_bytes });
+        true
+    }
+
+    /// Bytes of the member's data area that its replacement has.
+    pub fn copied_bytes(&self, slot: u32) -> u64 {
+        self.replacement(slot).copied_bytes.load(SeqCst)
+    }
+
+    /// Everything below `bytes` was copied. Nothing happens if the replacement has got the slot meanwhile: since then it
+    /// has missed writes beyond its cursor.
+    pub fn copied_to(&self, slot: u32, bytes: u64) {
+        let _changing = self.changing.lock();
+        if self.replacing(slot) == Replacing::Copying {
+            self.replacement(slot).copied_bytes.fetch_max(bytes, SeqCst);
+        }
+    }
+
+    /// A place that can neither be read nor made is bad on the replacement. False if its log has no room for that.
+    pub fn set_bad_on_replacement(&self, slot: u32, range: Range<u64>) -> bool {
+        let replacement = self.replacement(slot);
+        let mut bad = replacement.bad.lock();
+        let mut with = bad.clone();
+        if with.set(range) && with.entries() > replacement.bad_room.load(SeqCst) {
+            return false;
+        }
+        *bad = with;
+        true
+    }
+
+    fn clear_bad_of_replacement(&self, slot: u32, range: &Range<u64>) {
+        if self.replacing(slot) == Replacing::Copying {
+            let replacement = self.replacement(slot);
+            replacement.bad.lock().clear_within(range, replacement.bad_room.load(SeqCst));
+        }
+    }
+
+    /// Where the copying may be taken up in a later run: its first bad place is known to this run only.
+    pub fn copied_without_bad(&self, slot: u32, done_bytes: u64) -> u64 {
+        let first_bad = self.replacement(slot).bad.lock().first();
+        first_bad.map_or(done_bytes, |first| first.min(done_bytes))
+    }
+
+    /// The replacement in a slot is not used any more; the member stays. False if the replacement has the slot by now: what
+    /// is wrong with it is wrong with the member.
+    pub fn fail_replacement(&self, slot: u32, reason: &str) -> bool {
+        let changing = self.changing.lock();
+        match self.replacing(slot) {
+            Replacing::No => return true,
+            Replacing::Copying => self.change_step(slot, Replacing::No),
+            Replacing::Moving | Replacing::Taken | Replacing::Alone => return false,
+        }
+        drop(changing);
+        self.report(Event::ReplacementFailed { member: slot, reason: reason.to_string() });
+        true
+    }
+
+    /// The replacement holds everything, durably, and its own superblock says so: it has the slot. False if the member
+    /// failed, or the replacement.
+    pub fn hand_over(&self, slot: u32) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::Copying {
+            return false;
+        }
+        self.move_in(slot);
+        self.change_step(slot, Replacing::Taken);
+        true
+    }
+
+    /// The superblocks call the replacement the member: the old one gets nothing any more.
+    pub fn let_go(&self, slot: u32) {
+        let _changing = self.changing.lock();
+        if self.replacing(slot) == Replacing::Taken {
+            self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
+        }
+    }
+
+    /// No shard knows the old member any more.
+    pub fn end_replacement(&self, slot: u32) {
+        let _changing = self.changing.lock();
+        self.replacement(slot).has_superblock.store(false, SeqCst);
+        self.replacement(slot).step.store(Replacing::No as u8, SeqCst);
+        self.update_whole();
+    }
+
+    /// The superblock that is kept for a slot is from here on the replacement's, which has it.
+    pub(crate) fn superblock_is_replacements(&self, slot: u32) {
+        self.replacement(slot).has_superblock.store(true, SeqCst);
+    }
+
+    /// Whether what a superblock says of offsets is about the replacement.
+    pub(crate) fn is_superblock_replacements(&self, slot: u32) -> bool {
+        self.replacement(slot).has_superblock.load(SeqCst)
+    }
+
+    /// The member fails: a replacement that gets its writes will have the slot as soon as [`Members::fall_to`] says so.
+    /// Where it has to be rebuilt from. Called with `changing` locked.
+    fn falls_to_replacement(&self, slot: u32) -> Option<u64> {
+        if self.replacing(slot) != Replacing::Copying {
+            return None;
+        }
+        let from_bytes = self.copied_bytes(slot);
+        self.move_in(slot);
+        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
+        self.slots[slot as usize].lacks_marked.store(false, SeqCst);
+        Some(from_bytes)
+    }
+
+    /// The replacement has the slot, whose state says by now what it lacks. Called with `changing` locked.
+    fn fall_to(&self, slot: u32) {
+        self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
+    }
+
+    /// What is known of the slot is about the replacement.
+    fn move_in(&self, slot: u32) {
+        self.replacement(slot).step.store(Replacing::Moving as u8, SeqCst);
+        let slot = &self.slots[slot as usize];
+        *slot.read_errors.lock() = ReadErrors::default();
+        *slot.bad.lock() = std::mem::take(&mut *slot.replacement.bad.lock());
+        slot.bad_room.store(slot.replacement.bad_room.load(SeqCst), SeqCst);
+        slot.bad_version.fetch_add(1, SeqCst);
+        slot.errors.store(0, SeqCst);
+    }
+
+    /// Called with `changing` locked. As with states, it counts as not on disk before anyone can act on it.
+    fn change_step(&self, slot: u32, step: Replacing) {
+        self.metadata.change();
+        self.replacement(slot).step.store(step as u8, SeqCst);
+        self.update_whole();
+        self.metadata.wake_writer();
     }
 }

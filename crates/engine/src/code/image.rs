@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::chunk_set::Chunk;
-use super::plan::{Fragment, Rows};
+use super::rows::{Fragment, Rows};
 use crate::buffer::{Buffer, Slice};
 
 /// Memory that is ours alone, or shared.

@@ -5,64 +5,46 @@
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-use super::load::{Kind, Timed};
-use super::member_io::MemberRead;
-use super::{Attached, StripeSet};
+use super::attachment::Attached;
+use super::port::{MemberPort, MemberRead};
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::executor::join_all;
 use crate::outside::Outside;
-use layout::geometry::Level;
 
 /// The reads of a request, in its order and without gaps.
-pub(super) type Reads = SmallVec<[MemberRead; 2]>;
+pub(crate) type Reads = SmallVec<[MemberRead; 2]>;
 
-/// A read on its way to memory outside.
-type Started<'a, D> = (Rc<Attached<D>>, Timed<'a, <D as Device>::Done>);
-
-impl<D: Device> StripeSet<D> {
-    /// Fills `outside` with a range that lies inside the array. False: it did not, or only in part.
-    pub(crate) async fn read_range_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
-        let reads = match self.shared.geometry.level() {
-            Level::Raid0 => Some(self.striped_reads(offset_bytes, bytes)),
-            Level::Raid1 | Level::Raid10 => self.copy_reads(&self.runs(offset_bytes, bytes)).ok(),
-            Level::Raid4 | Level::Raid5 | Level::Raid6 => self.present_reads(offset_bytes, bytes),
-        };
-        let Some(reads) = reads else { return false };
-        let (mut from, mut started) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
-        let mut at = 0;
-        for read in &reads {
-            let Some((member, future)) = self.start_read_into(read, outside.from(at)) else { return false };
-            from.push(member);
-            started.push(future);
-            at += read.bytes as u64;
-        }
-        let mut all = true;
-        for ((read, from), result) in reads.iter().zip(&from).zip(join_all(started).await) {
-            if let Err(error) = result {
-                self.not_read_into(read, from, &error);
-                all = false;
-            }
-        }
-        all
+/// Fills `outside` by these reads. False: it did not, or only in part.
+pub(crate) async fn read_into<D: Device>(port: &MemberPort<D>, reads: &Reads, outside: &Outside) -> bool {
+    let (mut from, mut started) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
+    let mut at = 0;
+    for read in reads {
+        let Some((member, future)) = port.start_read_into(read, outside.from(at)) else { return false };
+        from.push(member);
+        started.push(future);
+        at += read.bytes as u64;
     }
-
-    /// None if there is nothing to read from, or the device does not do this.
-    fn start_read_into(&self, read: &MemberRead, outside: Outside) -> Option<Started<'_, D>> {
-        let member = self.source(read)?;
-        let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, outside)?;
-        self.counters().member_reads.add(1);
-        self.counters().member_read_bytes.add(read.bytes as u64);
-        let started = self.shared.loads.timed(self.shard, read.slot, Kind::Read, started);
-        Some((member, started))
-    }
-
-    /// The member is told of its error. What the read comes to shows the next one, which brings the data here.
-    fn not_read_into(&self, read: &MemberRead, from: &Rc<Attached<D>>, error: &DeviceError) {
-        let is_ours = matches!(error.kind, DeviceErrorKind::Invalid | DeviceErrorKind::Unsupported);
-        // The memory may not suit the device: nothing is wrong with that.
-        if !is_ours && self.is_in_slot(read.slot, from) {
-            let _what_the_next_read_meets = self.first_error(read.slot, error);
+    let mut all = true;
+    for ((read, from), result) in reads.iter().zip(&from).zip(join_all(started).await) {
+        if let Err(error) = result {
+            not_read_into(port, read, from, &error);
+            all = false;
         }
+    }
+    all
+}
+
+/// The member is told of its error. What the read comes to shows the next one, which brings the data here.
+fn not_read_into<D: Device>(
+    port: &MemberPort<D>,
+    read: &MemberRead,
+    from: &Rc<Attached<D>>,
+    error: &DeviceError,
+) {
+    let is_ours = matches!(error.kind, DeviceErrorKind::Invalid | DeviceErrorKind::Unsupported);
+    // The memory may not suit the device: nothing is wrong with that.
+    if !is_ours && port.devices.is_in_slot(read.slot, from) {
+        let _what_the_next_read_meets = port.first_error(read.slot, error);
     }
 }
 
@@ -72,6 +54,7 @@ mod tests {
     use crate::members::MemberState;
     use crate::outside::Lender;
     use crate::stripe::fake::{CHUNK, World, attached, outside, reach_outside};
+    use layout::geometry::Level;
 
     const BLOCK: u64 = 4096;
 
@@ -79,7 +62,7 @@ mod tests {
         let set = Rc::clone(&world.set);
         world.run(async move {
             let lender = Lender::new(0);
-            let is_read = set.read_range_into(offset_bytes, bytes, &lender.lend()).await;
+            let is_read = set.read_into(offset_bytes, bytes, &lender.lend()).await;
             lender.returned().await;
             is_read
         })
@@ -145,7 +128,7 @@ mod tests {
         reach_outside(BLOCK as usize);
         let (set, next) = (Rc::clone(&world.set), attached(&world.fakes[2]));
         world.fakes[0].break_block(0, true);
-        world.fakes[0].at_read(1, move || set.attach(0, Some(next)));
+        world.fakes[0].at_read(1, move || set.devices().attach(0, Some(next)));
         let chunks = (0..4).map(|index| index * u64::from(CHUNK));
         assert_eq!(chunks.filter(|&at| !read_into(&world, at, BLOCK)).count(), 1);
         assert_eq!(world.set.shared.members.errors(0), 0);

@@ -4,13 +4,14 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 use super::chunk_set::{Chunk, ChunkSet, P, Q};
-use super::plan::Rows;
-use crate::buffer::{Buffer, Pool};
+use super::image::Image;
+use super::rows::{Fragment, Rows};
+use crate::buffer::{Buffer, Pool, Slice};
 use layout::geometry::Geometry;
 
 /// The data chunks among `missing`, in ascending order, recovered from the `known` chunks of the same rows. Asserts
 /// that what the plan calls needed is known.
-pub(super) fn recover_data<'a>(
+pub(crate) fn recover_data<'a>(
     geometry: &Geometry,
     stripe: u64,
     missing: ChunkSet,
@@ -46,4 +47,25 @@ pub(super) fn recover_data<'a>(
         _ => unreachable!("at most two chunks are recovered"),
     }
     recovered
+}
+
+/// A fragment of a stripe whose `missing` chunks are not there, from what was read of it: shared with the image where it is
+/// in it, recovered where its chunk is missing.
+pub(crate) fn extract(
+    geometry: &Geometry,
+    stripe: u64,
+    missing: ChunkSet,
+    fragment: &Fragment,
+    image: &mut Image,
+    pool: &Arc<Pool>,
+) -> Slice {
+    let Fragment { chunk, rows } = *fragment;
+    if !missing.contains(chunk) {
+        return image.share(chunk, rows);
+    }
+    let known = |chunk: Chunk| image.get(chunk, rows);
+    let recovered = recover_data(geometry, stripe, missing, rows, known, pool);
+    let (_, buffer) =
+        recovered.into_iter().find(|(lost, _)| *lost == chunk).expect("a missing data chunk is recovered");
+    buffer.freeze()
 }

@@ -1,4 +1,4 @@
-//! How busy each member is and how fast it answers, for [`plan`](super::plan) with [`UpdatePolicy::Adaptive`] and for
+//! How busy each member is and how fast it answers, for [`plan`](crate::code::plan) with [`UpdatePolicy::Adaptive`] and for
 //! reads that avoid a slow member. Nobody who wants neither pays for it: one flag is looked at for each operation.
 //!
 //! Each shard counts its own operations with plain stores, as in [`counters`](crate::counters); a plan adds up all
@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use super::cost::MemberLoad;
 use crate::buffer::Buffer;
+use crate::code::cost::MemberLoad;
 use crate::device::DeviceError;
 use crate::limits::{
     AVOID_ALLOWANCE_MAX, AVOID_EXTRA_PERCENT, LATENCY_FADE_NS, LATENCY_WEIGHT, SLOW_FACTOR, SLOW_NS_MIN,
@@ -122,7 +122,7 @@ pub struct MemberLatency {
 }
 
 impl Loads {
-    pub(super) fn new(shards: usize, members: u32) -> Self {
+    pub(crate) fn new(shards: usize, members: u32) -> Self {
         let shard = |_| ShardLoads {
             members: (0..members).map(|_| Counts::default()).collect(),
             allowance: AtomicU64::new(0),
@@ -161,7 +161,7 @@ impl Loads {
     }
 
     #[inline]
-    pub(super) fn parity_agrees(&self) -> bool {
+    pub(crate) fn parity_agrees(&self) -> bool {
         self.parity_agrees.load(Relaxed)
     }
 
@@ -186,7 +186,7 @@ impl Loads {
 
     /// Counts an operation at a member until it is done or dropped.
     #[inline]
-    pub(super) fn timed<F>(&self, shard: usize, slot: u32, kind: Kind, future: F) -> Timed<'_, F> {
+    pub(crate) fn timed<F>(&self, shard: usize, slot: u32, kind: Kind, future: F) -> Timed<'_, F> {
         let ticket = match self.counting.load(Relaxed) {
             false => None,
             true => Some(self.begin(&self.shards[shard].members[slot as usize], kind)),
@@ -206,7 +206,7 @@ impl Loads {
     }
 
     /// The load of a member now, as the cost of a pre-read there wants it.
-    pub(super) fn of(&self, slot: u32) -> MemberLoad {
+    pub(crate) fn of(&self, slot: u32) -> MemberLoad {
         let now_ns = self.now_ns();
         let sum = |count: fn(&Counts) -> &AtomicU32| self.at(slot).map(|c| count(c).load(Relaxed)).sum();
         MemberLoad {
@@ -257,7 +257,7 @@ impl Loads {
     }
 
     /// Whether reads may avoid a slow member at all. A read earns a share of what avoiding will cost.
-    pub(super) fn may_avoid(&self, shard: usize, reads: usize) -> bool {
+    pub(crate) fn may_avoid(&self, shard: usize, reads: usize) -> bool {
         if !self.avoid_slow() {
             return false;
         }
@@ -268,14 +268,14 @@ impl Loads {
     }
 
     /// Takes `extra` reads out of what this shard may spend. False if there is not so much.
-    pub(super) fn spend(&self, shard: usize, extra: usize) -> bool {
+    pub(crate) fn spend(&self, shard: usize, extra: usize) -> bool {
         let allowance = &self.shards[shard].allowance;
         let left = allowance.load(Relaxed).checked_sub(100 * extra as u64);
         left.inspect(|&left| allowance.store(left, Relaxed)).is_some()
     }
 
     /// Whether a read at this member takes far longer than at any other of the array.
-    pub(super) fn is_slow(&self, slot: u32) -> bool {
+    pub(crate) fn is_slow(&self, slot: u32) -> bool {
         let now_ns = self.now_ns();
         let expected = |slot| self.faded(slot, now_ns, |c| &c.read_ns) + self.stalled_ns(slot, now_ns);
         let own_ns = expected(slot);
@@ -289,7 +289,7 @@ impl Loads {
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read,
     Write,
 }
@@ -349,7 +349,7 @@ impl Drop for Ticket<'_> {
 }
 
 /// An operation at a member on its way, counted if somebody wants that.
-pub(super) struct Timed<'a, F> {
+pub(crate) struct Timed<'a, F> {
     future: F,
     ticket: Option<Ticket<'a>>,
 }
@@ -368,7 +368,7 @@ impl<F: Future<Output: Answer> + Unpin> Future for Timed<'_, F> {
 }
 
 /// What an operation at a member ends with.
-pub(super) trait Answer {
+pub(crate) trait Answer {
     fn succeeded(&self) -> bool;
 }
 

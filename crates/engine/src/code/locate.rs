@@ -8,28 +8,28 @@
 
 use super::chunk_set::{Chunk, P, Q};
 
-/// Who is wrong in a row.
+/// Which chunk of a row is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Liar {
+pub(crate) enum Located {
     /// All agree.
-    Nobody,
+    Agrees,
     /// This chunk; with the others its right contents are known.
     Chunk(Chunk),
-    /// They do not agree, and nobody can say who is wrong: RAID-5, or more than one in RAID-6.
+    /// They do not agree, and it cannot be said which is wrong: RAID-5, or more than one in RAID-6.
     Unknown,
 }
 
 /// Judges a row by `s_p` and, in RAID-6, `s_q`. `chunks` are the data chunks with their exponents in Q.
-pub(super) fn locate(
+pub(crate) fn locate(
     s_p: &[u8],
     s_q: Option<&[u8]>,
     chunks: impl IntoIterator<Item = (Chunk, usize)>,
-) -> Liar {
-    let Some(s_q) = s_q else { return if is_zero(s_p) { Liar::Nobody } else { Liar::Unknown } };
+) -> Located {
+    let Some(s_q) = s_q else { return if is_zero(s_p) { Located::Agrees } else { Located::Unknown } };
     match (is_zero(s_p), is_zero(s_q)) {
-        (true, true) => Liar::Nobody,
-        (false, true) => Liar::Chunk(P),
-        (true, false) => Liar::Chunk(Q),
+        (true, true) => Located::Agrees,
+        (false, true) => Located::Chunk(P),
+        (true, false) => Located::Chunk(Q),
         (false, false) => {
             let zeroes = vec![0; s_p.len()];
             let mut rest = vec![0; s_p.len()];
@@ -38,14 +38,14 @@ pub(super) fn locate(
                 parity::update_q(exponent, &zeroes, s_p, &mut rest); // rest = S_Q - g^z S_P
                 is_zero(&rest)
             };
-            chunks.into_iter().find(explains).map_or(Liar::Unknown, |(chunk, _)| Liar::Chunk(chunk))
+            chunks.into_iter().find(explains).map_or(Located::Unknown, |(chunk, _)| Located::Chunk(chunk))
         }
     }
 }
 
 /// Of several copies of a block, the places of those that the others outvote. `None` if no contents have more than
 /// half of the votes; nobody if all are equal.
-pub(super) fn outvoted(copies: &[&[u8]]) -> Option<Vec<usize>> {
+pub(crate) fn outvoted(copies: &[&[u8]]) -> Option<Vec<usize>> {
     let votes = |copy: &[u8]| copies.iter().filter(|other| **other == copy).count();
     let winner = copies.iter().find(|copy| votes(copy) * 2 > copies.len())?;
     Some((0..copies.len()).filter(|&place| copies[place] != *winner).collect())
@@ -84,7 +84,7 @@ mod tests {
             }
         }
 
-        fn judge(&self, raid6: bool) -> Liar {
+        fn judge(&self, raid6: bool) -> Located {
             let (p, q) = parity_of(&self.data);
             let differ = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| a ^ b).collect::<Vec<u8>>();
             let (s_p, s_q) = (differ(&p, &self.p), differ(&q, &self.q));
@@ -102,18 +102,18 @@ mod tests {
     /// Wrong chunks, the bytes of each that are wrong, and the verdicts of RAID-6 and RAID-5 (which has no Q).
     #[test]
     fn table_of_wrong_blocks() {
-        type Case = (&'static [(Chunk, usize, usize)], Liar, Liar);
+        type Case = (&'static [(Chunk, usize, usize)], Located, Located);
         let cases: &[Case] = &[
-            (&[], Liar::Nobody, Liar::Nobody),
-            (&[(0, 17, 1)], Liar::Chunk(0), Liar::Unknown),
-            (&[(3, 0, ROW)], Liar::Chunk(3), Liar::Unknown),
-            (&[(4, 4095, 1)], Liar::Chunk(4), Liar::Unknown),
-            (&[(P, 5, 7)], Liar::Chunk(P), Liar::Unknown),
-            (&[(Q, 5, 7)], Liar::Chunk(Q), Liar::Nobody),
-            (&[(1, 0, 512), (2, 0, 512)], Liar::Unknown, Liar::Unknown),
-            (&[(1, 0, 8), (2, 100, 8)], Liar::Unknown, Liar::Unknown),
-            (&[(P, 0, 8), (Q, 100, 8)], Liar::Unknown, Liar::Unknown),
-            (&[(2, 0, 64), (P, 64, 64)], Liar::Unknown, Liar::Unknown),
+            (&[], Located::Agrees, Located::Agrees),
+            (&[(0, 17, 1)], Located::Chunk(0), Located::Unknown),
+            (&[(3, 0, ROW)], Located::Chunk(3), Located::Unknown),
+            (&[(4, 4095, 1)], Located::Chunk(4), Located::Unknown),
+            (&[(P, 5, 7)], Located::Chunk(P), Located::Unknown),
+            (&[(Q, 5, 7)], Located::Chunk(Q), Located::Agrees),
+            (&[(1, 0, 512), (2, 0, 512)], Located::Unknown, Located::Unknown),
+            (&[(1, 0, 8), (2, 100, 8)], Located::Unknown, Located::Unknown),
+            (&[(P, 0, 8), (Q, 100, 8)], Located::Unknown, Located::Unknown),
+            (&[(2, 0, 64), (P, 64, 64)], Located::Unknown, Located::Unknown),
         ];
         for (wrong, raid6, raid5) in cases {
             let mut row = Row::new();
@@ -132,8 +132,8 @@ mod tests {
     fn an_exponent_that_no_chunk_has_is_nobody() {
         let (s_p, mut s_q) = ([7; 64], [0; 64]);
         parity::update_q(9, &[0; 64], &s_p, &mut s_q);
-        assert_eq!(locate(&s_p, Some(&s_q), [(0, 0), (1, 1)]), Liar::Unknown);
-        assert_eq!(locate(&s_p, Some(&s_q), [(0, 0), (1, 9)]), Liar::Chunk(1));
+        assert_eq!(locate(&s_p, Some(&s_q), [(0, 0), (1, 1)]), Located::Unknown);
+        assert_eq!(locate(&s_p, Some(&s_q), [(0, 0), (1, 9)]), Located::Chunk(1));
     }
 
     #[test]

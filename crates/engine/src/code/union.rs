@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::chunk_set::Chunk;
-use super::plan::{Fragment, Rows};
+use super::rows::{Fragment, Rows};
 use crate::buffer::{Gather, Slice};
 
 /// New contents of some rows of a data chunk.
@@ -78,7 +78,7 @@ impl Union {
     }
 
     /// What of it lies within some rows.
-    pub(super) fn within(&self, rows: Rows) -> Union {
+    pub(crate) fn within(&self, rows: Rows) -> Union {
         let within = |part: &NewData| {
             let own = part.fragment.rows;
             part.cut(own.start.max(rows.start), own.end.min(rows.end))
@@ -87,12 +87,12 @@ impl Union {
     }
 
     /// Whether nothing is written.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// From the first row that is written to the last.
-    pub(super) fn span(&self) -> Rows {
+    pub(crate) fn span(&self) -> Rows {
         let rows = || self.parts.iter().map(|part| part.fragment.rows);
         let start = rows().map(|rows| rows.start).min().unwrap_or(0);
         Rows { start, end: rows().map(|rows| rows.end).max().unwrap_or(0) }

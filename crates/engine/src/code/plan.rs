@@ -13,36 +13,7 @@ use smallvec::SmallVec;
 
 use super::chunk_set::{Chunk, ChunkSet, P, Q};
 use super::cost::{MemberLoad, routine_cost};
-
-/// A range of bytes inside a chunk, the same for every chunk of the stripe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
-pub struct Rows {
-    /// First byte.
-    pub start: u32,
-    /// First byte after the range.
-    pub end: u32,
-}
-
-impl Rows {
-    /// Length in bytes.
-    pub fn bytes(self) -> usize {
-        (self.end - self.start) as usize
-    }
-
-    /// Whether `other` lies inside.
-    pub fn contains(self, other: Rows) -> bool {
-        self.start <= other.start && other.end <= self.end
-    }
-}
-
-/// Some rows of one chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fragment {
-    /// Which chunk.
-    pub chunk: Chunk,
-    /// Which part of it.
-    pub rows: Rows,
-}
+use super::rows::{Fragment, Rows};
 
 /// How many chunks a stripe has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
