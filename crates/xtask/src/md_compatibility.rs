@@ -185,9 +185,9 @@ How one leaves the array to the other (`first`: its maker, `second`: the one tha
 | +cut | the same, but cut |
 
 *Refused*: the one that runs the array next refuses it before it writes anything, and gives this reason. *In doubt*: the
-write hole. The program that had the array crashed while members were missing, and left no redo log: Twill's log closes the
-hole, md keeps none here. Twill starts the array and names the stripes. It returns the right data of every block that it can
-read, and an error for what the missing member held in those stripes. There the row ends.
+write hole. The program that had the array crashed while members were missing, and left no redo log (Twill's closes the
+hole; md keeps none here). Twill starts the array and names the stripes. It returns the right data of every block that it
+can read, and an error for what the missing member held in those stripes. There the row ends.
 
 ";
 
