@@ -35,14 +35,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Check the rules of ARCHITECTURE.md that no compiler checks
-    Tidy {
-        /// Write down today's smaller sizes in crates/xtask/ratchet.toml; it never grows
-        #[arg(long)]
-        update_ratchet: bool,
-        /// With --update-ratchet: also enter what is over a limit and not yet listed. Say why in the commit
-        #[arg(long, requires = "update_ratchet")]
-        admit: bool,
-    },
+    Tidy(tidy::Arguments),
     /// Run a command as root inside a real kernel under QEMU; scripts/vm/README.md has the options
     #[command(disable_help_flag = true)]
     Vm {
@@ -97,7 +90,7 @@ enum Command {
 fn main() -> ExitCode {
     let root = root();
     let result = match Arguments::parse().command {
-        Command::Tidy { update_ratchet, admit } => tidy::run(&root, update_ratchet, admit),
+        Command::Tidy(arguments) => tidy::run(&root, &arguments),
         Command::Vm { arguments } => vm::run(&root, &arguments),
         Command::KernelTests { names, twill, require, all, verbose, jobs } => {
             kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, all, verbose, jobs })
