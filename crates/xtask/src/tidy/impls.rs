@@ -2,50 +2,55 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::modules::{Modules, Target};
+use super::modules::{ModulePath, Modules, Target};
 use super::ratchet::Measured;
 use super::syntax::{last_line, line, written};
 
-/// By type: the number of files with `impl` blocks of it; and the lines of its longest block in a file.
+/// The `impl` blocks of a type: the file, the line and the number of lines of each.
+type Blocks<'a> = Vec<(&'a str, usize, usize)>;
+
+/// By type, named after its crate: the number of files with `impl` blocks of it, and the lines of its longest block.
 pub fn measure(crates: &[Modules<'_>]) -> (Vec<Measured>, Vec<Measured>) {
-    let mut files: BTreeMap<String, BTreeSet<(&str, usize)>> = BTreeMap::new();
-    let mut longest: BTreeMap<String, (usize, &str, usize)> = BTreeMap::new();
+    let (mut files, mut lines) = (Vec::new(), Vec::new());
     for modules in crates {
-        for (path, module) in modules.iter() {
-            for item in &module.items {
-                let syn::Item::Impl(block) = item else { continue };
-                let syn::Type::Path(of) = &*block.self_ty else { continue };
-                let Some(Target::Item(home, name)) = modules.target(path, &written(&of.path)) else {
-                    continue;
-                };
+        for ((home, name), blocks) in blocks(modules) {
+            let name = format!("{}::{name}", modules.crate_name);
+            files.push(spread(name.clone(), modules.file(&home), &blocks));
+            lines.push(longest(name, &blocks));
+        }
+    }
+    (files, lines)
+}
+
+/// The blocks of each type, by the module that defines it and its name.
+fn blocks<'a>(modules: &Modules<'a>) -> BTreeMap<(ModulePath, String), Blocks<'a>> {
+    let mut found: BTreeMap<(ModulePath, String), Blocks<'a>> = BTreeMap::new();
+    for (path, module) in modules.iter() {
+        for item in &module.items {
+            let syn::Item::Impl(block) = item else { continue };
+            let syn::Type::Path(of) = &*block.self_ty else { continue };
+            if let Some(Target::Item(home, name)) = modules.target(path, &written(&of.path)) {
                 let start = line(&block.impl_token);
-                let name = format!("{}::{name}", modules.file(&home));
                 let lines = last_line(block) + 1 - start;
-                let entry = longest.entry(name.clone()).or_default();
-                *entry = (*entry).max((lines, module.file, start));
-                files.entry(name).or_default().insert((module.file, start));
+                found.entry((home, name)).or_default().push((module.file, start, lines));
             }
         }
     }
-    (files.into_iter().map(spread).collect(), longest.into_iter().map(long).collect())
+    found
 }
 
-fn spread((name, blocks): (String, BTreeSet<(&str, usize)>)) -> Measured {
-    let mut files: Vec<&str> = blocks.iter().map(|(file, _)| *file).collect();
-    files.dedup();
-    let (path, _) = name.rsplit_once("::").unwrap_or((&name, ""));
-    let line = blocks.iter().find(|(file, _)| *file == path).map_or(0, |(_, line)| *line);
-    Measured {
-        value: files.len(),
-        path: path.to_owned(),
-        line,
-        detail: format!(" ({})", files.join(", ")),
-        name,
-    }
+fn spread(name: String, home: &str, blocks: &Blocks<'_>) -> Measured {
+    let files: BTreeSet<&str> = blocks.iter().map(|(file, ..)| *file).collect();
+    let line = blocks.iter().find(|(file, ..)| *file == home).map_or(0, |(_, line, _)| *line);
+    let named: Vec<&str> = files.iter().copied().collect();
+    let detail = format!(" ({})", named.join(", "));
+    Measured { name, value: files.len(), path: home.to_owned(), line, detail }
 }
 
-fn long((name, (lines, file, line)): (String, (usize, &str, usize))) -> Measured {
-    Measured { value: lines, path: file.to_owned(), line, detail: String::new(), name }
+fn longest(name: String, blocks: &Blocks<'_>) -> Measured {
+    let (file, line, lines) =
+        blocks.iter().max_by_key(|(.., lines)| *lines).expect("each type here has a block");
+    Measured { name, value: *lines, path: (*file).to_owned(), line: *line, detail: String::new() }
 }
 
 #[cfg(test)]
@@ -72,9 +77,9 @@ mod tests {
         let values = |measured: Vec<Measured>| -> Vec<(String, usize, usize)> {
             measured.into_iter().map(|one| (one.name, one.value, one.line)).collect()
         };
-        let (one, other) = ("crates/a/src/c.rs::A".to_owned(), "crates/a/src/lib.rs::A".to_owned());
-        assert_eq!(files[1].detail, " (crates/a/src/b.rs, crates/a/src/lib.rs)");
-        assert_eq!(values(files), [(one.clone(), 2, 2), (other.clone(), 2, 2)]);
-        assert_eq!(values(lines), [(one, 1, 2), (other, 3, 3)]);
+        let named = |value, line| ("a::A".to_owned(), value, line);
+        assert_eq!(files[0].detail, " (crates/a/src/b.rs, crates/a/src/lib.rs)");
+        assert_eq!(values(files), [named(2, 2), named(2, 2)]);
+        assert_eq!(values(lines), [named(3, 3), named(1, 2)]);
     }
 }

@@ -76,11 +76,8 @@ impl Ratchet {
         self.0.retain(|table, _| measures.iter().any(|(limit, _)| limit.table == table));
         for (limit, measured) in measures {
             let entries = self.0.entry(limit.table.to_owned()).or_default();
-            let over: BTreeMap<&str, usize> = measured
-                .iter()
-                .filter(|one| one.value > limit.most)
-                .map(|one| (one.name.as_str(), one.value))
-                .collect();
+            let mut over = most(measured);
+            over.retain(|_, value| *value > limit.most);
             entries.retain(|name, _| over.contains_key(name.as_str()));
             for (name, value) in over {
                 match entries.get_mut(name) {
@@ -96,14 +93,13 @@ impl Ratchet {
     pub fn check(&self, measures: &[Measure], findings: &mut Vec<Finding>) -> usize {
         let mut slack = 0;
         for (limit, measured) in measures {
-            let mut needed: BTreeMap<&str, usize> = BTreeMap::new();
             for one in measured {
                 let listed = self.listed(limit, one);
                 if let Some(what) = over(limit, one, listed) {
                     findings.push(Finding::new(&one.path, one.line, what));
                 }
-                needed.insert(&one.name, one.value);
             }
+            let needed = most(measured);
             let entries = self.0.get(limit.table).into_iter().flatten();
             slack +=
                 entries.filter(|(name, listed)| needed.get(name.as_str()).unwrap_or(&0) < *listed).count();
@@ -127,10 +123,20 @@ impl Ratchet {
     }
 }
 
+/// The most that each name needs: two types of a crate may share one.
+fn most(measured: &[Measured]) -> BTreeMap<&str, usize> {
+    let mut most = BTreeMap::new();
+    for one in measured {
+        let value = most.entry(one.name.as_str()).or_insert(0);
+        *value = one.value.max(*value);
+    }
+    most
+}
+
 fn over(limit: &Limit, one: &Measured, listed: Option<usize>) -> Option<String> {
     let Limit { most, counted, help, .. } = limit;
     let Measured { name, value, detail, .. } = one;
-    let subject = name.rsplit_once(".rs::").map_or(String::new(), |(_, inside)| format!("{inside}: "));
+    let subject = name.split_once("::").map_or(String::new(), |(_, inside)| format!("{inside}: "));
     let allowed = match listed {
         Some(listed) if *value > listed.max(*most) => {
             format!("grown from {listed} in {PATH}, which only shrinks")
