@@ -135,7 +135,7 @@ unsafe fn sum_block<V: Lanes, const N: usize, const STREAM: bool>(
     }
 }
 
-/// q = the sum of g^i * data[i]; with `P` also p = the XOR of all data.
+/// q = the sum of `g^i * data[i]`; with `P` also p = the XOR of all data.
 ///
 /// # Safety
 /// As the module says; `p` is not touched without `P`; outputs are aligned to a vector if `STREAM`.

@@ -19,7 +19,7 @@ pub(crate) fn sum<C: Chunk>(data: &[C], seed: Option<&[u8]>, p: &mut [u8]) {
     }
 }
 
-/// q = the sum of g^i * data[i], by Horner's rule.
+/// q = the sum of `g^i * data[i]`, by Horner's rule.
 pub(crate) fn encode_q(data: &[&[u8]], q: &mut [u8]) {
     for (at, q) in blocks_mut(q).enumerate() {
         let mut syndrome = [0; 8];

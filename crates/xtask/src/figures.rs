@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The figures that [`write`] left in a file.
+/// The figures that [`write()`] left in a file.
 pub fn read<F: DeserializeOwned>(path: &Path) -> Result<F> {
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     serde_json::from_slice(&bytes).with_context(|| path.display().to_string())

@@ -4,7 +4,7 @@
 //!
 //! - **Who is logged.** From the moment a member fails, writes wait at a gate before they touch their stripe
 //!   ([`Redo::admit`]). Stripe writes that were on their way unlogged end first, all is flushed, and then a header on
-//!   the members says that the log is in force ([`tend`]). From there on every stripe in flight has a record, so a
+//!   the members says that the log is in force ([`tend()`]). From there on every stripe in flight has a record, so a
 //!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says
 //!   that the log is over. Before an operator takes a member out of use the same is done, if there is time.
 //! - **What is logged.** Data and parity as they are to be; where no other member may fail and the missing chunk is
@@ -219,12 +219,12 @@ impl Redo {
         .await;
     }
 
-    /// Something changed that [`tend`] may have to act on.
+    /// Something changed that [`tend()`] may have to act on.
     pub(crate) fn poke(&self) {
         wake_all(self.state.lock());
     }
 
-    /// [`tend`] ends.
+    /// [`tend()`] ends.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -266,7 +266,7 @@ impl Redo {
         .await
     }
 
-    /// Too few members took a record: returns when that is different, or [`tend`] has begun to put the log on others.
+    /// Too few members took a record: returns when that is different, or [`tend()`] has begun to put the log on others.
     /// The owner asks to be admitted again.
     async fn another_log(&self, members: &Members) {
         self.poke();
