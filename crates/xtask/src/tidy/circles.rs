@@ -89,6 +89,15 @@ impl Walk<'_, '_> {
             self.needs.insert((module, name));
         }
     }
+
+    /// What a macro or an attribute is given.
+    fn tokens(&mut self, tokens: &proc_macro2::TokenStream) {
+        let mut paths = Vec::new();
+        macro_paths(tokens.clone(), &mut paths);
+        for path in paths {
+            self.name(&path);
+        }
+    }
 }
 
 impl<'ast> Visit<'ast> for Walk<'_, '_> {
@@ -121,12 +130,13 @@ impl<'ast> Visit<'ast> for Walk<'_, '_> {
         visit::visit_path(self, path);
     }
 
+    fn visit_meta_list(&mut self, list: &'ast syn::MetaList) {
+        self.tokens(&list.tokens);
+        visit::visit_meta_list(self, list);
+    }
+
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        let mut paths = Vec::new();
-        macro_paths(mac.tokens.clone(), &mut paths);
-        for path in paths {
-            self.name(&path);
-        }
+        self.tokens(&mac.tokens);
         visit::visit_macro(self, mac);
     }
 }
@@ -217,6 +227,7 @@ mod tests {
             ("use crate::c::C; struct B;", "use super::b::B; struct C;"),
             ("use crate::c; struct B; fn f() { c::g() }", "use crate::b; fn g(_: b::B) {}"),
             ("struct B; fn f(_: crate::c::C) {}", "struct C; fn g() { x!(super::b::B) }"),
+            ("#[error(\"{}\", super::c::C)] struct B;", "struct C(super::b::B);"),
             ("use super::c::*; struct B;", "struct C; impl C { fn f() { super::b::B; } }"),
             ("struct B; fn f() { use crate::c::C; }", "struct C; fn f() -> Option<crate::b::B> { None }"),
         ] {
