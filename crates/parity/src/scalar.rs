@@ -2,8 +2,9 @@
 //!
 //! It shares no loop with the SIMD kernels (`passes.rs`), so that a mistake there cannot hide here.
 
+use crate::chunk::{Change, Chunk};
 use crate::gf256::{REDUCTION, power};
-use crate::{Change, Chunk, Solution};
+use crate::solution::Solution;
 
 /// 64 bytes, the unit of every length.
 type Block = [u64; 8];
