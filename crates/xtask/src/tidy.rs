@@ -5,6 +5,7 @@
 
 mod circles;
 mod direction;
+mod finding;
 mod impls;
 mod links;
 mod manifest;
@@ -12,60 +13,18 @@ mod modules;
 mod ratchet;
 mod safety;
 mod size;
+mod source;
 mod syntax;
 mod text;
 
-use std::fmt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use finding::Finding;
 use ratchet::{Limit, Measure, Ratchet};
-
-/// A text file of the checkout.
-pub struct Source {
-    /// Relative to the root, with `/`.
-    pub path: String,
-    /// The whole file.
-    pub text: String,
-    /// Whether its mode lets it be run.
-    pub executable: bool,
-}
-
-impl Source {
-    /// The folder in `crates/` that the file lies in, and its path below that.
-    fn place(&self) -> Option<(&str, &str)> {
-        self.path.strip_prefix("crates/")?.split_once('/')
-    }
-
-    fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
-    }
-}
-
-/// One breach of a rule.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// Relative to the root.
-    pub path: String,
-    /// From 1; 0 when it is the whole file.
-    pub line: usize,
-    /// What is wrong, why that is a rule, and what would help.
-    pub what: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}: {}", self.path, self.line.max(1), self.what)
-    }
-}
+use source::Source;
 
 /// What `cargo xtask tidy` takes.
 #[derive(clap::Args)]
@@ -225,10 +184,5 @@ mod tests {
         let mut findings = Vec::new();
         shell_syntax(folder.path(), &[source("bad.sh", "if true; then\n")], &mut findings).unwrap();
         expect_one(&findings, 0, "bash -n");
-    }
-
-    #[test]
-    fn a_finding_reads_like_a_compiler_message() {
-        assert_eq!(Finding::new("a.rs", 3, "what; help").to_string(), "a.rs:3: what; help");
     }
 }

@@ -2,9 +2,10 @@
 
 use syn::visit::{self, Visit};
 
+use super::finding::Finding;
 use super::manifest::DRAWERS;
+use super::source::Source;
 use super::syntax::{Import, Parsed, attributes, imports, is_test, line, named, written};
-use super::{Finding, Source};
 
 /// Engines beside each other: each folder, and the folders of the same crate that it never names.
 const APART: &[(&str, &[&str])] =

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::Finding;
+use super::finding::Finding;
 
 /// Where the exceptions are listed.
 pub const PATH: &str = "crates/xtask/ratchet.toml";

@@ -2,8 +2,9 @@
 
 use syn::visit::{self, Visit};
 
+use super::finding::Finding;
+use super::source::Source;
 use super::syntax::{Parsed, has_inner, line, unsafe_lines};
-use super::{Finding, Source};
 
 /// Crates that forbid `unsafe` at every root.
 const FORBID: &[&str] =

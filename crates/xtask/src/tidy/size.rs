@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use syn::visit::{self, Visit};
 
-use super::Source;
 use super::ratchet::Measured;
+use super::source::Source;
 use super::syntax::{Parsed, last_line, line};
 
 /// Lines of each Rust file and shell script.

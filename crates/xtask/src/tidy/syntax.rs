@@ -2,7 +2,8 @@
 
 use syn::punctuated::Punctuated;
 
-use super::{Finding, Source};
+use super::finding::Finding;
+use super::source::Source;
 
 /// A Rust file and its syntax tree.
 pub struct Parsed<'a> {
