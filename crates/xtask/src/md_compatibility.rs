@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{figures, vm};
+use crate::{figures, machine};
 
 const SCRIPT: &str = "tests/vm/md-compatibility.sh";
 const TABLE: &str = "tests/vm/md-compatibility.table";
@@ -73,21 +73,13 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 
 /// Runs the rows in a machine; what came out, and the script's status.
 fn try_rows(root: &Path, arguments: &Arguments) -> Result<(Report, i32)> {
-    let twill = vm::program(root, arguments.twill.as_deref())?;
+    let twill = machine::program(root, arguments.twill.as_deref())?;
     let words = if arguments.rows.is_empty() { vec![" ".to_owned()] } else { arguments.rows.clone() };
     let mut report = Report::default();
-    let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
-        match line.strip_prefix("JSON ") {
-            Some(json) => {
-                report.take(json)?;
-                // After each row: a run of an hour that is broken off is not lost.
-                if let Some(path) = &arguments.json {
-                    figures::write(path, &report)?;
-                }
-            }
-            None => println!("{line}"),
-        }
-        Ok(())
+    let (status, _) = machine::run_script(root, (SCRIPT, &words), &twill, "", |json| {
+        report.take(json)?;
+        // After each row: a run of an hour that is broken off is not lost.
+        arguments.json.as_ref().map_or(Ok(()), |path| figures::write(path, &report))
     })?;
     Ok((report, status))
 }

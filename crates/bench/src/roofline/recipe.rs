@@ -1,12 +1,12 @@
 //! What a request needs at the least, as the engine's own plan has it: which bytes are copied from and to which member,
 //! and which parity passes are made between.
 
+use std::ops::AddAssign;
+
 use engine::code::plan::{Plan, Routine, Segment, Shape, plan, plan_read};
 use engine::code::rows::{Fragment, Rows};
 use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
-
-use super::Copied;
 
 /// Where bytes are that a pass or a write uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,28 @@ pub(crate) struct Recipe {
     pub(crate) reads: Vec<Move>,
     pub(crate) passes: Vec<Pass>,
     pub(crate) writes: Vec<Move>,
+}
+
+/// What the recipes of some requests copy, for comparison with the engine's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Copies from members.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Copies to members.
+    pub writes: u64,
+    /// Bytes of them.
+    pub write_bytes: u64,
+}
+
+impl AddAssign for Copied {
+    fn add_assign(&mut self, other: Copied) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+    }
 }
 
 /// Makes recipes for one array.

@@ -1,6 +1,6 @@
 //! The table of `bench-md`, and which goals it meets.
 
-use super::{Report, Run};
+use super::runs::{Report, Run};
 
 const NOTES: &str = "\
 `cargo xtask vm bench-md --publish` writes this section (`--quick`: fewer settings of md and fewer rows; `--json` for all

@@ -2,8 +2,9 @@
 
 use syn::visit::{self, Visit};
 
+use super::finding::Finding;
+use super::source::Source;
 use super::syntax::{Parsed, has_inner, line, unsafe_lines};
-use super::{Finding, Source};
 
 /// Crates that forbid `unsafe` at every root.
 const FORBID: &[&str] =
@@ -171,16 +172,11 @@ impl<'ast> Visit<'ast> for Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::syntax::parse;
-    use super::super::tests::{expect_one, source};
+    use super::super::tests::{expect_one, parsed_and};
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<Finding> {
-        let sources = [source(path, text)];
-        let mut findings = Vec::new();
-        let parsed = parse(&sources, &mut findings);
-        check(&parsed, &mut findings);
-        findings
+        parsed_and(check, path, text)
     }
 
     #[test]
