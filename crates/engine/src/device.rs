@@ -12,7 +12,7 @@
 use std::future::Future;
 
 use crate::buffer::{Buffer, Gather};
-use crate::outside::Outside;
+use crate::foreign_buffer::Lease;
 
 /// What a device can do and how large it is.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -92,10 +92,10 @@ pub trait Device: 'static {
     /// Fills `buffer` from `offset_bytes` on.
     fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read;
 
-    /// Fills memory outside of this process with `bytes` bytes from `offset_bytes` on, which must suit the device as any
+    /// Fills a foreign buffer with `bytes` bytes from `offset_bytes` on, which must suit the device as any
     /// memory. None: it has no way to do that, and nothing was started.
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
-        let _ = (offset_bytes, bytes, outside);
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
+        let _ = (offset_bytes, bytes, target);
         None
     }
 

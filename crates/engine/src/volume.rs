@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::buffer::Gather;
 use crate::device::Device;
+use crate::foreign_buffer::Lease;
 use crate::limits::BLOCK_BYTES;
-use crate::outside::Outside;
 use crate::stripe::StripeSet;
 
 /// Size and units of a volume.
@@ -91,9 +91,9 @@ pub trait Volume: 'static {
     /// Reads `bytes` bytes; they come in order, in as many slices as there were members or chunks.
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
 
-    /// Fills memory outside of this process with the range, where that is possible at once. False: it did not, or only in
-    /// part, and [`Volume::read`] does it. The memory may be filled as long as anyone has a part of it.
-    fn read_into(&self, _offset_bytes: u64, _bytes: u64, _outside: &Outside) -> impl Future<Output = bool> {
+    /// Fills a foreign buffer with the range, where that is possible at once. False: it did not, or only in part, and
+    /// [`Volume::read`] does it. Operations may fill the buffer as long as they hold a lease of it.
+    fn read_into(&self, _offset_bytes: u64, _bytes: u64, _target: &Lease) -> impl Future<Output = bool> {
         std::future::ready(false)
     }
 
@@ -200,13 +200,13 @@ impl<D: Device> Volume for ArrayVolume<D> {
         result
     }
 
-    async fn read_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
         if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
             return false; // the ordinary read says why
         }
         let shared = &self.stripes.shared;
         let began = shared.foreground.begin(&shared.loads);
-        let is_read = self.stripes.read_range_into(offset_bytes, bytes, outside).await;
+        let is_read = self.stripes.read_range_into(offset_bytes, bytes, target).await;
         shared.foreground.end(began, &shared.loads);
         if is_read {
             self.counters().reads.add(1);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crossbeam::utils::CachePadded;
 use engine::buffer::Gather;
-use engine::outside::Outside;
+use engine::foreign_buffer::Lease;
 use engine::stripe::streams::Streams;
 use engine::volume::{Volume, VolumeError, VolumeInfo};
 
@@ -114,8 +114,8 @@ impl Volume for BalancedVolume {
         self.own.read(offset_bytes, bytes).await
     }
 
-    async fn read_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
-        self.own.read_into(offset_bytes, bytes, outside).await
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        self.own.read_into(offset_bytes, bytes, target).await
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {

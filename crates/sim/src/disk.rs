@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
-use engine::outside::Outside;
+use engine::foreign_buffer::Lease;
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
 use crate::pages::Pages;
@@ -433,11 +433,11 @@ impl Device for SimDevice {
         pending
     }
 
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
         let (world, (pending, filler)) = (Rc::clone(&self.0.world), pending());
         self.0.read(offset_bytes, Buffer::new(bytes), move |(buffer, result)| {
-            world.outside.fill(&outside, buffer.bytes());
-            drop(outside);
+            world.foreign_buffers.fill(&target, buffer.bytes());
+            drop(target);
             filler.fill(result);
         });
         Some(pending)

@@ -10,18 +10,18 @@ use super::member_io::MemberRead;
 use super::{Attached, StripeSet};
 use crate::device::{Device, DeviceError, DeviceErrorKind};
 use crate::executor::join_all;
-use crate::outside::Outside;
+use crate::foreign_buffer::Lease;
 use layout::geometry::Level;
 
 /// The reads of a request, in its order and without gaps.
 pub(super) type Reads = SmallVec<[MemberRead; 2]>;
 
-/// A read on its way to memory outside.
+/// A read on its way to a foreign buffer.
 type Started<'a, D> = (Rc<Attached<D>>, Timed<'a, <D as Device>::Done>);
 
 impl<D: Device> StripeSet<D> {
-    /// Fills `outside` with a range that lies inside the array. False: it did not, or only in part.
-    pub(crate) async fn read_range_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
+    /// Fills `target` with a range that lies inside the array. False: it did not, or only in part.
+    pub(crate) async fn read_range_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
         let reads = match self.shared.geometry.level() {
             Level::Raid0 => Some(self.striped_reads(offset_bytes, bytes)),
             Level::Raid1 | Level::Raid10 => self.copy_reads(&self.runs(offset_bytes, bytes)).ok(),
@@ -31,7 +31,7 @@ impl<D: Device> StripeSet<D> {
         let (mut from, mut started) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
         let mut at = 0;
         for read in &reads {
-            let Some((member, future)) = self.start_read_into(read, outside.from(at)) else { return false };
+            let Some((member, future)) = self.start_read_into(read, target.skip(at)) else { return false };
             from.push(member);
             started.push(future);
             at += read.bytes as u64;
@@ -47,9 +47,9 @@ impl<D: Device> StripeSet<D> {
     }
 
     /// None if there is nothing to read from, or the device does not do this.
-    fn start_read_into(&self, read: &MemberRead, outside: Outside) -> Option<Started<'_, D>> {
+    fn start_read_into(&self, read: &MemberRead, target: Lease) -> Option<Started<'_, D>> {
         let member = self.source(read)?;
-        let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, outside)?;
+        let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, target)?;
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
         let started = self.shared.loads.timed(self.shard, read.slot, Kind::Read, started);
@@ -69,18 +69,18 @@ impl<D: Device> StripeSet<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign_buffer::ForeignBuffer;
     use crate::members::MemberState;
-    use crate::outside::Lender;
-    use crate::stripe::fake::{CHUNK, World, attached, outside, reach_outside};
+    use crate::stripe::fake::{CHUNK, World, attached, foreign_memory, register_foreign_memory};
 
     const BLOCK: u64 = 4096;
 
     fn read_into(world: &World, offset_bytes: u64, bytes: u64) -> bool {
         let set = Rc::clone(&world.set);
         world.run(async move {
-            let lender = Lender::new(0);
-            let is_read = set.read_range_into(offset_bytes, bytes, &lender.lend()).await;
-            lender.returned().await;
+            let buffer = ForeignBuffer::new(0);
+            let is_read = set.read_range_into(offset_bytes, bytes, &buffer.lease()).await;
+            buffer.returned().await;
             is_read
         })
     }
@@ -91,19 +91,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_goes_outside() {
+    fn present_data_goes_to_the_foreign_buffer() {
         let worlds = worlds();
         assert!(worlds.iter().all(|world| !read_into(world, 0, BLOCK)), "the devices cannot yet");
         for world in worlds {
             let (pattern, chunk) = (world.fill(), u64::from(CHUNK));
-            reach_outside(pattern.len());
+            register_foreign_memory(pattern.len());
             world.fakes.iter().for_each(|fake| fake.delay(7));
             for (at, bytes) in
                 [(0, 512), (chunk - BLOCK, 2 * BLOCK), (512, 3 * chunk), (0, pattern.len() as u64)]
             {
                 assert!(read_into(&world, at, bytes));
                 assert!(
-                    outside()[..bytes as usize] == pattern[at as usize..][..bytes as usize],
+                    foreign_memory()[..bytes as usize] == pattern[at as usize..][..bytes as usize],
                     "{bytes} at {at}"
                 );
             }
@@ -111,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_does_not() {
+    fn lost_data_does_not() {
         let world = World::new(Level::Raid5, 4);
         let pattern = world.fill();
-        reach_outside(pattern.len());
+        register_foreign_memory(pattern.len());
         world.set.shared.members.fail(1, "by hand");
         let all = pattern.len() as u64;
         assert!(!read_into(&world, 0, all));
@@ -127,7 +127,7 @@ mod tests {
     fn an_error_is_noted_and_left_to_the_next_read() {
         let world = World::new(Level::Raid6, 5);
         let pattern = world.fill();
-        reach_outside(pattern.len());
+        register_foreign_memory(pattern.len());
         world.fakes[0].break_block(u64::from(CHUNK), false); // data, in the second stripe
         let member_0 =
             (0..pattern.len() as u64).step_by(CHUNK as usize).find(|&at| !read_into(&world, at, BLOCK));
@@ -142,7 +142,7 @@ mod tests {
     fn a_successor_is_not_blamed() {
         let world = World::new(Level::Raid5, 3);
         world.fill();
-        reach_outside(BLOCK as usize);
+        register_foreign_memory(BLOCK as usize);
         let (set, next) = (Rc::clone(&world.set), attached(&world.fakes[2]));
         world.fakes[0].break_block(0, true);
         world.fakes[0].at_read(1, move || set.attach(0, Some(next)));

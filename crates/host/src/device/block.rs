@@ -11,7 +11,7 @@
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo};
-use engine::outside::Outside;
+use engine::foreign_buffer::Lease;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -234,11 +234,11 @@ impl Device for BlockDevice {
         DeviceRead(self.start(op, offset_bytes, bytes))
     }
 
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<DeviceDone> {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
         if !self.inner.ring.uses_io_uring() {
             return None;
         }
-        let op = Op::ReadInto { file: self.target(), outside, offset: offset_bytes, bytes, done: 0 };
+        let op = Op::ReadInto { file: self.target(), target, offset: offset_bytes, bytes, done: 0 };
         Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
     }
 

@@ -16,7 +16,7 @@ mod tests;
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceInfo};
-use engine::outside::Outside;
+use engine::foreign_buffer::Lease;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,10 +114,10 @@ impl Device for HostDevice {
     }
 
     #[inline]
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<DeviceDone> {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
         match self {
-            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, outside),
-            HostDevice::Memory(device) => device.read_into(offset_bytes, bytes, outside),
+            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, target),
+            HostDevice::Memory(device) => device.read_into(offset_bytes, bytes, target),
         }
     }
 

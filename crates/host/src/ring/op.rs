@@ -1,7 +1,7 @@
 //! What an operation owns, the request it makes of the system, and how it goes on after a partial result.
 
 use engine::buffer::{Buffer, Gather, Pool, Slice};
-use engine::outside::Outside;
+use engine::foreign_buffer::Lease;
 use rustix::fs::OFlags;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -68,7 +68,7 @@ pub(crate) enum Op {
     /// A read into memory that a driver has registered with the ring.
     ReadInto {
         file: Rc<Target>,
-        outside: Outside,
+        target: Lease,
         offset: u64,
         bytes: usize,
         done: usize,
@@ -326,10 +326,10 @@ impl Op {
                     fixed: *fixed,
                 }
             }
-            Op::ReadInto { file, outside, offset, bytes, done } => Request::ReadInto {
+            Op::ReadInto { file, target, offset, bytes, done } => Request::ReadInto {
                 fd: file.descriptor(),
-                place: outside.place(),
-                from: outside.offset_bytes() + *done as u64,
+                place: target.index(),
+                from: target.offset_bytes() + *done as u64,
                 bytes: call_bytes(*bytes - *done),
                 offset: *offset + *done as u64,
             },

@@ -10,7 +10,7 @@ use crossbeam::utils::CachePadded;
 use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
 use engine::executor::Executor;
-use engine::outside::Lender;
+use engine::foreign_buffer::ForeignBuffer;
 use engine::volume::{Volume, VolumeError};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -103,7 +103,7 @@ pub(super) fn serve_queue<V: Volume>(
     let places = if registers && zero_copy { context.ring.take_places(depth) } else { None };
     let queue = Rc::new(Queue {
         registers,
-        lenders: places.unwrap_or_default().into_iter().map(Lender::new).collect(),
+        buffers: places.unwrap_or_default().into_iter().map(ForeignBuffer::new).collect(),
         number,
         volume,
         descriptors,
@@ -152,7 +152,7 @@ struct Queue<V> {
     number: u16,
     registers: bool,
     /// The memory of each tag's request, if the driver registers it and there is a place for it.
-    lenders: Vec<Lender>,
+    buffers: Vec<ForeignBuffer>,
     volume: Rc<V>,
     descriptors: Descriptors,
     ring: Ring,
@@ -165,7 +165,7 @@ struct Queue<V> {
 
 impl<V> Drop for Queue<V> {
     fn drop(&mut self) {
-        self.ring.give_places(self.lenders.iter().map(Lender::place));
+        self.ring.give_places(self.buffers.iter().map(ForeignBuffer::index));
     }
 }
 
@@ -182,13 +182,13 @@ impl<V: Volume> Queue<V> {
         let command = IoCommand { queue: self.number, tag, result, address: 0 };
         let mut payload = [0; COMMAND_BYTES];
         payload.copy_from_slice(command.as_bytes());
-        let place = self.lender(tag).map_or(NO_PLACE, Lender::place);
+        let place = self.buffer(tag).map_or(NO_PLACE, ForeignBuffer::index);
         let address = if self.registers { auto_buffer(place) } else { 0 };
         self.ring.command(&self.device, number, payload, address)
     }
 
-    fn lender(&self, tag: u16) -> Option<&Lender> {
-        self.lenders.get(usize::from(tag))
+    fn buffer(&self, tag: u16) -> Option<&ForeignBuffer> {
+        self.buffers.get(usize::from(tag))
     }
 
     /// Does the request of a tag. The result is the number of bytes, or a negated error number. None: this server stops, and
@@ -244,11 +244,11 @@ impl<V: Volume> Queue<V> {
 
     /// Has members put the data of a read where it is wanted, if they can.
     async fn read_into(&self, tag: u16, offset_bytes: u64, bytes: u32) -> bool {
-        let Some(lender) = self.lender(tag) else { return false };
-        let is_read = self.volume.read_into(offset_bytes, u64::from(bytes), &lender.lend()).await;
+        let Some(buffer) = self.buffer(tag) else { return false };
+        let is_read = self.volume.read_into(offset_bytes, u64::from(bytes), &buffer.lease()).await;
         if !is_read {
             // A member that has not answered in time may still do so, over what is put there next.
-            lender.returned().await;
+            buffer.returned().await;
         }
         is_read
     }
