@@ -17,7 +17,7 @@ use crossbeam::utils::CachePadded;
 use engine::buffer::Gather;
 use engine::foreign_buffer::Lease;
 use engine::stripe::streams::Streams;
-use engine::volume::{Volume, VolumeError, VolumeInfo};
+use engine::volume::{ReadInto, Volume, VolumeError, VolumeInfo};
 
 use crate::array::{HostArray, HostVolume};
 use crate::busy::Busy;
@@ -114,10 +114,6 @@ impl Volume for BalancedVolume {
         self.own.read(offset_bytes, bytes).await
     }
 
-    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
-        self.own.read_into(offset_bytes, bytes, target).await
-    }
-
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
         let bytes = data.len() as u64;
         let shard = self.choice.shard_for(offset_bytes, bytes, self.busy.is_busy(), &self.loads);
@@ -149,6 +145,12 @@ impl Volume for BalancedVolume {
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
         self.own.discard(offset_bytes, bytes).await
+    }
+}
+
+impl ReadInto for BalancedVolume {
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        self.own.read_into(offset_bytes, bytes, target).await
     }
 }
 

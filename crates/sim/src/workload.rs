@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{ReadInto, Volume, VolumeError};
 
 use crate::array::Array;
 use crate::check;

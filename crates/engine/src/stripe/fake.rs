@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::{Attached, Shared, StripeSet};
 use crate::buffer::{Buffer, Gather, Pool};
-use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, ReadForeign};
 use crate::events::Event;
 use crate::executor::Executor;
 use crate::foreign_buffer::Lease;
@@ -260,13 +260,6 @@ impl Device for Fake {
         Reading { medium: Rc::clone(&self.medium), offset_bytes, buffer: Some(buffer), happens, delay }
     }
 
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
-        FOREIGN_MEMORY.with_borrow(Option::is_some).then(|| {
-            let read = Box::new(self.read(offset_bytes, Buffer::new(bytes)));
-            Doing { medium: Rc::clone(&self.medium), what: What::ReadInto(read, target), delay: 0 }
-        })
-    }
-
     fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Self::Done {
         let delay = self.medium.borrow_mut().delay();
         Doing { medium: Rc::clone(&self.medium), what: What::Write(offset_bytes, data), delay }
@@ -284,6 +277,15 @@ impl Device for Fake {
     fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
         let zeroes = Buffer::new(bytes as usize).freeze();
         self.write(offset_bytes, Gather::from(zeroes), false)
+    }
+}
+
+impl ReadForeign for Fake {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
+        FOREIGN_MEMORY.with_borrow(Option::is_some).then(|| {
+            let read = Box::new(self.read(offset_bytes, Buffer::new(bytes)));
+            Doing { medium: Rc::clone(&self.medium), what: What::ReadInto(read, target), delay: 0 }
+        })
     }
 }
 

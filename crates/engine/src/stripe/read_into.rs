@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::load::{Kind, Timed};
 use super::member_io::MemberRead;
 use super::{Attached, StripeSet};
-use crate::device::{Device, DeviceError, DeviceErrorKind};
+use crate::device::{Device, DeviceError, DeviceErrorKind, ReadForeign};
 use crate::executor::join_all;
 use crate::foreign_buffer::Lease;
 use layout::geometry::Level;
@@ -19,7 +19,7 @@ pub(super) type Reads = SmallVec<[MemberRead; 2]>;
 /// A read on its way to a foreign buffer.
 type Started<'a, D> = (Rc<Attached<D>>, Timed<'a, <D as Device>::Done>);
 
-impl<D: Device> StripeSet<D> {
+impl<D: ReadForeign> StripeSet<D> {
     /// Fills `target` with a range that lies inside the array. False: it did not, or only in part.
     pub(crate) async fn read_range_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
         let reads = match self.shared.geometry.level() {
@@ -46,7 +46,7 @@ impl<D: Device> StripeSet<D> {
         all
     }
 
-    /// None if there is nothing to read from, or the device does not do this.
+    /// None: no member has the data, or its device cannot.
     fn start_read_into(&self, read: &MemberRead, target: Lease) -> Option<Started<'_, D>> {
         let member = self.source(read)?;
         let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, target)?;

@@ -10,7 +10,7 @@
 //! the question and the write is left.
 
 use engine::buffer::{Buffer, Gather, Slice};
-use engine::device::{Device, DeviceInfo};
+use engine::device::{Device, DeviceInfo, ReadForeign};
 use engine::foreign_buffer::Lease;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -234,14 +234,6 @@ impl Device for BlockDevice {
         DeviceRead(self.start(op, offset_bytes, bytes))
     }
 
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
-        if !self.inner.ring.uses_io_uring() {
-            return None;
-        }
-        let op = Op::ReadInto { file: self.target(), target, offset: offset_bytes, bytes, done: 0 };
-        Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
-    }
-
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
         let bytes = data.len() as u64;
         let is_cut_short = self.inner.file.is_cut_short();
@@ -271,6 +263,16 @@ impl Device for BlockDevice {
         let (mode, zeroes) = (action | libc::FALLOC_FL_KEEP_SIZE, Some(zeroes()));
         let op = Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes };
         DeviceDone(self.start(op, offset_bytes, bytes))
+    }
+}
+
+impl ReadForeign for BlockDevice {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
+        if !self.inner.ring.uses_io_uring() {
+            return None;
+        }
+        let op = Op::ReadInto { file: self.target(), target, offset: offset_bytes, bytes, done: 0 };
+        Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
     }
 }
 

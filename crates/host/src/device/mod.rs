@@ -15,7 +15,7 @@ pub mod spec;
 mod tests;
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceInfo};
+use engine::device::{Device, DeviceInfo, ReadForeign};
 use engine::foreign_buffer::Lease;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,14 +114,6 @@ impl Device for HostDevice {
     }
 
     #[inline]
-    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
-        match self {
-            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, target),
-            HostDevice::Memory(device) => device.read_into(offset_bytes, bytes, target),
-        }
-    }
-
-    #[inline]
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
         match self {
             HostDevice::Block(device) => device.write(offset_bytes, data, fua),
@@ -147,6 +139,16 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
             HostDevice::Memory(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
+        }
+    }
+}
+
+impl ReadForeign for HostDevice {
+    #[inline]
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
+        match self {
+            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, target),
+            HostDevice::Memory(_) => None,
         }
     }
 }
