@@ -42,6 +42,17 @@ pub struct DeviceInfo {
     pub name: String,
 }
 
+impl DeviceInfo {
+    /// Whether a range has bytes, lies inside the device and is aligned to its logical blocks, as that of every operation
+    /// must.
+    #[inline]
+    pub fn allows(&self, offset_bytes: u64, bytes: u64) -> bool {
+        let mask = u64::from(self.logical_block_bytes) - 1; // a power of two
+        let is_inside = offset_bytes.checked_add(bytes).is_some_and(|end| end <= self.size_bytes);
+        bytes > 0 && is_inside && (offset_bytes | bytes) & mask == 0
+    }
+}
+
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]

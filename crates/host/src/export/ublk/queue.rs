@@ -23,8 +23,9 @@ use zerocopy::IntoBytes;
 use super::kernel::{Descriptors, become_io_flusher};
 use super::protocol::{ABORTED, IoCommand, NO_PLACE, auto_buffer, data_offset, io as command};
 use super::request::{Request, errno, parse};
-use crate::ring::Ring;
-use crate::ring::op::{COMMAND_BYTES, Target};
+use crate::ring::file::RingFile;
+use crate::ring::system_call::COMMAND_BYTES;
+use crate::ring::{DriverAnswer, Ring};
 use crate::shard::ShardContext;
 
 /// What all queues of a device share with its owner.
@@ -100,7 +101,7 @@ pub(super) fn serve_queue<V: ReadInto>(
         );
     }
     let descriptors = Descriptors::map(&device, number, depth)?;
-    let places = if registers && zero_copy { context.ring.take_places(depth) } else { None };
+    let places = if registers && zero_copy { context.ring.take_foreign_indices(depth) } else { None };
     let queue = Rc::new(Queue {
         registers,
         buffers: places.unwrap_or_default().into_iter().map(ForeignBuffer::new).collect(),
@@ -109,7 +110,7 @@ pub(super) fn serve_queue<V: ReadInto>(
         descriptors,
         ring: context.ring.clone(),
         pool: Arc::clone(&context.pool),
-        device: context.ring.character_device(device),
+        device: RingFile::character_device(device),
         shared,
         _ends: ends,
     });
@@ -157,7 +158,7 @@ struct Queue<V> {
     descriptors: Descriptors,
     ring: Ring,
     pool: Arc<Pool>,
-    device: Rc<Target>,
+    device: Rc<RingFile>,
     shared: Arc<Shared>,
     /// The last one, so that whoever waits for it finds the device closed.
     _ends: Ends,
@@ -165,7 +166,7 @@ struct Queue<V> {
 
 impl<V> Drop for Queue<V> {
     fn drop(&mut self) {
-        self.ring.give_places(self.buffers.iter().map(ForeignBuffer::index));
+        self.ring.give_foreign_indices(self.buffers.iter().map(ForeignBuffer::index));
     }
 }
 
@@ -174,11 +175,11 @@ impl<V: ReadInto> Queue<V> {
         self.command(command::FETCH, tag, 0).await
     }
 
-    fn commit_and_fetch(&self, tag: u16, result: i32) -> crate::ring::Command {
+    fn commit_and_fetch(&self, tag: u16, result: i32) -> DriverAnswer {
         self.command(command::COMMIT_AND_FETCH, tag, result)
     }
 
-    fn command(&self, number: u32, tag: u16, result: i32) -> crate::ring::Command {
+    fn command(&self, number: u32, tag: u16, result: i32) -> DriverAnswer {
         let command = IoCommand { queue: self.number, tag, result, address: 0 };
         let mut payload = [0; COMMAND_BYTES];
         payload.copy_from_slice(command.as_bytes());
