@@ -16,6 +16,7 @@ pub mod machine;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod shard;
+mod shard_writes;
 pub mod socket;
 #[cfg(test)]
 mod testing;
