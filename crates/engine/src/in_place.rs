@@ -8,16 +8,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::buffer::{Gather, Pool, Slice};
-use crate::device::Device;
+use crate::device::{Device, ReadForeign};
 use crate::error::VolumeError;
 use crate::executor::Executor;
+use crate::foreign_buffer::Lease;
 use crate::members::attachment::{Attached, Attachments};
 use crate::members::port::MemberPort;
 use crate::members::read_into::{Reads, read_into};
 use crate::mirror::engine::MirrorEngine;
 use crate::mirror::{self, region};
 use crate::mismatch::{Checked, ScrubMode};
-use crate::outside::Outside;
 use crate::stripe::engine::ParityEngine;
 use crate::stripe::redo::log::RedoLog;
 use crate::stripe::redo::{headers, retire, tend};
@@ -94,19 +94,6 @@ impl<D: Device> InPlace<D> {
             Engine::Striped(engine) => engine.read(offset_bytes, bytes).await,
             Engine::Mirror(engine) => mirror::read::read_copies(engine, offset_bytes, bytes).await,
             Engine::Parity(engine) => read::read_stripes(engine, offset_bytes, bytes).await,
-        }
-    }
-
-    /// Fills `outside` with a range. False: it did not, or only in part.
-    pub(crate) async fn read_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
-        let reads: Option<Reads> = match &self.engine {
-            Engine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
-            Engine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
-            Engine::Parity(engine) => read::present_reads(engine, offset_bytes, bytes),
-        };
-        match reads {
-            Some(reads) => read_into(&self.port, &reads, outside).await,
-            None => false,
         }
     }
 
@@ -291,5 +278,20 @@ impl<D: Device> InPlace<D> {
     /// Stripes whose last write failed half way are in doubt.
     pub(crate) fn doubt_suspects(&self) {
         tend::doubt_suspects(&self.redo);
+    }
+}
+
+impl<D: ReadForeign> InPlace<D> {
+    /// Fills `target` with a range. False: it did not, or only in part.
+    pub(crate) async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        let reads: Option<Reads> = match &self.engine {
+            Engine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
+            Engine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
+            Engine::Parity(engine) => read::present_reads(engine, offset_bytes, bytes),
+        };
+        match reads {
+            Some(reads) => read_into(&self.port, &reads, target).await,
+            None => false,
+        }
     }
 }

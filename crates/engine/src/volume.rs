@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::buffer::Gather;
-use crate::device::Device;
+use crate::device::{Device, ReadForeign};
 pub use crate::error::VolumeError;
+use crate::foreign_buffer::Lease;
 use crate::in_place::InPlace;
 use crate::limits::BLOCK_BYTES;
-use crate::outside::Outside;
 
 /// Size and units of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -37,12 +37,6 @@ pub trait Volume: 'static {
     /// Reads `bytes` bytes; they come in order, in as many slices as there were members or chunks.
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
 
-    /// Fills memory outside of this process with the range, where that is possible at once. False: it did not, or only in
-    /// part, and [`Volume::read`] does it. The memory may be filled as long as anyone has a part of it.
-    fn read_into(&self, _offset_bytes: u64, _bytes: u64, _outside: &Outside) -> impl Future<Output = bool> {
-        std::future::ready(false)
-    }
-
     /// Writes `data`; with `fua` it is durable on return.
     fn write(
         &self,
@@ -65,6 +59,13 @@ pub trait Volume: 'static {
 
     /// Says that the range is no longer needed. What it reads as afterwards is old contents or zeroes.
     fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
+}
+
+/// The ability of a volume to read into a buffer that lies outside of this process.
+pub trait ReadInto: Volume {
+    /// Fills `target` with the range, where that is possible at once. False: it did not, or only in part, and
+    /// [`Volume::read`] does it. Operations may fill `target` as long as they hold a lease of it.
+    fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool>;
 }
 
 /// An array as one shard serves it: admits requests and hands them to the engine of the level.
@@ -146,21 +147,6 @@ impl<D: Device> Volume for ArrayVolume<D> {
         result
     }
 
-    async fn read_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
-        if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
-            return false; // the ordinary read says why
-        }
-        let shared = &self.stripes.shared;
-        let began = shared.foreground.begin(&shared.loads);
-        let is_read = self.stripes.read_into(offset_bytes, bytes, outside).await;
-        shared.foreground.end(began, &shared.loads);
-        if is_read {
-            self.counters().reads.add(1);
-            self.counters().read_bytes.add(bytes);
-        }
-        is_read
-    }
-
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
         let bytes = data.len() as u64;
         self.admit(offset_bytes, bytes, true)?;
@@ -205,5 +191,22 @@ impl<D: Device> Volume for ArrayVolume<D> {
             return Ok(());
         }
         self.stripes.discard(offset_bytes, bytes).await
+    }
+}
+
+impl<D: ReadForeign> ReadInto for ArrayVolume<D> {
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
+            return false; // the ordinary read says why
+        }
+        let shared = &self.stripes.shared;
+        let began = shared.foreground.begin(&shared.loads);
+        let is_read = self.stripes.read_into(offset_bytes, bytes, target).await;
+        shared.foreground.end(began, &shared.loads);
+        if is_read {
+            self.counters().reads.add(1);
+            self.counters().read_bytes.add(bytes);
+        }
+        is_read
     }
 }

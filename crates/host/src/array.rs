@@ -11,9 +11,9 @@ use engine::members::Attached;
 use engine::stripe::Shared;
 use engine::volume::{ArrayVolume, VolumeMode};
 
-use crate::balance::{BalancedVolume, Loads};
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
+use crate::shard_writes::ShardWrites;
 
 /// The volume of an array on one shard.
 pub type HostVolume = ArrayVolume<HostDevice>;
@@ -48,11 +48,11 @@ pub struct HostArray {
     shards: Handle,
     /// What all shards share.
     pub shared: Arc<Shared>,
-    /// What all shards are told at once.
+    /// What all shards obey.
     pub mode: Arc<VolumeMode>,
     /// Unit of addressing of the array: the largest that a member had at the start.
     pub logical_block_bytes: u32,
-    loads: Arc<Loads>,
+    writes: Arc<ShardWrites>,
 }
 
 impl HostArray {
@@ -70,8 +70,8 @@ impl HostArray {
             |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
         let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let loads = Arc::new(Loads::new(shards.count()));
-        let array = HostArray { number, shards, shared, mode, logical_block_bytes, loads };
+        let writes = Arc::new(ShardWrites::new(shards.count()));
+        let array = HostArray { number, shards, shared, mode, logical_block_bytes, writes };
         for shard in 0..array.shards.count() {
             let (on_shard, members) = (array.clone(), members.to_vec());
             array.shards.run_on(shard, move |context| async move {
@@ -102,13 +102,9 @@ impl HostArray {
         VOLUMES.with_borrow(|volumes| volumes.get(&self.number).map(Rc::clone))
     }
 
-    /// The array for a client that came to this shard: where that is busy others help, unless it shall do all itself.
-    ///
-    /// # Panics
-    /// As [`HostArray::volume`].
-    pub fn balanced(&self, context: &ShardContext, may_help: bool) -> Rc<BalancedVolume> {
-        let helpers = if may_help { context.shards.count() } else { 1 };
-        Rc::new(BalancedVolume::new(self, context, &self.loads, helpers))
+    /// The writes that each shard has in flight.
+    pub(crate) fn writes(&self) -> Arc<ShardWrites> {
+        Arc::clone(&self.writes)
     }
 
     /// Puts a device into a slot on every shard, or takes it out. For tasks on a shard.
@@ -143,10 +139,10 @@ impl HostArray {
     ) -> Result<(), ShardGone> {
         for shard in 0..self.shards.count() {
             let (array, change) = (self.clone(), change.clone());
-            let told = self.shards.call(shard, move |context| async move {
+            let changed = self.shards.call(shard, move |context| async move {
                 change(array.volume().stripes(), &context);
             });
-            told.await?;
+            changed.await?;
         }
         Ok(())
     }

@@ -18,7 +18,6 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::mismatch::BlockPlace;
-use crate::outside::Outside;
 
 /// A read at a member.
 #[derive(Clone, Copy, Debug)]
@@ -127,27 +126,21 @@ impl<D: Device> MemberPort<D> {
 
     /// None if there is nothing to read from; [`Self::not_started`] says why.
     pub(crate) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
-        let member = self.devices.source(read.slot, read.offset + read.bytes as u64, || self.is_bad(read))?;
-        self.counters().member_reads.add(1);
-        self.counters().member_read_bytes.add(read.bytes as u64);
-        let buffer = self.pool.take(read.bytes);
-        let started = member.device.read(member.data_offset_bytes + read.offset, buffer);
-        let started = self.loads.timed(self.shard, read.slot, Kind::Read, started);
-        Some((member, started))
+        let member = self.source(read)?;
+        let started = member.device.read(member.data_offset_bytes + read.offset, self.pool.take(read.bytes));
+        Some((member, self.counted_read(read, started)))
     }
 
-    /// None if there is nothing to read from, or the device does not do this.
-    pub(super) fn start_read_into(
-        &self,
-        read: &MemberRead,
-        outside: Outside,
-    ) -> Option<(Rc<Attached<D>>, Timed<'_, D::Done>)> {
-        let end_bytes = read.offset + read.bytes as u64;
-        let member = self.devices.source(read.slot, end_bytes, || self.is_bad(read))?;
-        let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, outside)?;
+    /// The device to read from, if there is one.
+    pub(super) fn source(&self, read: &MemberRead) -> Option<Rc<Attached<D>>> {
+        self.devices.source(read.slot, read.offset + read.bytes as u64, || self.is_bad(read))
+    }
+
+    /// Counts a read that was started.
+    pub(super) fn counted_read<F>(&self, read: &MemberRead, started: F) -> Timed<'_, F> {
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add(read.bytes as u64);
-        Some((member, self.loads.timed(self.shard, read.slot, Kind::Read, started)))
+        self.loads.timed(self.shard, read.slot, Kind::Read, started)
     }
 
     /// Why a read was not started.

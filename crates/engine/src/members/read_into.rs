@@ -6,20 +6,21 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 
 use super::attachment::Attached;
+use super::load::Timed;
 use super::port::{MemberPort, MemberRead};
-use crate::device::{Device, DeviceError, DeviceErrorKind};
+use crate::device::{Device, DeviceError, DeviceErrorKind, ReadForeign};
 use crate::executor::join_all;
-use crate::outside::Outside;
+use crate::foreign_buffer::Lease;
 
 /// The reads of a request, in its order and without gaps.
 pub(crate) type Reads = SmallVec<[MemberRead; 2]>;
 
-/// Fills `outside` by these reads. False: it did not, or only in part.
-pub(crate) async fn read_into<D: Device>(port: &MemberPort<D>, reads: &Reads, outside: &Outside) -> bool {
+/// Fills `target` by these reads. False: it did not, or only in part.
+pub(crate) async fn read_into<D: ReadForeign>(port: &MemberPort<D>, reads: &Reads, target: &Lease) -> bool {
     let (mut from, mut started) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
     let mut at = 0;
     for read in reads {
-        let Some((member, future)) = port.start_read_into(read, outside.from(at)) else { return false };
+        let Some((member, future)) = start_read_into(port, read, target.skip(at)) else { return false };
         from.push(member);
         started.push(future);
         at += read.bytes as u64;
@@ -34,7 +35,18 @@ pub(crate) async fn read_into<D: Device>(port: &MemberPort<D>, reads: &Reads, ou
     all
 }
 
-/// The member is told of its error. What the read comes to shows the next one, which brings the data here.
+/// None: no member has the data, or its device cannot.
+fn start_read_into<'a, D: ReadForeign>(
+    port: &'a MemberPort<D>,
+    read: &MemberRead,
+    target: Lease,
+) -> Option<(Rc<Attached<D>>, Timed<'a, D::Done>)> {
+    let member = port.source(read)?;
+    let started = member.device.read_into(member.data_offset_bytes + read.offset, read.bytes, target)?;
+    Some((member, port.counted_read(read, started)))
+}
+
+/// The error counts against the member. The next read, which brings the data here, shows what it comes to.
 fn not_read_into<D: Device>(
     port: &MemberPort<D>,
     read: &MemberRead,
@@ -51,9 +63,9 @@ fn not_read_into<D: Device>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::foreign_buffer::ForeignBuffer;
     use crate::members::MemberState;
-    use crate::outside::Lender;
-    use crate::stripe::fake::{CHUNK, World, attached, outside, reach_outside};
+    use crate::stripe::fake::{CHUNK, World, attached, foreign_memory, register_foreign_memory};
     use layout::geometry::Level;
 
     const BLOCK: u64 = 4096;
@@ -61,9 +73,9 @@ mod tests {
     fn read_into(world: &World, offset_bytes: u64, bytes: u64) -> bool {
         let set = Rc::clone(&world.set);
         world.run(async move {
-            let lender = Lender::new(0);
-            let is_read = set.read_into(offset_bytes, bytes, &lender.lend()).await;
-            lender.returned().await;
+            let buffer = ForeignBuffer::new(0);
+            let is_read = set.read_into(offset_bytes, bytes, &buffer.lease()).await;
+            buffer.returned().await;
             is_read
         })
     }
@@ -74,19 +86,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_goes_outside() {
+    fn present_data_goes_to_the_foreign_buffer() {
         let worlds = worlds();
         assert!(worlds.iter().all(|world| !read_into(world, 0, BLOCK)), "the devices cannot yet");
         for world in worlds {
             let (pattern, chunk) = (world.fill(), u64::from(CHUNK));
-            reach_outside(pattern.len());
+            register_foreign_memory(pattern.len());
             world.fakes.iter().for_each(|fake| fake.delay(7));
             for (at, bytes) in
                 [(0, 512), (chunk - BLOCK, 2 * BLOCK), (512, 3 * chunk), (0, pattern.len() as u64)]
             {
                 assert!(read_into(&world, at, bytes));
                 assert!(
-                    outside()[..bytes as usize] == pattern[at as usize..][..bytes as usize],
+                    foreign_memory()[..bytes as usize] == pattern[at as usize..][..bytes as usize],
                     "{bytes} at {at}"
                 );
             }
@@ -94,10 +106,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_does_not() {
+    fn lost_data_does_not() {
         let world = World::new(Level::Raid5, 4);
         let pattern = world.fill();
-        reach_outside(pattern.len());
+        register_foreign_memory(pattern.len());
         world.set.shared.members.fail(1, "by hand");
         let all = pattern.len() as u64;
         assert!(!read_into(&world, 0, all));
@@ -110,7 +122,7 @@ mod tests {
     fn an_error_is_noted_and_left_to_the_next_read() {
         let world = World::new(Level::Raid6, 5);
         let pattern = world.fill();
-        reach_outside(pattern.len());
+        register_foreign_memory(pattern.len());
         world.fakes[0].break_block(u64::from(CHUNK), false); // data, in the second stripe
         let member_0 =
             (0..pattern.len() as u64).step_by(CHUNK as usize).find(|&at| !read_into(&world, at, BLOCK));
@@ -125,7 +137,7 @@ mod tests {
     fn a_successor_is_not_blamed() {
         let world = World::new(Level::Raid5, 3);
         world.fill();
-        reach_outside(BLOCK as usize);
+        register_foreign_memory(BLOCK as usize);
         let (set, next) = (Rc::clone(&world.set), attached(&world.fakes[2]));
         world.fakes[0].break_block(0, true);
         world.fakes[0].at_read(1, move || set.devices().attach(0, Some(next)));

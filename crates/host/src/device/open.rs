@@ -1,8 +1,28 @@
-//! Why a device was not opened.
+//! How a device is opened, and why it was not.
 
 use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How devices are opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// No write succeeds. Others may read, too, but nobody may write, nor have it open for that.
+    pub read_only: bool,
+    /// Past the page cache wherever the file system can.
+    pub direct: bool,
+    /// Smaller devices are refused.
+    pub bytes_min: u64,
+    /// An operation without an answer for this long fails with [`engine::device::DeviceErrorKind::Timeout`].
+    pub time_limit: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { read_only: false, direct: true, bytes_min: 4096, time_limit: Duration::from_secs(30) }
+    }
+}
 
 /// What kind of refusal it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,12 +61,17 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// A refusal of our own.
+    /// The path of a file or device that was not opened.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(&self.name)
+    }
+
+    /// A refusal by this program.
     pub(super) fn refuse(kind: OpenErrorKind, name: impl Into<String>, reason: impl Into<String>) -> Self {
         OpenError { kind, name: name.into(), reason: reason.into(), source: None }
     }
 
-    /// A refusal of the system.
+    /// A refusal by the system.
     pub(super) fn system(name: impl Into<String>, errno: Errno) -> Self {
         let (kind, reason) = match errno {
             Errno::NOENT | Errno::NOTDIR => (OpenErrorKind::NotFound, "no such file or device"),
@@ -63,40 +88,5 @@ impl OpenError {
             _ => (OpenErrorKind::System, "cannot be opened"),
         };
         OpenError { kind, name: name.into(), reason: reason.into(), source: Some(errno.into()) }
-    }
-}
-
-/// Words that do not name devices.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// No device is named.
-    #[error("an empty device name")]
-    Empty,
-    /// The number before the `x` is not a count of devices.
-    #[error("{text}: {count:?} is not a number of devices from 1 to {max}", max = super::spec::DEVICES_MAX)]
-    Count {
-        /// All of the words.
-        text: String,
-        /// The part that is wrong.
-        count: String,
-    },
-    /// Not a size.
-    #[error("{text:?} is not a size: a number of bytes, or a number with K, M, G, T or P (powers of 1024)")]
-    Size {
-        /// The part that is wrong.
-        text: String,
-    },
-    /// The size does not fit in 64 bits.
-    #[error("{text:?} is too large a size")]
-    TooLarge {
-        /// The part that is wrong.
-        text: String,
-    },
-}
-
-impl OpenError {
-    /// The path of a file or device that was not opened.
-    pub fn path(&self) -> PathBuf {
-        PathBuf::from(&self.name)
     }
 }
