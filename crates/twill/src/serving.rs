@@ -1,15 +1,20 @@
 //! A served array: members opened, assembled, put on shards, exported, looked after, and stopped in order.
 
+mod acts;
 pub mod block_device;
-mod control;
 mod deleted;
 mod event_log;
+mod manager;
+mod open;
+mod platform;
 mod re_add;
 mod replace;
+mod scrub;
 mod scrub_file;
 mod spares;
 mod speed;
 mod start;
+mod status;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,8 +33,9 @@ use serde::{Deserialize, Serialize};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::LoggedEvent;
-use control::{ArrayManager, Known};
 use event_log::EventLog;
+use manager::ArrayManager;
+use platform::Known;
 use scrub_file::ScrubFile;
 pub use speed::NewLimits;
 

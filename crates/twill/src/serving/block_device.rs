@@ -5,7 +5,7 @@ use host::array::HostArray;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
 use host::shard::{ShardContext, Shards};
 
-use super::start::gone;
+use super::manager::gone;
 use super::{ServeOptions, Serving};
 use crate::exit::ExitKind;
 use crate::failure::Failure;

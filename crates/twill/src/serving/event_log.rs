@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use engine::events::Event;
 use parking_lot::Mutex;
 
-use super::control::Known;
+use super::platform::Known;
 use crate::status::LoggedEvent;
 
 /// Events kept. A member that fails in small steps makes thousands of errors; the oldest go first.

@@ -7,7 +7,7 @@ use engine::array::state::NotAdded;
 use engine::members::MemberState;
 
 use super::Serving;
-use super::control::manager;
+use super::manager::manager;
 use crate::candidates::{bad_blocks_of, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};

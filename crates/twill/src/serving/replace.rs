@@ -6,8 +6,8 @@ use engine::array::replace::NotReplaced;
 use engine::device::Device as _;
 
 use super::Serving;
-use super::control::{manager, slot_of};
-use super::start::gone;
+use super::acts::slot_of;
+use super::manager::{gone, manager};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 

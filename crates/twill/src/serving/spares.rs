@@ -5,7 +5,7 @@ use std::path::Path;
 use engine::device::Device as _;
 
 use super::Serving;
-use super::control::named;
+use super::acts::named;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 

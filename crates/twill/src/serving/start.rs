@@ -1,12 +1,11 @@
 //! From paths to a served array. Whatever is refused is refused before anything is written or listened on.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
+use engine::array::assemble::{Assembly, Filter, assemble};
 use engine::array::bad_block_log;
 use engine::array::start_bitmap::StartBitmap;
 use engine::bad_blocks::BadBlocks;
@@ -17,24 +16,26 @@ use engine::stripe::load::Clock;
 use engine::stripe::locks::Locks;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
-use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
+use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::machine::memory_bytes;
-use host::shard::{ShardGone, ShardOptions, Shards};
+use host::shard::{ShardOptions, Shards};
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
 use layout::redo_log::{BitmapExtent, RedoArea};
 use parking_lot::Mutex;
 
-use super::control::{ArrayManager, FoundArray, Known};
 use super::event_log::EventLog;
+use super::manager::{ArrayManager, FoundArray, gone};
+use super::open::open_member;
+use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
 use super::{ServeOptions, Serving, block_device, end, now_unix_s};
 use crate::bitmap;
-use crate::candidates::{Candidates, bad_blocks_of, read_named, superblock_of};
+use crate::candidates::{Candidates, bad_blocks_of, read_named};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::{MemberFile, check_no_loop_device, when_free};
+use crate::member_file::MemberFile;
 use crate::redo;
 
 /// How long an idle shard polls with `--poll`.
@@ -304,52 +305,6 @@ fn created(superblocks: &[Option<Superblock>]) -> u64 {
     superblocks.iter().flatten().map(Superblock::ctime_s).next().unwrap_or(0)
 }
 
-/// Opens and locks a member, then reads its superblock again: nobody else can have changed it from here on.
-pub(super) fn open_member(
-    path: &Path,
-    candidate: &Candidate,
-    options: &ServeOptions,
-) -> Result<(SharedDevice, Superblock), Problem> {
-    let device = open_device(path, options.read_only, options.direct)?;
-    let member = MemberFile::open(path)?;
-    let superblock = superblock_of(&member)?;
-    let before = candidate.superblock.as_ref().map(Superblock::events);
-    if before != Ok(superblock.events()) {
-        let what = "its superblock changed while it was being opened: somebody else uses the array";
-        return Err(Problem::new(ExitKind::MemberInUse, path, what));
-    }
-    Ok((device, superblock))
-}
-
-fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
-    let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
-    if !read_only
-        && let Ok(metadata) = std::fs::metadata(path)
-        && metadata.is_file()
-    {
-        check_no_loop_device(path, (metadata.dev(), metadata.ino()))?;
-    }
-    DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
-}
-
-/// As [`open_device`], to be written. One that was just removed may still be held. Not for a shard.
-pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
-    let is_in_use = |problem: &Problem| problem.kind == ExitKind::MemberInUse;
-    when_free(is_in_use, || open_device(path, false, true))
-}
-
-fn open_problem(path: &Path, error: &OpenError) -> Problem {
-    let kind = match error.kind {
-        OpenErrorKind::NotFound => ExitKind::NotFound,
-        OpenErrorKind::Permission => ExitKind::Permission,
-        OpenErrorKind::InUse => ExitKind::MemberInUse,
-        OpenErrorKind::WrongType => ExitKind::NotAMember,
-        OpenErrorKind::TooSmall => ExitKind::Damaged,
-        _ => ExitKind::IoError,
-    };
-    Problem::new(kind, path, error.to_string())
-}
-
 fn shared(
     assembly: &Assembly,
     geometry: &Geometry,
@@ -431,8 +386,4 @@ fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Re
         })?;
     }
     Ok(server)
-}
-
-pub(super) fn gone(error: ShardGone) -> Failure {
-    Failure::new(ExitKind::Internal, error.to_string())
 }
