@@ -4,19 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bitmap;
 mod bytes;
-mod candidates;
 mod commands;
 mod control;
 mod counted;
 mod exit;
 mod failure;
-mod md_places;
-mod member_file;
-mod redo;
+mod probe;
 mod serving;
-mod signatures;
 mod status;
 
 use std::fs::OpenOptions;

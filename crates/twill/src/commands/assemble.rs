@@ -15,13 +15,14 @@ use serde::Serialize;
 
 use super::{Output, examine};
 use crate::arguments::{AssembleArguments, Choice};
-use crate::bitmap;
 use crate::bytes;
-use crate::candidates::{self, Candidates};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::redo;
+use crate::probe::bitmap;
+use crate::probe::candidates::{self, Candidates};
+use crate::probe::chosen::{may_start, nothing_found};
+use crate::probe::redo;
 use in_use::{check_none, in_use};
 
 /// What `assemble` answers.
@@ -93,13 +94,14 @@ struct Basis {
 /// Why the array, or the first of several, would not start.
 pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure> {
     let candidates = read(&arguments.choice)?;
-    let found = assemble(&candidates.read, &filter(&arguments.choice)?);
+    let filter = filter(&arguments.choice)?;
+    let found = assemble(&candidates.read, &filter);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
     let answer = answer(&candidates, &found, &in_use, arguments.choice.force);
     output.print(&answer, |answer| words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
-        return Err(nothing_found(&arguments.choice).answered());
+        return Err(nothing_found(&filter).answered());
     }
     let mut outcomes = found
         .arrays
@@ -145,70 +147,6 @@ pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
 pub fn filter(choice: &Choice) -> Result<Filter, Failure> {
     let set_uuid = choice.uuid.as_deref().map(parse_uuid).transpose()?;
     Ok(Filter { set_uuid, name: choice.name.clone(), force: choice.force })
-}
-
-/// The array to serve, if there is just one.
-///
-/// # Errors
-/// None or several, and why it may not start.
-pub fn only_array<'a>(
-    candidates: &Candidates,
-    found: &'a Found,
-    choice: &Choice,
-) -> Result<&'a Assembly, Failure> {
-    match found.arrays.as_slice() {
-        [] => {
-            let problem = |(index, verdict): &(usize, Verdict)| match verdict {
-                Verdict::Refused { reason } => {
-                    Some(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason))
-                }
-                Verdict::Member { .. } | Verdict::Spare | Verdict::Replacement { .. } => None,
-            };
-            let problems = found.others.iter().filter_map(problem).collect();
-            Err(Failure { problems, ..nothing_found(choice) })
-        }
-        [array] => {
-            candidates.check_copies(array)?;
-            may_start(candidates, array)?;
-            Ok(array)
-        }
-        several => {
-            let names: Vec<String> = several
-                .iter()
-                .map(|array| format!("{} ({})", array.name, display_uuid(&array.set_uuid)))
-                .collect();
-            let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
-            Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"))
-        }
-    }
-}
-
-fn nothing_found(choice: &Choice) -> Failure {
-    let message = match (&choice.name, &choice.uuid) {
-        (None, None) => "there is no array on these members".to_owned(),
-        (Some(name), _) => format!("there is no array named {name:?} on these members"),
-        (None, Some(uuid)) => format!("there is no array {uuid} on these members"),
-    };
-    Failure::new(ExitKind::NotAMember, message)
-}
-
-/// What the engine's refusal means for a person who typed a command.
-fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failure> {
-    let Err(refusal) = &array.start else { return Ok(()) };
-    let failure = Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"));
-    let forced = Filter { set_uuid: Some(array.set_uuid), name: None, force: true };
-    let forced = assemble(&candidates.read, &forced).arrays;
-    let Some(forced) = forced.first().filter(|forced| forced.start.is_ok()) else { return Err(failure) };
-    let is_stale = |index: &usize| !array.slots.contains(&Some(*index));
-    let stale = forced.slots.iter().flatten().filter(|index| is_stale(index));
-    let stale: Vec<String> = stale.map(|index| candidates.paths[*index].display().to_string()).collect();
-    Err(match stale.is_empty() {
-        true => failure,
-        false => failure.help(format!(
-            "--force starts it with {}, whose contents are older: what was written since may be lost",
-            stale.join(", ")
-        )),
-    })
 }
 
 /// mdadm's four groups of eight digits, or any other grouping.

@@ -11,13 +11,13 @@ use serde::Serialize;
 use super::Output;
 use super::create::{mapping_word, role_words};
 use crate::arguments::ExamineArguments;
-use crate::bitmap;
 use crate::bytes;
-use crate::candidates;
 use crate::counted::{counted, counted_as};
 use crate::failure::{Failure, Problem};
-use crate::md_places;
-use crate::member_file::MemberFile;
+use crate::probe::bad_blocks::bad_ranges_of;
+use crate::probe::bitmap;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks::{self, superblock_of};
 
 /// What `examine` answers.
 #[derive(Debug, Serialize)]
@@ -130,10 +130,10 @@ fn examine(path: &Path) -> Examined {
         Ok(member) => member,
         Err(problem) => return nothing(None, problem),
     };
-    match candidates::superblock_of(&member) {
+    match superblock_of(&member) {
         Ok(superblock) => {
             let chosen = superblock.offset();
-            let found = md_places::find_all(&member).unwrap_or_default();
+            let found = superblocks::find_all(&member).unwrap_or_default();
             let others = found.iter().filter(|found| found.offset != chosen).map(other_words).collect();
             Examined {
                 path: path.display().to_string(),
@@ -147,7 +147,7 @@ fn examine(path: &Path) -> Examined {
     }
 }
 
-fn other_words(found: &md_places::Found) -> String {
+fn other_words(found: &superblocks::Found) -> String {
     match &found.outcome {
         Ok(superblock) => format!(
             "older superblock {} of array {:?} at byte {}",
@@ -198,7 +198,7 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
     let device_bytes = member.device_bytes;
     let at = |start: Sectors| start.0 as i64 - superblock.super_offset().0 as i64;
     let log = superblock.bad_block_log();
-    let bad = candidates::bad_ranges_of(member, superblock);
+    let bad = bad_ranges_of(member, superblock);
     let (unused_before_sectors, unused_after_sectors) = unused(superblock, device_bytes);
     Description {
         version: superblock.minor_version().to_string(),

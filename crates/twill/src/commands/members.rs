@@ -13,7 +13,7 @@ use crate::arguments::{
 use crate::control::connect;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::member_file::MemberFile;
+use crate::probe::member_file::MemberFile;
 use crate::serving::Stopped;
 use crate::status::limit_words;
 

@@ -13,12 +13,12 @@ use super::Serving;
 use super::manager::{gone, manager};
 use super::open::open_free_device;
 use super::speed::NewLimits;
-use crate::candidates::superblock_of;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::md_places;
-use crate::member_file::MemberFile;
-use crate::signatures;
+use crate::probe::member_file::MemberFile;
+use crate::probe::signatures;
+use crate::probe::superblocks;
+use crate::probe::superblocks::superblock_of;
 
 impl Serving {
     /// Changes how writes choose and whether reads avoid slow members; what is None stays.
@@ -166,7 +166,7 @@ impl Serving {
         let minor = minor.ok().flatten();
         let member = MemberFile::open_to_clear(path)?;
         let own = minor.and_then(|minor| minor.superblock_offset(member.device_bytes).ok());
-        for found in md_places::find_all(&member).map_err(from_io)? {
+        for found in superblocks::find_all(&member).map_err(from_io)? {
             if Some(found.offset) != own {
                 member.write(found.offset, &[0; SUPERBLOCK_BYTES_MAX]).map_err(from_io)?;
             }

@@ -23,7 +23,7 @@ use super::now_unix_s;
 use super::platform::{HostPlatform, Known, LOOK};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::redo;
+use crate::probe::redo;
 
 pub(super) type HostManager = Manager<HostDevice, HostPlatform>;
 

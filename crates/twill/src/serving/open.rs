@@ -8,10 +8,10 @@ use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevi
 use layout::md_superblock::Superblock;
 
 use super::ServeOptions;
-use crate::candidates::superblock_of;
 use crate::exit::ExitKind;
 use crate::failure::Problem;
-use crate::member_file::{MemberFile, check_no_loop_device, when_free};
+use crate::probe::member_file::{MemberFile, check_no_loop_device, when_free};
+use crate::probe::superblocks::superblock_of;
 
 /// Opens and locks a member, then reads its superblock again: nobody else can have changed it from here on.
 pub(super) fn open_member(

@@ -8,10 +8,11 @@ use engine::members::MemberState;
 
 use super::Serving;
 use super::manager::manager;
-use crate::candidates::{bad_blocks_of, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::MemberFile;
+use crate::probe::bad_blocks::bad_blocks_of;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks::superblock_of;
 
 impl Serving {
     /// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.

@@ -11,8 +11,8 @@ use crate::arguments::CreateArguments;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::MemberFile;
-use crate::signatures;
+use crate::probe::member_file::MemberFile;
+use crate::probe::signatures;
 
 /// A member of the array to be.
 pub struct Place {
