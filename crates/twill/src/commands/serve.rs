@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
+use crate::serving::re_add::re_add;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 pub use control::Controlled;
 use own_files::PidFile;
@@ -272,7 +273,7 @@ fn away(chosen: &Chosen, all: bool) -> Vec<PathBuf> {
 
 fn take_back(serving: &Serving, members: &[PathBuf]) {
     for member in members {
-        if let Err(failure) = serving.re_add(member) {
+        if let Err(failure) = re_add(&serving.array, member) {
             tracing::warn!("not taken back: {failure}");
         }
     }

@@ -19,7 +19,7 @@ use host::shard::{ShardGone, Shards};
 use layout::md_superblock::Superblock;
 use parking_lot::Mutex;
 
-use super::now_unix_s;
+use super::clock::now_unix_s;
 use super::platform::{HostPlatform, Known, LOOK};
 use crate::exit::ExitKind;
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use engine::array::assemble::Candidate;
 use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
 use layout::md_superblock::Superblock;
 
-use super::ServeOptions;
+use super::options::ServeOptions;
 use crate::exit::ExitKind;
 use crate::failure::Problem;
 use crate::probe::member_file::{MemberFile, check_no_loop_device, when_free};

@@ -29,7 +29,7 @@ use super::manager::{ArrayManager, FoundArray, gone};
 use super::open::open_member;
 use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
-use super::{ServeOptions, Serving, block_device, end, now_unix_s};
+use super::{Exports, ManagedArray, ServeOptions, Serving, block_device, end, now_unix_s};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::bad_blocks::bad_blocks_of;
@@ -98,14 +98,9 @@ impl Serving {
             }
         };
         Ok(Serving {
-            array,
-            server,
-            device,
-            shards,
-            manager,
+            array: ManagedArray { host: array, shards, manager, known, read_only: options.read_only },
+            exports: Exports { server, device },
             log,
-            known,
-            read_only: options.read_only,
             spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
             _scrub_file: scrub_file,

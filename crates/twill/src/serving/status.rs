@@ -14,12 +14,13 @@ use engine::counters::CounterTotals;
 use host::device::HostDevice;
 use layout::md_superblock::{Superblock, display_uuid};
 
-use super::Serving;
 use super::deleted::Deleted;
+use super::exports::Exports;
+use super::managed::ManagedArray;
 use super::manager::HostManager;
 use crate::status::{
-    ArrayStatus, BitmapStatus, ExportStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus,
-    ScrubSummary, counters_by_name,
+    ArrayStatus, BitmapStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus, ScrubSummary,
+    counters_by_name,
 };
 
 /// What only shard 0 knows.
@@ -38,16 +39,27 @@ struct Kept {
     bitmap: Option<BitmapStatus>,
 }
 
-impl Serving {
-    /// Everything that `status` and `detail` print.
-    pub fn status(&self) -> ArrayStatus {
-        let memory_bytes = self.array.shared.intent.bitmap_memory_bytes();
-        let kept =
-            self.manager.ask(&self.shards, move |manager| kept(&manager, memory_bytes)).unwrap_or_default();
-        let (shared, superblock) = (&self.array.shared, kept.superblocks.iter().flatten().next());
+/// What `status` and `detail` print of an array and its exports; what is not there says the caller.
+pub(super) fn gather(array: &ManagedArray, exports: &Exports) -> ArrayStatus {
+    let memory_bytes = array.host.shared.intent.bitmap_memory_bytes();
+    let kept = array.ask(move |manager| kept(&manager, memory_bytes)).unwrap_or_default();
+    let (exported, block_device) = (exports.status(), exports.device_status());
+    ArrayStatus { exports: exported, block_device, ..Gathered { array, kept }.status() }
+}
+
+/// An array and what its shard 0 said of it.
+struct Gathered<'a> {
+    array: &'a ManagedArray,
+    kept: Kept,
+}
+
+impl Gathered<'_> {
+    fn status(&self) -> ArrayStatus {
+        let (ManagedArray { shards, known, read_only, .. }, kept) = (self.array, &self.kept);
+        let (shared, superblock) = (&self.array.host.shared, kept.superblocks.iter().flatten().next());
         let geometry = &shared.geometry;
-        let limits = self.known.lock().speed.limits();
-        let created_unix_s = self.known.lock().created_unix_s; // released at once: the members are asked below
+        let limits = known.lock().speed.limits();
+        let created_unix_s = known.lock().created_unix_s; // released at once: the members are asked below
         let text = |of: &dyn Fn(&Superblock) -> String| superblock.map(of).unwrap_or_default();
         ArrayStatus {
             name: text(&|superblock| {
@@ -65,24 +77,17 @@ impl Serving {
             updated_unix_s: kept.superblocks.iter().flatten().map(Superblock::utime_s).max().unwrap_or(0),
             events: kept.events,
             clean: !shared.intent.wants_dirty() && kept.resync_from_bytes.is_none(),
-            read_only: self.read_only,
+            read_only: *read_only,
             failed: !shared.members.serving(),
-            members: self.member_status(&kept),
-            rebuild: self.rebuild_status(&kept),
-            works: kept
-                .works
-                .iter()
-                .map(|(work, progress)| self.work_status(*work, progress, &kept))
-                .collect(),
+            members: self.member_status(),
+            rebuild: self.rebuild_status(),
+            works: kept.works.iter().map(|(work, progress)| self.work_status(*work, progress)).collect(),
             scrub: kept.scrub.as_ref().map(ScrubSummary::from),
-            exports: self.export_status(),
-            block_device: self.device_status(),
             counters: self.counters(),
             consistency_policy: self.consistency_policy().to_string(),
-            bitmap: kept.bitmap,
+            bitmap: kept.bitmap.clone(),
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
-            spare_group: self.spare_group.clone(),
             redo_log: self.redo_log().to_string(),
             stripes_in_doubt: match shared.members.all_in_sync() {
                 true => 0,
@@ -91,24 +96,24 @@ impl Serving {
             rate_max: limits.rate_max,
             rate_min: limits.rate_min,
             p99_budget_ns: limits.p99_budget_ns,
-            shards: self.shards.count(),
+            shards: shards.count(),
             pid: std::process::id(),
-            started_unix_s: self.started_unix_s,
+            ..ArrayStatus::default()
         }
     }
 
     fn redo_log(&self) -> &'static str {
-        let (redo, geometry) = (&self.array.shared.redo, &self.array.shared.geometry);
+        let (redo, geometry) = (&self.array.host.shared.redo, &self.array.host.shared.geometry);
         match () {
             () if redo.in_force() => "in-force",
             () if redo.has_no_room() => "absent",
-            () if geometry.parity_chunks() > 0 && !self.read_only && !redo.is_used() => "unused",
+            () if geometry.parity_chunks() > 0 && !self.array.read_only && !redo.is_used() => "unused",
             () => "off",
         }
     }
 
     fn consistency_policy(&self) -> &'static str {
-        let intent = &self.array.shared.intent;
+        let intent = &self.array.host.shared.intent;
         match (intent.has_bitmap(), intent.is_used()) {
             (true, _) => "bitmap",
             (false, true) => "resync",
@@ -116,12 +121,12 @@ impl Serving {
         }
     }
 
-    fn member_status(&self, kept: &Kept) -> Vec<MemberStatus> {
-        let (members, known) = (&self.array.shared.members, self.known.lock());
+    fn member_status(&self) -> Vec<MemberStatus> {
+        let (members, known) = (&self.array.host.shared.members, self.array.known.lock());
         let slot_status = |slot: u32| {
             let path = known.paths[slot as usize].as_ref();
-            let superblock = kept.superblocks.get(slot as usize).and_then(Option::as_ref);
-            let latency = self.array.shared.loads.latency(slot);
+            let superblock = self.kept.superblocks.get(slot as usize).and_then(Option::as_ref);
+            let latency = self.array.host.shared.loads.latency(slot);
             MemberStatus {
                 slot: Some(slot),
                 path: path.map(|path| path.display().to_string()),
@@ -147,7 +152,7 @@ impl Serving {
         };
         let replacement_status = |slot: u32| {
             let path = known.coming[slot as usize].as_ref()?;
-            let superblock = kept.coming.get(slot as usize).and_then(Option::as_ref);
+            let superblock = self.kept.coming.get(slot as usize).and_then(Option::as_ref);
             Some(MemberStatus {
                 slot: Some(slot),
                 path: Some(path.display().to_string()),
@@ -170,64 +175,53 @@ impl Serving {
             deleted: member.path.as_ref().is_some_and(is_deleted),
             ..member
         };
-        let slots = 0..self.array.shared.geometry.members();
+        let slots = 0..self.array.host.shared.geometry.members();
         let replacements = slots.clone().filter_map(replacement_status);
-        let spares = kept.spares.iter().map(spare_status);
+        let spares = self.kept.spares.iter().map(spare_status);
         let faulty = known.faulty.iter().map(faulty_status);
         slots.map(slot_status).chain(replacements).chain(spares).chain(faulty).map(with_name).collect()
     }
 
-    fn rebuild_status(&self, kept: &Kept) -> Option<RebuildStatus> {
-        if let Some((work, progress)) = kept.works.first() {
-            return Some(self.work_status(*work, progress, kept));
+    fn rebuild_status(&self) -> Option<RebuildStatus> {
+        if let Some((work, progress)) = self.kept.works.first() {
+            return Some(self.work_status(*work, progress));
         }
-        let total_bytes = self.array.shared.geometry.member_bytes();
-        if let Some(work) = kept.upcoming {
-            return Some(RebuildStatus { total_bytes, ..self.work_status(work, &Progress::default(), kept) });
+        let total_bytes = self.array.host.shared.geometry.member_bytes();
+        if let Some(work) = self.kept.upcoming {
+            return Some(RebuildStatus { total_bytes, ..self.work_status(work, &Progress::default()) });
         }
-        let pending = self.read_only || !self.array.shared.members.all_in_sync();
+        let pending = self.array.read_only || !self.array.host.shared.members.all_in_sync();
         let waits = |kind, done_bytes| {
             Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0, pending })
         };
         // It waits: for a look of the manager, or for members that are missing.
-        match (kept.resync_from_bytes, &kept.scrub) {
+        match (self.kept.resync_from_bytes, &self.kept.scrub) {
             (Some(from_bytes), _) => waits(RebuildKind::Resync, from_bytes),
             (None, Some(scrub)) if scrub.phase == Phase::Running => waits(scrub_kind(scrub), 0),
             _ => None,
         }
     }
 
-    fn work_status(&self, work: Work, progress: &Progress, kept: &Kept) -> RebuildStatus {
+    fn work_status(&self, work: Work, progress: &Progress) -> RebuildStatus {
         let (kind, slot) = match work {
             Work::Resync => (RebuildKind::Resync, None),
             Work::Recovery(slot) => (RebuildKind::Recovery, Some(slot)),
             Work::Replacement(slot) => (RebuildKind::Replacement, Some(slot)),
-            Work::Scrub => (kept.scrub.as_ref().map_or(RebuildKind::Check, scrub_kind), None),
+            Work::Scrub => (self.kept.scrub.as_ref().map_or(RebuildKind::Check, scrub_kind), None),
         };
         RebuildStatus {
             kind,
             slot,
             done_bytes: progress.done_bytes.load(Relaxed),
             total_bytes: progress.total_bytes.load(Relaxed),
-            bytes_per_s: progress.bytes_per_s(self.array.shared.loads.now_ns()),
+            bytes_per_s: progress.bytes_per_s(self.array.host.shared.loads.now_ns()),
             pending: false,
         }
     }
 
-    pub(super) fn connections(&self) -> u64 {
-        self.server.status().exports.iter().map(|export| export.connections as u64).sum()
-    }
-
-    fn export_status(&self) -> Vec<ExportStatus> {
-        let status = self.server.status();
-        let connections = self.connections();
-        let uri = |address: &String| ExportStatus { uri: address.clone(), connections };
-        status.addresses.iter().map(uri).collect()
-    }
-
     fn counters(&self) -> BTreeMap<String, u64> {
-        let mut counters = counters_by_name(&CounterTotals::of(&self.array.shared.counters));
-        let cache = self.array.shared.cache.counters();
+        let mut counters = counters_by_name(&CounterTotals::of(&self.array.host.shared.counters));
+        let cache = self.array.host.shared.cache.counters();
         counters.insert("parity_cache_hits".into(), cache.hits);
         counters.insert("parity_cache_misses".into(), cache.misses);
         counters.insert("parity_cache_evictions".into(), cache.evictions);
