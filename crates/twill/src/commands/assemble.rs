@@ -13,7 +13,7 @@ use layout::md_superblock::display_uuid;
 use layout::redo_log::StripeRange;
 use serde::Serialize;
 
-use super::{Output, examine};
+use super::output::Output;
 use crate::arguments::{AssembleArguments, Choice};
 use crate::bytes;
 use crate::counted::counted;
@@ -23,6 +23,7 @@ use crate::probe::bitmap;
 use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found};
 use crate::probe::redo;
+use crate::words;
 use in_use::{check_none, in_use};
 
 /// What `assemble` answers.
@@ -99,7 +100,7 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
     let answer = answer(&candidates, &found, &in_use, arguments.choice.force);
-    output.print(&answer, |answer| words(answer, arguments.explain))?;
+    output.print(&answer, |answer| answer_words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
         return Err(nothing_found(&filter).answered());
     }
@@ -182,7 +183,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
         basis: candidates.read[*index].superblock.as_ref().ok().map(|superblock| Basis {
             events: superblock.events(),
             device_uuid: display_uuid(&superblock.device_uuid()),
-            device_role: super::create::role_words(superblock.role()),
+            device_role: words::superblock::role(superblock.role()),
             update_unix_s: superblock.utime_s(),
             clean: superblock.resync_offset().is_none(),
         }),
@@ -235,7 +236,7 @@ fn start_bitmap(candidates: &Candidates, array: &Assembly) -> Option<StartBitmap
     bitmap::decide_start(candidates, array, &superblocks, array.geometry.as_ref()?).ok()?
 }
 
-fn words(answer: &Answer, explain: bool) -> String {
+fn answer_words(answer: &Answer, explain: bool) -> String {
     let mut text = String::new();
     for array in &answer.arrays {
         text += &array_words(array);
@@ -329,7 +330,7 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
             basis.device_role,
             counted(basis.events, "event"),
             if basis.clean { "clean" } else { "active" },
-            examine::time(basis.update_unix_s),
+            words::time::seconds(basis.update_unix_s),
             basis.device_uuid
         );
     }

@@ -1,7 +1,9 @@
 //! `serve`: decides which members make the array, starts it, answers the control socket, and stops it in order.
 
+mod announcement;
 mod background;
 mod control;
+mod ending;
 mod own_files;
 mod signals;
 mod spares;
@@ -10,15 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Instant;
 
 use engine::array::assemble::{Assembly, Filter, Verdict};
 use engine::members::MemberState;
 use engine::stripe::load::UpdatePolicy;
 use host::machine::check_memory;
-use serde::{Deserialize, Serialize};
 
-use super::{Output, assemble as choose, status};
+use super::output::Output;
+use super::{assemble as choose, status};
 use crate::arguments::ServeArguments;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
@@ -28,45 +29,15 @@ use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
 use crate::serving::re_add::re_add;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
+use announcement::Announcement;
 pub use control::Controlled;
+use ending::Ending;
 use own_files::PidFile;
 pub use own_files::check_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Cores that one array is served on at most unless somebody asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;
-
-/// What `serve` says once it serves.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Announcement {
-    /// Name of the array.
-    pub name: String,
-    /// Its identity.
-    pub uuid: String,
-    /// Where clients connect: block device, then URIs.
-    pub exports: Vec<String>,
-    /// Where `twill status` and the like ask.
-    pub control: PathBuf,
-    /// Process that serves.
-    pub pid: u32,
-    /// What is not as it should be.
-    pub warnings: Vec<String>,
-}
-
-/// Why serving should end.
-pub enum Ending {
-    /// A signal asks for it.
-    Signal {
-        /// Its number.
-        signal: i32,
-        /// When it came.
-        at: Instant,
-    },
-    /// `twill stop` did it; this is how it went.
-    Stopped(Result<Stopped, Failure>),
-    /// It does not end: somebody uses the block device.
-    Refused(Failure),
-}
 
 /// Serves an array until it is stopped.
 ///
@@ -115,7 +86,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         take_back(&serving, &away(&chosen, arguments.re_add));
     }
     let controlled = Arc::new(Controlled::new(serving, sender));
-    let announcement = announcement(&controlled, &server, warnings)?;
+    let announcement = Announcement::new(controlled.status()?, server.path(), warnings);
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
         controlled.stop(false)?;
         return Err(Failure::from_io("answer at", server.path(), &error));
@@ -128,7 +99,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
         background::announce(&announcement, arguments.log.is_some())?;
-    } else if let Err(failure) = output.print(&announcement, words) {
+    } else if let Err(failure) = output.print(&announcement, announcement::words) {
         tracing::warn!("{failure}"); // it serves all the same
     }
     watch.begin_to_obey();
@@ -308,31 +279,6 @@ fn warnings(chosen: &Chosen) -> Vec<String> {
         warnings.push(format!("degraded: nobody is in slot {}", missing.join(", ")));
     }
     warnings
-}
-
-fn announcement(
-    controlled: &Controlled,
-    server: &Server,
-    warnings: Vec<String>,
-) -> Result<Announcement, Failure> {
-    let status = controlled.status()?;
-    let device = status.block_device.map(|device| device.path);
-    Ok(Announcement {
-        name: status.name,
-        uuid: status.uuid,
-        exports: device.into_iter().chain(status.exports.into_iter().map(|export| export.uri)).collect(),
-        control: server.path().to_path_buf(),
-        pid: std::process::id(),
-        warnings,
-    })
-}
-
-fn words(announcement: &Announcement) -> String {
-    let mut text = format!("{} is served\n", announcement.name);
-    for export in &announcement.exports {
-        text += &format!("  clients  {export}\n");
-    }
-    text + &format!("  control  {}\n", announcement.control.display())
 }
 
 /// Until `twill stop` or a signal.

@@ -7,7 +7,7 @@ use std::path::Path;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
-use super::checks::Place;
+use super::place::Place;
 use super::plan::Plan;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Ending;
+use super::ending::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -19,6 +19,7 @@ use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
 use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, scrub};
 use crate::status::ArrayStatus;
+use crate::words;
 
 /// A served array that callers reach.
 pub struct Controlled {
@@ -195,7 +196,7 @@ impl Controlled {
         let logged = self.with(|serving| Ok(serving.events(since)))?;
         let with_text = logged.iter().map(|logged| {
             let mut value = serde_json::to_value(logged).expect("events are plain data");
-            value["text"] = logged.words().into();
+            value["text"] = words::events::logged(logged).into();
             value
         });
         Ok(with_text.collect())
