@@ -101,7 +101,10 @@ impl<D: Device> MemberPort<D> {
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters[self.shard]
     }
+}
 
+/// Reads.
+impl<D: Device> MemberPort<D> {
     /// Reads all, at once. The results are in the order of `reads`.
     pub(crate) async fn read(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, MemberError>; 4]> {
         let mut results = SmallVec::new();
@@ -197,6 +200,34 @@ impl<D: Device> MemberPort<D> {
         !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
     }
 
+    /// Reads without a word: who asks knows that something is wrong there. A passing error has its second try.
+    pub(crate) async fn read_quietly(&self, read: &MemberRead) -> Result<Slice, MemberError> {
+        match self.read_once(read).await {
+            Err(MemberError::Unreadable) => self.read_once(read).await,
+            result => result,
+        }
+    }
+
+    async fn read_once(&self, read: &MemberRead) -> Result<Slice, MemberError> {
+        loop {
+            let Some((from, reading)) = self.start_read(read) else {
+                return Err(self.not_started(read));
+            };
+            let error = match reading.await {
+                (buffer, Ok(())) => return Ok(buffer.freeze()),
+                (_, Err(error)) => error,
+            };
+            match self.devices.is_in_slot(read.slot, &from) {
+                false => self.has_successor(read.slot)?,
+                true if Self::is_latent(&error) => return Err(MemberError::Unreadable),
+                true => return Err(self.give_up(read.slot, &error)),
+            }
+        }
+    }
+}
+
+/// Writes and flushes.
+impl<D: Device> MemberPort<D> {
     /// Writes all, at once. What a member gets that is being replaced, its replacement gets, too.
     pub(crate) async fn write(
         &self,
@@ -381,31 +412,6 @@ impl<D: Device> MemberPort<D> {
             Failing::Needed => {
                 let reason = format!("member {slot}: {error}, and the array cannot do without it");
                 MemberError::Request(VolumeError::Io { reason })
-            }
-        }
-    }
-
-    /// Reads without a word: who asks knows that something is wrong there. A passing error has its second try.
-    pub(crate) async fn read_quietly(&self, read: &MemberRead) -> Result<Slice, MemberError> {
-        match self.read_once(read).await {
-            Err(MemberError::Unreadable) => self.read_once(read).await,
-            result => result,
-        }
-    }
-
-    async fn read_once(&self, read: &MemberRead) -> Result<Slice, MemberError> {
-        loop {
-            let Some((from, reading)) = self.start_read(read) else {
-                return Err(self.not_started(read));
-            };
-            let error = match reading.await {
-                (buffer, Ok(())) => return Ok(buffer.freeze()),
-                (_, Err(error)) => error,
-            };
-            match self.devices.is_in_slot(read.slot, &from) {
-                false => self.has_successor(read.slot)?,
-                true if Self::is_latent(&error) => return Err(MemberError::Unreadable),
-                true => return Err(self.give_up(read.slot, &error)),
             }
         }
     }
