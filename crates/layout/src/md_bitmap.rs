@@ -271,6 +271,11 @@ impl BitmapSuper {
         self.raw.daemon_sleep.get()
     }
 
+    /// Sets the seconds between two rounds of clearing bits.
+    pub fn set_daemon_sleep_s(&mut self, seconds: u32) {
+        self.raw.daemon_sleep.set(seconds);
+    }
+
     /// Writes that may be behind on write-mostly members; 0 for none.
     #[must_use]
     pub fn write_behind(&self) -> u32 {

@@ -33,7 +33,7 @@ counts! {
     "repairs": replacements, replaced_working, stale_returns, re_added, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing,
         replacing;
-    "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;
+    "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed, logs_voided, started_unmarked, started_read_only;
     "starts with a bitmap": locks_orig, locks_hemi, locks_scala, spread;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
         avoided_reads, cache_hits;

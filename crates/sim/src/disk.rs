@@ -169,6 +169,11 @@ impl Disk {
         read
     }
 
+    /// Where reads of this device and of another find different contents, if anywhere.
+    pub(crate) fn differs(&self, other: &Disk) -> Option<u64> {
+        self.cache.borrow().differs(&other.cache.borrow())
+    }
+
     /// Whether this part of the data area was never written.
     pub(crate) fn untouched(&self, offset: u64, bytes: u64) -> bool {
         self.cache.borrow().untouched(self.places.data + offset, bytes)

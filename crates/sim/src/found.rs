@@ -25,6 +25,7 @@ use crate::disk::{Disk, SimDevice};
 use crate::operator;
 use crate::random::Random;
 use crate::scenario::{Consistency, DATA_OFFSET_WITH_LOG, FaultPlan, Load, Scenario, Support};
+use crate::start::How;
 use crate::workload::{self, Kind};
 use crate::world::{Ended, World};
 
@@ -49,8 +50,17 @@ fn array_with_table(
 
 fn start(scenario: Scenario) -> Rc<Array> {
     let machine = Machine::new(World::new(Random::new(1), 100), scenario);
-    let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
-    array.start_manager();
+    assemble(&machine)
+}
+
+/// The array that the devices of a machine make, started as its scenario has it.
+fn assemble(machine: &Rc<Machine>) -> Rc<Array> {
+    assemble_as(machine, How::usual(&machine.scenario))
+}
+
+fn assemble_as(machine: &Rc<Machine>, how: How) -> Rc<Array> {
+    let array = Array::assemble(machine, how).expect("one array").expect("it starts");
+    assert_eq!(machine.world.failure(), None, "{}", machine.world.trace_tail().join("\n"));
     array
 }
 
@@ -150,9 +160,7 @@ fn cut(array: &Array, survives: u64) -> Rc<Array> {
     array.kill();
     array.world.cut();
     array.machine.cut_power(|blocks, random| Survivors::some(blocks, survives, random));
-    let array = Array::assemble(&array.machine, false).expect("one array").expect("it starts");
-    array.start_manager();
-    array
+    assemble(&array.machine)
 }
 
 /// Another device takes the slot of a failed member and is rebuilt.
@@ -677,7 +685,7 @@ fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     // All records are done with: the header names the stripe.
     write(&array, 3 * BLOCKS..8 * 3 * BLOCKS);
     let own = Rc::clone(&array);
-    run(&array, async move { own.keeper.stop().await.expect("superblocks are written") });
+    run(&array, async move { _ = own.running.stop().await.expect("superblocks are written") });
     let array = cut(&array, 0);
     finish(&array);
     assert!(array.shared.consistency.is_in_doubt(0));

@@ -16,9 +16,11 @@ use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::random::Random;
+use crate::reading;
 use crate::scenario::{Consistency, Scenario};
 use crate::shrink::Reduced;
 use crate::silent;
+use crate::start::How;
 use crate::trace::Note;
 use crate::workload;
 use crate::world::{Ended, World};
@@ -118,13 +120,15 @@ pub(crate) fn witness(
 /// Rounds of use, each ended by a crash. What is running is left in `running`.
 fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     for round in 0..machine.scenario.rounds {
-        let array = match Array::assemble(machine, false) {
+        if machine.world.random().one_in(4) {
+            reading::look(machine);
+        }
+        let array = match Array::assemble(machine, How::marked_or_not(machine)) {
             Some(Ok(array)) => array,
             Some(Err(refusal)) => return refused(machine, &refusal),
             None => return,
         };
         *running = Some(Rc::clone(&array));
-        array.start_manager();
         if round > 0 && !restart(&array) {
             return;
         }
@@ -161,7 +165,7 @@ pub(crate) fn refused(machine: &Machine, refusal: &Refusal) {
 fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
-    if machine.scenario.consistency == Consistency::None {
+    if machine.scenario.consistency == Consistency::None || array.after_unmarked {
         return repair_by_hand(array);
     }
     let faults = &machine.scenario.faults;
@@ -194,6 +198,7 @@ pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
         check::quiet(array);
     }
     check::settle(array);
+    array.machine.unmarked.set(!array.shared.intent.is_used());
     array.world.failure().is_none()
 }
 
@@ -231,8 +236,7 @@ fn stop(array: &Rc<Array>) {
     array.world.counts.borrow_mut().clean_stops += 1;
     let own = Rc::clone(array);
     array.spawn(0, "an orderly stop", async move {
-        own.manager.stop().await;
-        if let Err(error) = own.manager.keeper().stop().await {
+        if let Err(error) = own.running.stop().await {
             own.world.fail(format!("an orderly stop failed: {error}"));
         }
     });

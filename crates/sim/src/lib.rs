@@ -24,6 +24,7 @@ mod oracle;
 mod pages;
 mod platform;
 mod random;
+mod reading;
 mod recorded;
 mod scenario;
 pub mod shrink;

@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use engine::array::platform::Platform;
 use engine::array::scrub::ScrubState;
-use engine::array::state::Platform;
 use engine::in_place::InPlace;
+use engine::limits::LOOK_NS;
 use engine::members::Attached;
 
 use crate::array::Machine;
@@ -19,9 +20,7 @@ impl SimPlatform {
     pub(crate) fn new(machine: &Rc<Machine>, sets: Vec<Rc<InPlace<SimDevice>>>) -> Self {
         SimPlatform { machine: Rc::clone(machine), sets }
     }
-}
 
-impl SimPlatform {
     /// Tells the shards one after another, with time between.
     async fn tell(&self, change: impl Fn(&InPlace<SimDevice>)) {
         let world = &self.machine.world;
@@ -31,6 +30,11 @@ impl SimPlatform {
             }
             change(set);
         }
+    }
+
+    /// The manager's clock is faster than that of the members' operations: it looks as often as the scenario has it.
+    fn tick_ns(&self) -> u64 {
+        (3 * LOOK_NS / self.machine.scenario.look).div_ceil(2)
     }
 }
 
@@ -58,10 +62,20 @@ impl Platform<SimDevice> for SimPlatform {
         self.machine.disks.borrow_mut()[slot as usize] = replacement;
     }
 
-    async fn pause(&self) {
+    fn now_ns(&self) -> u64 {
+        self.machine.world.now() * self.tick_ns()
+    }
+
+    fn now_unix_s(&self) -> u64 {
+        self.machine.world.now()
+    }
+
+    /// Up to half a look later than asked for.
+    async fn sleep(&self, ns: u64) {
         let world = &self.machine.world;
-        let ticks = world.random().between(1, self.machine.scenario.look);
-        world.look_after(ticks).await;
+        let ticks_min = ns.div_ceil(self.tick_ns());
+        let late = world.random().below(self.machine.scenario.look / 3 + 1);
+        world.look_after(ticks_min + late).await;
     }
 
     async fn pace(&self, _bytes: u64) {

@@ -157,7 +157,7 @@ impl Scenario {
         };
         scenario.faults.re_adds = scenario.has_bitmap() && random.one_in(2);
         scenario.bad_log = !random.one_in(4);
-        scenario.unlogged_starts = redo_log && random.one_in(4);
+        scenario.unlogged_starts = redo_log && random.one_in(3);
         scenario
     }
 

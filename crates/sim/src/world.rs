@@ -28,7 +28,7 @@ const STEPS_MAX: u64 = 1_000_000;
 
 /// After so many looks in a row nothing will come of the next one: more than the manager needs to call an array quiet,
 /// and who clears bits to clear them.
-const LOOKS_MAX: u64 = 25;
+const LOOKS_MAX: u64 = 40;
 
 pub(crate) struct World {
     random: Random,

@@ -3,7 +3,9 @@
 //! An entry that goes says that its place was written. So the member is flushed first: after a power cut the log must not
 //! be newer than the data. And it is written so that a cut anywhere leaves every entry that was there before and is to stay.
 
-use layout::md_superblock::{Features, Superblock, bad_block_steps, encode_bad_blocks};
+use layout::md_superblock::{
+    Features, Superblock, SuperblockError, bad_block_steps, decode_bad_blocks, encode_bad_blocks,
+};
 
 use super::keeper::Keeper;
 use crate::bad_blocks::BadBlocks;
@@ -15,6 +17,33 @@ use crate::members::Failing;
 /// Entries that the log of a member has room for; 0 without a log.
 pub fn room(superblock: &Superblock) -> usize {
     superblock.bad_block_log().map_or(0, |(_, length)| length.bytes() as usize / 8)
+}
+
+/// Why a bad-block log cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unbelieved {
+    /// It cannot be read.
+    Unreadable(String),
+    /// It makes no sense: nobody can say which of the member's blocks hold data. md does not take such a member either.
+    Damaged(SuperblockError),
+}
+
+/// What the log of the member with this superblock lists; nothing if the superblock says that it is empty. `read` reads
+/// so many bytes at an offset of its device.
+///
+/// # Errors
+/// [`Unbelieved`] says why it cannot be believed.
+pub fn read(
+    superblock: &Superblock,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
+) -> Result<BadBlocks, Unbelieved> {
+    let is_listed = superblock.features().contains(Features::BAD_BLOCKS);
+    let Some((start, length)) = superblock.bad_block_log().filter(|_| is_listed) else {
+        return Ok(BadBlocks::default());
+    };
+    let log = read(start.bytes(), length.bytes() as usize).map_err(Unbelieved::Unreadable)?;
+    let ranges = decode_bad_blocks(&log, superblock.bad_block_shift()).map_err(Unbelieved::Damaged)?;
+    Ok(BadBlocks::from_log(&ranges, superblock.data_offset()))
 }
 
 impl<D: Device> Keeper<D> {

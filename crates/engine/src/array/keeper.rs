@@ -468,10 +468,20 @@ impl<D: Device> Keeper<D> {
         self.set.shared.members.want_metadata();
     }
 
-    /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more.
-    pub async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
-        if *self.told.borrow() != self.set.shared.members.states() && !self.is_untouched() {
-            self.set.shared.members.want_metadata();
+    /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more. Where nothing may be
+    /// written this only ends [`Keeper::run`].
+    ///
+    /// # Errors
+    /// What was written could not be made durable, or superblocks not written.
+    pub(super) async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
+        let shared = &self.set.shared;
+        if !shared.members.may_write() {
+            self.stopping.set(true);
+            shared.members.want_metadata();
+            return Ok(());
+        }
+        if *self.told.borrow() != shared.members.states() && !self.is_untouched() {
+            shared.members.want_metadata();
         }
         self.set.flush().await?;
         for _ in 0..2 {
@@ -479,16 +489,10 @@ impl<D: Device> Keeper<D> {
         }
         self.stopping.set(true);
         self.want_close();
-        let settled = self.set.shared.members.settled().await;
+        let settled = shared.members.settled().await;
         settled.map_err(|_| crate::volume::VolumeError::Io {
             reason: "the superblocks cannot be written".into(),
         })
-    }
-
-    /// Ends [`Keeper::run`] where nothing is written.
-    pub fn stop_read_only(&self) {
-        self.stopping.set(true);
-        self.set.shared.members.want_metadata();
     }
 
     /// Ends the bitmap's flusher.

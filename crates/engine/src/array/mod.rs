@@ -9,6 +9,7 @@ pub mod bitmap;
 mod fail;
 pub mod keeper;
 mod mend;
+pub mod platform;
 pub mod re_add;
 pub mod rebuild;
 #[cfg(test)]
@@ -19,8 +20,10 @@ pub mod replace;
 mod replace_tests;
 pub mod replacement;
 mod retry;
+pub mod running;
 pub mod scrub;
 mod split;
+pub mod start;
 pub mod start_bitmap;
 pub mod state;
 pub mod throttle;

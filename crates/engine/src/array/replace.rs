@@ -15,8 +15,9 @@ use std::rc::Rc;
 use layout::md_superblock::Superblock;
 
 use super::keeper::Spare;
+use super::platform::Platform;
 use super::rebuild::{Ended, Pace, Progress, regions, stripes};
-use super::state::{self, Manager, Platform};
+use super::state::{self, Manager};
 use super::window::{Piece, Work, slide};
 use crate::device::Device;
 use crate::events::Event;

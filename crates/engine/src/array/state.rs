@@ -18,6 +18,7 @@ use layout::units::Sectors;
 
 use super::keeper::{Keeper, Spare};
 use super::mend::Mending;
+use super::platform::Platform;
 use super::re_add::{self, Refused as NoReAdd};
 use super::rebuild::{Ended, Pace, Progress, keep_rebuilt, recover, resync};
 use super::replace::{Resuming, copy};
@@ -29,33 +30,10 @@ use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
+use crate::limits::{LOOK_NS, QUIET_NS};
 use crate::members::{MemberState, MetadataLost, Replacing};
 use crate::stripe::StripeSet;
 
-/// What an array needs from whoever runs it.
-pub trait Platform<D>: 'static {
-    /// Puts a device into a slot on every shard, or takes it out; returns when every shard has done so.
-    fn attach(&self, slot: u32, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
-
-    /// Puts a device beside the member in a slot on every shard, or takes it away; returns when every shard has done so.
-    fn attach_replacement(&self, slot: u32, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
-
-    /// The device beside the member in a slot takes its place on every shard; returns when every shard has done so.
-    fn promote_replacement(&self, slot: u32) -> impl Future<Output = ()>;
-
-    /// Waits for the next look.
-    fn pause(&self) -> impl Future<Output = ()>;
-
-    /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered. It wakes
-    /// its task at each look while it waits: work that is not wanted any more does not wait on.
-    fn pace(&self, bytes: u64) -> impl Future<Output = ()>;
-
-    /// How far a scrub is. Whoever runs the array keeps it for the next run.
-    fn keep_scrub(&self, state: &ScrubState);
-}
-
-/// Looks without a write before the superblocks say clean: with five looks a second, a second. (md: 0.2 s.)
-const QUIET_LOOKS: u32 = 5;
 /// A resync or recovery writes down where it is this often (as md does).
 const CHECKPOINTS: u64 = 16;
 
@@ -108,7 +86,7 @@ struct Running {
 pub struct Manager<D, P> {
     pub(super) set: Rc<StripeSet<D>>,
     pub(super) keeper: Rc<Keeper<D>>,
-    pub(super) platform: P,
+    pub(super) platform: Rc<P>,
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
     pub(super) idle: RefCell<Vec<Waker>>,
@@ -133,7 +111,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     pub fn new(
         set: Rc<StripeSet<D>>,
         keeper: Rc<Keeper<D>>,
-        platform: P,
+        platform: Rc<P>,
         scrub: Option<ScrubState>,
         read_only: bool,
     ) -> Rc<Self> {
@@ -157,7 +135,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// Looks after the array until it is stopped.
     pub async fn run(self: &Rc<Self>) {
-        let (mut writes, mut quiet) = (u64::MAX, 0);
+        let (mut writes, mut quiet_since_ns) = (u64::MAX, 0);
         self.resume_replacements().await;
         if !self.read_only {
             self.keeper.tell_what_was_made_good();
@@ -169,19 +147,20 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             }
             self.start_due();
             self.mend_suspects();
-            let now = CounterTotals::of(&self.set.shared.counters);
-            let now = now.writes + now.zeroings;
-            quiet = if now == writes { quiet + 1 } else { 0 };
-            writes = now;
+            let (totals, now_ns) = (CounterTotals::of(&self.set.shared.counters), self.platform.now_ns());
+            if writes != totals.writes + totals.zeroings {
+                (writes, quiet_since_ns) = (totals.writes + totals.zeroings, now_ns);
+            }
+            let is_quiet = now_ns.saturating_sub(quiet_since_ns) >= QUIET_NS;
             let shared = &self.set.shared;
             let may_close = shared.consistency.suspects() == 0 && shared.members.may_be_clean();
             // A write that takes long is not quiet: each attempt costs a round of superblocks, and one that waits for its bit
             // would wait for the next round too.
             let at_work = shared.intent.any_write() || shared.intent.any_waits();
-            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close && !at_work {
+            if is_quiet && shared.intent.is_open() && may_close && !at_work {
                 self.keeper.want_close();
             }
-            self.platform.pause().await;
+            self.platform.sleep(LOOK_NS).await;
         }
     }
 
@@ -198,6 +177,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// The keeper beside it.
     pub fn keeper(&self) -> &Rc<Keeper<D>> {
         &self.keeper
+    }
+
+    /// What runs the array.
+    pub(super) fn platform(&self) -> &Rc<P> {
+        &self.platform
     }
 
     /// Whether it was told to stop.
@@ -336,7 +320,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     fn start_due(self: &Rc<Self>) {
-        if !self.retry.is_due(self.set.shared.members.state_changes(), || self.doubts()) {
+        if !self
+            .retry
+            .is_due(self.platform.now_ns(), self.set.shared.members.state_changes(), || self.doubts())
+        {
             return;
         }
         for work in self.due_works() {
@@ -368,7 +355,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             Work::Replacement(slot) => {
                 let ended = copy(&self.set, slot, progress, &pace).await;
                 if self.copied(slot, ended, progress).await.is_err() {
-                    self.retry.failed(state_changes, doubts);
+                    self.retry.failed(self.platform.now_ns(), state_changes, doubts);
                 }
                 return;
             }
@@ -396,7 +383,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let members = &self.set.shared.members;
                 let over = |slot| members.state(slot) != MemberState::Recovering;
                 if !matches!(work, Work::Recovery(slot) if over(slot)) {
-                    self.retry.failed(state_changes, doubts);
+                    self.retry.failed(self.platform.now_ns(), state_changes, doubts);
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
@@ -533,7 +520,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let mut slot = self.may_re_add(&superblock)?;
         // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
         while self.is_running(Work::Recovery(slot)) || self.is_running(Work::Replacement(slot)) {
-            self.platform.pause().await;
+            self.platform.sleep(LOOK_NS).await;
             slot = self.may_re_add(&superblock)?;
         }
         if !self.changing.borrow_mut().insert(slot) {

@@ -14,6 +14,7 @@ use crate::array::{Array, Machine};
 use crate::history::{Failure, NO_LIMIT, Options, Report, refused, witness};
 use crate::random::Random;
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
+use crate::start::How;
 use crate::workload;
 use crate::world::{Ended, World};
 use states::{STATES, State};
@@ -66,9 +67,8 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
 
 /// Starts the array that the devices make. None: it is refused.
 fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
-    match Array::assemble(machine, false)? {
+    match Array::assemble(machine, How::logged_or_not(machine))? {
         Ok(array) => {
-            array.start_manager();
             *running = Some(Rc::clone(&array));
             Some(array)
         }
