@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::chunk_set::{Chunk, ChunkSet, P, Q, data_chunk};
 use super::image::{Held, Image};
-use super::plan::{Plan, Routine, Segment};
+use super::plan::{Plan, Routine, Step};
 use super::recover::recover_data;
 use super::rows::{Fragment, Rows};
 use super::union::Union;
@@ -20,7 +20,7 @@ pub(crate) struct NewParity {
     pub(crate) slice: Slice,
 }
 
-/// Makes the new parity of every segment. Neighbouring segments share one buffer, so that each parity chunk is
+/// Makes the new parity of every step. Neighbouring steps share one buffer, so that each parity chunk is
 /// written in as few pieces as the rows allow.
 pub(crate) fn compute(
     geometry: &Geometry,
@@ -31,18 +31,17 @@ pub(crate) fn compute(
     pool: &Arc<Pool>,
     missing: ChunkSet,
 ) -> SmallVec<[NewParity; 2]> {
-    let step = Step { geometry, stripe, union, pool, missing };
+    let maker = Maker { geometry, stripe, union, pool, missing };
     let mut parity = SmallVec::new();
-    let mut segments = &plan.segments[..];
-    while let Some(first) = segments.first() {
-        let neighbours =
-            segments.windows(2).take_while(|pair| pair[0].rows.end == pair[1].rows.start).count();
-        let (run, rest) = segments.split_at(neighbours + 1);
-        segments = rest;
+    let mut steps = &plan.steps[..];
+    while let Some(first) = steps.first() {
+        let neighbours = steps.windows(2).take_while(|pair| pair[0].rows.end == pair[1].rows.start).count();
+        let (run, rest) = steps.split_at(neighbours + 1);
+        steps = rest;
         if first.routine == Routine::DataOnly {
-            continue; // no parity member is left: so it is for every segment
+            continue; // no parity member is left: so it is for every step
         }
-        let (p, q) = step.run(run, image);
+        let (p, q) = maker.run(run, image);
         for (chunk, buffer) in [(P, p), (Q, q)] {
             parity.extend(buffer.map(|buffer| NewParity {
                 chunk,
@@ -54,7 +53,7 @@ pub(crate) fn compute(
     parity
 }
 
-struct Step<'a> {
+struct Maker<'a> {
     geometry: &'a Geometry,
     stripe: u64,
     union: &'a Union,
@@ -62,8 +61,8 @@ struct Step<'a> {
     missing: ChunkSet,
 }
 
-impl Step<'_> {
-    fn run(&self, run: &[Segment], image: &mut Image) -> (Option<Buffer>, Option<Buffer>) {
+impl Maker<'_> {
+    fn run(&self, run: &[Step], image: &mut Image) -> (Option<Buffer>, Option<Buffer>) {
         let with =
             |chunk, parities| self.geometry.parity_chunks() >= parities && !self.missing.contains(chunk);
         let (with_p, with_q) = (with(P, 1), with(Q, 2));
@@ -75,15 +74,15 @@ impl Step<'_> {
         let rows = Rows { start: run[0].rows.start, end: run[run.len() - 1].rows.end };
         let mut p = with_p.then(|| self.pool.take(rows.bytes()));
         let mut q = with_q.then(|| self.pool.take(rows.bytes()));
-        for segment in run {
-            let start = (segment.rows.start - rows.start) as usize;
-            let part = start..start + segment.rows.bytes();
+        for step in run {
+            let start = (step.rows.start - rows.start) as usize;
+            let part = start..start + step.rows.bytes();
             let p = p.as_mut().map(|buffer| &mut buffer.bytes_mut()[part.clone()]);
             let q = q.as_mut().map(|buffer| &mut buffer.bytes_mut()[part.clone()]);
-            match segment.routine {
-                Routine::Rmw => self.delta(segment, image, p, q),
-                Routine::Rcw => self.encode(segment, image, &[], p, q),
-                Routine::Recover => self.recover_and_encode(segment, image, p, q),
+            match step.routine {
+                Routine::Rmw => self.delta(step, image, p, q),
+                Routine::Rcw => self.encode(step, image, &[], p, q),
+                Routine::Recover => self.recover_and_encode(step, image, p, q),
                 Routine::DataOnly => unreachable!("a stripe with parity to write"),
             }
         }
@@ -93,27 +92,27 @@ impl Step<'_> {
     /// The common small write: one chunk changes and the old parity is ours alone, so it becomes the new parity.
     fn update_in_place(
         &self,
-        segment: &Segment,
+        step: &Step,
         image: &mut Image,
         with_p: bool,
         with_q: bool,
     ) -> Option<(Option<Buffer>, Option<Buffer>)> {
-        if segment.routine != Routine::Rmw || segment.written.len() != 1 {
+        if step.routine != Routine::Rmw || step.written.len() != 1 {
             return None;
         }
-        let mut p = with_p.then(|| image.take_owned(P, segment.rows));
-        let mut q = with_q.then(|| image.take_owned(Q, segment.rows));
+        let mut p = with_p.then(|| image.take_owned(P, step.rows));
+        let mut q = with_q.then(|| image.take_owned(Q, step.rows));
         if matches!(p, Some(None)) || matches!(q, Some(None)) {
             // Shared with the cache's readers, or part of a larger piece: put back what was taken.
             for (chunk, taken) in [(P, p), (Q, q)] {
                 if let Some(Some(buffer)) = taken {
-                    let fragment = Fragment { chunk, rows: segment.rows };
+                    let fragment = Fragment { chunk, rows: step.rows };
                     image.insert(fragment, Held::Owned(buffer));
                 }
             }
             return None;
         }
-        let change = self.changes(segment, image)[0];
+        let change = self.changes(step, image)[0];
         let bytes = |parity: &mut Option<Option<Buffer>>| parity.take().flatten();
         let (mut p, mut q) = (bytes(&mut p), bytes(&mut q));
         let Change { index, old, new } = change;
@@ -126,18 +125,18 @@ impl Step<'_> {
         Some((p, q))
     }
 
-    fn changes<'a>(&'a self, segment: &Segment, image: &'a Image) -> SmallVec<[Change<'a>; 4]> {
+    fn changes<'a>(&'a self, step: &Step, image: &'a Image) -> SmallVec<[Change<'a>; 4]> {
         let change = |chunk: Chunk| Change {
             index: self.geometry.syndrome_index(self.stripe, u32::from(chunk)) as usize,
-            old: image.expect(chunk, segment.rows),
-            new: self.union.get(chunk, segment.rows).expect("a written chunk"),
+            old: image.expect(chunk, step.rows),
+            new: self.union.get(chunk, step.rows).expect("a written chunk"),
         };
-        segment.written.iter().map(change).collect()
+        step.written.iter().map(change).collect()
     }
 
-    fn delta(&self, segment: &Segment, image: &Image, p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
-        let changes = self.changes(segment, image);
-        let old = |chunk| image.expect(chunk, segment.rows);
+    fn delta(&self, step: &Step, image: &Image, p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
+        let changes = self.changes(step, image);
+        let old = |chunk| image.expect(chunk, step.rows);
         match (p, q) {
             (Some(p), None) => parity::delta_p(&changes, old(P), p),
             (None, Some(q)) => parity::delta_q(&changes, old(Q), q),
@@ -146,38 +145,31 @@ impl Step<'_> {
         }
     }
 
-    fn recover_and_encode(
-        &self,
-        segment: &Segment,
-        image: &Image,
-        p: Option<&mut [u8]>,
-        q: Option<&mut [u8]>,
-    ) {
-        let known = |chunk| image.get(chunk, segment.rows);
-        let recovered =
-            recover_data(self.geometry, self.stripe, self.missing, segment.rows, known, self.pool);
-        self.encode(segment, image, &recovered, p, q);
+    fn recover_and_encode(&self, step: &Step, image: &Image, p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
+        let known = |chunk| image.get(chunk, step.rows);
+        let recovered = recover_data(self.geometry, self.stripe, self.missing, step.rows, known, self.pool);
+        self.encode(step, image, &recovered, p, q);
     }
 
     /// Parity from all data: new where it is written, old elsewhere.
     fn encode(
         &self,
-        segment: &Segment,
+        step: &Step,
         image: &Image,
         recovered: &[(Chunk, Buffer)],
         p: Option<&mut [u8]>,
         q: Option<&mut [u8]>,
     ) {
         let contents = |chunk: Chunk| -> &[u8] {
-            if segment.written.contains(chunk) {
-                return self.union.get(chunk, segment.rows).expect("a written chunk");
+            if step.written.contains(chunk) {
+                return self.union.get(chunk, step.rows).expect("a written chunk");
             }
             match recovered.iter().find(|(lost, _)| *lost == chunk) {
                 Some((_, buffer)) => buffer.bytes(),
-                None => image.expect(chunk, segment.rows),
+                None => image.expect(chunk, step.rows),
             }
         };
-        encode(self.geometry, self.stripe, contents, segment.rows, p, q);
+        encode(self.geometry, self.stripe, contents, step.rows, p, q);
     }
 }
 

@@ -1,6 +1,7 @@
-//! The plan of a stripe write as a value: what to read, how to make parity. No I/O, so that every case is a table.
+//! The plan of a stripe write as a value: what to read, how to make parity, what to write where. No I/O, so that every case is
+//! a table.
 //!
-//! The rows that are written are cut into segments in which the set of written chunks is the same. For each segment
+//! The rows that are written are cut into steps in which the set of written chunks is the same. For each step
 //! the routine with the fewest chunks still to be read is taken (StRAID 3.1, Eq. 1): read-modify-write needs the old
 //! data and the old parity, reconstruct-write all data that is not written. What is already in memory (a parity
 //! cache hit, the pre-read of the batching phase) is `held` and costs nothing. On a tie read-modify-write wins, as Eq. 1
@@ -34,7 +35,7 @@ impl Shape {
     }
 }
 
-/// How the parity of a segment is made.
+/// How the parity of a step is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Routine {
     /// No parity chunk is on a working member: only data is written.
@@ -49,7 +50,7 @@ pub enum Routine {
 
 /// Rows in which the set of written chunks is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
+pub struct Step {
     /// Which rows.
     pub rows: Rows,
     /// Data chunks that are written.
@@ -84,10 +85,14 @@ impl StripeLoad {
 /// The plan of a stripe write.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// The written rows, ascending and disjoint.
-    pub segments: SmallVec<[Segment; 1]>,
+    /// How parity is made of the written rows, ascending and disjoint.
+    pub steps: SmallVec<[Step; 1]>,
     /// What is needed and not held, ascending by chunk and rows.
     pub reads: SmallVec<[Fragment; 4]>,
+    /// What is written to members that are there: data, then parity, each run of rows in one piece.
+    pub writes: SmallVec<[Fragment; 4]>,
+    /// New contents of missing chunks: only parity tells of them.
+    pub unplaced: SmallVec<[Fragment; 1]>,
 }
 
 /// More chunks are missing than parity can make up for.
@@ -106,7 +111,17 @@ pub fn plan(
     if missing.len() > shape.parity {
         return Err(TooManyMissing);
     }
-    Ok(segments(written, held, |rows, written, held| choose(shape, missing, rows, written, held, load)))
+    let mut plan =
+        steps(written, held, |rows, written, held| choose(shape, missing, rows, written, held, load));
+    plan.place(shape, missing, written);
+    Ok(plan)
+}
+
+/// Only the data of a write: its parity is known to be bad, and stays as it is.
+pub fn plan_data_only(shape: Shape, missing: ChunkSet, written: &[Fragment]) -> Plan {
+    let mut plan = Plan::default();
+    plan.place(shape, missing, written);
+    plan
 }
 
 /// The same where old data or old parity cannot be had: reconstruct-write everywhere.
@@ -117,7 +132,7 @@ pub fn plan_reconstruct(
     held: &[Fragment],
 ) -> Result<Plan, TooManyMissing> {
     let data = shape.data_set();
-    let plan = segments(written, held, |rows, written, _| Segment {
+    let mut plan = steps(written, held, |rows, written, _| Step {
         rows,
         written,
         routine: Routine::Rcw,
@@ -125,17 +140,54 @@ pub fn plan_reconstruct(
         adjusted: false,
     });
     let works = plan.reads.iter().all(|read| !missing.contains(read.chunk));
-    if works { Ok(plan) } else { Err(TooManyMissing) }
+    if !works {
+        return Err(TooManyMissing);
+    }
+    plan.place(shape, missing, written);
+    Ok(plan)
 }
 
-fn segments(
-    written: &[Fragment],
-    held: &[Fragment],
-    choose: impl Fn(Rows, ChunkSet, ChunkSet) -> Segment,
-) -> Plan {
+impl Plan {
+    /// Where what is written goes, and the parity that the steps make.
+    fn place(&mut self, shape: Shape, missing: ChunkSet, written: &[Fragment]) {
+        for part in written {
+            let to = if missing.contains(part.chunk) { &mut self.unplaced[..] } else { &mut self.writes[..] };
+            match to.last_mut() {
+                Some(last) if last.chunk == part.chunk && last.rows.end == part.rows.start => {
+                    last.rows.end = part.rows.end;
+                }
+                _ if missing.contains(part.chunk) => self.unplaced.push(*part),
+                _ => self.writes.push(*part),
+            }
+        }
+        for rows in self.runs_with_parity() {
+            let parity = shape.parity_set().without(missing);
+            self.writes.extend(parity.iter().map(|chunk| Fragment { chunk, rows }));
+        }
+    }
+
+    /// Neighbouring steps that make parity: each parity chunk is written in as few pieces as their rows allow.
+    fn runs_with_parity(&self) -> SmallVec<[Rows; 1]> {
+        let mut runs = SmallVec::<[Rows; 1]>::new();
+        for step in self.steps.iter().filter(|step| step.routine != Routine::DataOnly) {
+            match runs.last_mut() {
+                Some(run) if run.end == step.rows.start => run.end = step.rows.end,
+                _ => runs.push(step.rows),
+            }
+        }
+        runs
+    }
+
+    /// Whether new parity is made from all data, without old parity.
+    pub fn is_from_all_data(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step.routine, Routine::Rcw | Routine::DataOnly))
+    }
+}
+
+fn steps(written: &[Fragment], held: &[Fragment], choose: impl Fn(Rows, ChunkSet, ChunkSet) -> Step) -> Plan {
     let mut plan = Plan::default();
     if let ([only], []) = (written, held) {
-        plan.segments.push(choose(only.rows, ChunkSet::one(only.chunk), ChunkSet::EMPTY));
+        plan.steps.push(choose(only.rows, ChunkSet::one(only.chunk), ChunkSet::EMPTY));
     } else {
         let covering = |fragments: &[Fragment], rows: Rows| {
             fragments.iter().filter(|f| f.rows.contains(rows)).map(|f| f.chunk).collect::<ChunkSet>()
@@ -143,11 +195,11 @@ fn segments(
         for rows in cut(written, held) {
             let now_written = covering(written, rows);
             if !now_written.is_empty() {
-                plan.segments.push(choose(rows, now_written, covering(held, rows)));
+                plan.steps.push(choose(rows, now_written, covering(held, rows)));
             }
         }
     }
-    plan.reads = reads(&plan.segments, held);
+    plan.reads = reads(&plan.steps, held);
     plan
 }
 
@@ -168,20 +220,20 @@ fn choose(
     written: ChunkSet,
     held: ChunkSet,
     load: Option<&StripeLoad>,
-) -> Segment {
+) -> Step {
     let data = shape.data_set();
     let parity = shape.parity_set().without(missing);
-    let segment = |routine, needed| Segment { rows, written, routine, needed, adjusted: false };
+    let step = |routine, needed| Step { rows, written, routine, needed, adjusted: false };
     if parity.is_empty() {
-        return segment(Routine::DataOnly, ChunkSet::EMPTY);
+        return step(Routine::DataOnly, ChunkSet::EMPTY);
     }
     let unwritten = data.without(written);
     let lost = missing.without(held); // what was read before its member failed is still good
-    let rcw = segment(Routine::Rcw, unwritten);
-    let rmw = segment(Routine::Rmw, written.or(parity));
+    let rcw = step(Routine::Rcw, unwritten);
+    let rmw = step(Routine::Rmw, written.or(parity));
     let rcw_works = unwritten.and(lost).is_empty();
     let rmw_works = written.and(lost).is_empty();
-    let to_read = |segment: &Segment| segment.needed.without(held);
+    let to_read = |step: &Step| step.needed.without(held);
     match (rcw_works, rmw_works) {
         (true, true) => {
             let (rmw_reads, rcw_reads) = (to_read(&rmw), to_read(&rcw));
@@ -195,12 +247,12 @@ fn choose(
                 _ => fewest_is_rmw,
             };
             let chosen = if rmw_wins { rmw } else { rcw };
-            Segment { adjusted: rmw_wins != fewest_is_rmw, ..chosen }
+            Step { adjusted: rmw_wins != fewest_is_rmw, ..chosen }
         }
         (true, false) => rcw,
         (false, true) => rmw,
         // A missing chunk is written and another one, unwritten, is missing too: two lost data chunks in RAID-6.
-        (false, false) => segment(Routine::Recover, data.without(missing).or(parity)),
+        (false, false) => step(Routine::Recover, data.without(missing).or(parity)),
     }
 }
 
@@ -211,14 +263,14 @@ fn weight(load: &StripeLoad, reads: ChunkSet) -> u64 {
     cost.total_ns().saturating_mul(u64::from(reads.len()))
 }
 
-/// What the segments need beyond what is held, neighbours merged.
-fn reads(segments: &[Segment], held: &[Fragment]) -> SmallVec<[Fragment; 4]> {
+/// What the steps need beyond what is held, neighbours merged.
+fn reads(steps: &[Step], held: &[Fragment]) -> SmallVec<[Fragment; 4]> {
     let mut reads = SmallVec::<[Fragment; 4]>::new();
-    let all = segments.iter().fold(ChunkSet::EMPTY, |all, segment| all.or(segment.needed));
+    let all = steps.iter().fold(ChunkSet::EMPTY, |all, step| all.or(step.needed));
     for chunk in all.iter() {
         let first = reads.len();
-        for segment in segments.iter().filter(|segment| segment.needed.contains(chunk)) {
-            let rows = segment.rows;
+        for step in steps.iter().filter(|step| step.needed.contains(chunk)) {
+            let rows = step.rows;
             if held.iter().any(|f| f.chunk == chunk && f.rows.contains(rows)) {
                 continue;
             }
@@ -281,7 +333,7 @@ mod tests {
         chunks.iter().copied().collect()
     }
 
-    /// One segment: written, missing, held chunks -> routine, chunks read.
+    /// One step: written, missing, held chunks -> routine, chunks read.
     #[test]
     fn table_of_single_segments() {
         type Case = (Shape, &'static [Chunk], &'static [Chunk], &'static [Chunk], Routine, &'static [Chunk]);
@@ -322,8 +374,8 @@ mod tests {
             let plan =
                 plan(shape, set(missing), &whole(written), &whole(held), None).expect("within the level");
             let context = format!("{shape:?} written {written:?} missing {missing:?} held {held:?}");
-            assert_eq!(plan.segments.len(), 1, "{context}");
-            assert_eq!(plan.segments[0].routine, routine, "{context}");
+            assert_eq!(plan.steps.len(), 1, "{context}");
+            assert_eq!(plan.steps[0].routine, routine, "{context}");
             assert_eq!(plan.reads.to_vec(), whole(read), "{context}");
         }
     }
@@ -333,7 +385,7 @@ mod tests {
         // the end of one chunk and the start of the next: RMW each, reads on P merged
         let plan = plan(RAID5, ChunkSet::EMPTY, &fragments(&[(0, 60 * K, 64 * K), (1, 0, 4 * K)]), &[], None)
             .unwrap();
-        assert_eq!(plan.segments.len(), 2);
+        assert_eq!(plan.steps.len(), 2);
         assert_eq!(
             plan.reads.to_vec(),
             fragments(&[(0, 60 * K, 64 * K), (1, 0, 4 * K), (P, 0, 4 * K), (P, 60 * K, 64 * K)])
@@ -341,8 +393,48 @@ mod tests {
         // three chunks whole, one half: the half it shares is reconstruct-write, as is the rest
         let written = fragments(&[(0, 0, 8 * K), (1, 0, 8 * K), (2, 0, 8 * K), (3, 0, 4 * K)]);
         let plan = super::plan(RAID5, ChunkSet::EMPTY, &written, &[], None).unwrap();
-        assert_eq!(plan.segments.iter().map(|s| s.routine).collect::<Vec<_>>(), [Rcw, Rcw]);
+        assert_eq!(plan.steps.iter().map(|s| s.routine).collect::<Vec<_>>(), [Rcw, Rcw]);
         assert_eq!(plan.reads.to_vec(), fragments(&[(3, 4 * K, 8 * K), (4, 0, 8 * K)]));
+    }
+
+    /// Written, missing -> data and parity that members get, and what has no place.
+    #[test]
+    fn table_of_writes() {
+        type Case = (
+            &'static [(Chunk, u32, u32)],
+            &'static [Chunk],
+            &'static [(Chunk, u32, u32)],
+            &'static [(Chunk, u32, u32)],
+        );
+        let cases: &[Case] = &[
+            (&[(1, 0, K)], &[], &[(1, 0, K), (P, 0, K)], &[]),
+            // parts of one chunk side by side are one write, and so is their parity
+            (&[(1, 0, K), (1, K, 2 * K)], &[], &[(1, 0, 2 * K), (P, 0, 2 * K)], &[]),
+            (
+                &[(1, 0, K), (1, 2 * K, 3 * K)],
+                &[],
+                &[(1, 0, K), (1, 2 * K, 3 * K), (P, 0, K), (P, 2 * K, 3 * K)],
+                &[],
+            ),
+            // the end of one chunk and the start of the next: two pieces of parity
+            (
+                &[(0, 60 * K, 64 * K), (1, 0, 4 * K)],
+                &[],
+                &[(0, 60 * K, 64 * K), (1, 0, 4 * K), (P, 0, 4 * K), (P, 60 * K, 64 * K)],
+                &[],
+            ),
+            (&[(1, 0, K), (2, 0, K)], &[1], &[(2, 0, K), (P, 0, K)], &[(1, 0, K)]),
+            (&[(1, 0, K)], &[P], &[(1, 0, K)], &[]),
+        ];
+        for &(written, missing, writes, unplaced) in cases {
+            let plan = plan(RAID5, set(missing), &fragments(written), &[], None).expect("within the level");
+            assert_eq!(plan.writes.to_vec(), fragments(writes), "{written:?} {missing:?}");
+            assert_eq!(plan.unplaced.to_vec(), fragments(unplaced), "{written:?} {missing:?}");
+        }
+        let both = plan(RAID6, set(&[P]), &fragments(&[(0, 0, K)]), &[], None).unwrap();
+        assert_eq!(both.writes.to_vec(), fragments(&[(0, 0, K), (Q, 0, K)]));
+        let data = plan_data_only(RAID5, ChunkSet::EMPTY, &fragments(&[(0, 0, K)]));
+        assert_eq!((data.writes.to_vec(), data.steps.len()), (fragments(&[(0, 0, K)]), 0));
     }
 
     #[test]
@@ -351,7 +443,7 @@ mod tests {
         let written = fragments(&[(1, 0, 4 * K), (2, 0, 4 * K)]);
         let plan = plan(RAID5, ChunkSet::EMPTY, &written, &held, None).unwrap();
         assert_eq!(plan.reads.to_vec(), fragments(&[(2, 0, 4 * K)]));
-        assert_eq!(plan.segments[0].routine, Rmw);
+        assert_eq!(plan.steps[0].routine, Rmw);
         let all: Vec<_> =
             (0..5).map(|chunk| Fragment { chunk, rows: Rows { start: 0, end: 4 * K } }).collect();
         assert!(super::plan(RAID5, ChunkSet::EMPTY, &all, &held, None).unwrap().reads.is_empty());
@@ -379,7 +471,7 @@ mod tests {
         let plan =
             plan(RAID5, set(&[1]), &written, &fragments(&[(1, 0, K), (2, 0, K), (3, 0, K), (4, 0, K)]), None)
                 .unwrap();
-        assert_eq!((plan.segments[0].routine, plan.reads.len()), (Rcw, 0));
+        assert_eq!((plan.steps[0].routine, plan.reads.len()), (Rcw, 0));
     }
 
     #[test]
@@ -433,9 +525,9 @@ mod tests {
             let load = StripeLoad { data, parity: [of(P), of(Q)] };
             let plan = plan(shape, ChunkSet::EMPTY, &whole(written), &whole(held), Some(&load)).unwrap();
             let context = format!("{shape:?} written {written:?} held {held:?} loaded {loaded:?}");
-            assert_eq!(plan.segments[0].routine, routine, "{context}");
+            assert_eq!(plan.steps[0].routine, routine, "{context}");
             assert_eq!(plan.reads.to_vec(), whole(read), "{context}");
-            assert_eq!(plan.segments[0].adjusted, adjusted, "{context}");
+            assert_eq!(plan.steps[0].adjusted, adjusted, "{context}");
         }
     }
 
@@ -445,8 +537,8 @@ mod tests {
             StripeLoad { data: SmallVec::from_elem(MemberLoad::default(), 5), ..StripeLoad::default() };
         let written = fragments(&[(1, 0, 4 * K)]);
         let plan = |missing: &[Chunk]| plan(RAID5, set(missing), &written, &[], Some(&idle)).unwrap();
-        assert_eq!(plan(&[1]).segments[0].routine, Rcw);
-        assert_eq!(plan(&[2]).segments[0].routine, Rmw);
-        assert_eq!(plan(&[P]).segments[0].routine, DataOnly);
+        assert_eq!(plan(&[1]).steps[0].routine, Rcw);
+        assert_eq!(plan(&[2]).steps[0].routine, Rmw);
+        assert_eq!(plan(&[P]).steps[0].routine, DataOnly);
     }
 }

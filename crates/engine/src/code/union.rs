@@ -124,20 +124,20 @@ impl Union {
         end >= rows.end
     }
 
-    /// The writes to make: for each chunk each run of rows without a gap.
-    pub(crate) fn runs(&self) -> SmallVec<[(Chunk, u32, Gather); 4]> {
-        let mut runs = SmallVec::<[(Chunk, u32, Gather); 4]>::new();
-        let mut open: Option<(Chunk, u32)> = None; // the chunk and end of the last run
-        for part in &self.parts {
-            let Fragment { chunk, rows } = part.fragment;
-            if open == Some((chunk, rows.start)) {
-                runs.last_mut().expect("an open run").2.push(part.data.clone());
-            } else {
-                runs.push((chunk, rows.start, Gather::from(part.data.clone())));
+    /// The new contents of rows of which every part is written.
+    pub(crate) fn gather(&self, chunk: Chunk, rows: Rows) -> Gather {
+        let mut gather = Gather::new();
+        let mut at = rows.start;
+        for part in self.parts.iter().filter(|part| part.fragment.chunk == chunk) {
+            let own = part.fragment.rows;
+            if let Some(cut) = part.cut(own.start.max(rows.start), own.end.min(rows.end)) {
+                assert_eq!(cut.fragment.rows.start, at, "the plan writes what is there");
+                at = cut.fragment.rows.end;
+                gather.push(cut.data);
             }
-            open = Some((chunk, rows.end));
         }
-        runs
+        assert_eq!(at, rows.end, "the plan writes what is there");
+        gather
     }
 }
 
@@ -158,6 +158,8 @@ impl NewData {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::chunk_set::ChunkSet;
+    use crate::code::plan::{Shape, plan_data_only};
 
     fn write(chunk: Chunk, start: u32, fill: u8, bytes: usize) -> StripeWrite {
         let end = start + u32::try_from(bytes).unwrap();
@@ -185,9 +187,12 @@ mod tests {
             }
             let union = Union::of(writes.iter());
             let mut painted = vec![[0u8; 64]; 3];
-            for (chunk, start, gather) in union.runs() {
-                let start = start as usize;
-                gather.copy_to(&mut painted[usize::from(chunk)][start..start + gather.len()]);
+            let shape = Shape { data: 3, parity: 1 };
+            for write in plan_data_only(shape, ChunkSet::EMPTY, &union.fragments()).writes {
+                let (chunk, start) = (usize::from(write.chunk), write.rows.start as usize);
+                let gather = union.gather(write.chunk, write.rows);
+                assert_eq!(gather.len(), write.rows.bytes());
+                gather.copy_to(&mut painted[chunk][start..start + gather.len()]);
             }
             assert_eq!(painted, oracle);
             for fragment in union.fragments() {

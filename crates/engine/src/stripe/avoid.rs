@@ -32,7 +32,7 @@ pub(super) fn stripe_load<D: Device>(engine: &ParityEngine<D>, stripe: u64) -> O
 pub(super) fn rmw_is_chosen<D: Device>(engine: &ParityEngine<D>, stripe: u64, fragment: &Fragment) -> bool {
     let Some(load) = stripe_load(engine, stripe) else { return true };
     let plan = plan(engine.shared.shape(), ChunkSet::EMPTY, &[*fragment], &[], Some(&load));
-    plan.is_ok_and(|plan| plan.segments.iter().all(|segment| !segment.adjusted))
+    plan.is_ok_and(|plan| plan.steps.iter().all(|step| !step.adjusted))
 }
 
 /// Reads pieces of which one is on a slow member: that one is reconstructed, as its stripe's owner. None if no

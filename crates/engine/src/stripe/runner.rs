@@ -11,11 +11,12 @@ use super::fetch::fetch;
 use super::redo::cut::StripeWrites;
 use super::redo::retire::without_unmade_records;
 use super::redo::write::write_degraded;
-use crate::code::chunk_set::ChunkSet;
+use crate::buffer::Gather;
+use crate::code::chunk_set::{ChunkSet, P, Q};
 use crate::code::image::Image;
 use crate::code::parity_step::{self, NewParity};
 use crate::code::plan::{self, Plan, Routine, plan_reconstruct};
-use crate::code::rows::Rows;
+use crate::code::rows::{Fragment, Rows};
 use crate::code::union::Union;
 use crate::device::Device;
 use crate::error::VolumeError;
@@ -61,10 +62,9 @@ pub(super) async fn update_by<D: Device>(
         missing,
     );
     watch.enter(Stage::Write);
-    // So it is where the stripe was in doubt when this was planned.
-    let from_all = plan.segments.iter().all(|one| matches!(one.routine, Routine::Rcw | Routine::DataOnly));
-    store(owned, union, &parity, missing, fua).await?;
-    if from_all {
+    store(owned, &plan, union, &parity, fua).await?;
+    // Where the stripe was in doubt it was planned so.
+    if plan.is_from_all_data() {
         remove_doubt(owned, union, missing);
     }
     Ok(())
@@ -92,36 +92,37 @@ pub(super) fn plan_write<D: Device>(
     };
     let plan = planned.map_err(|_| owned.too_many_missing(missing))?;
     if load.is_some() {
-        let adjusted = plan.segments.iter().filter(|segment| segment.adjusted).count();
+        let adjusted = plan.steps.iter().filter(|step| step.adjusted).count();
         owned.port().counters().adjusted_updates.add(adjusted as u64);
     }
     Ok(plan)
 }
 
-/// Writes data and parity at once to every member that is there; keeps the parity if all have it.
+/// Writes what the plan says to every member that is there, all at once.
 pub(super) async fn store<D: Device>(
     owned: Owned<'_, D>,
+    plan: &Plan,
     union: &Union,
     parity: &[NewParity],
-    missing: ChunkSet,
     fua: bool,
 ) -> Result<(), VolumeError> {
-    let mut writes = SmallVec::<[MemberWrite; 4]>::new();
-    let mut no_place = Vec::new();
-    for (chunk, start, gather) in union.runs() {
-        match missing.contains(chunk) {
-            false => writes.push(owned.write_of(chunk, start, gather)),
-            true => no_place.push(owned.write_of(chunk, start, gather)),
+    let contents = |fragment: &Fragment| match fragment.chunk {
+        P | Q => {
+            let is_it = |new: &&NewParity| (new.chunk, new.start) == (fragment.chunk, fragment.rows.start);
+            let new = parity.iter().find(is_it).expect("the steps made what the plan writes");
+            assert_eq!(new.slice.len(), fragment.rows.bytes(), "parity of the rows that the plan writes");
+            Gather::from(new.slice.clone())
         }
-    }
-    for new in parity {
-        writes.push(owned.write_of(new.chunk, new.start, new.slice.clone()));
-    }
+        chunk => union.gather(chunk, fragment.rows),
+    };
+    let write = |fragment: &Fragment| owned.write_of(fragment.chunk, fragment.rows.start, contents(fragment));
+    let writes: SmallVec<[MemberWrite; 4]> = plan.writes.iter().map(write).collect();
     let results = match owned.shared().members.plain() {
         true => owned.port().write(&writes, fua).await,
         // Invariants 2 and 10: what a crash may not damage is durable before the stripe is touched.
         false => {
-            let missing = if owned.shape().parity == 1 { &no_place[..] } else { &[] };
+            let unplaced: SmallVec<[MemberWrite; 1]> = plan.unplaced.iter().map(write).collect();
+            let missing = if owned.shape().parity == 1 { &unplaced[..] } else { &[] };
             let writes = StripeWrites { stripe: owned.stripe(), made: &writes, missing };
             write_degraded(owned.redo(), writes, !parity.is_empty(), fua).await?
         }
@@ -202,11 +203,11 @@ fn survived<D: Device>(owned: Owned<'_, D>) -> Result<(), VolumeError> {
 fn count<D: Device>(owned: Owned<'_, D>, plan: &Plan) {
     let counters = owned.port().counters();
     let all = owned.data();
-    if plan.segments.iter().all(|segment| segment.written == all) {
+    if plan.steps.iter().all(|step| step.written == all) {
         counters.full_stripe_writes.add(1);
     }
-    for segment in &plan.segments {
-        match segment.routine {
+    for step in &plan.steps {
+        match step.routine {
             Routine::Rmw => counters.rmw.add(1),
             Routine::Rcw => counters.rcw.add(1),
             Routine::Recover => counters.recovered_writes.add(1),

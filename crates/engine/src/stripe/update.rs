@@ -10,7 +10,7 @@ use super::engine::Owned;
 use super::runner::{Way, store, update_by};
 use crate::code::chunk_set::ChunkSet;
 use crate::code::image::Image;
-use crate::code::plan::plan_reconstruct;
+use crate::code::plan::{plan_data_only, plan_reconstruct};
 use crate::code::rows::{Rows, cut_at_blocks};
 use crate::code::union::Union;
 use crate::device::Device;
@@ -93,7 +93,8 @@ async fn write_without_parity<D: Device>(
         return Err(error);
     }
     owned.shared().members.settled().await?;
-    store(owned, part, &[], missing, fua).await?;
+    let plan = plan_data_only(owned.shape(), missing, &part.fragments());
+    store(owned, &plan, part, &[], fua).await?;
     // A member that did not take its block, and has failed for that, is not made up for by anybody.
     if owned.missing().and(written).is_empty() { Ok(()) } else { Err(error) }
 }
