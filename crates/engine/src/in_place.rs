@@ -108,6 +108,7 @@ impl<D: Device> InPlace<D> {
 
     /// Makes everything durable on every working member, and what is known of the others.
     pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
+        self.shared.verify();
         headers::flush_volume(&self.redo).await
     }
 

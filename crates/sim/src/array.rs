@@ -309,6 +309,7 @@ impl Array {
 
     /// Ends the process: no task runs any more.
     pub(crate) fn kill(&self) {
+        self.shared.self_check(); // between two steps of any task
         self.shards.iter().for_each(|shard| shard.executor.abandon());
         self.open.borrow_mut().clear();
         let totals = CounterTotals::of(&self.shared.counters);
@@ -372,6 +373,7 @@ fn share(machine: &Machine, assembled: Assembled) -> Prepared {
     let own = prepared.shared_mut();
     own.table = StripeTable::with_entries(scenario.table_entries, own.intent.locks());
     own.read_turn_bytes = READ_TURN_BYTES;
+    own.set_verify(true);
     let bitmap = is_spread.map(|is_spread| (own.intent.locks(), is_spread));
     world.counts.borrow_mut().add_bitmap(bitmap);
     prepared

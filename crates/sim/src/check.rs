@@ -160,6 +160,7 @@ pub(crate) fn settle(array: &Array) {
 /// What must hold when nothing is on its way: invariants 4 and 5, redundancy that is worth its name, and superblocks
 /// from which the array starts again.
 pub(crate) fn quiet(array: &Array) {
+    array.shared.self_check();
     let owned = array.shared.table.active();
     array.world.counts.borrow_mut().tables_empty += 1;
     if owned != 0 {

@@ -352,6 +352,7 @@ impl World {
         let health = Members::new(geometry, &states, sink);
         let shared = Shared::new(geometry, health, intent, 1, 1 << 20);
         shared.loads.set_parity_agrees(true);
+        shared.set_verify(true);
         let fakes: Vec<Fake> =
             (0..members).map(|slot| Fake::new(format!("m{slot}"), geometry.member_bytes())).collect();
         let attached = fakes.iter().map(|fake| Some(attached(fake))).collect();

@@ -160,6 +160,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let sink = Box::new(move |event| heard.lock().unwrap().push(event));
     let prepared = assembled.share(sink, Arc::new(NoClock));
     let shared = Arc::clone(prepared.shared());
+    shared.set_verify(true);
     let executors: Vec<Executor> = (0..SHARDS).map(|_| Executor::new(Box::new(|| {}))).collect();
     let set = |shard: usize| {
         let attach = |slot: &Option<usize>| Some(attached(&disks[(*slot)?], machine.data_offset));
