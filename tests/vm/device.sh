@@ -20,6 +20,29 @@ device_fio() { # NAME OPTION…: fio's own check of what it wrote
         { tail -n 20 "$scratch/$name.log"; return 1; }
 }
 
+kill_server_under() { # LOAD COMMAND…: the server is killed under LOAD, a process; COMMAND brings one back
+    local load=$1; shift
+    kill_server
+    sleep 1 # the load runs into a device without a server
+    kill -0 "$load" || die "the load has ended"
+    "$@"
+}
+
+killed_under_a_file_system() { # COMMAND…: a file system is written while its server is killed; COMMAND brings one back
+    mke2fs -q -t ext4 $device
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    local load
+    copy_until_enough & load=$!
+    wait_for "two copies" test -d "$scratch/mnt/2"
+    kill_server_under $load "$@"
+    : >"$scratch/enough"
+    wait $load || die "a program saw it"
+    copies_are_whole $device
+    umount "$scratch/mnt"
+    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+}
+
 kernel_saw_no_errors() { # since create
     ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)|Buffer I/O" || die "the kernel saw errors"
 }

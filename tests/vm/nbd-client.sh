@@ -105,26 +105,15 @@ mounted_through() { # a file system is written while its server ends; the next o
     served 5 4
     nbd_device connect
     wait_for "the size of $device" has_a_size $device
-    mke2fs -q -t ext4 $device
-    mkdir -p "$scratch/mnt"
-    mount $device "$scratch/mnt"
-    local load
-    copy_until_enough & load=$!
-    wait_for "two copies" test -d "$scratch/mnt/2"
-    kill_server
-    sleep 1 # the load runs into a device without a server
-    kill -0 $load || die "the load has ended"
-    serve_both
-    nbd_device reconnect
-    : >"$scratch/enough"
-    wait $load || die "a program saw it"
-    copies_are_whole $device
-    umount "$scratch/mnt"
-    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    killed_under_a_file_system reconnected
     disconnect
     kernel_saw_no_errors
     "$TWILL" status --wait --control "$control" >/dev/null
     agrees_with_md
+}
+reconnected() {
+    serve_both
+    nbd_device reconnect
 }
 nbd_device() { "$XTASK" nbd-device "$1" --number 0 --socket "$socket" --export vm --connections 2 || die "nbd-device $1"; }
 

@@ -148,21 +148,7 @@ handed_over() { # two servers end in order under fio, which sees nothing; there 
 
 killed_mounted() { # a file system is written while its server is killed; another finds it, though not asked for a device
     made 5 5
-    mke2fs -q -t ext4 $device
-    mkdir -p "$scratch/mnt"
-    mount $device "$scratch/mnt"
-    local load
-    copy_until_enough & load=$!
-    wait_for "two copies" test -d "$scratch/mnt/2"
-    kill_server
-    sleep 1 # the load runs into a device without a server
-    kill -0 $load || die "the load has ended"
-    serve "${members[@]}"
-    : >"$scratch/enough"
-    wait $load || die "a program saw it"
-    copies_are_whole $device
-    umount "$scratch/mnt"
-    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    killed_under_a_file_system serve "${members[@]}"
     settled
     no_errors
     stopped "${members[@]}"

@@ -18,8 +18,9 @@ use serde::Serialize;
 use crate::Error;
 use crate::array::{Array, shards_failed};
 use crate::clock::now_ns;
+use crate::operations::Operations;
 use crate::random::Random;
-use crate::roofline::{Copied, copied};
+use crate::roofline::copied;
 use crate::setting::Setting;
 use crate::workload::{Replay, Workload};
 
@@ -92,7 +93,7 @@ impl Need {
     /// The mean over requests as the run makes them.
     fn of(setting: &Setting, geometry: &Geometry, missing: &[u32], replay: Option<&Arc<Replay>>) -> Self {
         let own = Workload::new(setting, 0, geometry.array_bytes(), None);
-        let (mut sum, mut count) = (Copied::default(), 0usize);
+        let (mut sum, mut count) = (Operations::default(), 0usize);
         while count < REQUESTS {
             let request = match replay {
                 Some(replay) => replay.requests.get(count).map(|(_, request)| *request),
@@ -103,11 +104,7 @@ impl Need {
             count += 1;
         }
         let mean = |sum: u64| sum as f64 / count.max(1) as f64;
-        Need {
-            reads: mean(sum.reads),
-            writes: mean(sum.writes),
-            bytes: mean(sum.read_bytes + sum.write_bytes),
-        }
+        Need { reads: mean(sum.reads), writes: mean(sum.writes), bytes: mean(sum.bytes()) }
     }
 }
 

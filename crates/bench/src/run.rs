@@ -375,13 +375,7 @@ impl Worker {
         if let Some(start_ns) = start_ns {
             figures.latency.add(now_ns().saturating_sub(start_ns));
         }
-        if request.write {
-            figures.writes += 1;
-            figures.write_bytes += request.bytes;
-        } else {
-            figures.reads += 1;
-            figures.read_bytes += request.bytes;
-        }
+        figures.requests.add(request.write, request.bytes);
     }
 
     /// This shard has seen that another phase has begun.

@@ -18,5 +18,7 @@ pub use crate::checksum::Checksum;
 pub use area::{AREA_BYTES_MAX, BitmapExtent, RedoArea, SlotPlan};
 pub use block::{Place, RedoError, VERSION};
 pub use header::{RedoHeader, StripeRange};
-pub use raw::{BLOCK_BYTES, DOUBTS_MAX, HEADER_FIELDS, PIECE_FIELDS, PIECES_MAX, RECORD_FIELDS};
+pub use raw::{
+    BLOCK_BYTES, DOUBTS_MAX, HEADER_FIELDS, PIECE_FIELDS, PIECES_MAX, RECORD_FIELDS, START_FIELDS,
+};
 pub use record::{PieceKind, RedoPiece, RedoRecord, WholeRecord};

@@ -20,12 +20,11 @@ use serde::Serialize;
 use crate::Error;
 use crate::array::{Array, shards_failed};
 use crate::clock::{now_ns, thread_cpu_ns};
+use crate::operations::Operations;
 use crate::setting::{Setting, Work};
 use crate::workload::{Replay, Workload};
 use perform::Kitchen;
 use recipe::{Cook, Recipe};
-
-pub use recipe::Copied;
 
 /// Requests that are prepared; the loop goes through them again and again.
 const REQUESTS_MAX: usize = 1 << 18;
@@ -49,7 +48,7 @@ pub struct Floor {
 }
 
 /// What a request needs of the members of an array with `missing` slots.
-pub fn copied(geometry: &Geometry, missing: &[u32], write: bool, offset: u64, bytes: u64) -> Copied {
+pub fn copied(geometry: &Geometry, missing: &[u32], write: bool, offset: u64, bytes: u64) -> Operations {
     Cook { geometry, missing }.recipe(write, offset, bytes).copied()
 }
 
@@ -213,7 +212,7 @@ mod tests {
                 let memories = array.memories().expect("memory");
                 let mut kitchen = Kitchen::new(&memories, &list.recipes, setting.iodepth, list.bytes_max);
                 list.requests.iter().for_each(|request| list.perform(&mut kitchen, *request));
-                let mut wanted = Copied::default();
+                let mut wanted = Operations::default();
                 for (recipe, _) in &list.requests {
                     wanted += list.recipes[*recipe as usize].copied();
                 }

@@ -1,11 +1,11 @@
 //! What a request needs at the least, as the engine's own plan has it: which bytes are copied from and to which member,
 //! and which parity passes are made between.
 
-use std::ops::AddAssign;
-
 use engine::stripe::plan::{Fragment, Plan, Routine, Rows, Segment, Shape, plan, plan_read};
 use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
+
+use crate::operations::Operations;
 
 /// Where bytes are that a pass or a write uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,28 +55,6 @@ pub(crate) struct Recipe {
     pub(crate) reads: Vec<Move>,
     pub(crate) passes: Vec<Pass>,
     pub(crate) writes: Vec<Move>,
-}
-
-/// What the recipes of some requests copy, for comparison with the engine's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// Copies from members.
-    pub reads: u64,
-    /// Bytes of them.
-    pub read_bytes: u64,
-    /// Copies to members.
-    pub writes: u64,
-    /// Bytes of them.
-    pub write_bytes: u64,
-}
-
-impl AddAssign for Copied {
-    fn add_assign(&mut self, other: Copied) {
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.write_bytes += other.write_bytes;
-    }
 }
 
 /// Makes recipes for one array.
@@ -350,9 +328,9 @@ impl Cook<'_> {
 
 impl Recipe {
     /// What its copies come to.
-    pub(crate) fn copied(&self) -> Copied {
+    pub(crate) fn copied(&self) -> Operations {
         let sum = |moves: &[Move]| moves.iter().map(|copy| copy.bytes as u64).sum();
-        Copied {
+        Operations {
             reads: self.reads.len() as u64,
             read_bytes: sum(&self.reads),
             writes: self.writes.len() as u64,

@@ -105,6 +105,8 @@ pub struct NewMember {
 pub struct NewArray {
     /// Where to put the superblock: 1.2 unless there is a reason.
     pub minor: MinorVersion,
+    /// Where data begins, or [`default_data_offset`] for the first device.
+    pub data_offset: Option<Sectors>,
     /// A new random identity.
     pub set_uuid: [u8; 16],
     /// Name of the array, normally `host:name`; at most 32 bytes.
@@ -119,12 +121,10 @@ pub struct NewArray {
     pub chunk_bytes: u32,
     /// Members, whether or not each has a device yet.
     pub raid_disks: u32,
-    /// The bitmap.
-    pub bitmap: NewBitmap,
     /// Bytes of each member to use, or as much as the smallest has.
     pub member_bytes: Option<u64>,
-    /// Where data begins, or [`default_data_offset`] for the first device.
-    pub data_offset: Option<Sectors>,
+    /// The bitmap.
+    pub bitmap: NewBitmap,
     /// Parity or copies already agree (mdadm's `--assume-clean`); otherwise the array starts with a resync.
     pub clean: bool,
 }

@@ -61,18 +61,23 @@ pub enum RedoError {
     },
 }
 
-/// The block with these contents after its start: filled up with zeroes, its start and checksum filled in.
-pub(super) fn finished(mut block: Vec<u8>, magic: [u8; 8], place: Place) -> Vec<u8> {
-    block.resize(BLOCK_BYTES, 0);
+/// The start of a block for `place`; [`sealed`] fills in its checksum.
+pub(super) fn start(magic: [u8; 8], place: Place) -> RawStart {
     let mut start = RawStart::new_zeroed();
     start.magic = magic;
     start.version.set(VERSION);
     start.set_uuid = place.set_uuid;
     start.device_uuid = place.device_uuid;
     start.place.set(place.offset_bytes);
-    start.write_to_prefix(&mut block).expect("a start fits in a block");
-    start.checksum.set(Checksum::of(&block));
-    start.write_to_prefix(&mut block).expect("a start fits in a block");
+    start
+}
+
+/// The block with these contents, filled up with zeroes, and with its checksum.
+pub(super) fn sealed(mut block: Vec<u8>) -> Vec<u8> {
+    block.resize(BLOCK_BYTES, 0);
+    let sum = Checksum::of(&block);
+    let (start, _) = RawStart::mut_from_prefix(&mut block).expect("a start fits in a block");
+    start.checksum.set(sum);
     block
 }
 

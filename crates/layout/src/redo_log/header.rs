@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::area::SlotPlan;
-use super::block::{Place, RedoError, check, finished};
+use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{DOUBTS_MAX, RawHeader, RawRange};
 
 const MAGIC: [u8; 8] = *b"TwRedoH\0";
@@ -90,6 +90,7 @@ impl RedoHeader {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.doubts.len() <= DOUBTS_MAX, "{} ranges in doubt", self.doubts.len());
         let mut raw = RawHeader::new_zeroed();
+        raw.start = start(MAGIC, place);
         raw.generation.set(self.generation);
         raw.epoch.set(self.epoch);
         raw.retired_below.set(self.retired_below);
@@ -105,6 +106,6 @@ impl RedoHeader {
             block.extend_from_slice(&range.first.to_le_bytes());
             block.extend_from_slice(&range.end.to_le_bytes());
         }
-        finished(block, MAGIC, place)
+        sealed(block)
     }
 }

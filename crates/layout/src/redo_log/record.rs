@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::area::SlotPlan;
-use super::block::{Place, RedoError, check, finished};
+use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
 use crate::checksum::Checksum;
 
@@ -135,6 +135,7 @@ impl RedoRecord {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.pieces.len() <= PIECES_MAX, "{} pieces", self.pieces.len());
         let mut raw = RawRecord::new_zeroed();
+        raw.start = start(MAGIC, place);
         raw.epoch.set(self.epoch);
         raw.sequence.set(self.sequence);
         raw.payload_bytes.set(u32::try_from(self.payload_bytes()).expect("a payload fits in a slot"));
@@ -151,7 +152,7 @@ impl RedoRecord {
             raw.kind = piece.kind.code();
             block.extend_from_slice(raw.as_bytes());
         }
-        finished(block, MAGIC, place)
+        sealed(block)
     }
 
     /// Length of the payload.
