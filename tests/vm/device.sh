@@ -20,6 +20,16 @@ device_fio() { # NAME OPTION…: fio's own check of what it wrote
         { tail -n 20 "$scratch/$name.log"; return 1; }
 }
 
+discards_and_zeroes() { # MIB DISCARDED ZEROED: of MIB of data so many MiB are discarded, so many and a block made zero; the rest stays
+    local mib=$1 discarded=$(($2 << 20)) zeroed=$(($3 << 20 | 4096)) from=$((($2 + 2) << 20))
+    dd if=$RANDOM_DATA of=$device bs=1M count="$mib" oflag=direct status=none
+    blkdiscard --offset $((1 << 20)) --length $discarded $device
+    blkdiscard -z --offset $from --length $zeroed $device
+    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
+    cmp -n $zeroed -i $from:0 $device /dev/zero || die "not zero"
+    cmp -n $discarded -i $((from + zeroed)) $RANDOM_DATA $device || die "the zeroes went too far"
+}
+
 kill_server_under() { # LOAD COMMAND…: the server is killed under LOAD, a process; COMMAND brings one back
     local load=$1; shift
     kill_server

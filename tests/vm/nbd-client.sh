@@ -51,12 +51,7 @@ verified() { # LEVEL MEMBERS CONNECTIONS
 zeroes() {
     served 5 4
     connect 2
-    dd if=$RANDOM_DATA of=$device bs=1M count=8 oflag=direct status=none
-    blkdiscard --offset $((1 << 20)) --length $((2 << 20)) $device
-    blkdiscard -z --offset $((4 << 20)) --length $((1 << 20 | 4096)) $device
-    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
-    cmp -n $((1 << 20 | 4096)) -i $((4 << 20)):0 $device /dev/zero || die "not zero"
-    cmp -n $((2 << 20)) -i $((5 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
+    discards_and_zeroes 8 2 1
     disconnect
     kernel_saw_no_errors
     agrees_with_md

@@ -78,12 +78,7 @@ refused() { # what is in the way is said
 
 zeroes() { # blkdiscard, blkdiscard -z, and the same in fio
     made 6 5
-    dd if=$RANDOM_DATA of=$device bs=1M count=16 oflag=direct status=none
-    blkdiscard --offset $((1 << 20)) --length $((4 << 20)) $device
-    blkdiscard -z --offset $((6 << 20)) --length $((5 << 20 | 4096)) $device
-    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
-    cmp -n $((5 << 20 | 4096)) -i $((6 << 20)):0 $device /dev/zero || die "not zero"
-    cmp -n $((4 << 20)) -i $((11 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
+    discards_and_zeroes 16 4 5
     no_errors
     stopped "${members[@]}"
 }

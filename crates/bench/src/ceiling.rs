@@ -44,10 +44,10 @@ pub struct Raw {
 
 /// What requests need of the members on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Need {
-    pub(crate) reads: f64,
-    pub(crate) writes: f64,
-    pub(crate) bytes: f64,
+struct Need {
+    reads: f64,
+    writes: f64,
+    bytes: f64,
 }
 
 /// Measures it on the array's shards, past the engine. What the members hold is lost.

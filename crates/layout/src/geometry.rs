@@ -225,11 +225,7 @@ impl Geometry {
     /// For RAID-1 and 10, whose chunks have copies: see [`Geometry::copies`]. If there is no such data chunk.
     #[must_use]
     pub fn data_member(&self, stripe: u64, data_index: u32) -> u32 {
-        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
-        match self.parity_stripe(stripe) {
-            Some(parity) => parity.data_member(data_index),
-            None => data_index,
-        }
+        self.of_data_chunk(stripe, data_index, ParityStripe::data_member)
     }
 
     /// The member that holds P, if the level has it.
@@ -271,11 +267,7 @@ impl Geometry {
     /// For RAID-1 and 10, and if there is no such data chunk.
     #[must_use]
     pub fn syndrome_index(&self, stripe: u64, data_index: u32) -> u32 {
-        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
-        match self.parity_stripe(stripe) {
-            Some(parity) => parity.syndrome_index(data_index),
-            None => data_index,
-        }
+        self.of_data_chunk(stripe, data_index, ParityStripe::syndrome_index)
     }
 
     /// One more than the greatest [`Geometry::syndrome_index`] there can be: the data chunks, or for the DDF layouts
@@ -317,6 +309,12 @@ impl Geometry {
         let places = mirror::places_at(&raid10, chunk, chunk_bytes, chunk_offset);
         let run = if raid10.is_whole_mirror() { len } else { len.min(chunk_bytes - chunk_offset) };
         Copies { places, len: run }
+    }
+
+    /// What the stripe's parity makes of a data chunk's index; without parity the index stands.
+    fn of_data_chunk(&self, stripe: u64, data_index: u32, of: fn(ParityStripe, u32) -> u32) -> u32 {
+        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
+        self.parity_stripe(stripe).map_or(data_index, |parity| of(parity, data_index))
     }
 
     fn unit_bytes(&self) -> u64 {
