@@ -27,15 +27,15 @@ known! {
     RESHAPE_ACTIVE = 4, runs: false;
     /// The bad-block log is not empty.
     BAD_BLOCKS = 8, runs: true;
-    /// The member is being made the copy of another one that is still active.
+    /// The device is being made a copy of a member that is still active.
     REPLACEMENT = 16, runs: true;
-    /// The reshape goes from the end to the start.
+    /// The reshape runs from the end to the start.
     RESHAPE_BACKWARDS = 32, runs: false;
     /// `new_offset` holds: the data moves on the member.
     NEW_OFFSET = 64, runs: false;
-    /// The recovery is of what the bitmap marks only. To rebuild all of the member is correct too.
+    /// The member needs only what the bitmap marks. Rebuilding all of it is correct too.
     RECOVERY_BITMAP = 128, runs: true;
-    /// The bitmap has one copy for every node of a cluster (md calls the bit BITMAP_VERSIONED).
+    /// There is a bitmap for every node of a cluster (md calls the bit BITMAP_VERSIONED).
     CLUSTERED = 256, runs: false;
     /// The array has a write journal.
     JOURNAL = 512, runs: false;
@@ -60,7 +60,7 @@ impl Features {
         if set { Self(self.0 | other.0) } else { Self(self.0 & !other.0) }
     }
 
-    /// Names of the set bits that Twill cannot run with; bits that it does not know by number.
+    /// The names of the set bits that Twill does not support; unknown bits are named by their number.
     #[must_use]
     pub fn unsupported(self) -> Vec<String> {
         self.names(|supported| !supported)

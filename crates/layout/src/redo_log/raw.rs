@@ -5,13 +5,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::disk_struct::disk_struct;
 
-/// Header and record headers fill one block, the largest unit that a device writes whole or not at all.
+/// Headers and the headers of records are one block each: the largest unit that a device writes atomically.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Most ranges of stripes in doubt in a header; a log with more joins neighbours.
+/// The most ranges of stripes in doubt in a header. The engine merges neighbouring ranges if there are more.
 pub const DOUBTS_MAX: usize = (BLOCK_BYTES - size_of::<RawHeader>()) / size_of::<RawRange>();
 
-/// Most writes in one record.
+/// The most writes in one record.
 pub const PIECES_MAX: usize = (BLOCK_BYTES - size_of::<RawRecord>()) / size_of::<RawPiece>();
 
 /// Name, offset and size of each field that every block begins with, for the check of `docs/formats.md`.
