@@ -24,7 +24,7 @@ use crate::roofline::copied;
 use crate::setting::Setting;
 use crate::workload::{Replay, Workload};
 
-/// Requests that tell what one needs on average.
+/// Requests over which the need of one is averaged.
 const REQUESTS: usize = 4096;
 
 /// What the members allow.
@@ -32,13 +32,13 @@ const REQUESTS: usize = 4096;
 pub struct Raw {
     /// Operations a second of all members together, without an array.
     pub iops: f64,
-    /// Reads among 100 of them.
+    /// How many of 100 operations are reads.
     pub read_percent: u32,
-    /// Bytes of each.
+    /// Bytes of each operation.
     pub operation_bytes: u64,
     /// Operations that the plan needs for a request.
     pub operations_per_request: f64,
-    /// Of them in flight, all shards together.
+    /// Operations in flight, over all shards.
     pub in_flight: usize,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn measure(
         let devices: Vec<_> = devices.into_iter().map(|(_, device)| device.clone()).collect();
         array.shards.handle().spawn_on(shard, async move |context| {
             let devices = devices.iter().map(|device| device.attach(&context.ring)).collect();
-            let _ = sender.send(drive(&context, devices, raw, tasks, time).await); // nobody waits: nothing to tell
+            let _ = sender.send(drive(&context, devices, raw, tasks, time).await); // fails only if the caller has given up
         });
     }
     drop(sender);

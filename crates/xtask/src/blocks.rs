@@ -1,9 +1,9 @@
-//! `cargo xtask blocks`: fills, writes and checks a block device so that what a crash must keep can be told afterwards.
+//! `cargo xtask blocks`: fills, writes and checks a block device. After a crash it finds every write that was lost.
 //!
 //! Each 4 KiB block carries its number and a generation. A state file beside it says, for each block, the newest
-//! generation that was ever issued, acknowledged, and flushed. The order makes it safe to copy at any moment: `issued` is
-//! written before the request, `acknowledged` after it, so a block that holds neither a lost write nor an older one lies
-//! between the two.
+//! generation that was ever issued, acknowledged, and flushed. The order makes it safe to copy at any moment: `issued`
+//! is written before the request, `acknowledged` after it, so a block that holds neither a lost write nor an older one
+//! lies between the two.
 
 mod content;
 mod device;
@@ -47,7 +47,7 @@ pub enum Action {
         /// What must be there: what was acknowledged, or, where a write cache was lost, what was flushed
         #[arg(long, default_value = "acknowledged")]
         least: Least,
-        /// A block may also give an error instead of contents; so many are counted
+        /// Count blocks that give an error instead of contents, rather than failing
         #[arg(long)]
         unreadable: bool,
     },

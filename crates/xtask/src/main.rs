@@ -62,7 +62,7 @@ enum Command {
     ///
     /// Example: cargo xtask fuzz superblock --seconds 600
     Fuzz(fuzz::Arguments),
-    /// Let model checkers choose who runs: every model of what cores share
+    /// Run every model of what cores share under model checkers, which choose the order of threads
     ///
     /// Example: cargo xtask models stripe_table::model:: --schedules 1000000
     Models(models::Arguments),

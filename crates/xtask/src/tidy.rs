@@ -99,7 +99,7 @@ fn measures(sources: &[Source], parsed: &[syntax::Parsed<'_>]) -> Vec<Measure> {
     ]
 }
 
-/// What a fuzzer wrote is nobody's text, though some of it looks like it.
+/// The fuzzers' inputs are not text, although some of them look like it.
 const CORPORA: &str = "fuzz/corpus/";
 
 /// The text files that git knows or would add.

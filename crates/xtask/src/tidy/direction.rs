@@ -1,4 +1,5 @@
-//! Direction inside crates: who imports whom in the engine, what the pure crates leave to their callers, and names.
+//! Direction inside crates: which folders of the engine import which, what the pure crates leave to their callers, and
+//! names.
 
 use syn::visit::{self, Visit};
 
