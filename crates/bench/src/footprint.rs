@@ -1,5 +1,5 @@
-//! What an array keeps in memory, by its capacity: arrays up to petabytes over members that hold nothing, written all
-//! over. What grows would show.
+//! How much memory an array takes, by its capacity: arrays of up to petabytes, over members that store nothing, are
+//! written at random places. Anything that grows with the capacity shows.
 
 use std::fmt::Write as _;
 use std::future::{Ready, ready};
@@ -30,7 +30,7 @@ const MEMBERS: u32 = 10;
 /// Room for a bitmap on large members, as mdadm has it.
 const BITMAP_ROOM_BYTES: u64 = 128 << 10;
 
-/// Writes at once.
+/// Writes in flight.
 const DEPTH: usize = 32;
 
 /// Memory of free buffers that a shard keeps, as the host has it.

@@ -176,7 +176,7 @@ fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap) 
     array.create(&[device(0), device(1), device(2)]).unwrap().superblocks.remove(0)
 }
 
-/// The log is in nobody's way: not before the end of what md has, not behind the start of the data.
+/// The log begins after everything that md keeps before the data, and ends before the data.
 #[test]
 fn the_area_is_between_what_md_has_and_the_data() {
     let none = BitmapExtent::Absent;

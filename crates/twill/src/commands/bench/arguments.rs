@@ -444,11 +444,12 @@ impl RunArguments {
 impl TableArguments {
     /// What to measure.
     pub fn plan(&self) -> bench::table::Plan {
-        let (runs, runtime, member_bytes) = match self.quick {
+        let (runs, runtime_s, member_bytes) = match self.quick {
             true => (3, 0.2, 512 << 20),
             false => (self.runs, self.runtime, self.member_size),
         };
         let (shards, only) = (self.shards.clone(), self.only.clone());
-        bench::table::Plan { runs, runtime, member_bytes, shards, only, all: self.all }
+        let method = bench::table::Method { runs, runtime_s, member_bytes };
+        bench::table::Plan { method, shards, only, all: self.all }
     }
 }
