@@ -19,6 +19,15 @@ pub const STRIPE_TABLE_WAYS: usize = if cfg!(feature = "model") { 2 } else { 8 }
 /// wider RAID-0, 4 and 5.
 pub const DATA_CHUNKS_MAX: u32 = 254;
 
+/// Bytes of each chunk that a resync, recovery or scrub works on at once: what fits in a core's cache.
+pub const CHUNK_WINDOW_BYTES: u32 = 256 << 10;
+
+/// What a write of a mirror owns. Large enough that a large write claims little, small enough that small writes rarely meet.
+pub const REGION_BYTES: u64 = 256 << 10;
+
+/// Reads of a mirror change to the next copy after this many bytes, so that every member works and runs stay sequential.
+pub const READ_TURN_BYTES: u64 = 1 << 20;
+
 /// Parity cache by default: 64 MiB (StRAID 4.4).
 pub const PARITY_CACHE_BYTES_DEFAULT: usize = 64 << 20;
 
@@ -53,6 +62,8 @@ pub const CORRECTED_READS_MAX: u64 = 20;
 /// The count of those halves for every so many nanoseconds without one: md's hour.
 pub const READ_ERRORS_HALVE_NS: u64 = 3_600_000_000_000;
 
+const _: () = assert!(CHUNK_WINDOW_BYTES.is_multiple_of(BLOCK_BYTES as u32));
+const _: () = assert!(REGION_BYTES.is_multiple_of(BLOCK_BYTES as u64));
 /// Time between two looks of the manager at its array.
 pub const LOOK_NS: u64 = 200_000_000;
 

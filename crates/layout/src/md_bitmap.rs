@@ -19,8 +19,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::disk_struct::disk_struct;
 use crate::geometry::{Geometry, Level};
-use crate::md_superblock::{SuperblockError, display_uuid};
+use crate::md_superblock::SuperblockError;
 use crate::units::{SECTOR_BYTES, Sectors};
+use crate::uuid::display_uuid;
 
 pub use area::{Bitmap, PAGE_BYTES};
 pub use mapping::Mapping;
@@ -142,7 +143,7 @@ impl BitmapSuper {
         let (raw, _) = RawBitmapSuper::read_from_prefix(bytes)
             .map_err(|_| SuperblockError::Truncated { found: bytes.len(), needed: SUPER_BYTES })?;
         if raw.magic.get() != MAGIC {
-            return Err(SuperblockError::NoBitmap { found: raw.magic.get() });
+            return Err(SuperblockError::NoBitmap { found: raw.magic.get(), expected: MAGIC });
         }
         let version = raw.version.get();
         if ![VERSION, VERSION_SPREAD].contains(&version) {

@@ -15,8 +15,10 @@ use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
+use engine::in_place::InPlace;
+use engine::members::Attached;
+use engine::stripe::Shared;
 use engine::stripe::stripe_table::StripeTable;
-use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::Geometry;
 
@@ -194,7 +196,7 @@ pub(crate) struct Array {
 
 pub(crate) struct Shard {
     pub(crate) executor: Executor,
-    pub(crate) set: Rc<StripeSet<SimDevice>>,
+    pub(crate) set: Rc<InPlace<SimDevice>>,
     pub(crate) volume: ArrayVolume<SimDevice>,
 }
 
@@ -297,12 +299,12 @@ impl Array {
 
     /// Whether a crash now leaves no stripe in doubt.
     pub(crate) fn is_all_logged(&self) -> bool {
-        self.shared.redo.in_force() && !self.has_doubts() && self.shared.doubts.untold().is_none()
+        self.shared.redo.in_force() && !self.has_doubts() && self.shared.consistency.unpersisted().is_none()
     }
 
     /// Whether any stripe is in doubt.
     pub(crate) fn has_doubts(&self) -> bool {
-        self.shared.doubts.count(self.shared.geometry.stripes()) > 0
+        self.shared.consistency.stripes_in_doubt(self.shared.geometry.stripes()) > 0
     }
 
     /// Ends the process: no task runs any more.
@@ -326,7 +328,7 @@ impl Array {
             members.states(),
             members.metadata_version(),
             members.is_settled(),
-            self.shared.suspects(),
+            self.shared.consistency.suspects(),
         )
     }
 }
@@ -379,7 +381,7 @@ impl Shard {
     fn new(machine: &Machine, shared: &Arc<Shared>, shard: usize, how: How) -> Self {
         let executor = Executor::new(Box::new(|| {}));
         let members = machine.disks.borrow().iter().map(|disk| disk.as_ref().map(attach)).collect();
-        let set = StripeSet::new(Arc::clone(shared), shard, Pool::new(1 << 20), executor.clone(), members);
+        let set = InPlace::new(Arc::clone(shared), shard, Pool::new(1 << 20), executor.clone(), members);
         let mode = Arc::new(VolumeMode { read_only: how.read_only.into(), ..VolumeMode::default() });
         let volume = ArrayVolume::new(Rc::clone(&set), machine.scenario.unit, mode);
         Shard { executor, set, volume }

@@ -25,7 +25,7 @@ macro_rules! counts {
 
 counts! {
     "": histories, crash_histories, crash_points, crash_images;
-    "requests": reads, reads_outside, writes, fua_writes, flushes, zeroes, discards, request_errors;
+    "requests": reads, foreign_reads, writes, fua_writes, flushes, zeroes, discards, request_errors;
     "member I/O": member_reads, member_writes, member_flushes, member_zeroes, member_discards;
     "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, bad_places_after_crash, bad_blocks_recorded, full_members,
         slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use engine::array::assemble::Refusal;
 use engine::array::scrub::Wish;
 use engine::members::MemberState;
-use engine::stripe::check::ScrubMode;
+use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
 use crate::array::{Array, Machine};
@@ -244,7 +244,7 @@ fn stop(array: &Rc<Array>) {
     let machine = &array.machine;
     let dirty = machine.outcomes().iter().any(|outcome| outcome.resync_from.is_some());
     let redundant = machine.geometry().losses_survived() > 0;
-    let resynced = array.keeper.resync_from_bytes().is_none() && array.shared.suspects() == 0;
+    let resynced = array.keeper.resync_from_bytes().is_none() && array.shared.consistency.suspects() == 0;
     if dirty && redundant && resynced && array.world.failure().is_none() {
         array.world.fail("superblocks say dirty after an orderly stop".to_string());
     }

@@ -13,6 +13,7 @@ mod counts;
 mod disk;
 mod drawer;
 pub mod experiment;
+mod foreign_buffer;
 #[cfg(test)]
 mod found;
 pub mod grid;
@@ -20,7 +21,6 @@ mod history;
 mod lost;
 mod operator;
 mod oracle;
-mod outside;
 mod pages;
 mod platform;
 mod random;

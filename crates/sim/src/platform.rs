@@ -4,24 +4,25 @@ use std::rc::Rc;
 
 use engine::array::platform::Platform;
 use engine::array::scrub::ScrubState;
+use engine::in_place::InPlace;
 use engine::limits::LOOK_NS;
-use engine::stripe::{Attached, StripeSet};
+use engine::members::Attached;
 
 use crate::array::Machine;
 use crate::disk::SimDevice;
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,
-    sets: Vec<Rc<StripeSet<SimDevice>>>,
+    sets: Vec<Rc<InPlace<SimDevice>>>,
 }
 
 impl SimPlatform {
-    pub(crate) fn new(machine: &Rc<Machine>, sets: Vec<Rc<StripeSet<SimDevice>>>) -> Self {
+    pub(crate) fn new(machine: &Rc<Machine>, sets: Vec<Rc<InPlace<SimDevice>>>) -> Self {
         SimPlatform { machine: Rc::clone(machine), sets }
     }
 
     /// Tells the shards one after another, with time between.
-    async fn tell(&self, change: impl Fn(&StripeSet<SimDevice>)) {
+    async fn tell(&self, change: impl Fn(&InPlace<SimDevice>)) {
         let world = &self.machine.world;
         for set in &self.sets {
             if world.random().one_in(3) {
@@ -46,17 +47,17 @@ fn attached(device: &Option<(Rc<SimDevice>, u64)>) -> Option<Attached<SimDevice>
 
 impl Platform<SimDevice> for SimPlatform {
     async fn attach(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
-        self.tell(|set| set.attach(slot, attached(&device))).await;
+        self.tell(|set| set.devices().attach(slot, attached(&device))).await;
         self.machine.disks.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
     async fn attach_replacement(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
-        self.tell(|set| set.attach_replacement(slot, attached(&device))).await;
+        self.tell(|set| set.devices().attach_replacement(slot, attached(&device))).await;
         self.machine.coming.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
     async fn promote_replacement(&self, slot: u32) {
-        self.tell(|set| set.promote_replacement(slot)).await;
+        self.tell(|set| set.devices().promote_replacement(slot)).await;
         let replacement = self.machine.coming.borrow_mut()[slot as usize].take();
         self.machine.disks.borrow_mut()[slot as usize] = replacement;
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use engine::array::scrub::Wish;
-use engine::stripe::check::ScrubMode;
+use engine::mismatch::ScrubMode;
 use engine::volume::{Volume, VolumeError};
 
 use crate::array::{Array, Machine};

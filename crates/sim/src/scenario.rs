@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{Mapping, may_be_spread};

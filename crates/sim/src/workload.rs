@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{ReadInto, Volume, VolumeError};
 
 use crate::array::Array;
 use crate::check;
@@ -146,12 +146,12 @@ async fn read_somewhere(
     let volume = &array.shards[shard].volume;
     let from_a_device = !((offset + bytes) / array.machine.unit()).is_multiple_of(3);
     if from_a_device {
-        let lender = array.world.outside.lender(usize::try_from(bytes).expect("a request"));
-        let is_read = volume.read_into(offset, bytes, &lender.lend()).await;
-        lender.returned().await;
-        let data = array.world.outside.take(&lender);
+        let buffer = array.world.foreign_buffers.register(usize::try_from(bytes).expect("a request"));
+        let is_read = volume.read_into(offset, bytes, &buffer.lease()).await;
+        buffer.returned().await;
+        let data = array.world.foreign_buffers.take(&buffer);
         if is_read {
-            array.world.counts.borrow_mut().reads_outside += 1;
+            array.world.counts.borrow_mut().foreign_reads += 1;
             return Ok(data);
         }
     }
@@ -239,7 +239,8 @@ fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
     let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
     let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));
     let doubted = machine.excuses.doubted.borrow();
-    degraded && stripes.any(|stripe| array.shared.doubts.contains(stripe) || doubted.contains(&stripe))
+    degraded
+        && stripes.any(|stripe| array.shared.consistency.is_in_doubt(stripe) || doubted.contains(&stripe))
 }
 
 /// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).

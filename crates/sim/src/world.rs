@@ -15,11 +15,11 @@ use std::task::{Context, Poll, Waker};
 
 use engine::events::Event;
 use engine::executor::Executor;
-use engine::stripe::load::Clock;
+use engine::members::load::Clock;
 
 use crate::agenda::{Agenda, Kind};
 use crate::counts::Counts;
-use crate::outside::Memories;
+use crate::foreign_buffer::ForeignBuffers;
 use crate::random::Random;
 use crate::trace::{Note, Trace};
 
@@ -43,7 +43,7 @@ pub(crate) struct World {
     trace: RefCell<Trace>,
     failure: RefCell<Option<String>>,
     pub(crate) counts: RefCell<Counts>,
-    pub(crate) outside: Memories,
+    pub(crate) foreign_buffers: ForeignBuffers,
     /// What the engine reported and the trace does not have yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     /// What the engine recorded as bad: member, and bytes of its device.
@@ -102,7 +102,7 @@ impl World {
             trace: RefCell::new(Trace::new(tail)),
             failure: RefCell::new(None),
             counts: RefCell::new(Counts::default()),
-            outside: Memories::default(),
+            foreign_buffers: ForeignBuffers::default(),
             events: Arc::default(),
             given_up: RefCell::default(),
         })

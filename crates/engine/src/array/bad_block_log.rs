@@ -59,14 +59,14 @@ impl<D: Device> Keeper<D> {
             if self.coming(slot).is_some() && members.replacing(slot).has_slot() {
                 continue;
             }
-            let described = self.set.described(slot);
+            let described = self.set.devices().described(slot);
             match self.write_bad_block_log(slot, &bad).await {
                 Ok(number) => {
                     self.logs_written.borrow_mut()[slot as usize] = version;
                     self.say_if_any_is_bad(slot, number, !bad.is_empty());
                 }
                 // Another device has the slot meanwhile.
-                Err(_) if !described.is_some_and(|device| self.set.is_in_slot(slot, &device)) => {}
+                Err(_) if !described.is_some_and(|device| self.set.devices().is_in_slot(slot, &device)) => {}
                 Err(reason) => {
                     members.report(Event::MetadataError { member: slot, reason: reason.clone() });
                     let why = format!("its bad-block log cannot be written: {reason}");
@@ -88,7 +88,8 @@ impl<D: Device> Keeper<D> {
     /// The number of the device whose log was written; none without a log.
     async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<Option<u32>, String> {
         let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(None) };
-        let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), self.set.described(slot))
+        let (Some((start, length)), Some(member)) =
+            (superblock.bad_block_log(), self.set.devices().described(slot))
         else {
             return Ok(None);
         };
@@ -99,7 +100,7 @@ impl<D: Device> Keeper<D> {
         let entries = bad.to_log(superblock.data_offset());
         let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
         member.device.flush().await.map_err(|error| error.to_string())?;
-        let old = self.set.pool.take(log.len());
+        let old = self.set.pool().take(log.len());
         let (old, is_read) = member.device.read(start.bytes(), old).await;
         // What cannot be read is written, which may help.
         let old = is_read.map_or(&[][..], |()| old.bytes());

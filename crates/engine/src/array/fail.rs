@@ -17,11 +17,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// fail, fails at once: what comes before the log would wait for it, and all writes with that.
     pub async fn fail(&self, slot: u32, reason: &str) -> Failing {
         let (members, redo) = (&self.set.shared.members, &self.set.shared.redo);
-        let Some(member) = self.set.described(slot).filter(|_| redo.is_used()) else {
+        let Some(member) = self.set.devices().described(slot).filter(|_| redo.is_used()) else {
             return members.fail(slot, reason);
         };
         // A read, whatever comes of it: what a flush says must not be lost here.
-        let block = self.set.pool.take(member.device.info().logical_block_bytes as usize);
+        let block = self.set.pool().take(member.device.info().logical_block_bytes as usize);
         let asked = Rc::clone(&member);
         let answer = self.set.executor.spawn_with_result(async move {
             _ = asked.device.read(asked.data_offset_bytes, block).await;
@@ -33,7 +33,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         redo.poke();
         self.in_time(LOG_IN_FORCE_NS, redo.ready_for_failure(members)).await;
         // It may have failed by itself meanwhile, and another device has the slot.
-        let failing = match self.set.is_in_slot(slot, &member) {
+        let failing = match self.set.devices().is_in_slot(slot, &member) {
             true => members.fail(slot, reason),
             false => Failing::Failed,
         };

@@ -29,7 +29,7 @@ use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
-use crate::stripe::redo::tend;
+use crate::stripe::redo::tend::tend;
 use crate::stripe::{Attached, StripeSet};
 
 /// Keeps the superblocks of one array. Lives on one shard.
@@ -103,7 +103,7 @@ impl<D: Device> Keeper<D> {
             resync_from_bytes.is_none() && superblocks.iter().flatten().any(|s| s.resync_offset().is_some());
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         set_unsynced(&set, resync_from_bytes);
-        if went_on_without && !set.shared.intent.is_used() && set.shared.may_write() {
+        if went_on_without && !set.shared.intent.is_used() && set.shared.members.may_write() {
             // No write will ask for superblocks: those that tell of who is missing are there before the first one is
             // acknowledged (invariant 8).
             set.shared.members.want_metadata();
@@ -164,7 +164,7 @@ impl<D: Device> Keeper<D> {
             redo.set_member(slot, superblock.as_ref().and_then(|superblock| member_of(superblock, *bitmap)));
         }
         redo.begin(repair.start, self.events.get());
-        self.set.executor.spawn(tend(Rc::clone(&self.set)));
+        self.set.executor.spawn(tend(Rc::clone(self.set.redo_log())));
     }
 
     /// No redo log is kept though an earlier one is in force: superblocks that it does not go with are there before a write is
@@ -190,18 +190,18 @@ impl<D: Device> Keeper<D> {
     /// array to start from them: going on would make stale what the others hold.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
-        if !shared.may_write() || (self.stopping.get() && self.is_untouched()) {
+        if !shared.members.may_write() || (self.stopping.get() && self.is_untouched()) {
             // Nothing was acknowledged that members would have to know of.
             shared.members.metadata_written(shared.members.metadata_version());
             return true;
         }
-        let may_close = shared.suspects() == 0 && shared.may_be_clean();
+        let may_close = shared.consistency.suspects() == 0 && shared.members.may_be_clean();
         let mut closing = self.close_wanted.take() && may_close && shared.intent.try_close();
         // Invariant 2: what was written is durable before the superblocks call it clean. A member that failed may lack what
         // the redo log tells: that is on disk before the log is emptied (invariant 8), and clean waits for another round.
         let flushed = !closing || self.set.flush_members().await.is_ok();
         let states = shared.members.states();
-        if closing && (!flushed || shared.suspects() > 0 || states != *self.told.borrow()) {
+        if closing && (!flushed || shared.consistency.suspects() > 0 || states != *self.told.borrow()) {
             shared.intent.reopen();
             closing = false;
         }
@@ -321,7 +321,7 @@ impl<D: Device> Keeper<D> {
     }
 
     fn superblock_write(&self, slot: u32, superblock: &Superblock) -> Option<SuperblockWrite<D>> {
-        Some(SuperblockWrite::new(slot, superblock, self.set.described(slot)?))
+        Some(SuperblockWrite::new(slot, superblock, self.set.devices().described(slot)?))
     }
 
     /// A second try, then the member fails, which asks for another round. Another device that took the slot meanwhile
@@ -331,7 +331,7 @@ impl<D: Device> Keeper<D> {
         if write.is_replacement {
             return self.retry_replacement(write).await;
         }
-        let replaced = || !self.set.is_in_slot(write.slot, &write.member);
+        let replaced = || !self.set.devices().is_in_slot(write.slot, &write.member);
         if replaced() {
             return None;
         }
@@ -395,7 +395,7 @@ impl<D: Device> Keeper<D> {
             self.clean_offset.set(due);
             return due;
         }
-        let first = shared.doubts.ranges(usize::MAX).first().map(|range| range.first);
+        let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
         let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
         let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
         let told = self.clean_offset.get();
@@ -475,7 +475,7 @@ impl<D: Device> Keeper<D> {
     /// What was written could not be made durable, or superblocks not written.
     pub(super) async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
         let shared = &self.set.shared;
-        if !shared.may_write() {
+        if !shared.members.may_write() {
             self.stopping.set(true);
             shared.members.want_metadata();
             return Ok(());
@@ -483,7 +483,7 @@ impl<D: Device> Keeper<D> {
         if *self.told.borrow() != shared.members.states() && !self.is_untouched() {
             shared.members.want_metadata();
         }
-        self.set.flush_volume().await?;
+        self.set.flush().await?;
         for _ in 0..2 {
             self.clear_idle_bits().await; // twice: at the first look everything has just been written
         }
@@ -505,7 +505,7 @@ impl<D: Device> Keeper<D> {
         self.resync_from_bytes.set(from_bytes);
         self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
         if from_bytes.is_none() {
-            self.set.shared.doubts.clear();
+            self.set.shared.consistency.clear_doubts();
             // But what has failed half way meanwhile stays known, in headers of the redo log too.
             if self.set.shared.redo.is_announced() {
                 self.set.doubt_suspects();
@@ -611,9 +611,9 @@ fn set_unsynced<D: Device>(set: &StripeSet<D>, from_bytes: Option<u64>) {
     let shared = &set.shared;
     let stripe = |bytes: u64| bytes / u64::from(shared.geometry.chunk_bytes());
     match from_bytes {
-        None => shared.doubts.set_unsynced(None),
+        None => shared.consistency.set_unsynced(None),
         Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {
-            shared.doubts.set_unsynced(Some(stripe(bytes)));
+            shared.consistency.set_unsynced(Some(stripe(bytes)));
         }
         Some(_) => {}
     }

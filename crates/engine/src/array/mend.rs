@@ -51,14 +51,16 @@ impl Mending {
 impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// At each look.
     pub(super) fn mend_suspects(self: &Rc<Self>) {
-        if self.read_only || !self.mending.is_due(self.set.shared.suspects() > 0, self.platform.now_ns()) {
+        if self.read_only
+            || !self.mending.is_due(self.set.shared.consistency.suspects() > 0, self.platform.now_ns())
+        {
             return;
         }
         self.mending.under_way.set(true);
         let manager = Rc::clone(self);
         self.set.executor.clone().spawn(async move {
             let set = &manager.set;
-            for place in set.shared.suspect_stripes() {
+            for place in set.shared.consistency.suspect_stripes() {
                 if manager.is_stopping() {
                     break;
                 }

@@ -5,7 +5,6 @@
 //! may go on from it. The foreground meets an owned stripe now and then, and waits for the few pieces that were begun
 //! before.
 
-use smallvec::SmallVec;
 use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::window::{Cut, Piece, Work, slide};
 use crate::device::Device;
+use crate::limits::REGION_BYTES;
 use crate::members::MemberState;
-use crate::stripe::mirror::REGION_BYTES;
 use crate::stripe::{Shared, StripeSet};
 use crate::volume::VolumeError;
 
@@ -134,7 +133,7 @@ pub async fn recover<D: Device>(
 /// # Errors
 /// It is not durable, or superblocks do not tell of a member that failed.
 pub(super) async fn keep_rebuilt<D: Device>(set: &Rc<StripeSet<D>>) -> Result<(), VolumeError> {
-    set.flush_volume().await?;
+    set.flush().await?;
     set.outlive_redo_records().await
 }
 
@@ -184,10 +183,12 @@ impl<D: Device> Work for Recovery<'_, D> {
         }
         let lacking = self.set.lacking(self.slot, range.clone());
         let worked = lacking.iter().map(|run| run.end - run.start).sum();
-        let (set, slot) = (Rc::clone(self.set), self.slot);
+        let (set, slot, claims) = (Rc::clone(self.set), self.slot, Rc::new(claims));
+        let owned = Rc::clone(&claims);
         let job = async move {
             for run in lacking {
-                set.recover_run(run, slot).await?;
+                let at = |stripe: u64| (stripe - owned[0].stripe()) as usize;
+                set.recover_run(&owned[at(run.start)..at(run.end)], slot).await?;
             }
             Ok(())
         };
@@ -226,7 +227,7 @@ impl<D: Device> Work for Resync<'_, D> {
         let range = range.start..range.start + wanted.max(1);
         let (set, run) = (Rc::clone(self.set), range.clone());
         let job = self.set.executor.spawn_with_result(async move { set.resync_run(run).await });
-        Some(Piece { worked: range.end - range.start, range, claims: SmallVec::new(), job: Some(job) })
+        Some(Piece { worked: range.end - range.start, range, claims: Rc::default(), job: Some(job) })
     }
 
     fn passed(&self, range: Range<u64>) {
@@ -264,7 +265,7 @@ impl<D: Device> Work for Copies<'_, D> {
         let (set, slot, region) = (Rc::clone(self.set), self.slot, range.start);
         let job = self.set.executor.spawn_with_result(async move { set.copy_region(region, slot).await });
         let range = region..region + 1;
-        Some(Piece { range, worked: 1, claims: SmallVec::new(), job: Some(job) })
+        Some(Piece { range, worked: 1, claims: Rc::default(), job: Some(job) })
     }
 
     fn passed(&self, range: Range<u64>) {

@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::events::Event;
 use crate::members::MemberState;
 use crate::stripe::StripeSet;
-use crate::stripe::doubts::common;
+use crate::stripe::ranges::common;
 use crate::stripe::redo::{RedoMember, RedoStart};
 
 pub use replay::replay;
@@ -253,7 +253,7 @@ fn why_not_in_force(logs: &[MemberLog], newest: Option<&RedoHeader>) -> String {
 /// Puts what stays in doubt into the array's memory, and says it.
 pub fn take_doubts<D: Device>(set: &StripeSet<D>, repair: &Repair) {
     for range in &repair.doubts {
-        set.shared.doubts.add(*range);
+        set.shared.consistency.doubt(*range);
         let reason = repair.reason.clone().unwrap_or_default();
         set.shared.members.report(Event::StripesInDoubt { first: range.first, end: range.end, reason });
     }

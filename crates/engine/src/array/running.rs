@@ -21,7 +21,7 @@ impl<D: Device, P: Platform<D>> Running<D, P> {
         let executor = &set.executor;
         if let Some(bitmap) = writer.bitmap() {
             executor.spawn(async move { bitmap.run().await });
-            if set.shared.may_write() {
+            if set.shared.members.may_write() {
                 executor.spawn(clear_idle_bits(Rc::clone(&manager)));
             }
         }

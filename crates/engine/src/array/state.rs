@@ -153,7 +153,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             }
             let is_quiet = now_ns.saturating_sub(quiet_since_ns) >= QUIET_NS;
             let shared = &self.set.shared;
-            let may_close = shared.suspects() == 0 && shared.may_be_clean();
+            let may_close = shared.consistency.suspects() == 0 && shared.members.may_be_clean();
             // A write that takes long is not quiet: each attempt costs a round of superblocks, and one that waits for its bit
             // would wait for the next round too.
             let at_work = shared.intent.any_write() || shared.intent.any_waits();
@@ -289,7 +289,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// Stripes in doubt: nobody recovers a member from them, until they are written.
     fn doubts(&self) -> u64 {
-        self.set.shared.doubts.count(self.set.shared.geometry.stripes())
+        self.set.shared.consistency.stripes_in_doubt(self.set.shared.geometry.stripes())
     }
 
     /// What the next look will begin, if nothing is under way: a person who asks is told of that, too.
@@ -369,7 +369,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         match (ended, work) {
             (Ended::Finished, Work::Resync) => {
                 // What the resync wrote must be durable before any superblock says that all agrees.
-                if self.set.flush_volume().await.is_ok() {
+                if self.set.flush().await.is_ok() {
                     self.keeper.set_resync(None);
                     self.set.shared.intent.resynced_all();
                     self.set.shared.members.report(Event::ResyncFinished {});
@@ -417,7 +417,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let permit = ScrubPermit { manager: self, number: state.number, unsaved: Cell::new(0) };
         let (ended, mut state) = scrub(&self.set, state, progress, &permit, pace).await;
         // What a repair wrote is durable before anybody is told that it is done.
-        let flushed = if repair { self.set.flush_volume().await } else { Ok(()) };
+        let flushed = if repair { self.set.flush().await } else { Ok(()) };
         match (ended, flushed) {
             (Ended::Failed(error), _) | (_, Err(error)) => {
                 (state.phase, state.failure) = (Phase::Failed, Some(error.to_string()));
@@ -459,7 +459,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let kept = match work {
             Work::Scrub => return,
             Work::Recovery(_) => keep_rebuilt(&self.set).await,
-            Work::Resync | Work::Replacement(_) => self.set.flush_volume().await,
+            Work::Resync | Work::Replacement(_) => self.set.flush().await,
         };
         if kept.is_err() {
             return;

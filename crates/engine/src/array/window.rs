@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
@@ -66,7 +67,7 @@ pub(super) struct Piece {
     /// How many of them there was something to do about.
     pub(super) worked: u64,
     /// What is owned until all before the piece is done, and the piece itself.
-    pub(super) claims: SmallVec<[Claim; 2]>,
+    pub(super) claims: Rc<SmallVec<[Claim; 2]>>,
     /// What is on its way, if there is anything to do.
     pub(super) job: Option<JoinHandle<Result<(), VolumeError>>>,
 }
@@ -173,7 +174,7 @@ impl<W: Work> Window<'_, W> {
             Err(error) => self.failed = self.failed.take().or(Some(error)),
         }
         // Only now: a write that comes next finds the cursor beyond its stripe.
-        piece.claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+        drop(piece.claims);
         self.unpaced
     }
 

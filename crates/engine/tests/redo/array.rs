@@ -13,10 +13,12 @@ use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::events::Event;
 use engine::executor::Executor;
+use engine::in_place::InPlace;
 use engine::limits::LOOK_NS;
-use engine::stripe::load::{Clock, UpdatePolicy};
+use engine::members::Attached;
+use engine::members::load::{Clock, UpdatePolicy};
+use engine::stripe::Shared;
 use engine::stripe::locks::Locks;
-use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
@@ -72,7 +74,7 @@ pub fn create(world: &Rc<World>, level: Level, members: u16, data_offset: u64) -
 
 pub struct TestPlatform {
     world: Rc<World>,
-    sets: Vec<Rc<StripeSet<TestDevice>>>,
+    sets: Vec<Rc<InPlace<TestDevice>>>,
     steps_of_a_look: u64,
     now_ns: Cell<u64>,
 }
@@ -81,7 +83,7 @@ impl Platform<TestDevice> for TestPlatform {
     async fn attach(&self, slot: u32, device: Option<(Rc<TestDevice>, u64)>) {
         for set in &self.sets {
             self.world.later(|| ()).await;
-            set.attach(
+            set.devices().attach(
                 slot,
                 device.as_ref().map(|(device, data_offset_bytes)| attached(&device.0, *data_offset_bytes)),
             );
@@ -162,9 +164,9 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let set = |shard: usize| {
         let attach = |slot: &Option<usize>| Some(attached(&disks[(*slot)?], machine.data_offset));
         let members = assembly.slots.iter().map(attach).collect();
-        StripeSet::new(Arc::clone(&shared), shard, Pool::new(1 << 20), executors[shard].clone(), members)
+        InPlace::new(Arc::clone(&shared), shard, Pool::new(1 << 20), executors[shard].clone(), members)
     };
-    let sets: Vec<Rc<StripeSet<TestDevice>>> = (0..SHARDS).map(set).collect();
+    let sets: Vec<Rc<InPlace<TestDevice>>> = (0..SHARDS).map(set).collect();
     let platform = TestPlatform {
         world: Rc::clone(&machine.world),
         sets: sets.clone(),
@@ -179,7 +181,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let running = run(&machine.world, &executors, starting).expect("replay");
     let mode = Arc::new(VolumeMode::default());
     let volume =
-        |set: &Rc<StripeSet<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
+        |set: &Rc<InPlace<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
     let (volumes, manager) = (sets.iter().map(volume).collect(), Rc::clone(running.manager()));
     let geometry = shared.geometry;
     Array { world: Rc::clone(&machine.world), geometry, shared, executors, volumes, manager, events, repair }

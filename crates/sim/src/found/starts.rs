@@ -20,7 +20,7 @@ fn degraded_with_log() -> Rc<Array> {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     write(&array, 0..8 * 3 * BLOCKS);
     fail(&array, array.machine.geometry().data_member(0, 1));
-    array.shared.doubts.add(StripeRange { first: 7, end: 8 });
+    array.shared.consistency.doubt(StripeRange { first: 7, end: 8 });
     write(&array, 3 * BLOCKS..6 * BLOCKS);
     array
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use engine::array::scrub::Wish;
 use engine::members::{Failing, MemberState, Replacing};
-use engine::stripe::check::ScrubMode;
+use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
 use super::start;

@@ -10,7 +10,7 @@ use engine::array::running::Running;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Prepared, start};
 use engine::array::state::Manager;
-use engine::volume::VolumeError;
+use engine::error::VolumeError;
 use host::array::HostArray;
 use host::device::{HostDevice, SharedDevice};
 use host::shard::{ShardGone, Shards};

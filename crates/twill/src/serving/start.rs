@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use engine::array::assemble::{Assembly, Candidate};
 use engine::array::start::{Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy};
-use engine::stripe::load::Clock;
+use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
+use host::balance::BalancedVolume;
 use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::machine::memory_bytes;
@@ -262,8 +263,9 @@ fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Re
     let (volume, balance) = (array.clone(), options.balance);
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
-    let added =
-        server.exports().add(&options.export_name, export, move |context| volume.balanced(context, balance));
+    let added = server
+        .exports()
+        .add(&options.export_name, export, move |context| BalancedVolume::open(&volume, context, balance));
     added.map_err(|error| Failure::new(ExitKind::Usage, error.to_string()))?;
     server.exports().set_default(Some(&options.export_name));
     let unix = options.unix.iter().cloned().map(Address::Unix);

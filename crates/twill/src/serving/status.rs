@@ -91,7 +91,7 @@ impl Gathered<'_> {
             redo_log: self.redo_log().to_string(),
             stripes_in_doubt: match shared.members.all_in_sync() {
                 true => 0,
-                false => shared.doubts.count(geometry.stripes()),
+                false => shared.consistency.stripes_in_doubt(geometry.stripes()),
             },
             rate_max: limits.rate_max,
             rate_min: limits.rate_min,

@@ -110,7 +110,7 @@ mod tests {
                     if zeroes {
                         let set = Rc::clone(&world.set);
                         world
-                            .run(async move { set.zero_range(at, bytes, false, false).await })
+                            .run(async move { set.write_zeroes(at, bytes, false, false).await })
                             .expect("zeroed");
                     } else {
                         world.write(at, &new).expect("written");
@@ -210,7 +210,7 @@ mod tests {
                         (Err(error), _) => assert!(log_room == 0 && error.to_string().contains("in doubt")),
                     }
                 }
-                assert_eq!(shared.doubts.contains(STRIPE), log_room == 0);
+                assert_eq!(shared.consistency.is_in_doubt(STRIPE), log_room == 0);
             }
         }
     }
