@@ -64,6 +64,9 @@ pub const READ_ERRORS_HALVE_NS: u64 = 3_600_000_000_000;
 
 const _: () = assert!(CHUNK_WINDOW_BYTES.is_multiple_of(BLOCK_BYTES as u32));
 const _: () = assert!(REGION_BYTES.is_multiple_of(BLOCK_BYTES as u64));
+/// Most events that a member may be behind the newest: superblocks are written side by side.
+pub const EVENTS_BEHIND_MAX: u64 = 1;
+
 /// Time between two looks of the manager at its array.
 pub const LOOK_NS: u64 = 200_000_000;
 

@@ -161,6 +161,14 @@ impl Machine {
         offsets.any(|offset| self.places(offset).contains(&(slot, at)))
     }
 
+    /// The program refused to start the array: not while failures are within the level.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        self.world.note(Note::Words(format!("refused: {refusal:?}")));
+        if !self.excuses.beyond.get() {
+            self.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
+        }
+    }
+
     /// Number of the stripe of a byte, or of a mirror's place.
     pub(crate) fn stripe_of(&self, offset: u64) -> u64 {
         offset / self.scenario.spot_bytes()
@@ -369,7 +377,7 @@ fn share(machine: &Machine, assembled: Assembled) -> Prepared {
     let heard = Arc::clone(&world.events);
     let sink = Box::new(move |event| heard.lock().expect("one thread").push(event));
     let is_spread = assembled.bitmap().map(|bitmap| bitmap.image.superblock().mapping().is_spread());
-    let mut prepared = assembled.share(sink, Arc::clone(&world.ticks) as _);
+    let mut prepared = Prepared::new(assembled, sink, Arc::clone(&world.ticks) as _);
     let own = prepared.shared_mut();
     own.table = StripeTable::with_entries(scenario.table_entries, own.intent.locks());
     own.read_turn_bytes = READ_TURN_BYTES;

@@ -3,6 +3,7 @@
 mod bad_blocks;
 mod bitmaps;
 mod devices;
+mod starts;
 
 use std::cell::Cell;
 use std::future::Future;

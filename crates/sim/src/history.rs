@@ -4,7 +4,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use engine::array::assemble::Refusal;
 use engine::array::scrub::Wish;
 use engine::members::MemberState;
 use engine::mismatch::ScrubMode;
@@ -22,11 +21,8 @@ use crate::shrink::Reduced;
 use crate::silent;
 use crate::start::How;
 use crate::trace::Note;
-use crate::workload;
-use crate::world::{Ended, World};
-
-/// Steps that are as good as no limit: the world has its own.
-pub(crate) const NO_LIMIT: u64 = u64::MAX;
+use crate::workload::{self, read_all};
+use crate::world::{Ended, NO_LIMIT, World};
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,7 +121,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
         }
         let array = match Array::assemble(machine, How::marked_or_not(machine)) {
             Some(Ok(array)) => array,
-            Some(Err(refusal)) => return refused(machine, &refusal),
+            Some(Err(refusal)) => return machine.refused(&refusal),
             None => return,
         };
         *running = Some(Rc::clone(&array));
@@ -149,14 +145,6 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
         if machine.world.failure().is_some() {
             return;
         }
-    }
-}
-
-/// The program refused to start the array: not while failures are within the level.
-pub(crate) fn refused(machine: &Machine, refusal: &Refusal) {
-    machine.world.note(Note::Words(format!("refused: {refusal:?}")));
-    if !machine.excuses.beyond.get() {
-        machine.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
     }
 }
 
@@ -248,27 +236,6 @@ fn stop(array: &Rc<Array>) {
     if dirty && redundant && resynced && array.world.failure().is_none() {
         array.world.fail("superblocks say dirty after an orderly stop".to_string());
     }
-}
-
-/// Reads every part of the array that was ever written.
-pub(crate) fn read_all(array: &Rc<Array>) {
-    if array.world.failure().is_some() {
-        return;
-    }
-    let blocks = array.machine.geometry().array_bytes() / array.machine.unit();
-    let step = ((256 << 10) / array.machine.unit()).max(1);
-    let (own, shard) = (Rc::clone(array), array.any_shard());
-    array.spawn(shard, "reading everything", async move {
-        let mut at = 0;
-        while at < blocks && own.world.failure().is_none() {
-            let end = (at + step).min(blocks);
-            if own.machine.oracle.borrow().any_touched(at..end) {
-                workload::read(&own, shard, at..end).await;
-            }
-            at = end;
-        }
-    });
-    array.run(NO_LIMIT);
 }
 
 fn lose_some(array: &Rc<Array>) {

@@ -9,11 +9,11 @@ use engine::volume::{Volume, VolumeError};
 
 use crate::array::{Array, Machine};
 use crate::disk::Disk;
-use crate::history::{NO_LIMIT, read_all, refused};
 use crate::random::Random;
 use crate::scenario::Consistency;
 use crate::start::How;
-use crate::world::{Ended, World};
+use crate::workload::read_all;
+use crate::world::{Ended, NO_LIMIT, World};
 
 /// Lines of its own trace that a failure shows.
 const TAIL: usize = 40;
@@ -57,7 +57,7 @@ fn twin(of: &Machine, world: &Rc<World>) -> Rc<Machine> {
 fn read_only(machine: &Rc<Machine>, of: &Machine) {
     let array = match Array::assemble(machine, How::reading(&machine.scenario)) {
         Some(Ok(array)) => array,
-        Some(Err(refusal)) => return refused(machine, &refusal),
+        Some(Err(refusal)) => return machine.refused(&refusal),
         None => return,
     };
     read_all(&array);

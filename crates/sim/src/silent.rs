@@ -11,10 +11,9 @@ use layout::geometry::Level;
 use crate::array::Array;
 use crate::check;
 use crate::disk::{Astray, Damage, Disk};
-use crate::history::NO_LIMIT;
 use crate::trace::Note;
 use crate::workload::{self, Kind};
-use crate::world::Ended;
+use crate::world::{Ended, NO_LIMIT};
 
 /// Requests until one of them is led astray.
 const WRITES_MAX: u64 = 12;

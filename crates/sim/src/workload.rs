@@ -11,6 +11,7 @@ use crate::check;
 use crate::oracle::Write;
 use crate::pages;
 use crate::trace::Note;
+use crate::world::NO_LIMIT;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -134,6 +135,27 @@ pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) {
         Err(error) => refused(array, "read", &blocks, &error),
     }
     array.machine.oracle.borrow_mut().end_read(&read);
+}
+
+/// Reads every part of the array that was ever written.
+pub(crate) fn read_all(array: &Rc<Array>) {
+    if array.world.failure().is_some() {
+        return;
+    }
+    let blocks = array.machine.geometry().array_bytes() / array.machine.unit();
+    let step = ((256 << 10) / array.machine.unit()).max(1);
+    let (own, shard) = (Rc::clone(array), array.any_shard());
+    array.spawn(shard, "reading everything", async move {
+        let mut at = 0;
+        while at < blocks && own.world.failure().is_none() {
+            let end = (at + step).min(blocks);
+            if own.machine.oracle.borrow().any_touched(at..end) {
+                read(&own, shard, at..end).await;
+            }
+            at = end;
+        }
+    });
+    array.run(NO_LIMIT);
 }
 
 /// As a client of a block device reads, or one over a network: the place says which, so that no other choice changes.

@@ -26,6 +26,9 @@ use crate::trace::{Note, Trace};
 /// More steps than any history needs: a world that gets here runs in circles.
 const STEPS_MAX: u64 = 1_000_000;
 
+/// Steps that are as good as no limit: the world has its own.
+pub(crate) const NO_LIMIT: u64 = u64::MAX;
+
 /// After so many looks in a row nothing will come of the next one: more than the manager needs to call an array quiet,
 /// and who clears bits to clear them.
 const LOOKS_MAX: u64 = 40;

@@ -10,6 +10,7 @@ mod fail;
 pub mod keeper;
 mod mend;
 pub mod platform;
+pub mod progress;
 pub mod re_add;
 pub mod rebuild;
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
 
-use super::rebuild::{Ended, FullSpeed, Pace, Progress, recover};
+use super::progress::{Ended, FullSpeed, Pace, Progress};
+use super::rebuild::recover;
 use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::mismatch::{Checked, ScrubMode};

@@ -16,9 +16,10 @@ use layout::md_superblock::Superblock;
 
 use super::keeper::Spare;
 use super::platform::Platform;
-use super::rebuild::{Ended, Pace, Progress, regions, stripes};
+use super::progress::{Ended, Pace, Progress};
+use super::rebuild::{regions, stripes};
 use super::state::{self, Manager};
-use super::window::{Piece, Work, slide};
+use super::window::{Piece, Sweep, slide};
 use crate::device::Device;
 use crate::events::Event;
 use crate::members::{MemberState, Replacing};
@@ -79,7 +80,7 @@ struct Copying<'a, D> {
     slot: u32,
 }
 
-impl<D: Device> Work for Copying<'_, D> {
+impl<D: Device> Sweep for Copying<'_, D> {
     fn next(&self, stripe: u64) -> Option<u64> {
         Some(stripe)
     }

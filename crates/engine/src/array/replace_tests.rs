@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use layout::geometry::Level;
 
-use super::rebuild::{Ended, FullSpeed, Progress};
+use super::progress::{Ended, FullSpeed, Progress};
 use super::replace::copy;
 use crate::counters::CounterTotals;
 use crate::events::Event;

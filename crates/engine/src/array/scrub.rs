@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
 
-use super::rebuild::{Ended, Pace, Progress};
+use super::progress::{Ended, Pace, Progress};
 use crate::device::Device;
 use crate::events::Event;
 use crate::executor::join_all;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use super::rebuild::{Ended, Pace, Progress};
+use super::progress::{Ended, Pace, Progress};
 use crate::executor::{JoinHandle, yield_now};
 use crate::stripe::Shared;
 use crate::stripe::stripe_table::Claim;
@@ -73,7 +73,7 @@ pub(super) struct Piece {
 }
 
 /// What is done to an array, piece by piece.
-pub(super) trait Work {
+pub(super) trait Sweep {
     /// The next stripe from `stripe` on that needs it.
     fn next(&self, stripe: u64) -> Option<u64>;
 
@@ -88,7 +88,7 @@ pub(super) trait Work {
 /// Works on an array from the stripe `first` on.
 pub(super) async fn slide(
     shared: &Shared,
-    work: &impl Work,
+    work: &impl Sweep,
     cut: Cut,
     first: u64,
     progress: &Progress,
@@ -136,7 +136,7 @@ struct Window<'a, W> {
 /// The first piece has ended so.
 type Came = Result<(), VolumeError>;
 
-impl<W: Work> Window<'_, W> {
+impl<W: Sweep> Window<'_, W> {
     /// Begins what may be begun now.
     async fn fill(&mut self) {
         while self.pieces.len() < self.width && self.failed.is_none() && !self.progress.stop.load(Relaxed) {

@@ -8,7 +8,8 @@ use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
 
-use super::rebuild::{Ended, FullSpeed, Pace, Progress, recover, resync};
+use super::progress::{Ended, FullSpeed, Pace, Progress};
+use super::rebuild::{recover, resync};
 use super::rebuild_tests::drawn;
 use crate::buffer::Slice;
 use crate::executor::{join_all, yield_now};

@@ -8,7 +8,7 @@ use engine::array::assemble::{Candidate, Filter, assemble};
 use engine::array::platform::Platform;
 use engine::array::redo::Repair;
 use engine::array::scrub::ScrubState;
-use engine::array::start::{Assembled, Consistency, Inspection, Policy, start as start_array};
+use engine::array::start::{Assembled, Consistency, Inspection, Policy, Prepared, start as start_array};
 use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::events::Event;
@@ -158,7 +158,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let (events, repair) = (Arc::new(Mutex::new(Vec::new())), assembled.redo().repair.clone());
     let heard = Arc::clone(&events);
     let sink = Box::new(move |event| heard.lock().unwrap().push(event));
-    let prepared = assembled.share(sink, Arc::new(NoClock));
+    let prepared = Prepared::new(assembled, sink, Arc::new(NoClock));
     let shared = Arc::clone(prepared.shared());
     shared.set_verify(true);
     let executors: Vec<Executor> = (0..SHARDS).map(|_| Executor::new(Box::new(|| {}))).collect();

@@ -11,12 +11,12 @@ use std::rc::Rc;
 use layout::geometry::{Geometry, Layout, Level};
 
 use crate::array::{Array, Machine};
-use crate::history::{Failure, NO_LIMIT, Options, Report, refused, witness};
+use crate::history::{Failure, Options, Report, witness};
 use crate::random::Random;
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
 use crate::start::How;
 use crate::workload;
-use crate::world::{Ended, World};
+use crate::world::{Ended, NO_LIMIT, World};
 use states::{STATES, State};
 
 /// Runs the crash history of a seed.
@@ -62,7 +62,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     }
     crate::check::at_rest(&array);
     crate::check::quiet(&array);
-    crate::history::read_all(&array);
+    workload::read_all(&array);
 }
 
 /// Starts the array that the devices make. None: it is refused.
@@ -73,7 +73,7 @@ fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Ar
             Some(array)
         }
         Err(refusal) => {
-            refused(machine, &refusal);
+            machine.refused(&refusal);
             None
         }
     }

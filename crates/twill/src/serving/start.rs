@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::array::assemble::{Assembly, Candidate};
-use engine::array::start::{Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy};
+use engine::array::start::{
+    Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy, Prepared,
+};
 use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
 use engine::volume::VolumeMode;
@@ -48,7 +50,7 @@ impl Serving {
         let log = Arc::new(EventLog::default());
         let sink = Arc::clone(&log);
         let clock = Arc::new(SinceStart(Instant::now()));
-        let prepared = assembled.share(Box::new(move |event| sink.add(event)), clock);
+        let prepared = Prepared::new(assembled, Box::new(move |event| sink.add(event)), clock);
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
         let shared = Arc::clone(prepared.shared());

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::bitmap::Bitmaps;
 use engine::array::keeper::Spare;
-use engine::array::rebuild::Progress;
+use engine::array::progress::Progress;
 use engine::array::scrub::{Phase, ScrubState};
 use engine::array::state::Work;
 use engine::counters::CounterTotals;

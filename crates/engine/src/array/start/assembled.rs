@@ -7,7 +7,6 @@ use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
 
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
-use super::prepared::Prepared;
 use crate::array::assemble::Refusal;
 use crate::array::bad_block_log;
 use crate::array::start_bitmap::StartBitmap;
@@ -163,7 +162,7 @@ impl Assembled {
     }
 
     /// Makes the memory that the array's shards share. Events go to `events`.
-    pub fn share(self, events: EventSink, clock: Arc<dyn Clock>) -> Prepared {
+    pub(super) fn shared(&self, events: EventSink, clock: Arc<dyn Clock>) -> Arc<Shared> {
         let policy = &self.policy;
         let members = Members::new(self.geometry, &self.states, events);
         self.describe(&members);
@@ -187,7 +186,7 @@ impl Assembled {
         shared.loads.set_clock(clock);
         shared.loads.set_policy(policy.update_policy);
         shared.loads.set_avoid_slow(policy.avoid_slow);
-        Prepared { shared, assembled: self }
+        shared
     }
 
     /// Tells the members what their superblocks and logs say of them.

@@ -12,6 +12,8 @@ use crate::array::running::Running;
 use crate::array::scrub::ScrubState;
 use crate::array::state::Manager;
 use crate::device::Device;
+use crate::events::EventSink;
+use crate::stripe::load::Clock;
 use crate::stripe::{Shared, StripeSet};
 use crate::volume::VolumeError;
 
@@ -35,6 +37,11 @@ pub(super) struct Kept<D> {
 }
 
 impl Prepared {
+    /// Makes the memory that the array's shards share. Events go to `events`.
+    pub fn new(assembled: Assembled, events: EventSink, clock: Arc<dyn Clock>) -> Self {
+        Prepared { shared: assembled.shared(events, clock), assembled }
+    }
+
     /// What all shards share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
