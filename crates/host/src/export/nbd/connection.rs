@@ -1,10 +1,8 @@
-//! One connection as other threads see it: who, since when, how much; and how they ask it to stop.
+//! A connection as other threads see it: its client, its age, its counts; and how they ask it to stop.
 
-use super::exports::Export;
 use serde::Serialize;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -125,7 +123,7 @@ impl Signal {
     /// Ready once the request was made. One task waits.
     pub fn poll_raised(&self, context: &mut Context<'_>) -> Poll<()> {
         *self.waker.lock() = Some(context.waker().clone());
-        // After the waker is in place: whoever raises later finds it, whoever raised before is seen here.
+        // After the waker is in place: a later raise finds the waker, an earlier one is seen here.
         if self.is_raised() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -140,8 +138,6 @@ pub struct Connection {
     pub shard: usize,
     /// When it was accepted.
     pub opened: Instant,
-    /// What the client chose, once it has.
-    pub export: OnceLock<Arc<Export>>,
     /// What was served.
     pub counts: Counts,
     /// Asks the connection to take no further requests, to finish those it has, and to close.
@@ -171,12 +167,12 @@ pub struct ConnectionStatus {
 }
 
 impl Connection {
-    /// For a status report.
-    pub fn status(&self) -> ConnectionStatus {
+    /// For a status report; `export` is the name of the export that the client has chosen.
+    pub fn status(&self, export: Option<&str>) -> ConnectionStatus {
         ConnectionStatus {
             id: self.id,
             peer: self.peer.clone(),
-            export: self.export.get().map(|export| export.name().to_owned()),
+            export: export.map(str::to_owned),
             shard: self.shard,
             age_s: self.opened.elapsed().as_secs_f64(),
             in_flight: self.counts.in_flight.get(),
