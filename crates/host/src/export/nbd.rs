@@ -1,9 +1,9 @@
 //! The NBD server, by the protocol text: fixed newstyle, structured replies, `base:allocation`.
 //!
-//! The way of a client: it connects to a listener ([`server`]), gets a shard and a place in the table of connections
-//! ([`server_state`]), and chooses an export in the handshake ([`client`], [`negotiate`], [`exports`]). Then its requests
-//! go to the volume: [`transmission`] receives them, [`check`] parses and checks them. A [`watch`] ends what the client
-//! would keep open for ever. [`connection`] is what other threads see of it, [`protocol`] the bytes on the wire.
+//! The way of a client: it connects to a listener (`server`), gets a shard and a place in the table of connections
+//! (`server_state`), and chooses an export in the handshake (`client`, [`negotiate`], `exports`). Then its requests
+//! go to the volume: `transmission` receives them, [`check`] parses and checks them. A `watch` ends what the client
+//! would keep open for ever. `connection` is what other threads see of it, [`protocol`] the bytes on the wire.
 
 pub mod check;
 mod client;

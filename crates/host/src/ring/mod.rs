@@ -6,15 +6,15 @@
 //! - Dropping the future of a device operation leaves the operation running, its result is thrown away. Dropping the
 //!   future of a socket operation cancels it.
 //! - Dropping the last handle to a ring, futures included, cancels what may wait for ever and waits for everything else. An
-//!   operation of a device that hangs does not hold up the end for ever: after [`DRAIN_LIMIT`] the ring is left as it is,
+//!   operation of a device that hangs does not hold up the end for ever: after `DRAIN_LIMIT` the ring is left as it is,
 //!   with all memory that operations still name, until the process ends.
 //! - Futures are small, `Unpin`, and hold a handle and a slot. Wakers are called while the ring is borrowed: they may
 //!   queue a task, not use the ring.
 //!
-//! The way of an operation: [`Ring`] starts it with all that it owns ([`op`]), it gets a slot ([`slots`]) and goes through the
-//! lane of its file ([`core`], [`lane`]) into the submission queue ([`kernel`]); its completion is reaped and wakes the
-//! task of its future ([`core`]), which takes the result ([`in_flight`], [`transfer`]). Without io_uring the
-//! [`fallback`] makes the calls; the reap step makes those of memory devices ([`copies`], [`memory`]).
+//! The way of an operation: [`Ring`] starts it with all that it owns (`op`), it gets a slot (`slots`) and goes through the
+//! lane of its file (`core`, `lane`) into the submission queue (`kernel`); its completion is reaped and wakes the
+//! task of its future (`core`), which takes the result (`in_flight`, `transfer`). Without io_uring the
+//! `fallback` makes the calls; the reap step makes those of memory devices (`copies`, `memory`).
 
 mod backend;
 mod clock;
@@ -69,8 +69,7 @@ pub use self::socket::{Accept, Receive, Send};
 pub use self::transfer::{DeviceDone, DeviceRead};
 pub use self::wake::WakeUp;
 
-/// How long the end of a ring waits for operations in flight: longer than the rest of their time limits, or than any task
-/// waits for them.
+/// How long the end of a ring waits for operations in flight. No task waits for them any more.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whether a ring uses io_uring.
@@ -90,7 +89,7 @@ pub enum RingBackend {
 pub struct RingOptions {
     /// Entries of the submission queue: operations that are handed to the kernel in one call.
     pub entries: u32,
-    /// Places for registered files: members beyond it are reached by their descriptor.
+    /// Length of the table of registered files: further members are reached by their descriptor.
     pub files: u32,
     /// What makes the calls.
     pub backend: RingBackend,
@@ -146,7 +145,7 @@ impl Ring {
         self.inner.core.borrow().backend.is_kernel()
     }
 
-    /// What ends [`Ring::wait`] from another thread.
+    /// Ends [`Ring::wait`] from another thread.
     pub fn wake_up(&self) -> Arc<WakeUp> {
         Arc::clone(&self.inner.wake)
     }
@@ -157,7 +156,7 @@ impl Ring {
         self.inner.core.borrow_mut().reap()
     }
 
-    /// Whether so many copies of memory devices wait that [`Ring::reap`] should come before more tasks.
+    /// Whether enough copies of memory devices wait for a round: then [`Ring::reap`] comes before more tasks.
     #[inline]
     pub fn has_round(&self) -> bool {
         self.inner.core.borrow().copies.has_round()
@@ -299,7 +298,7 @@ impl Ring {
         core.buffers.register(&core.backend, pool, regions)
     }
 
-    /// Indices under which a driver may register foreign buffers. None: there are not so many.
+    /// Takes `count` indices under which a driver may register foreign buffers. None: fewer are free.
     pub(crate) fn take_foreign_indices(&self, count: u16) -> Option<Vec<u16>> {
         self.inner.core.borrow_mut().buffers.take_foreign(count)
     }

@@ -50,7 +50,7 @@ impl Future for Receive {
     }
 }
 
-/// Bytes on their way out.
+/// Bytes that are being sent.
 pub struct Send(pub(super) Option<InFlight>);
 
 impl Future for Send {

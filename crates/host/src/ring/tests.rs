@@ -69,7 +69,7 @@ fn sending_to_a_closed_peer_is_an_error_not_a_signal() {
         drop(right);
         let ring = bench.ring.clone();
         let sent = bench.run(async move { ring.send_all(&left, Slice::from_bytes(b"anyone?").into()).await });
-        assert_eq!(sent.expect_err("nobody").kind(), ErrorKind::BrokenPipe);
+        assert_eq!(sent.expect_err("the peer is gone").kind(), ErrorKind::BrokenPipe);
     }
 }
 
@@ -262,7 +262,7 @@ fn unregistered(fd: OwnedFd) -> Rc<RingFile> {
 fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
     for backend in backends() {
         let bench = Bench::new(backend);
-        // A pipe that nobody writes to stands for a device that hangs.
+        // A pipe without a writer stands for a device that hangs.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let is_plain = backend == RingBackend::Threads; // helpers use pread, which pipes do not have
         let file = unregistered(reader.into());
@@ -296,7 +296,7 @@ fn nothing_is_sent_to_a_device_that_may_still_make_a_write_beyond_its_limit() {
             continue; // helpers use pwrite, which pipes do not have
         }
         let bench = Bench::new(backend);
-        // A pipe that nobody reads from stands for a device that hangs.
+        // A pipe whose other end does not read stands for a device that hangs.
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let room = rustix::pipe::fcntl_getpipe_size(&writer).expect("a size");
         writer.write_all(&vec![0; room]).expect("written");
@@ -361,7 +361,7 @@ fn a_device_that_hangs_does_not_hold_up_the_others() {
         }
         let sent = bench.ring.operations() - idle.len();
         assert_eq!(sent, super::lane::WIDTH, "the others were not sent, and hold no memory");
-        // It answers after all; nobody waits for that any more.
+        // It answers after all; no future waits for that any more.
         (&writer).write_all(&[7; super::lane::WIDTH * 512]).expect("written");
         drop(idle);
         while bench.ring.operations() > 0 {
@@ -411,7 +411,7 @@ fn a_device_that_hangs_does_not_hold_up_the_end() {
     drop(ring);
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(5), "{took:?}");
-    // The answer comes after all: into memory that nobody else has got meanwhile.
+    // The answer comes after all: into memory that no other operation has got meanwhile.
     writer.write_all(&pattern(4, 4096)).expect("written");
     let others: Vec<Buffer> = (0..64).map(|_| Buffer::from_bytes(&pattern(5, 4096))).collect();
     assert!(others.iter().all(|other| other.bytes().as_ptr() != kept));

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use super::in_flight::{Ended, InFlight};
 use super::op::{MISPLACED, Op, PAST_END};
 
-/// A read on its way.
+/// A read in flight.
 pub struct DeviceRead(pub(crate) InFlight);
 
 impl Future for DeviceRead {
@@ -25,7 +25,7 @@ impl Future for DeviceRead {
                 };
                 (buffer, result)
             }),
-            // The memory stays with the operation that does not end: the caller gets other memory, zeroed.
+            // The memory stays with the late operation: the caller gets other memory, zeroed.
             Ended::Expired => {
                 let about = self.0.let_go();
                 let bytes = usize::try_from(about.2).expect("the length of a buffer");
@@ -35,7 +35,7 @@ impl Future for DeviceRead {
     }
 }
 
-/// An operation on its way that returns no data.
+/// An operation in flight that returns no data.
 pub struct DeviceDone(pub(crate) InFlight);
 
 impl Future for DeviceDone {

@@ -28,7 +28,7 @@ pub struct ExportOptions {
     pub description: String,
     /// No writes, even if the volume takes them.
     pub read_only: bool,
-    /// The volume zeroes faster than it writes; without it `FAST_ZERO` is answered with `ENOTSUP`, as the text asks.
+    /// The volume zeroes faster than it writes. Otherwise `FAST_ZERO` is answered with `ENOTSUP`, as the protocol text wants.
     pub fast_zero: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The handshake as a pure state machine: bytes in, bytes out, and in the end an export and what was agreed.
 //!
-//! - Memory is bounded: an option's data are looked at only when all of them are there, at most
-//!   [`OPTION_BYTES_MAX`]; longer ones are passed over piece by piece and refused.
-//! - Whatever a client sends, it is answered or the connection ends; nothing is guessed.
+//! - Memory is bounded: an option's data are parsed when all of them have arrived, at most [`OPTION_BYTES_MAX`]. Longer
+//!   options are passed over piece by piece and refused.
+//! - Whatever a client sends is answered, or the connection ends.
 
 use super::protocol::{
     self, ALLOCATION_CONTEXT, ALLOCATION_CONTEXT_ID, CLIENT_FLAGS_BYTES, ClientFlags, Malformed,
@@ -11,10 +11,10 @@ use super::protocol::{
 };
 use engine::limits::REQUEST_BYTES_MAX;
 
-/// Longest data of an option that is looked at: a name and a dozen queries of the longest kind.
+/// Longest data of an option that is parsed: a name and a dozen queries of the longest kind.
 pub const OPTION_BYTES_MAX: usize = 60 << 10;
 
-/// Longest data of an option that is passed over; what claims more is not a client.
+/// Longest data of an option that is passed over. A peer that announces more is no NBD client.
 const OPTION_SKIP_BYTES_MAX: u32 = REQUEST_BYTES_MAX;
 
 /// What a client learns of an export.
@@ -99,8 +99,7 @@ pub struct Negotiation {
 
 impl Negotiation {
     /// Takes at most one option from the start of `input`, appends the answer to `output`, and returns how many
-    /// bytes it took. One at a time, so that a client that asks a thousand questions at once has to read the
-    /// answers.
+    /// bytes it took. One at a time, so that a client that sends a thousand options has to read the answers.
     ///
     /// The caller sends [`protocol::greeting`] first. `input` must be able to hold [`OPTION_HEADER_BYTES`] and
     /// [`OPTION_BYTES_MAX`] together.
@@ -229,7 +228,7 @@ impl Negotiation {
         if query.wants_description && !about.description.is_empty() {
             push(info::DESCRIPTION, [about.description.as_bytes(), &[], &[]]);
         }
-        // Also unasked for: a client that can read it is helped, one that cannot passes it over.
+        // Sent also without a request for it: clients ignore information that they do not know.
         let (least, preferred) = (about.block_bytes.to_be_bytes(), about.preferred_bytes.to_be_bytes());
         push(info::BLOCK_SIZE, [&least, &preferred, &REQUEST_BYTES_MAX.to_be_bytes()]);
         push_option_reply(output, option, option_reply::ACK, &[]);

@@ -93,7 +93,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do, told when the transmission starts.
+/// What an export can do, sent when the transmission starts.
 pub mod transmission_flag {
     /// The other flags mean something.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -424,7 +424,7 @@ pub fn encode_head(head: &Head, cookie: u64, structured: bool, output: &mut [u8]
             let payload = bytes.checked_add(8).expect("reads are at most 32 MiB");
             writer.chunk(chunk::OFFSET_DATA, cookie, payload).put(&offset_bytes.to_be_bytes());
         }
-        // The text asks for a payload in every OFFSET_DATA: an empty read has no such chunk.
+        // The text wants a payload in every OFFSET_DATA: an empty read has no such chunk.
         Head::Data { .. } if structured => {
             writer.chunk(chunk::NONE, cookie, 0);
         }

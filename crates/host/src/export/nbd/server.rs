@@ -140,8 +140,8 @@ fn welcome(state: &Arc<ServerState>, shards: &Handle, socket: OwnedFd) {
     shards.spawn_on(shard, move |context| serve_client(guard, context, socket));
 }
 
-/// Names the client, and sets what its kind of socket needs. TCP: replies leave at once, a dead peer is noticed.
-/// Unix: room for several replies, since a sender is woken only when three quarters of it are free.
+/// Names the client, and sets what its kind of socket needs. TCP: replies leave without delay, a dead peer is noticed. Unix:
+/// room for several replies, since a sender is woken only when three quarters of the buffer are free.
 fn describe_peer(socket: &impl AsFd) -> String {
     let address = net::getpeername(socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
     if let Some(address) = address {

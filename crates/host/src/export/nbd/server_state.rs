@@ -29,7 +29,7 @@ pub struct ServerOptions {
     pub handshake_limit: Duration,
     /// Time for a client to take its last replies after a goodbye or a stop.
     pub finish_limit: Duration,
-    /// Connections at once; further ones are closed at once.
+    /// Most open connections. A further one is closed.
     pub connections_max: usize,
     /// Requests and bytes that one connection may have in flight.
     pub limits: Limits,

@@ -13,7 +13,7 @@ pub mod control {
 
     /// Makes a device; the buffer is a [`super::DeviceInfo`].
     pub const ADD: u32 = command(READ_WRITE, 0x04);
-    /// Takes a stopped device away; waits until nobody has its character device open.
+    /// Deletes a stopped device; waits until no process has its character device open.
     pub const DELETE: u32 = command(READ_WRITE, 0x05);
     /// Shows the block device; waits until every queue fetches. `data` is the server's process.
     pub const START: u32 = command(READ_WRITE, 0x06);
@@ -34,7 +34,7 @@ pub mod control {
     /// Gives the server no further request, and waits for those that it has; the next server gets those that come from now on.
     /// `data` is the longest wait in milliseconds, 0 for any.
     pub const QUIESCE: u32 = command(READ_WRITE, 0x16);
-    /// As [`STOP`], but only if nobody has the block device open.
+    /// As [`STOP`], but only if no process has the block device open.
     pub const TRY_STOP: u32 = command(READ_WRITE, 0x17);
 }
 
