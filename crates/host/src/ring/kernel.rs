@@ -169,6 +169,7 @@ impl Kernel {
     /// Takes the completions that are there, without a call, into `completed` as token and result.
     pub fn reap(&mut self, completed: &mut Vec<(u64, i32)>) {
         for entry in self.ring.completion() {
+            assert!(self.in_flight > 0, "a completion has an entry");
             self.in_flight -= 1;
             match entry.user_data() {
                 TOKEN_WAKE => self.wake_armed = false,

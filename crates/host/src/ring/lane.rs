@@ -58,11 +58,13 @@ impl Lane {
     /// An operation that was sent has ended.
     #[inline]
     pub(super) fn leave(&mut self) {
+        assert!(self.under_way > 0, "an operation leaves the lane once");
         self.under_way -= 1;
     }
 
     /// A flush that was sent has ended. Returns those that share its result.
     pub(super) fn leave_flush(&mut self) -> Vec<Waiting> {
+        assert!(self.is_flushing, "a flush leaves the lane once");
         self.is_flushing = false;
         std::mem::take(&mut self.sharing)
     }

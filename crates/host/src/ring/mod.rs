@@ -13,17 +13,17 @@
 //!
 //! The way of an operation: [`Ring`] starts it with all that it owns (`op`), it gets a slot (`slots`) and goes through the
 //! lane of its file (`core`, `lane`) into the submission queue (`kernel`); its completion is reaped and wakes the
-//! task of its future (`core`), which takes the result (`in_flight`, `transfer`). Without io_uring the
+//! task of its future (`core`), which takes the result (`in_flight`, `futures`). Without io_uring the
 //! `fallback` makes the calls; the reap step makes those of memory devices (`copies`, `memory`).
 
 mod backend;
 mod clock;
-mod command;
 mod copies;
 mod core;
 mod cost;
 mod fallback;
 pub(crate) mod file;
+mod futures;
 mod helper;
 pub(crate) mod in_flight;
 mod kernel;
@@ -33,40 +33,34 @@ pub(crate) mod memory;
 pub(crate) mod op;
 mod registered;
 mod slots;
-mod socket;
 pub(crate) mod system_call;
 #[cfg(test)]
 mod tests;
-mod transfer;
 mod wake;
 
 use engine::buffer::{Buffer, FixedRegion, Gather, Pool};
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use self::backend::Backend;
 use self::core::Core;
 use self::fallback::Fallback;
 use self::file::RingFile;
+use self::futures::Receiving;
 use self::helper::{Helpers, Job};
 use self::in_flight::{InFlight, Inner};
 use self::kernel::Kernel;
 use self::late::LateWrites;
 use self::op::Op;
-use self::socket::Receiving;
 use self::system_call::COMMAND_BYTES;
 
-pub(crate) use self::command::DriverAnswer;
-pub use self::socket::{Accept, Receive, Send};
-pub use self::transfer::{DeviceDone, DeviceRead};
+pub(crate) use self::futures::DriverAnswer;
+pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep};
 pub use self::wake::WakeUp;
 
 /// How long the end of a ring waits for operations in flight. No task waits for them any more.
@@ -306,16 +300,5 @@ impl Ring {
     /// No foreign buffer is registered under these indices any more.
     pub(crate) fn give_foreign_indices(&self, indices: impl Iterator<Item = u16>) {
         self.inner.core.borrow_mut().buffers.give_foreign(indices);
-    }
-}
-
-/// The end of a sleep to come.
-pub struct Sleep(InFlight);
-
-impl Future for Sleep {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        ready!(self.0.poll(context));
-        self.0.take(|_, _| Poll::Ready(()))
     }
 }

@@ -458,8 +458,10 @@ impl Outgoing {
     }
 
     fn release(&self, requests: usize, bytes: usize) {
-        self.set_requests(self.requests.get() - requests);
-        self.bytes.set(self.bytes.get() - bytes);
+        let (held_requests, held_bytes) = (self.requests.get(), self.bytes.get());
+        assert!(requests <= held_requests && bytes <= held_bytes, "only what was admitted is released");
+        self.set_requests(held_requests - requests);
+        self.bytes.set(held_bytes - bytes);
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }

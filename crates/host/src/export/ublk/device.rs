@@ -89,9 +89,10 @@ impl UblkDevice {
         volume: &VolumeInfo,
         open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
     ) -> Result<Self, UblkError> {
+        let service = Service { shards, options, volume, open };
         match waiting(&control, options.identity) {
-            Some(info) => take_over(control, info, shards, options, volume, open),
-            None => make(control, shards, options, volume, open),
+            Some(info) => service.take_over(control, info),
+            None => service.make(control),
         }
     }
 
@@ -132,7 +133,7 @@ impl UblkDevice {
         }
         // The block device is gone; what is left is an entry of the driver.
         if is_there && let Err(error) = self.control.delete(self.info.number) {
-            tracing::warn!(number = self.info.number, %error, "a stopped ublk device was not deleted and keeps its number: delete it with `ublk del -n NUMBER`");
+            tracing::warn!(number = self.info.number, %error, "a stopped ublk device was not deleted: `ublk del -n NUMBER` frees its number");
         }
         Ok(())
     }
@@ -212,7 +213,11 @@ fn clear_left_behind(control: &Control, identity: u64) {
                 );
             }
             Err(error) => {
-                tracing::warn!(number = info.number, %error, "a ublk device that an earlier server of this array had left could not be deleted and keeps its number");
+                tracing::warn!(
+                    number = info.number,
+                    %error,
+                    "a ublk device that an earlier server of this array had left could not be deleted and keeps its number"
+                );
             }
         }
     }
@@ -226,42 +231,142 @@ fn is_left_behind(info: &DeviceInfo, identity: u64, is_running: impl Fn(i32) -> 
     info.state == state::DEAD && info.server_flags == identity && !is_being_made
 }
 
-fn make<V: ReadInto>(
-    control: Control,
-    shards: &Handle,
-    options: &UblkOptions,
-    volume: &VolumeInfo,
-    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
-) -> Result<UblkDevice, UblkError> {
-    clear_left_behind(&control, options.identity);
-    let mut info = DeviceInfo {
-        queues: u16::try_from(shards.count()).unwrap_or(u16::MAX),
-        depth: DEPTH,
-        request_bytes_max: request_bytes_max(volume),
-        number: options.number.unwrap_or(u32::MAX),
-        server_process: std::process::id().cast_signed(),
-        flags: feature::USER_COPY
-            | feature::IOCTL_ENCODE
-            | feature::USER_RECOVERY
-            | feature::USER_RECOVERY_REISSUE
-            | control.features(feature::QUIESCE | feature::SAFE_STOP | zero_copy(&control, options)),
-        server_flags: options.identity,
-        ..DeviceInfo::empty()
-    };
-    control.add(&mut info)?;
-    let set = control.set_parameters(info.number, &parameters(volume));
-    match set.and_then(|()| serve(&control, &info, shards, options.zero_copy, false, open)) {
-        Ok((serving, state)) => {
-            tracing::info!(device = %block_path(info.number).display(), queues = info.queues, "block device made");
-            Ok(device(control, info, options, false, state, serving))
-        }
-        Err(error) => {
-            let removed = control.stop(info.number).and_then(|()| control.delete(info.number));
-            if let Err(error) = removed {
-                tracing::warn!(number = info.number, %error, "a ublk device that did not start was not deleted and keeps its number: delete it with `ublk del -n NUMBER`");
+/// A block device to be served: by which shards, how, and the volume on each.
+struct Service<'a, F> {
+    shards: &'a Handle,
+    options: &'a UblkOptions,
+    volume: &'a VolumeInfo,
+    open: F,
+}
+
+impl<V: ReadInto, F: Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static> Service<'_, F> {
+    /// Makes a new device.
+    fn make(&self, control: Control) -> Result<UblkDevice, UblkError> {
+        clear_left_behind(&control, self.options.identity);
+        let mut info = DeviceInfo {
+            queues: u16::try_from(self.shards.count()).unwrap_or(u16::MAX),
+            depth: DEPTH,
+            request_bytes_max: request_bytes_max(self.volume),
+            number: self.options.number.unwrap_or(u32::MAX),
+            server_process: std::process::id().cast_signed(),
+            flags: feature::USER_COPY
+                | feature::IOCTL_ENCODE
+                | feature::USER_RECOVERY
+                | feature::USER_RECOVERY_REISSUE
+                | control.features(feature::QUIESCE | feature::SAFE_STOP | zero_copy(&control, self.options)),
+            server_flags: self.options.identity,
+            ..DeviceInfo::empty()
+        };
+        control.add(&mut info)?;
+        let set = control.set_parameters(info.number, &parameters(self.volume));
+        match set.and_then(|()| self.serve(&control, &info, false)) {
+            Ok((serving, state)) => {
+                tracing::info!(device = %block_path(info.number).display(), queues = info.queues, "block device made");
+                Ok(self.device(control, info, false, state, serving))
             }
-            Err(error)
+            Err(error) => {
+                let removed = control.stop(info.number).and_then(|()| control.delete(info.number));
+                if let Err(error) = removed {
+                    tracing::warn!(
+                        number = info.number,
+                        %error,
+                        "a ublk device that did not start was not deleted: `ublk del -n NUMBER` frees its number"
+                    );
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// Goes on with a device that waits.
+    fn take_over(&self, control: Control, info: DeviceInfo) -> Result<UblkDevice, UblkError> {
+        let path = block_path(info.number);
+        let known = control.parameters(info.number);
+        let known = known.map_err(|error| UblkError::system(format!("ask for {}", path.display()), error))?;
+        if let Some(reason) = unfit(&info, &known, self.options, self.volume) {
+            return Err(UblkError::Unfit { path, reason });
+        }
+        let start = Instant::now();
+        while let Err(error) = control.start_recovery(info.number) {
+            // The driver answers EBUSY until it has seen the end of the last server.
+            if error.raw_os_error() != Some(libc::EBUSY) || start.elapsed() > HANDOVER_LIMIT {
+                return Err(UblkError::system(format!("take {} over", path.display()), error));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (serving, state) = self.serve(&control, &info, true)?;
+        tracing::info!(device = %path.display(), "block device taken over: its requests go on");
+        Ok(self.device(control, info, true, state, serving))
+    }
+
+    /// Lets the shards serve every queue, and starts the device.
+    fn serve(
+        &self,
+        control: &Control,
+        info: &DeviceInfo,
+        recovering: bool,
+    ) -> Result<(Served, Arc<QueuesState>), UblkError> {
+        let character = Arc::new(open_character(info.number)?);
+        let state = Arc::new(QueuesState::new(info.queues));
+        let (ends, ended) = channel();
+        let served = Served { ended };
+        let started = self.start_queues(info, &character, &state, &ends);
+        drop((ends, character)); // only the queues hold them now
+        let goes_on = || !state.failed.load(Relaxed);
+        match started.and_then(|()| control.start(info.number, recovering, goes_on)) {
+            Ok(()) => Ok((served, state)),
+            Err(error) => {
+                if !recovering {
+                    state.stopping.store(true, SeqCst);
+                    let _ends_the_fetches = control.stop(info.number);
+                    served.end();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Queue `n` goes to shard `n`. The queues of a device that was made for more shards, or fewer, are spread over these.
+    fn start_queues(
+        &self,
+        info: &DeviceInfo,
+        character: &Arc<OwnedFd>,
+        state: &Arc<QueuesState>,
+        ends: &Ends,
+    ) -> Result<(), UblkError> {
+        for number in 0..info.queues {
+            let setup = QueueSetup {
+                number,
+                depth: info.depth,
+                registers: registers(info),
+                zero_copy: self.options.zero_copy,
+            };
+            let (character, state, ends) = (Arc::clone(character), Arc::clone(state), ends.clone());
+            let open = self.open.clone();
+            let shard = usize::from(number) % self.shards.count();
+            let started = self.shards.run_on(shard, move |context| async move {
+                serve_queue(&context, open(&context), character, setup, state, ends)
+            });
+            let doing = || format!("serve queue {number} of {}", block_path(info.number).display());
+            match started {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(UblkError::system(doing(), error)),
+                Err(gone) => return Err(UblkError::system(doing(), std::io::Error::other(gone))),
+            }
+        }
+        Ok(())
+    }
+
+    fn device(
+        &self,
+        control: Control,
+        info: DeviceInfo,
+        recovered: bool,
+        state: Arc<QueuesState>,
+        serving: Served,
+    ) -> UblkDevice {
+        let zero_copy = self.options.zero_copy && registers(&info);
+        UblkDevice { control, info, zero_copy, recovered, state, serving: Mutex::new(Some(serving)) }
     }
 }
 
@@ -276,45 +381,6 @@ fn registers(info: &DeviceInfo) -> bool {
     info.flags & feature::AUTO_BUFFERS != 0
 }
 
-fn take_over<V: ReadInto>(
-    control: Control,
-    info: DeviceInfo,
-    shards: &Handle,
-    options: &UblkOptions,
-    volume: &VolumeInfo,
-    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
-) -> Result<UblkDevice, UblkError> {
-    let path = block_path(info.number);
-    let known = control.parameters(info.number);
-    let known = known.map_err(|error| UblkError::system(format!("ask for {}", path.display()), error))?;
-    if let Some(reason) = unfit(&info, &known, options, volume) {
-        return Err(UblkError::Unfit { path, reason });
-    }
-    let start = Instant::now();
-    while let Err(error) = control.start_recovery(info.number) {
-        // The driver answers EBUSY until it has seen the end of the last server.
-        if error.raw_os_error() != Some(libc::EBUSY) || start.elapsed() > HANDOVER_LIMIT {
-            return Err(UblkError::system(format!("take {} over", path.display()), error));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let (serving, state) = serve(&control, &info, shards, options.zero_copy, true, open)?;
-    tracing::info!(device = %path.display(), "block device taken over: its requests go on");
-    Ok(device(control, info, options, true, state, serving))
-}
-
-fn device(
-    control: Control,
-    info: DeviceInfo,
-    options: &UblkOptions,
-    recovered: bool,
-    state: Arc<QueuesState>,
-    serving: Served,
-) -> UblkDevice {
-    let zero_copy = options.zero_copy && registers(&info);
-    UblkDevice { control, info, zero_copy, recovered, state, serving: Mutex::new(Some(serving)) }
-}
-
 /// Why this server cannot go on with a device that waits.
 fn unfit(
     info: &DeviceInfo,
@@ -327,7 +393,10 @@ fn unfit(
         return Some(format!("number {number} was asked for"));
     }
     if known.sectors != wanted.sectors {
-        return Some(format!("it has {} sectors and the array {}", known.sectors, wanted.sectors));
+        return Some(format!(
+            "it has {} sectors of 512 bytes and the array has {}",
+            known.sectors, wanted.sectors
+        ));
     }
     if known.logical_block_shift < wanted.logical_block_shift {
         let (block, members) = (1 << known.logical_block_shift, 1 << wanted.logical_block_shift);
@@ -342,63 +411,6 @@ fn unfit(
         return Some("it was not made by this program".into());
     }
     None
-}
-
-/// Lets the shards serve every queue, and starts the device.
-fn serve<V: ReadInto>(
-    control: &Control,
-    info: &DeviceInfo,
-    shards: &Handle,
-    zero_copy: bool,
-    recovering: bool,
-    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
-) -> Result<(Served, Arc<QueuesState>), UblkError> {
-    let character = Arc::new(open_character(info.number)?);
-    let state = Arc::new(QueuesState::new(info.queues));
-    let (ends, ended) = channel();
-    let served = Served { ended };
-    let started = start_queues(info, shards, zero_copy, &character, &state, &ends, open);
-    drop((ends, character)); // only the queues hold them now
-    let goes_on = || !state.failed.load(Relaxed);
-    match started.and_then(|()| control.start(info.number, recovering, goes_on)) {
-        Ok(()) => Ok((served, state)),
-        Err(error) => {
-            if !recovering {
-                state.stopping.store(true, SeqCst);
-                let _ends_the_fetches = control.stop(info.number);
-                served.end();
-            }
-            Err(error)
-        }
-    }
-}
-
-/// Queue `n` goes to shard `n`; a device that was made for more shards or fewer is spread over those there are.
-fn start_queues<V: ReadInto>(
-    info: &DeviceInfo,
-    shards: &Handle,
-    zero_copy: bool,
-    character: &Arc<OwnedFd>,
-    state: &Arc<QueuesState>,
-    ends: &Ends,
-    open: impl Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static,
-) -> Result<(), UblkError> {
-    for number in 0..info.queues {
-        let setup = QueueSetup { number, depth: info.depth, registers: registers(info), zero_copy };
-        let (character, state, ends) = (Arc::clone(character), Arc::clone(state), ends.clone());
-        let open = open.clone();
-        let shard = usize::from(number) % shards.count();
-        let started = shards.run_on(shard, move |context| async move {
-            serve_queue(&context, open(&context), character, setup, state, ends)
-        });
-        let doing = || format!("serve queue {number} of {}", block_path(info.number).display());
-        match started {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(UblkError::system(doing(), error)),
-            Err(gone) => return Err(UblkError::system(doing(), std::io::Error::other(gone))),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

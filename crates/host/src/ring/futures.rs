@@ -1,13 +1,19 @@
-//! Futures of device operations, with the results that [`engine::device::Device`] promises.
+//! The futures of a ring: each takes what its operation owned, and the result, from an [`InFlight`].
+//!
+//! Cancellation: a dropped future leaves a device operation and a command running. It cancels a socket operation, and what
+//! had arrived by then may be lost: a stream is not used further after a dropped receive. The caller keeps the order of a
+//! stream's sends: it starts one when the last is done.
 
 use engine::buffer::Buffer;
 use engine::device::{DeviceError, DeviceErrorKind};
 use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::in_flight::{Ended, InFlight};
-use super::op::{MISPLACED, Op, PAST_END};
+use super::op::{MISPLACED, Op, PAST_END, accepted};
 
 /// A read in flight.
 pub struct DeviceRead(pub(crate) InFlight);
@@ -81,5 +87,85 @@ fn kind_of(errno: i32) -> DeviceErrorKind {
         libc::EINVAL | libc::EFAULT => DeviceErrorKind::Invalid,
         // EIO, EREMOTEIO (target failure), EILSEQ (bad protection data), ENODATA (medium error), ENOLINK (path), …
         _ => DeviceErrorKind::Io,
+    }
+}
+
+/// A connection to come.
+pub struct Accept(pub(super) InFlight);
+
+impl Future for Accept {
+    type Output = io::Result<OwnedFd>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(self.0.poll(context));
+        Poll::Ready(self.0.take(|_, result| count_of(result).map(|_| accepted(result))))
+    }
+}
+
+/// Bytes to come.
+pub struct Receive(pub(super) Receiving);
+
+pub(super) enum Receiving {
+    Running(InFlight),
+    Ready(Option<Buffer>),
+}
+
+impl Future for Receive {
+    type Output = (Buffer, io::Result<usize>);
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let running = match &mut self.0 {
+            Receiving::Running(running) => running,
+            Receiving::Ready(buffer) => {
+                return Poll::Ready((buffer.take().expect("polled once after completion"), Ok(0)));
+            }
+        };
+        ready!(running.poll(context));
+        Poll::Ready(running.take(|op, result| {
+            let Op::Receive { buffer, range, whole, .. } = op else { unreachable!("the slot of a receive") };
+            (buffer, count_of(result).map(|count| if whole { range.len() } else { count }))
+        }))
+    }
+}
+
+/// Bytes that are being sent.
+pub struct Send(pub(super) Option<InFlight>);
+
+impl Future for Send {
+    type Output = io::Result<()>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(running) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        ready!(running.poll(context));
+        Poll::Ready(running.take(|_, result| count_of(result).map(|_| ())))
+    }
+}
+
+fn count_of(result: i32) -> io::Result<usize> {
+    if result == PAST_END {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+/// The driver's answer to come: its result, an error number negated. Dropped, the command goes on: only the driver or the
+/// end of the ring ends it.
+pub(crate) struct DriverAnswer(pub(super) InFlight);
+
+impl Future for DriverAnswer {
+    type Output = i32;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<i32> {
+        ready!(self.0.poll(context));
+        Poll::Ready(self.0.take(|_, result| result))
+    }
+}
+
+/// The end of a sleep to come.
+pub struct Sleep(pub(super) InFlight);
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.0.poll(context));
+        self.0.take(|_, _| Poll::Ready(()))
     }
 }
