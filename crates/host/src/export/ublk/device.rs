@@ -133,7 +133,11 @@ impl UblkDevice {
         }
         // The block device is gone; what is left is an entry of the driver.
         if is_there && let Err(error) = self.control.delete(self.info.number) {
-            tracing::warn!(number = self.info.number, %error, "a stopped ublk device was not deleted: `ublk del -n NUMBER` frees its number");
+            tracing::warn!(
+                number = self.info.number,
+                %error,
+                "a stopped ublk device was not deleted: `ublk del -n NUMBER` frees its number"
+            );
         }
         Ok(())
     }
