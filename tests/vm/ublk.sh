@@ -180,7 +180,7 @@ nothing_locked() { # a server that may lock no memory registers the requests' me
     printf '#!/bin/sh\nexec prlimit --memlock=0 setpriv --bounding-set -ipc_lock %s "$@"\n' "$TWILL" >"$scratch/confined"
     chmod +x "$scratch/confined"
     TWILL=$scratch/confined serve_block "${members[@]}"
-    grep -q "buffers not registered" "$scratch/server.log" || die "$(<"$scratch/server.log")"
+    grep -q "buffers are not registered" "$scratch/server.log" || die "$(<"$scratch/server.log")"
     read_in_pieces $((4 << 20))
     no_errors
     stopped

@@ -3,11 +3,11 @@
 //! Invariants:
 //! - One open file serves all shards. It is held exclusively (O_EXCL for block devices, a lock for files), so that no
 //!   mount, no other array and no second process has the same member; reading for `examine` holds nothing.
-//! - I/O goes past the page cache (O_DIRECT) wherever the file system can.
+//! - I/O bypasses the page cache (O_DIRECT) wherever the file system can.
 //!
-//! A file that somebody cuts short is noticed by reads past its end, and by writes before they make it long again with a
-//! hole where data was: its size is asked for before each, which costs a fraction of a microsecond. The moment between
-//! the question and the write is left.
+//! A file may be cut short by another process. A read past its end notices it. A write would make the file long again, with a
+//! hole where data was, so it asks for the file's size first, which costs a fraction of a microsecond. If the file is cut
+//! short between the question and the write, that goes unnoticed.
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceInfo, ReadForeign};
@@ -53,7 +53,7 @@ impl BlockFile {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<Self>, OpenError> {
         let name = path.display().to_string();
         let system = |errno| OpenError::system(name.as_str(), errno);
-        // The type first: opening a pipe would wait, opening a terminal would do worse.
+        // The type first: opening a pipe would wait, and opening a terminal has side effects.
         let is_block_device = check_type(&name, rustix::fs::stat(path).map_err(system)?.st_mode)?;
         let (fd, mut is_direct) = open_file(path, options, is_block_device).map_err(system)?;
         let stat = rustix::fs::fstat(&fd).map_err(system)?;
@@ -77,7 +77,10 @@ impl BlockFile {
             }
         };
         if !is_direct && options.direct {
-            tracing::warn!(member = name, "no direct I/O here: transfers go through the page cache");
+            tracing::warn!(
+                member = name,
+                "the file system has no direct I/O: transfers go through the page cache"
+            );
         }
         let size_bytes = size(&fd, is_block_device, stat.st_size.cast_unsigned(), unit).map_err(system)?;
         if size_bytes < options.bytes_min.max(u64::from(unit)) {
@@ -97,7 +100,7 @@ impl BlockFile {
         &self.info
     }
 
-    /// Whether I/O goes past the page cache.
+    /// Whether I/O bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
@@ -107,11 +110,11 @@ impl BlockFile {
         self.is_block_device
     }
 
-    /// Has the file system keep room for a part of the file, so that writes there need none when it is full. A block device
-    /// has it.
+    /// Reserves room in the file system for a part of the file, so that writes to it succeed also when the file system is full.
+    /// A block device has its room.
     ///
     /// # Errors
-    /// There is no room. File systems that cannot keep any are no error: nothing is known of them.
+    /// There is no room. A file system that cannot reserve any is no error.
     pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
         if self.is_block_device || bytes == 0 {
             return Ok(());
@@ -163,7 +166,7 @@ fn open_file(path: &Path, options: &OpenOptions, is_block_device: bool) -> Resul
 
 enum Unit {
     Bytes(u32),
-    /// Opened for direct I/O, which does not work here after all.
+    /// The file was opened for direct I/O, but the file system cannot do it.
     NotDirect,
 }
 
@@ -182,7 +185,7 @@ fn logical_block(fd: &OwnedFd, is_block_device: bool, is_direct: bool) -> Result
         let is_usable = statx.stx_dio_offset_align > 0 && unit <= LOGICAL_BLOCK_BYTES_MAX;
         return Ok(if is_usable { Unit::Bytes(unit) } else { Unit::NotDirect });
     }
-    // Before Linux 6.1 nobody says: try.
+    // Before Linux 6.1 the system does not say: try.
     let mut probe = Buffer::new(4096);
     for unit in [512, LOGICAL_BLOCK_BYTES_MAX] {
         match rustix::io::pread(fd, &mut probe.bytes_mut()[..unit as usize], 0) {
@@ -211,7 +214,7 @@ pub struct BlockDevice {
 struct Inner {
     file: Arc<BlockFile>,
     ring: Ring,
-    /// Present until the drop, which lets go of it before it asks the ring to close it.
+    /// Present until the drop, which releases it before it asks the ring to close the file.
     on_ring: Option<Rc<RingFile>>,
 }
 
@@ -307,7 +310,7 @@ impl BlockDevice {
     }
 }
 
-/// Zeroes to write, made once for the process.
+/// Zeroes to write, allocated once for the process.
 fn zeroes() -> Slice {
     static ZEROES: OnceLock<Slice> = OnceLock::new();
     ZEROES.get_or_init(|| Buffer::new(ZEROES_BYTES).freeze()).clone()

@@ -27,7 +27,7 @@ impl SharedDevice {
         }
     }
 
-    /// Has the system below keep room for a part of it: see [`BlockFile::reserve`].
+    /// Reserves room for a part of it: see [`BlockFile::reserve`].
     ///
     /// # Errors
     /// There is no room.
