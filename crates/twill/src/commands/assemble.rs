@@ -48,7 +48,7 @@ struct AnswerArray {
     /// Why it would not.
     refusal: Option<String>,
     refusal_kind: Option<ExitKind>,
-    /// Members that somebody uses.
+    /// Members that are in use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     in_use: Vec<Problem>,
     missing_slots: Vec<usize>,
@@ -128,7 +128,7 @@ pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
                 paths.extend(block_devices());
             }
             for place in places {
-                // Who names a place means one: a search does not pass over that it is not there.
+                // A place that was named must exist; only what is found in it may be skipped.
                 place.metadata().map_err(|error| Failure::from_io("look at", place, &error))?;
                 if place.is_dir() {
                     paths.extend(files_in(place)?);
@@ -228,7 +228,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
     }
 }
 
-/// The bitmap that the array would start with. One that cannot be read is told by the start itself.
+/// The bitmap that the array would start with. If it cannot be read, the start reports it.
 fn start_bitmap(candidates: &Candidates, array: &Assembly) -> Option<StartBitmap> {
     let superblock = |index: usize| candidates.read[index].superblock.as_ref().ok().cloned();
     let superblocks: Vec<_> = array.slots.iter().map(|slot| slot.and_then(superblock)).collect();
@@ -244,7 +244,7 @@ fn answer_words(answer: &Answer, explain: bool) -> String {
             text += &candidate_words(candidate, explain);
         }
         for slot in &array.missing_slots {
-            text += &format!("  slot {slot}: nobody\n");
+            text += &format!("  slot {slot}: empty\n");
         }
     }
     if !answer.others.is_empty() {
@@ -286,8 +286,8 @@ fn array_words(array: &AnswerArray) -> String {
         text += &format!("  stripes {} to {} are in doubt: {reason}\n", range.first, range.end - 1);
     }
     if !array.in_doubt.is_empty() {
-        text += "    reading what missing members held there will be an error until it is overwritten; bring the \
-                 members back, or accept it as it is with --force\n";
+        text += "    reads of what the missing members held there fail until it is overwritten; bring the members \
+                 back, or accept what is there with --force\n";
     }
     text
 }

@@ -65,7 +65,7 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     write::write(&plan)?;
     let Plan { set_uuid, places, .. } = plan;
     let paths: Vec<_> = places.iter().map(|place| place.path.clone()).collect();
-    // Whoever serves the members next wants to lock them.
+    // The server that comes next locks the members.
     drop(places);
     if !arguments.wait || answer.resync != plan::RESYNC_NEEDED {
         return output.print(&answer, answer_words);

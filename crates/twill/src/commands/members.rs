@@ -11,6 +11,7 @@ use crate::arguments::{
     StopArguments,
 };
 use crate::control::connect;
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::member_file::MemberFile;
@@ -39,19 +40,23 @@ pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> 
 #[derive(Deserialize)]
 struct Removed {
     removed: u64,
+    #[serde(default)]
+    paths: Vec<String>,
 }
 
-/// Lets go of a failed member.
+/// Removes failed members or a spare.
 ///
 /// # Errors
 /// No such array or member, or it is in use.
 pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure> {
     let member = named(&arguments.member);
-    let answer: Removed = connect(arguments.served.which())?.ask("remove", json!({ "member": member }))?;
-    let answer = json!({ "done": "removed", "member": arguments.member, "removed": answer.removed });
-    output.print(&answer, |answer| match answer["removed"].as_u64() {
-        Some(0) => "nothing is removed: no member has failed".to_owned(),
-        _ => format!("removed: {}", arguments.member),
+    let Removed { removed, paths } =
+        connect(arguments.served.which())?.ask("remove", json!({ "member": member }))?;
+    let answer = json!({ "done": "removed", "member": arguments.member, "removed": removed, "paths": paths });
+    output.print(&answer, |_| match removed {
+        0 => "nothing is removed: no member has failed".to_owned(),
+        1 if !is_word(&arguments.member) => format!("removed {}", arguments.member),
+        _ => format!("removed {}: {}", counted(removed, "failed member"), paths.join(", ")),
     })
 }
 
@@ -60,7 +65,7 @@ pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure
 /// # Errors
 /// No such array, or what speaks against the member.
 pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
-    // Said here, the reason names the path as it was typed.
+    // Checked here first, so that the reason names the path as it was typed.
     if let Err(problem) = MemberFile::open(&arguments.member) {
         return Err(Failure::from_problems("the member cannot be added", vec![problem]));
     }
@@ -135,7 +140,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
     let params = json!({ "keep_device": arguments.keep_device });
     let mut client = connect(arguments.served.which())?;
-    // Asked before: afterwards nobody knows. A server that does not answer this may stop all the same.
+    // Asked before the stop, which ends the process that knows. A server that does not answer is stopped all the same.
     let status = ask(&mut client);
     let deleted = status.iter().flat_map(|status| status.deleted().map(str::to_owned)).collect();
     let stopped = client.ask("stop", params)?;
@@ -174,10 +179,14 @@ fn stop_words(answer: &StopAnswer) -> String {
     format!("stopped; {how}{cut_off}{device}{deleted}")
 }
 
+/// Whether `remove` takes all failed members for this word.
+fn is_word(member: &str) -> bool {
+    ["failed", "detached"].contains(&member)
+}
+
 /// A path that the server, which runs elsewhere, understands. Slots and words stay as they are.
 fn named(member: &str) -> String {
-    let is_word = member.parse::<u32>().is_ok() || ["failed", "detached"].contains(&member);
-    if is_word {
+    if member.parse::<u32>().is_ok() || is_word(member) {
         return member.to_owned();
     }
     let full = std::path::absolute(member);

@@ -32,7 +32,7 @@ impl Output {
     /// Prints a line. A reader that has gone away, as `head` does, is no error.
     ///
     /// # Errors
-    /// [`ExitKind::IoError`]: whoever reads the answer would take half of it for the whole.
+    /// [`ExitKind::IoError`]: a reader would take half an answer for the whole.
     pub fn line(self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match writeln!(out, "{text}").and_then(|()| out.flush()) {

@@ -80,7 +80,7 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
 }
 
 fn unknown() -> Failure {
-    Failure::new(ExitKind::Internal, "the server knows nothing of a check or repair")
+    Failure::new(ExitKind::Internal, "the server has no record of a check or repair")
 }
 
 fn state(client: &mut Client) -> Result<Option<ScrubState>, Failure> {
@@ -103,8 +103,7 @@ fn open(state: &ScrubState) -> u64 {
     if state.mode.repair { state.report.left } else { state.report.count() }
 }
 
-/// Who waited for the end of a check, and nothing was found before somebody paused or cancelled it, must not take it that all
-/// blocks agree.
+/// A check that was paused or cancelled before it found anything has not shown that all blocks agree.
 fn not_done(state: &ScrubState) -> Option<Failure> {
     let how = match state.phase {
         Phase::Paused => "paused",
@@ -122,7 +121,7 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
     let mismatches = counted_as(open, "mismatch", "mismatches");
     match &state.failure {
         reason if state.phase == Phase::Failed => {
-            let reason = reason.as_deref().unwrap_or("nobody said why");
+            let reason = reason.as_deref().unwrap_or("no reason was given; see twill events");
             Err(Failure::new(ExitKind::IoError, format!("the {what} could not go on: {reason}")))
         }
         _ if open == 0 && state.report.stripes_skipped > 0 => {
@@ -133,7 +132,7 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
         _ if open == 0 => Ok(()),
         _ if state.mode.repair => {
             let failure = Failure::new(ExitKind::Mismatch, format!("not repaired: {mismatches}"));
-            Err(failure.help("where two blocks of a row are wrong nobody can say which; --trust-data makes parity agree with data"))
+            Err(failure.help("where two blocks of a row are wrong, they cannot be told from the right ones; --trust-data makes parity agree with data"))
         }
         _ => {
             let failure = Failure::new(ExitKind::Mismatch, mismatches);

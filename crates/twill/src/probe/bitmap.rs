@@ -11,15 +11,14 @@ use super::member_file::MemberFile;
 use crate::exit::ExitKind;
 use crate::failure::Problem;
 
-/// The bitmap beside a superblock, or why it cannot be believed; None if the array has none.
+/// The bitmap beside a superblock, or why it is not usable; None if the array has none.
 pub fn read(member: &MemberFile, superblock: &Superblock) -> Option<Result<Bitmap, Unreadable>> {
     let start = superblock.bitmap_start()?;
     Some(read_at(member, superblock, start.bytes()))
 }
 
-/// The bitmap that an array starts with; `superblocks` by slot. None if it has none. One of md's other kinds is refused:
-/// with a lockless one (version 6) parity was never made where nothing was written, and a clustered array (version 5) may be
-/// in use elsewhere.
+/// The bitmap that an array starts with, if it has one; `superblocks` by slot. md's other kinds are refused: under a
+/// lockless bitmap (version 6) unwritten places have no parity, and another host may use a clustered array (version 5).
 ///
 /// # Errors
 /// A member cannot be read, or its bitmap is of another kind.
@@ -36,7 +35,7 @@ pub fn decide_start(
         let path = &candidates.paths[index];
         let member = MemberFile::open(path)?;
         room = room.min(superblock.bitmap_room(member.device_bytes).unwrap_or(0));
-        // A member that is being rebuilt has not held everything: the others know better.
+        // The bitmap of a member that is being rebuilt is incomplete.
         if superblock.recovery_offset().is_some() {
             continue;
         }
@@ -45,7 +44,7 @@ pub fn decide_start(
         {
             let problem = Problem::new(ExitKind::Unsupported, path, foreign.to_string());
             return Err(problem.help(
-                "only md knows from it which parity was made and who else writes here; take it off with md first: \
+                "only md can read from it which parity exists and which other hosts write here; remove it with md first: \
                  mdadm --grow --bitmap=none",
             ));
         }
@@ -54,12 +53,14 @@ pub fn decide_start(
     let resync = assembly.resync_from_bytes;
     let start = start_bitmap::decide(&found, geometry, assembly.set_uuid, assembly.events, resync, room);
     if let Some(why) = start.as_ref().and_then(|start| start.distrust.as_ref()) {
-        tracing::warn!("no member's bitmap can be believed, so all of it counts as set: {why}");
+        tracing::warn!(
+            "no member's bitmap is usable, so every bit counts as set and all of the array is resynced: {why}"
+        );
     }
     Ok(start)
 }
 
-/// Why there is no bitmap to be believed.
+/// Why a bitmap is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// What is there is no bitmap, or of a kind that Twill does not keep.
@@ -71,7 +72,7 @@ pub enum Unreadable {
 }
 
 impl Unreadable {
-    /// It is a bitmap, of a kind that Twill does not keep: nobody should write over it.
+    /// It is a bitmap of a kind that Twill does not keep, and that must not be overwritten.
     pub fn is_foreign(&self) -> bool {
         matches!(self, Unreadable::Format(SuperblockError::BitmapVersion { .. }))
     }

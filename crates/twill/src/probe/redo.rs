@@ -1,4 +1,4 @@
-//! The redo log of an array that is not served: what it asks for, read from the members' files and devices.
+//! The redo log of an array that is not served yet: read from the members, and what has to be replayed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,16 +19,16 @@ use super::member_file::MemberFile;
 /// What is known of an array's redo log before it is served.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// What is to be done.
+    /// What to replay, and which stripes are in doubt.
     pub repair: Repair,
     /// The members' bitmaps, by slot.
     pub bitmaps: Vec<BitmapExtent>,
-    /// From where on parity may not agree, in bytes of the members.
+    /// Parity may not agree from here on, in bytes of the members.
     pub resync_from_bytes: Option<u64>,
 }
 
-/// Reads the logs of an array's members and decides what they ask for. What cannot be read is part of the decision.
-/// `bitmap` is what the array starts with, if it has one.
+/// Reads the logs of an array's members and decides what to replay; an unreadable log counts as a missing one. `bitmap` is
+/// what the array starts with, if it has one.
 pub fn find(
     candidates: &Candidates,
     assembly: &Assembly,
@@ -63,7 +63,7 @@ pub fn find(
     found
 }
 
-/// Nothing is written to an array that is served read-only: the stripes of the records are in doubt.
+/// A read-only array is not replayed, so the stripes of the records stay in doubt.
 fn doubt_instead(repair: &mut Repair, geometry: &Geometry) {
     let doubts =
         repair.stripes(geometry).into_iter().map(|stripe| StripeRange { first: stripe, end: stripe + 1 });

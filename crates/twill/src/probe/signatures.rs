@@ -1,5 +1,5 @@
-//! What is on a member that somebody may want to keep: file systems, partition tables, volumes. Own checks of the
-//! usual ones first, then util-linux's `blkid`, where it is installed, which knows many more.
+//! Contents of a member that its owner may want to keep: file systems, partition tables, volumes. Own checks of the usual
+//! ones come first, then util-linux's `blkid`, where it is installed, which knows many more.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -85,12 +85,12 @@ fn has_partitions(head: &[u8]) -> bool {
 }
 
 fn blkid(member: &MemberFile) -> Option<String> {
-    // Of a file what this program knows itself will do; a block device may hold what only blkid knows.
+    // For a file, the own checks are enough; a block device may hold what only blkid recognises.
     let unknown = || {
         let is_device =
             std::fs::metadata(&member.path).is_ok_and(|metadata| metadata.file_type().is_block_device());
         is_device
-            .then(|| "something that nobody looked for: blkid of util-linux does not work here".to_owned())
+            .then(|| "contents that could not be checked: blkid of util-linux does not work here".to_owned())
     };
     let paths = ["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid"];
     let Some(path) = paths.into_iter().find(|path| std::fs::exists(path).unwrap_or(false)) else {

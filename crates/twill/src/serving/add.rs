@@ -67,7 +67,7 @@ fn check_unused(array: &ManagedArray, path: &Path) -> Result<(), Problem> {
     Err(problem.help("it would be overwritten: --force does it nevertheless"))
 }
 
-/// Opens a device that is to come to the array. What the array has already is not waited for.
+/// Opens a device that comes to the array. A device that the array has already is refused at once, without waiting for it.
 pub(super) fn open_new(array: &ManagedArray, path: &Path) -> Result<SharedDevice, Problem> {
     let identity = MemberFile::open(path)?.identity;
     let names: Vec<String> = array.known.lock().devices.keys().cloned().collect();
@@ -90,8 +90,8 @@ pub(super) fn check_blocks(array: &ManagedArray, name: &str, device: &SharedDevi
     Err(Failure::new(ExitKind::BadGeometry, message).help(help))
 }
 
-/// md's superblocks at places where this array has none: the next start might believe one that is newer. Nobody else
-/// writes to the device, which is held.
+/// Clears md's superblocks where this array keeps none: the next start would take one of them if it were newer. The device is
+/// held, so no other program writes to it.
 fn clear_other_superblocks(array: &ManagedArray, path: &Path) -> Result<(), Problem> {
     let from_io = |error: std::io::Error| Problem::from_io(path, "clear old superblocks of", &error);
     let member = MemberFile::open_to_clear(path)?;
@@ -105,7 +105,7 @@ fn clear_other_superblocks(array: &ManagedArray, path: &Path) -> Result<(), Prob
     member.sync().map_err(from_io)
 }
 
-/// Has the manager take a device. One that it does not take is let go: else it would stay open and locked.
+/// Has the manager take a device. One that it refuses is closed again, or it would stay open and locked.
 pub(super) fn offer<T: Send + 'static>(
     array: &ManagedArray,
     device: SharedDevice,
@@ -117,7 +117,7 @@ pub(super) fn offer<T: Send + 'static>(
         if known.devices.contains_key(&name) {
             let message = format!("{name}: a device that was a member under this name is still listed");
             let failure = Failure::new(ExitKind::MemberInUse, message);
-            return Err(failure.help("let go of it first: twill remove failed"));
+            return Err(failure.help("remove it first: twill remove failed"));
         }
         known.devices.insert(name.clone(), device.clone());
     }

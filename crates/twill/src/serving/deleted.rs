@@ -1,5 +1,5 @@
-//! Members that are files and have been deleted while they are served: all works on, and when the server ends what they hold is
-//! gone. Looked for when somebody asks, among this program's open files: nobody else has them any more.
+//! Member files that were deleted while they are served: the server still reads and writes them, and their contents are gone
+//! when it ends. They are found, on each status, among the open files of this process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ const MARK: &str = " (deleted)";
 pub(super) struct Deleted(HashSet<PathBuf>);
 
 impl Deleted {
-    /// Looks now. None where the system does not tell.
+    /// Looks now; finds none where /proc is not mounted.
     pub(super) fn look() -> Self {
         let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         Deleted(open.filter_map(|file| deleted_path(&file.path())).collect())

@@ -19,7 +19,7 @@ use crate::probe::superblocks::superblock_of;
 /// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
 ///
 /// # Errors
-/// It cannot be opened, is no member of this array, its place is taken, or nobody knows what it lacks.
+/// It cannot be opened, is no member of this array, its slot is taken, or the bitmap does not say what it lacks.
 pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let name = path.display().to_string();
     if array.read_only {
@@ -33,7 +33,7 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
     let device = open_new(array, path).map_err(cannot)?;
     check_blocks(array, &name, &device)?;
-    // Nobody else changes it from here on.
+    // Locked now: no other program changes it from here on.
     let member = MemberFile::open(path).map_err(cannot)?;
     let superblock = superblock_of(&member).map_err(cannot)?;
     let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
@@ -51,7 +51,7 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A member that failed and is still in its slot comes back only after it was let go.
+/// A failed member still holds its slot, and comes back only once it is removed.
 fn remove_failed(array: &ManagedArray, name: &str) -> Result<(), Failure> {
     match array.slot(name) {
         Ok(slot) if array.host.shared.members.state(slot) == MemberState::Failed => {

@@ -1,5 +1,5 @@
-//! Where a scrub is, kept for the next run in a file of the machine, as mdcheck keeps its in `/var/lib/mdcheck`: md's
-//! superblock has no place for it. A file that is lost, or not believed, costs a scrub from the start.
+//! How far a scrub is, kept for the next server in a file of this machine, as mdcheck does in `/var/lib/mdcheck`: md's
+//! superblock has no field for it. If the file is lost or damaged, the scrub begins again.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -41,14 +41,14 @@ impl ScrubFile {
         ScrubFile { sender: Some(sender), thread }
     }
 
-    /// The way to the file for the array's manager.
+    /// Where the array's manager sends each new state.
     pub(super) fn sender(&self) -> Sender<ScrubState> {
         self.sender.clone().expect("there until the drop")
     }
 }
 
 impl Drop for ScrubFile {
-    /// Waits until the last state is written. The manager has let go of its way to the file.
+    /// Waits until the last state is written. The manager's sender is gone by now, or this would wait for ever.
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// How often the clients' latency is looked at.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The throttle of an array, for its manager and for whoever changes the limits.
+/// The throttle of an array, shared by its manager and by the operator who sets the limits.
 #[derive(Default)]
 pub(super) struct Speed {
     state: Mutex<State>,

@@ -46,7 +46,7 @@ fn too_few_members_are_refused() {
     let members = world.array(4);
     world.twill(&["assemble"], &members[..3]).succeeds();
     let run = world.refused(5, &["2 of 4", "[2, 3]"], &["assemble", "--explain"], &members[..2]);
-    assert!(run.stdout.contains("m0: slot 0") && run.stdout.contains("slot 3: nobody"), "{run:?}");
+    assert!(run.stdout.contains("m0: slot 0") && run.stdout.contains("slot 3: empty"), "{run:?}");
     let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
     world.refused(5, &["2 of 4"], &serve, &members[..2]);
     world.refused(5, &["2 of 4"], &[&serve[..], &["--daemon"]].concat(), &members[..2]);

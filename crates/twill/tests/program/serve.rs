@@ -591,7 +591,8 @@ fn a_failed_member_stays_listed_until_it_is_removed_and_events_name_devices() {
         let line = said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {said}"));
         assert!(line.ends_with(&format!("[{}]", path(device))), "{line}");
     }
-    server.twill(&["remove", "m1"]).succeeds();
+    let said = server.twill(&["remove", "failed"]).succeeds().stdout;
+    assert_eq!(said, format!("removed 1 failed member: {}\n", path("m1")));
     assert_eq!(server.status()["members"].as_array().unwrap().len(), 3);
     let said = server.twill(&["remove", "failed"]).succeeds().stdout;
     assert!(said.contains("nothing is removed"), "{said}");

@@ -126,7 +126,7 @@ impl Controlled {
 
     /// One that has stopped.
     pub fn stopped() -> Self {
-        let (endings, _nobody) = mpsc::channel();
+        let (endings, _receiver) = mpsc::channel();
         Controlled { serving: RwLock::new(None), endings: Mutex::new(endings), stopped: Mutex::new(None) }
     }
 
@@ -154,7 +154,7 @@ impl Controlled {
     /// Stops it and ends the server.
     pub fn stop_and_tell(&self) {
         match self.stop(false) {
-            // Somebody else stops it already, and will tell.
+            // Another caller stops it already and reports the outcome.
             Err(NotStopped::GoesOn(failure)) if failure.kind == ExitKind::NotFound => {}
             Err(NotStopped::GoesOn(failure)) => self.tell(Ending::Refused(failure)),
             Err(NotStopped::Ended(failure)) => self.tell(Ending::Stopped(Err(failure))),
@@ -180,7 +180,7 @@ impl Controlled {
         act(self.serving.read().as_ref().ok_or_else(stopping)?)
     }
 
-    /// What the stop came to is told when its caller has the answer; a server that goes on tells nothing.
+    /// Stops it for the caller of `stop`. The outcome ends the server only after its caller has the answer.
     fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
         let StopParams { keep_device } = parse(params)?;
         let outcome = match self.stop(keep_device) {
@@ -219,7 +219,9 @@ impl Handler for Controlled {
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                Ok(json!({ "removed": self.with(|serving| acts::remove(&serving.array, &member))? }))
+                let removed = self.with(|serving| acts::remove(&serving.array, &member))?;
+                let paths: Vec<String> = removed.iter().map(|path| path.display().to_string()).collect();
+                Ok(json!({ "removed": paths.len(), "paths": paths }))
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;

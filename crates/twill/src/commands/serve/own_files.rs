@@ -1,5 +1,5 @@
-//! Files that a server writes for whoever started it: the pid file and the log. Neither is ever written over a member, nor the
-//! pid file over anything but a number.
+//! Files that a server writes beside its array: the pid file and the log. Neither ever overwrites a member, and the pid file
+//! overwrites nothing but a process number.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -45,7 +45,7 @@ impl PidFile {
         Ok(PidFile(path.to_path_buf()))
     }
 
-    /// Writes the number. By now nobody else serves the members.
+    /// Writes the number. The members are held, so no other server uses the file for them.
     ///
     /// # Errors
     /// What the system says.
@@ -55,7 +55,7 @@ impl PidFile {
 }
 
 impl Drop for PidFile {
-    /// Whoever has written another number meanwhile serves now.
+    /// Removes the file, unless another server has written its own number meanwhile.
     fn drop(&mut self) {
         let is_own = start_of(&self.0).is_ok_and(|text| text == own_number().as_bytes());
         if is_own {

@@ -14,10 +14,10 @@ use crate::commands::output::{Output, report};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Signals so close together are one: a terminal that closes says so twice, as does timeout(1).
+/// Signals this close together count as one: a closing terminal sends two, as does timeout(1).
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
-/// How long after a signal whose stop was refused another one is a second one. Whoever asks later asks for an orderly stop again.
+/// How long after a refused stop another signal still ends the server at once. A later one asks for an orderly stop again.
 pub(super) const SECOND_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a signal asks for.
@@ -40,7 +40,7 @@ pub(super) struct Heard {
 #[derive(Clone, Copy)]
 struct First {
     at: Instant,
-    /// The stop that it asked for was refused: somebody uses the block device.
+    /// The stop that it asked for was refused: the block device is in use.
     is_refused: bool,
 }
 
@@ -65,15 +65,15 @@ impl Heard {
     }
 }
 
-/// What waits for signals.
+/// A thread that waits for signals.
 pub(super) struct Watch {
-    /// Somebody takes the signals that are sent.
+    /// The server receives what is sent; before that, the start is still under way.
     is_obeyed: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Sends signals from now on. Until [`Watch::begin_to_obey`] nobody takes them: the first one waits until the start is over,
-    /// a second one ends the process here. Nothing is served then, and what was begun is as after a crash.
+    /// Sends signals from now on. Until [`Watch::begin_to_obey`] the first one waits for the end of the start, and a second one
+    /// ends the process here: nothing is served yet, and the members are as after a crash.
     ///
     /// # Errors
     /// What the system says.
@@ -115,7 +115,7 @@ impl Watch {
         Ok(Watch { is_obeyed })
     }
 
-    /// From now on somebody takes what is sent.
+    /// The start is over: the server receives what is sent from now on.
     pub(super) fn begin_to_obey(&self) {
         self.is_obeyed.store(true, SeqCst);
     }
