@@ -1,5 +1,5 @@
-//! `create`: everything is looked at and decided before the first byte is written. A refusal leaves no trace; if the
-//! system fails a write half way, what was there before is put back.
+//! `create`: all members are checked before the first byte is written. A refusal changes nothing; if a write fails half
+//! way, the former contents are put back.
 
 mod bitmap;
 mod checks;
@@ -49,14 +49,14 @@ struct AnswerMember {
     path: String,
     role: String,
     device_uuid: String,
-    /// It held something that --force gave up.
+    /// What it held, and --force gave up.
     erased: Vec<String>,
 }
 
 /// Makes an array.
 ///
 /// # Errors
-/// Everything that speaks against it at once; then nothing was written.
+/// All reasons against it at once; nothing was written then.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     let wanted = wanted::wanted(arguments)?;
     let places = checks::look_at(arguments, &wanted)?;
@@ -78,7 +78,7 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     printed
 }
 
-/// One document when all is done: the array, and why its resync was not.
+/// One document at the end: the array, and why its resync is not done.
 fn tell_after(answer: &Answer, resynced: Result<(), Failure>, output: Output) -> Result<(), Failure> {
     let mut document = serde_json::to_value(answer).expect("answers are plain data");
     if let Err(failure) = &resynced {

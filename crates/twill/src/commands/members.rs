@@ -63,7 +63,7 @@ pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure
 /// Adds a member.
 ///
 /// # Errors
-/// No such array, or what speaks against the member.
+/// No such array, or the device is refused.
 pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
     // Checked here first, so that the reason names the path as it was typed.
     if let Err(problem) = MemberFile::open(&arguments.member) {
@@ -92,7 +92,7 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
 /// Replaces a member that still works.
 ///
 /// # Errors
-/// No such array or member, the member is not in sync, or what speaks against the device.
+/// No such array or member, the member is not in sync, or the device is refused.
 pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failure> {
     if let Some(Err(problem)) = arguments.with.as_deref().map(MemberFile::open) {
         return Err(Failure::from_problems("the device cannot be added", vec![problem]));
@@ -116,7 +116,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
     if let (Some(most @ 1..), Some(least)) = (*rate, *rate_min)
         && least > most
     {
-        let message = "--rate-min is more than --rate: the least cannot be more than the most";
+        let message = "--rate-min is more than --rate";
         return Err(Failure::new(ExitKind::Usage, message));
     }
     let params = json!({
@@ -184,7 +184,7 @@ fn is_word(member: &str) -> bool {
     ["failed", "detached"].contains(&member)
 }
 
-/// A path that the server, which runs elsewhere, understands. Slots and words stay as they are.
+/// A path that means the same to the server, which runs in another folder. Slots and words stay as they are.
 fn named(member: &str) -> String {
     if member.parse::<u32>().is_ok() || is_word(member) {
         return member.to_owned();

@@ -38,7 +38,7 @@ impl Output {
         match writeln!(out, "{text}").and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 let message = format!("the answer could not be written to standard output: {error}");
-                Err(Failure::new(ExitKind::IoError, message).help("what the command does was done before"))
+                Err(Failure::new(ExitKind::IoError, message).help("the command itself has done its work"))
             }
             _ => Ok(()),
         }
@@ -54,7 +54,7 @@ pub fn report(failure: &Failure, output: Output) -> ExitCode {
         }
     }
     if !failure.said {
-        // A terminal that has gone away is no reason to end in another way.
+        // If standard error is gone, the exit code still says it.
         let _gone = writeln!(io::stderr(), "twill: {failure}");
     }
     failure.kind.into()

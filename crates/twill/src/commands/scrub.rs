@@ -1,4 +1,4 @@
-//! `check`, `repair` and `scrub`: does what the members hold agree, and which block on which member does not?
+//! `check`, `repair` and `scrub`: whether the members' contents agree, and which block on which member does not.
 
 use engine::array::scrub::{Phase, ScrubState, word};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
     match state(client)? {
         Some(state) => show(client, &state, outcome(&state), output),
         None => {
-            Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("twill check does it"))
+            Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("check it: twill check"))
         }
     }
 }
@@ -114,7 +114,7 @@ fn not_done(state: &ScrubState) -> Option<Failure> {
     (open(state) == 0).then(|| Failure::new(ExitKind::Interrupted, message))
 }
 
-/// What was found, as the exit code says it.
+/// The exit code for what was found.
 fn outcome(state: &ScrubState) -> Result<(), Failure> {
     let what = word(state.mode.repair);
     let open = open(state);
@@ -141,7 +141,7 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
     }
 }
 
-/// Mismatches that are listed for a person; --json has all that the server lists.
+/// Mismatches that are printed as words; --json has all that the server lists.
 const LISTED_MAX: usize = 20;
 
 fn report_words(state: &ScrubState, status: &ArrayStatus) -> String {

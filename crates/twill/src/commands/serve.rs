@@ -50,7 +50,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     check_memory(arguments.parity_cache)
         .map_err(|error| Failure::new(ExitKind::Usage, format!("--parity-cache: {error}")))?;
     if arguments.avoid_slow && arguments.consistency_policy.is_some() {
-        let message = "--avoid-slow reads what parity says, which --consistency-policy none lets disagree after a crash";
+        let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
         return Err(Failure::new(ExitKind::Usage, message));
     }
     if arguments.ublk.is_some() {
@@ -112,8 +112,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     outcome
 }
 
-/// Members that are in use may be those of a server that was killed a moment ago. What was read of them before they are free
-/// may be old by then: each further attempt chooses `again`.
+/// Starts to serve, and waits for members that a killed server still holds. That server may have written after the choice was
+/// made, so each further attempt chooses `again`.
 fn start_when_free(
     chosen: Chosen,
     options: &ServeOptions,
@@ -131,7 +131,7 @@ fn start_when_free(
 /// Serves an array without exports until its resync is done: for `create --wait`.
 ///
 /// # Errors
-/// Why it could not be done; the members stay as they are, and the resync goes on when they are served.
+/// The resync was interrupted or cannot go on; it continues when the array is served.
 pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) -> Result<(), Failure> {
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, false)?;
@@ -148,14 +148,14 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
             break Err(failure);
         }
         if interrupted() {
-            let failure = Failure::new(ExitKind::Interrupted, "interrupted; the array is made");
+            let failure =
+                Failure::new(ExitKind::Interrupted, "the array is made; its resync was interrupted");
             break Err(failure.help("the resync goes on when the array is served"));
         }
         let Some(rebuild) = &now.rebuild else { break Ok(()) };
         if now.failed || rebuild.pending {
-            let failure =
-                Failure::new(ExitKind::IoError, "the array is made, and its resync waits for something");
-            break Err(failure.help("serve it, and see twill status and twill events"));
+            let failure = Failure::new(ExitKind::IoError, "the array is made; its resync cannot go on");
+            break Err(failure.help("serve the array, then see twill status and twill events"));
         }
         thread::sleep(status::INTERVAL);
     };
@@ -226,7 +226,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Status names members to callers in other folders.
+/// Callers in other folders must understand the paths that `status` prints.
 fn with_absolute_paths(mut chosen: Chosen) -> Chosen {
     for path in &mut chosen.candidates.paths {
         *path = absolute(path);
@@ -301,14 +301,18 @@ fn wait(controlled: &Arc<Controlled>, endings: &Receiver<Ending>) -> Result<(), 
                 heard.refused();
             }
             Ok(Ending::Signal { signal, at }) => match heard.signal(at) {
-                Meaning::Same => tracing::debug!("signal {signal} once more, at once"),
+                Meaning::Same => tracing::debug!("signal {signal} a second time within 0.1 s counts as one"),
                 Meaning::EndAtOnce => {
-                    let message = format!("signal {signal} once more: the array is not clean on its members");
+                    let message = format!(
+                        "second signal {signal}: ended at once, and the array is not clean on its members"
+                    );
                     return Err(Failure::new(ExitKind::Interrupted, message)
-                        .help("nothing that was acknowledged is lost; a resync follows at the next start"));
+                        .help("no acknowledged write is lost; a resync follows at the next start"));
                 }
                 Meaning::Stop => {
-                    tracing::info!("signal {signal}: stopping in order; once more ends at once");
+                    tracing::info!(
+                        "signal {signal}: stopping in order; a second signal ends the server at once"
+                    );
                     let controlled = Arc::clone(controlled);
                     thread::spawn(move || controlled.stop_and_tell());
                 }

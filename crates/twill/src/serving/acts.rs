@@ -12,7 +12,7 @@ use super::speed::NewLimits;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Changes how writes choose and whether reads avoid slow members; what is None stays.
+/// Changes how writes choose and whether reads avoid slow members; None leaves a setting as it is.
 ///
 /// # Errors
 /// Reads cannot avoid slow members here.
@@ -23,7 +23,7 @@ pub fn set(
     limits: &NewLimits,
 ) -> Result<(), Failure> {
     if avoid_slow == Some(true) && !array.host.shared.intent.is_used() {
-        let message = "no slow member can be avoided: with --consistency-policy none parity may not agree after a crash";
+        let message = "reads cannot avoid slow members: with --consistency-policy none, parity may be wrong after a crash";
         return Err(Failure::new(ExitKind::Unsupported, message));
     }
     let loads = &array.host.shared.loads;
@@ -49,7 +49,7 @@ pub fn fail(array: &ManagedArray, member: &str) -> Result<(), Failure> {
     match failing.map_err(gone)? {
         Failing::Needed => {
             let message = format!("member {member} cannot fail: the array would be lost without it");
-            Err(Failure::new(ExitKind::WouldLoseData, message).help("rebuild onto a spare first"))
+            Err(Failure::new(ExitKind::WouldLoseData, message).help("replace it instead: twill replace"))
         }
         Failing::Failed => {
             array.host.shared.cache.clear();

@@ -16,7 +16,7 @@ use crate::probe::member_file::MemberFile;
 use crate::probe::signatures;
 use crate::probe::superblocks::{self, superblock_of};
 
-/// Adds a device as a spare; it takes the place of a missing member at once. `force`: what is on it may go.
+/// Adds a device as a spare, which takes the slot of a missing member at once. With `force`, its contents are given up.
 ///
 /// # Errors
 /// It cannot be opened, holds something, is too small, is in use, or its superblock could not be written.
@@ -27,7 +27,7 @@ pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<(), Failure
         return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
     }
     if array.host.shared.geometry.losses_survived() == 0 {
-        let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
+        let message = "a spare cannot help a RAID-0: the contents of a failed member are lost";
         return Err(problem(ExitKind::BadGeometry, message.into()));
     }
     let refused = |wrong| Failure::from_problems("the device cannot be added", vec![wrong]);
@@ -64,7 +64,7 @@ fn check_unused(array: &ManagedArray, path: &Path) -> Result<(), Problem> {
         return Ok(());
     }
     let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", found.join(", ")));
-    Err(problem.help("it would be overwritten: --force does it nevertheless"))
+    Err(problem.help("--force overwrites what is there"))
 }
 
 /// Opens a device that comes to the array. A device that the array has already is refused at once, without waiting for it.
@@ -74,19 +74,20 @@ pub(super) fn open_new(array: &ManagedArray, path: &Path) -> Result<SharedDevice
     let is_it =
         |name: &&String| MemberFile::open(Path::new(name)).is_ok_and(|known| known.identity == identity);
     let Some(name) = names.iter().find(is_it) else { return open_free_device(path) };
-    let problem = Problem::new(ExitKind::MemberInUse, path, format!("this array has it already, as {name}"));
-    Err(problem.help("if it, or what was there before it, has failed: twill remove failed"))
+    let problem =
+        Problem::new(ExitKind::MemberInUse, path, format!("is a device of this array already, as {name}"));
+    Err(problem.help("if it is a failed member, remove it first: twill remove failed"))
 }
 
-/// A device with larger blocks than the array's could not take every write.
+/// Refuses a device with larger blocks than the array's: it could not take every write.
 pub(super) fn check_blocks(array: &ManagedArray, name: &str, device: &SharedDevice) -> Result<(), Failure> {
     let (block, array) = (device.info().logical_block_bytes, array.host.logical_block_bytes);
     if block <= array {
         return Ok(());
     }
-    let message = format!("{name}: its logical blocks are {block} bytes, those of the array {array}");
-    let help = "many NVMe drives can be formatted with smaller blocks (nvme format --lbaf); or stop the array and serve it \
-                with this device";
+    let message = format!("{name}: its logical blocks are {block} bytes, those of the array {array} bytes");
+    let help =
+        "take another device, or format this one with smaller blocks, which erases it (nvme format --lbaf)";
     Err(Failure::new(ExitKind::BadGeometry, message).help(help))
 }
 
@@ -115,7 +116,7 @@ pub(super) fn offer<T: Send + 'static>(
     {
         let mut known = array.known.lock();
         if known.devices.contains_key(&name) {
-            let message = format!("{name}: a device that was a member under this name is still listed");
+            let message = format!("{name}: a failed member with this path is still listed");
             let failure = Failure::new(ExitKind::MemberInUse, message);
             return Err(failure.help("remove it first: twill remove failed"));
         }

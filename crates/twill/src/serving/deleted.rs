@@ -6,10 +6,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What the system writes behind the path of an open file that has been deleted.
+/// What the kernel appends to the path of an open file that has been deleted.
 const MARK: &str = " (deleted)";
 
-/// Files that this program has open and that have no name any more, by the names that they had.
+/// Files that this process has open and that have no name left, by their last names.
 pub(super) struct Deleted(HashSet<PathBuf>);
 
 impl Deleted {
@@ -28,7 +28,7 @@ impl Deleted {
 fn deleted_path(file: &Path) -> Option<PathBuf> {
     let link = fs::read_link(file).ok()?;
     let path = link.to_str()?.strip_suffix(MARK)?;
-    // With another name left nothing is lost.
+    // With another name left, the contents are not lost.
     let metadata = fs::metadata(file).ok()?;
     (metadata.is_file() && metadata.nlink() == 0).then(|| PathBuf::from(path))
 }

@@ -11,7 +11,7 @@ use super::platform::Known;
 use crate::status::LoggedEvent;
 use crate::words;
 
-/// Events kept. A member that fails in small steps makes thousands of errors; the oldest go first.
+/// Events kept; the oldest are dropped first. A slowly failing member makes thousands of errors.
 const EVENTS_MAX: usize = 10_000;
 
 /// The log. Shards write, control threads read.

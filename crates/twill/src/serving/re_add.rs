@@ -16,7 +16,7 @@ use crate::probe::bad_blocks::bad_blocks_of;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
 
-/// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
+/// Takes back a member that was away for a while. A failed one that still has its slot is removed first.
 ///
 /// # Errors
 /// It cannot be opened, is no member of this array, its slot is taken, or the bitmap does not say what it lacks.
@@ -28,7 +28,7 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
     let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
     remove_failed(array, &name)?;
-    // Asked before it is locked: what is refused stays as it is.
+    // Asked before it is locked, so that a refused device is not touched.
     let judged = array.ask(move |manager| manager.may_re_add(&superblock))?;
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
     let device = open_new(array, path).map_err(cannot)?;
@@ -44,9 +44,10 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
             Ok(())
         }
         Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
-        Err(NotAdded::Device(error)) => {
-            Err(Failure::new(ExitKind::IoError, format!("{name}: its superblock cannot be written: {error}")))
-        }
+        Err(NotAdded::Device(error)) => Err(Failure::new(
+            ExitKind::IoError,
+            format!("{name}: the member is not re-added: its superblock cannot be written: {error}"),
+        )),
         Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
     }
 }

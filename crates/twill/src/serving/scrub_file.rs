@@ -30,10 +30,12 @@ impl ScrubFile {
                 }
                 let written = match &path {
                     Some(path) => write(path, &state),
-                    None => Err(io::Error::other("there is no folder for it: HOME is not set")),
+                    None => Err(io::Error::other("HOME is not set, so there is no folder for it")),
                 };
                 if let Err(error) = written {
-                    tracing::warn!("a check or repair will begin from the start after a restart: {error}");
+                    tracing::warn!(
+                        "the progress of a check or repair cannot be saved, so a restart of the server begins it again: {error}"
+                    );
                 }
             }
         };
@@ -57,14 +59,17 @@ impl Drop for ScrubFile {
     }
 }
 
-/// The scrub that an earlier run left, if there is one and it is not over.
+/// The state that an earlier server left, if there is one.
 pub(super) fn left_open(set_uuid: &[u8; 16]) -> Option<ScrubState> {
     let path = path(set_uuid)?;
     let text = fs::read(&path).ok()?;
     match serde_json::from_slice::<ScrubState>(&text) {
         Ok(state) => Some(state),
         Err(error) => {
-            tracing::warn!("{} is not understood and left alone: {error}", path.display());
+            tracing::warn!(
+                "{}: not the state of a check or repair, so the next one begins at the start: {error}",
+                path.display()
+            );
             None
         }
     }

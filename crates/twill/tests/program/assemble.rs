@@ -175,7 +175,7 @@ fn go_on(world: &World, members: &[String], byte: u8) {
     server.stop();
 }
 
-/// Whichever was named first spoke for the array, and nobody said that the other held writes of its own.
+/// The half that was named first was served, and its answer did not say that the other held writes of its own.
 #[test]
 fn halves_of_a_mirror_that_went_on_apart_are_not_served_as_one() {
     let world = World::new();

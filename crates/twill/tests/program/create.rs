@@ -289,8 +289,8 @@ fn spares_that_cannot_help_are_refused() {
     let world = World::new();
     let members = world.members(4);
     let create = |arguments: &[&'static str]| [&["create"], arguments].concat();
-    world.refused(10, &["none is left to hold the array"], &create(&["-l5", "-x", "5"]), &members);
-    world.refused(10, &["none is left to hold the array"], &create(&["-l5", "-x", "4"]), &members);
+    world.refused(10, &["which leaves none for the array"], &create(&["-l5", "-x", "5"]), &members);
+    world.refused(10, &["which leaves none for the array"], &create(&["-l5", "-x", "4"]), &members);
     world.refused(10, &["cannot help a RAID-0"], &create(&["-l0", "-x", "1"]), &members);
     world.refused(2, &["-1 is not in 0..=1920"], &create(&["-l5", "-x", "-1"]), &members);
     let run = world.twill(&create(&["-l5", "-x", "1", "--name", "one"]), &members).succeeds();

@@ -351,7 +351,7 @@ fn a_place_that_cannot_be_listened_at_is_said_and_the_members_are_free_again() {
     world.serve(&[], &members).stop();
 }
 
-/// A shard ended when a member failed and nobody read the log any more.
+/// A shard panicked when a member failed after the reader of the log had gone.
 #[test]
 fn a_log_that_nobody_reads_is_no_reason_to_end() {
     let world = World::new();

@@ -182,7 +182,7 @@ impl Server<'_> {
     pub fn wait_for(&self, what: &str, reached: impl Fn(&Value) -> bool) {
         let start = Instant::now();
         while !reached(&self.status()) {
-            assert!(start.elapsed() < PATIENCE, "{what} in vain: {:#}", self.status());
+            assert!(start.elapsed() < PATIENCE, "timed out waiting for {what}: {:#}", self.status());
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -1,4 +1,4 @@
-//! The methods of the control socket, on the array that is served.
+//! The methods of the control socket of a served array.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
@@ -26,7 +26,7 @@ pub struct Controlled {
     /// None once it is being stopped.
     serving: RwLock<Option<Serving>>,
     endings: Mutex<Sender<Ending>>,
-    /// How the stop went, until its caller has the answer.
+    /// The outcome of the stop, until its caller has the answer.
     stopped: Mutex<Option<Result<Stopped, Failure>>>,
 }
 
@@ -143,7 +143,7 @@ impl Controlled {
     /// # Errors
     /// Why it goes on, [`ExitKind::NotFound`] if it is being stopped already; or what went wrong.
     pub fn stop(&self, keep_device: bool) -> Result<Stopped, NotStopped> {
-        // Before anything else is taken: without the block device's leave all goes on.
+        // First of all: while the block device is in use, everything must go on.
         let let_go = if keep_device { Exports::leave_device } else { Exports::take_device_away };
         self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.

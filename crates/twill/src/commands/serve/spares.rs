@@ -21,7 +21,7 @@ use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
 
-/// How often a server looks whether its array lacks a member.
+/// How often a server checks whether its array lacks a member.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long a spare that was refused is not asked for again. After that it may fit: it is no longer locked, or another device
@@ -45,7 +45,7 @@ pub(super) fn share(controlled: Arc<Controlled>) -> std::io::Result<()> {
     thread::Builder::new().name("spares".into()).spawn(look).map(drop)
 }
 
-/// Spares that did not fit, and when that was.
+/// Spares that were refused, and when.
 #[derive(Default)]
 struct Useless(HashMap<String, Instant>);
 
@@ -60,7 +60,7 @@ impl Useless {
     }
 }
 
-/// The first array that can do without a spare gives it. One that did not fit is not asked for again for a while.
+/// Takes a spare from the first array that can do without one. A refused spare is not tried again for a while.
 fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut Useless) {
     for (_, socket) in served() {
         let Ok(mut donor) = Client::connect(&socket) else { continue };
@@ -110,7 +110,7 @@ fn wants_spare(status: &ArrayStatus) -> bool {
     status.members.iter().any(lacks) && !has_spare && !status.failed && !status.read_only
 }
 
-/// The spare that one array may have of another: of the same group, from one that lacks nothing itself.
+/// The spare that another array of the group gives: one that is large enough, and only if that array is whole.
 fn spare_for(own: &ArrayStatus, donor: &ArrayStatus) -> Option<String> {
     // A failed member without a slot was replaced: the array does not lack it.
     let mut with_slots = donor.members.iter().filter(|member| member.slot.is_some());
