@@ -17,6 +17,7 @@ use crate::arguments::CreateArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::failure::Failure;
+use crate::probe::clearing::Clearing;
 use crate::words;
 use plan::Plan;
 
@@ -51,6 +52,8 @@ struct AnswerMember {
     device_uuid: String,
     /// What it held, and --force gave up.
     erased: Vec<String>,
+    /// What stays in the data area, which is never cleared.
+    stays: Vec<String>,
 }
 
 /// Makes an array.
@@ -90,11 +93,15 @@ fn tell_after(answer: &Answer, resynced: Result<(), Failure>, output: Output) ->
 
 fn answer(plan: &Plan) -> Answer {
     let superblock = &plan.created.superblocks[0];
-    let members = plan.places.iter().zip(&plan.created.superblocks).map(|(place, superblock)| AnswerMember {
-        path: place.path.display().to_string(),
-        role: words::superblock::role(superblock.role()),
-        device_uuid: display_uuid(&superblock.device_uuid()),
-        erased: place.found.clone(),
+    let members = plan.places.iter().zip(&plan.created.superblocks).map(|(place, superblock)| {
+        let Clearing { erased, stays, .. } = Clearing::of(&place.found, superblock);
+        AnswerMember {
+            path: place.path.display().to_string(),
+            role: words::superblock::role(superblock.role()),
+            device_uuid: display_uuid(&superblock.device_uuid()),
+            erased,
+            stays,
+        }
     });
     let level = superblock.level().to_string();
     let raid_devices = superblock.raid_disks();
@@ -147,6 +154,9 @@ fn answer_words(answer: &Answer) -> String {
     text += &format!("\nUUID {}, metadata {}\n{}\n", answer.uuid, answer.metadata, answer.resync);
     for member in answer.members.iter().filter(|member| !member.erased.is_empty()) {
         text += &format!("{} is no longer {}\n", member.path, member.erased.join(" or "));
+    }
+    for member in answer.members.iter().filter(|member| !member.stays.is_empty()) {
+        text += &words::clearing::stays(&member.path, &member.stays);
     }
     let present = answer.members.len() - answer.spare_devices as usize;
     let empty = (answer.raid_devices as usize).saturating_sub(present);

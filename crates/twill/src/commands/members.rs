@@ -60,6 +60,15 @@ pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure
     })
 }
 
+/// What became of the former contents of a device that was added.
+#[derive(Default, Deserialize)]
+struct Added {
+    #[serde(default)]
+    erased: Vec<String>,
+    #[serde(default)]
+    stays: Vec<String>,
+}
+
 /// Adds a member.
 ///
 /// # Errors
@@ -70,9 +79,21 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
         return Err(Failure::from_problems("the member cannot be added", vec![problem]));
     }
     let path = arguments.member.display().to_string();
-    call(arguments.served.which(), "add", json!({ "path": named(&path), "force": arguments.force }))?;
-    let answer = Answer { done: "added", member: Some(&path) };
-    output.print(&answer, |_| format!("{path} is added"))
+    let params = json!({ "path": named(&path), "force": arguments.force });
+    // A server of an earlier version answers null.
+    let added: Option<Added> = connect(arguments.served.which())?.ask("add", params)?;
+    let Added { erased, stays } = added.unwrap_or_default();
+    let answer = json!({ "done": "added", "member": path, "erased": erased, "stays": stays });
+    output.print(&answer, |_| {
+        let mut text = format!("{path} is added\n");
+        if !erased.is_empty() {
+            text += &format!("{path} is no longer {}\n", erased.join(" or "));
+        }
+        if !stays.is_empty() {
+            text += &words::clearing::stays(&path, &stays);
+        }
+        text
+    })
 }
 
 /// Takes back a member that was away for a while.

@@ -310,6 +310,27 @@ fn a_server_that_only_reads_is_alone_with_others_that_do() {
 }
 
 /// A superblock at another place, and newer than the array: the next start believed it.
+/// Only md superblocks were cleared: a partition tool made the table again, over the member.
+#[test]
+fn what_is_added_has_no_partition_table_left() {
+    let world = World::new();
+    let members = world.array(3);
+    let larger = MEMBER_BYTES + (8 << 20); // the array does not use its end
+    let disk = world.member("disk", larger);
+    world.partition(&disk, larger);
+    let server = world.serve(&[], &members);
+    let refused = server.twill(&["add", &disk]);
+    assert!(refused.code == 3 && refused.stderr.contains("a GPT partition table"), "{refused:?}");
+    let added = server.twill(&["add", "--force", &disk]).succeeds();
+    assert!(added.stdout.contains("disk is no longer a GPT partition table"), "{added:?}");
+    for at in [510, 512, larger - 512] {
+        assert_eq!(world.bytes("disk", at, 8), [0; 8], "at {at}");
+    }
+    server.twill(&["fail", &members[1]]).succeeds();
+    server.wait_for("a recovery", |status| status["members"][1]["state"] == "in-sync");
+    server.stop();
+}
+
 #[test]
 fn what_is_added_has_no_other_superblock_left() {
     let world = World::new();

@@ -95,7 +95,9 @@ fn look_at_one(path: &Path, role: DeviceRole, arguments: &CreateArguments) -> Re
     let found =
         signatures::find(&member).map_err(|error| Problem::from_io(path, "look at what is on it", &error))?;
     if !found.is_empty() && !arguments.force {
-        let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", found.join(" and ")));
+        let mut words: Vec<&str> = found.iter().map(|signature| signature.words.as_str()).collect();
+        words.dedup();
+        let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", words.join(" and ")));
         return Err(problem.help("--force destroys what is there"));
     }
     Ok(place(member.device_bytes, Some(member), found))

@@ -14,6 +14,7 @@ use super::ending::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::probe::clearing::Clearing;
 use crate::serving::add::add;
 use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
@@ -166,7 +167,7 @@ impl Controlled {
     ///
     /// # Errors
     /// [`ExitKind::NotFound`] once it is being stopped, and why the device is not taken.
-    pub fn add(&self, path: &Path, force: bool) -> Result<(), Failure> {
+    pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
         self.with(|serving| add(&serving.array, path, force))
     }
 
@@ -225,8 +226,8 @@ impl Handler for Controlled {
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;
-                self.add(Path::new(&path), force)?;
-                Ok(Value::Null)
+                let Clearing { erased, stays, .. } = self.add(Path::new(&path), force)?;
+                Ok(json!({ "erased": erased, "stays": stays }))
             }
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;

@@ -92,7 +92,7 @@ fn take(controlled: &Controlled, donor: &mut Client, donor_uuid: &str, spare: &s
         let superblock = MemberFile::open(&path).and_then(|member| superblock_of(&member));
         superblock.is_ok_and(|superblock| display_uuid(&superblock.set_uuid()) == donor_uuid)
     };
-    let added = controlled.add(&path, is_theirs());
+    let added = controlled.add(&path, is_theirs()).map(drop);
     if added.is_err()
         && let Err(failure) = donor.call("add", json!({ "path": spare, "force": is_theirs() }))
     {
