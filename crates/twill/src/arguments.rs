@@ -119,7 +119,7 @@ pub enum Command {
     /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
 
 Nothing is written before everything was checked. A member with a superblock, a file system, a partition table
-or the like needs --force; one that is in use is never taken.")]
+or the like, and a file that has any data, needs --force; one that is in use is never taken.")]
 pub struct CreateArguments {
     /// RAID level: 0, 1, 4, 5, 6 or 10.
     #[arg(short, long)]

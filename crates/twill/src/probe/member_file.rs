@@ -146,13 +146,31 @@ impl MemberFile {
 
     /// Whether the system knows that the range was never written: it is a hole of a file, so it reads as zeroes.
     pub fn is_hole(&self, offset: u64, bytes: u64) -> bool {
-        if self.identity.0 == u64::MAX {
+        if self.is_block_device() {
             return false;
         }
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(data) => data >= offset.saturating_add(bytes),
-            Err(errno) => errno == Errno::NXIO && offset <= self.device_bytes,
+        match self.first_data(offset) {
+            Ok(None) => offset <= self.device_bytes,
+            Ok(Some(data)) => data >= offset.saturating_add(bytes),
+            Err(_) => false,
         }
+    }
+
+    /// Where a file first has data at `offset` or after it, in bytes; None if there are only holes.
+    ///
+    /// # Errors
+    /// What the system says; of a block device it knows no holes.
+    pub fn first_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether it is a block device; else it is a regular file.
+    pub fn is_block_device(&self) -> bool {
+        self.identity.0 == u64::MAX
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Stdio};
 
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
@@ -165,9 +164,8 @@ fn has_partitions(head: &[u8]) -> bool {
 fn blkid(member: &MemberFile) -> Option<String> {
     // For a file, the own checks are enough; a block device may hold what only blkid recognises.
     let unknown = || {
-        let is_device =
-            std::fs::metadata(&member.path).is_ok_and(|metadata| metadata.file_type().is_block_device());
-        is_device
+        member
+            .is_block_device()
             .then(|| "contents that could not be checked: blkid of util-linux does not work here".to_owned())
     };
     let Some(path) = installed(&["/usr/sbin/blkid", "/sbin/blkid", "/usr/bin/blkid"]) else {

@@ -154,7 +154,7 @@ fn a_degraded_array_that_was_not_stopped_names_what_is_in_doubt() {
     let world = World::new();
     let members = world.members(4);
     world.write("m0", 8 << 20, b"something");
-    world.twill(&["create", "--level", "5"], &members).succeeds();
+    world.twill(&["create", "--level", "5", "--force"], &members).succeeds();
     world.twill(&["assemble"], &members).succeeds();
     let run = world.twill(&["assemble"], &members[..3]).succeeds();
     assert!(run.stdout.contains("are in doubt") && run.stdout.contains("--force"), "{run:?}");
@@ -218,7 +218,7 @@ fn a_stop_says_what_is_left_to_resync() {
     let world = World::new();
     let members = world.members(3);
     world.write("m0", 8 << 20, b"something");
-    world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+    world.twill(&["create", "--level", "5", "--force", "--name", "test"], &members).succeeds();
     let mut server = world.serve(&["--read-only"], &members);
     let client = world.client();
     let answer = server.twill(&["stop", "--json"]).succeeds().json();

@@ -51,7 +51,8 @@ fn blank_members_need_no_resync_and_others_do() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    let made = world.twill(&RAID5, &members).succeeds();
+    world.refused(3, &["m1: is a file with data, from byte 8388608 on", "--force"], &RAID5, &members);
+    let made = world.twill(&[&RAID5[..], &["--force"]].concat(), &members).succeeds();
     assert!(made.stdout.contains("(resync)"), "{made:?}");
     let examined = world.twill(&["examine", "--json"], &members).succeeds().json();
     assert_eq!(examined["members"][0]["superblock"]["resync_offset_bytes"], 0);
@@ -60,7 +61,8 @@ fn blank_members_need_no_resync_and_others_do() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    let made = world.twill(&[&RAID5[..], &["--assume-clean", "--json"]].concat(), &members).succeeds();
+    let made =
+        world.twill(&[&RAID5[..], &["--force", "--assume-clean", "--json"]].concat(), &members).succeeds();
     assert!(made.json()["resync"].as_str().unwrap().contains("--assume-clean"));
 }
 

@@ -465,7 +465,7 @@ fn a_new_array_is_made_to_agree_before_create_returns() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    world.twill(&["create", "--level", "5", "--wait"], &members).succeeds();
+    world.twill(&["create", "--level", "5", "--force", "--wait"], &members).succeeds();
     let assembled = world.twill(&["assemble", "--json"], &members).succeeds().json();
     assert_eq!(assembled["arrays"][0]["resync_from_bytes"], Value::Null);
     // What m1 holds is the parity of the other two at the same place, whichever of the three holds it.
@@ -531,7 +531,7 @@ fn watching_and_waiting_end() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+    world.twill(&["create", "--level", "5", "--force", "--name", "test"], &members).succeeds();
     let server = world.serve(&[], &members);
     server.twill(&["status", "--wait"]).succeeds();
     assert!(server.status()["rebuild"].is_null());
