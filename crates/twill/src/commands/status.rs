@@ -85,7 +85,7 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
             Err(failure) => return Err(failure),
         };
         let is_over = !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending);
-        // Who waits wants one document, and it says how it came out.
+        // --wait --json prints one document, at the end.
         if output.json && is_over {
             return output.print(&json!({ "arrays": [status] }), |_| String::new());
         }
@@ -232,7 +232,7 @@ fn member_line(member: &MemberStatus) -> String {
         (None, MemberHealth::Failed) => "no slot".to_owned(),
         (None, _) => "spare".to_owned(),
     };
-    let path = member.path.as_deref().unwrap_or("nobody");
+    let Some(path) = &member.path else { return format!("{slot}: empty") };
     let count = |count: u64, noun: &str, more: &str| {
         if count > 0 { format!(", {}{more}", counted(count, noun)) } else { String::new() }
     };

@@ -16,10 +16,10 @@ use crate::probe::bad_blocks::bad_blocks_of;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
 
-/// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
+/// Takes back a member that was away for a while. A failed one that still has its slot is removed first.
 ///
 /// # Errors
-/// It cannot be opened, is no member of this array, its place is taken, or nobody knows what it lacks.
+/// It cannot be opened, is no member of this array, its slot is taken, or the bitmap does not say what it lacks.
 pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let name = path.display().to_string();
     if array.read_only {
@@ -28,12 +28,12 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
     let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
     remove_failed(array, &name)?;
-    // Asked before it is locked: what is refused stays as it is.
+    // Asked before it is locked, so that a refused device is not touched.
     let judged = array.ask(move |manager| manager.may_re_add(&superblock))?;
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
     let device = open_new(array, path).map_err(cannot)?;
     check_blocks(array, &name, &device)?;
-    // Nobody else changes it from here on.
+    // Locked now: no other program changes it from here on.
     let member = MemberFile::open(path).map_err(cannot)?;
     let superblock = superblock_of(&member).map_err(cannot)?;
     let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
@@ -44,14 +44,15 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
             Ok(())
         }
         Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
-        Err(NotAdded::Device(error)) => {
-            Err(Failure::new(ExitKind::IoError, format!("{name}: its superblock cannot be written: {error}")))
-        }
+        Err(NotAdded::Device(error)) => Err(Failure::new(
+            ExitKind::IoError,
+            format!("{name}: the member is not re-added: its superblock cannot be written: {error}"),
+        )),
         Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
     }
 }
 
-/// A member that failed and is still in its slot comes back only after it was let go.
+/// A failed member still holds its slot, and comes back only once it is removed.
 fn remove_failed(array: &ManagedArray, name: &str) -> Result<(), Failure> {
     match array.slot(name) {
         Ok(slot) if array.host.shared.members.state(slot) == MemberState::Failed => {

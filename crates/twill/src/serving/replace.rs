@@ -11,14 +11,14 @@ use super::manager::{gone, manager};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Begins to replace a member by the device `with`, which is added for that if it is no spare yet, or by a spare.
+/// Begins to replace a member: by the device `with`, which becomes a spare first if it is none, or by any spare.
 ///
 /// # Errors
-/// There is no such member or spare, the member is not in sync, or what speaks against the device.
+/// There is no such member or spare, the member is not in sync, or the device is refused.
 pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: bool) -> Result<(), Failure> {
     let slot = array.slot(member)?;
     let refused = |refused: NotReplaced| refusal(member, &refused);
-    // Asked before anything is written on a device.
+    // Asked before `add` writes to the device.
     array.ask(move |manager| manager.may_replace(slot))?.map_err(refused)?;
     let number = match with {
         None => spare_number(array, None)?.ok_or_else(|| {
@@ -41,7 +41,7 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
     Ok(())
 }
 
-/// Device number of the spare with this path, or of the one whose turn it is.
+/// Device number of the spare with this path, or of the next spare.
 fn spare_number(array: &ManagedArray, path: Option<&Path>) -> Result<Option<u32>, Failure> {
     let path = path.map(|path| path.display().to_string());
     array.ask(move |manager| {
@@ -59,7 +59,7 @@ fn refusal(member: &str, refused: &NotReplaced) -> Failure {
         NotReplaced::Already(_) => ExitKind::AlreadyExists,
         NotReplaced::NoSpare => ExitKind::NotFound,
     };
-    let failure = Failure::new(kind, format!("member {member} cannot be replaced: {refused}"));
+    let failure = Failure::new(kind, format!("member {member} is not replaced: {refused}"));
     match refused {
         NotReplaced::NoSpare => failure.help("it has just taken another slot: see `twill status`"),
         _ => failure,

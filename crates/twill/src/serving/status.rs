@@ -28,18 +28,18 @@ use crate::status::{
 struct Kept {
     superblocks: Vec<Option<Superblock>>,
     spares: Vec<(Superblock, String, u64)>,
-    /// Superblocks of what is to replace members, by slot.
+    /// Superblocks of the devices that are to replace members, by slot.
     coming: Vec<Option<Superblock>>,
     events: u64,
     works: Vec<(Work, Arc<Progress>)>,
-    /// What begins at the manager's next look.
+    /// Work that the manager begins next.
     upcoming: Option<Work>,
     scrub: Option<ScrubState>,
     resync_from_bytes: Option<u64>,
     bitmap: Option<BitmapStatus>,
 }
 
-/// What `status` and `detail` print of an array and its exports; what is not there says the caller.
+/// What `status` and `detail` print of an array and its exports, without the fields that only its server knows.
 pub(super) fn gather(array: &ManagedArray, exports: &Exports) -> ArrayStatus {
     let memory_bytes = array.host.shared.intent.bitmap_memory_bytes();
     let kept = array.ask(move |manager| kept(&manager, memory_bytes)).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(super) fn gather(array: &ManagedArray, exports: &Exports) -> ArrayStatus {
     ArrayStatus { exports: exported, block_device, ..Gathered { array, kept }.status() }
 }
 
-/// An array and what its shard 0 said of it.
+/// An array, and the facts that its shard 0 gave.
 struct Gathered<'a> {
     array: &'a ManagedArray,
     kept: Kept,
@@ -194,7 +194,7 @@ impl Gathered<'_> {
         let waits = |kind, done_bytes| {
             Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0, pending })
         };
-        // It waits: for a look of the manager, or for members that are missing.
+        // It waits: for the manager to begin it, or for missing members.
         match (self.kept.resync_from_bytes, &self.kept.scrub) {
             (Some(from_bytes), _) => waits(RebuildKind::Resync, from_bytes),
             (None, Some(scrub)) if scrub.phase == Phase::Running => waits(scrub_kind(scrub), 0),

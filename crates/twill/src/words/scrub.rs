@@ -41,7 +41,9 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> Strin
         Wrong::Data => format!("wrong data: {length} on {places}"),
         Wrong::P | Wrong::Q => format!("wrong parity {wrong:?}: {length} on {places}"),
         Wrong::Copy => format!("outvoted copy: {length} on {places}"),
-        Wrong::Unreadable => format!("unreadable, and the others cannot make it: {length} on {places}"),
+        Wrong::Unreadable => {
+            format!("unreadable, and the other members cannot make it: {length} on {places}")
+        }
         Wrong::Unknown if blocks.is_empty() => {
             format!(
                 "stripe {stripe}, byte {row_bytes} of its chunks: data and parity of {length} do not agree"

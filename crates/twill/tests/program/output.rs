@@ -73,7 +73,7 @@ fn a_creation_that_is_interrupted_is_one_document() {
     world.write("m0", 64 << 20, b"something"); // in the data: a resync is due
     let mut process = world
         .command()
-        .args(["create", "--level", "5", "--wait", "--json"])
+        .args(["create", "--level", "5", "--force", "--wait", "--json"])
         .args(&members)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -37,11 +37,11 @@ fn a_pid_file_is_written_over_nothing_else() {
     fs::hard_link(world.path("m1"), world.path("hard")).expect("a link");
     let serve = ["serve", "--control", "c.sock", "--unix", "n.sock", "--pid-file"];
     for (path, code, says) in [
-        ("notes", 9, "something else than a process number"),
-        (&other, 9, "something else than a process number"),
+        ("notes", 9, "something other than a process number"),
+        (&other, 9, "something other than a process number"),
         ("m0", 6, "is a member of the array"),
         ("hard", 6, "is a member of the array"),
-        (".", 9, "no ordinary file"),
+        (".", 9, "it is not a regular file"),
     ] {
         world.refused(code, &["--pid-file", path, says], &[&serve[..], &[path]].concat(), &members);
     }

@@ -44,7 +44,7 @@ pub enum BenchCommand {
     Nbd(NbdArguments),
     /// An array on files or block devices beside fio on the same members without RAID, in turns.
     Files(FilesArguments),
-    /// How fast a member is rebuilt when nobody else wants anything, beside plain writes of the same member.
+    /// How fast a member is rebuilt without clients, beside plain writes of the same member.
     Rebuild(RebuildArguments),
     /// What arrays of 1 TB to 1 PB keep in memory.
     Memory(MemoryArguments),

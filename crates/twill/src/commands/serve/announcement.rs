@@ -15,11 +15,11 @@ pub struct Announcement {
     pub uuid: String,
     /// Where clients connect: block device, then URIs.
     pub exports: Vec<String>,
-    /// Where `twill status` and the like ask.
+    /// The control socket.
     pub control: PathBuf,
     /// Process that serves.
     pub pid: u32,
-    /// What is not as it should be.
+    /// Members that were not taken, and slots without one.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The methods of the control socket, on the array that is served.
+//! The methods of the control socket of a served array.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
@@ -14,6 +14,7 @@ use super::ending::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::probe::clearing::Clearing;
 use crate::serving::add::add;
 use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
@@ -26,7 +27,7 @@ pub struct Controlled {
     /// None once it is being stopped.
     serving: RwLock<Option<Serving>>,
     endings: Mutex<Sender<Ending>>,
-    /// How the stop went, until its caller has the answer.
+    /// The outcome of the stop, until its caller has the answer.
     stopped: Mutex<Option<Result<Stopped, Failure>>>,
 }
 
@@ -126,7 +127,7 @@ impl Controlled {
 
     /// One that has stopped.
     pub fn stopped() -> Self {
-        let (endings, _nobody) = mpsc::channel();
+        let (endings, _receiver) = mpsc::channel();
         Controlled { serving: RwLock::new(None), endings: Mutex::new(endings), stopped: Mutex::new(None) }
     }
 
@@ -143,7 +144,7 @@ impl Controlled {
     /// # Errors
     /// Why it goes on, [`ExitKind::NotFound`] if it is being stopped already; or what went wrong.
     pub fn stop(&self, keep_device: bool) -> Result<Stopped, NotStopped> {
-        // Before anything else is taken: without the block device's leave all goes on.
+        // First of all: while the block device is in use, everything must go on.
         let let_go = if keep_device { Exports::leave_device } else { Exports::take_device_away };
         self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.
@@ -154,7 +155,7 @@ impl Controlled {
     /// Stops it and ends the server.
     pub fn stop_and_tell(&self) {
         match self.stop(false) {
-            // Somebody else stops it already, and will tell.
+            // Another caller stops it already and reports the outcome.
             Err(NotStopped::GoesOn(failure)) if failure.kind == ExitKind::NotFound => {}
             Err(NotStopped::GoesOn(failure)) => self.tell(Ending::Refused(failure)),
             Err(NotStopped::Ended(failure)) => self.tell(Ending::Stopped(Err(failure))),
@@ -166,7 +167,7 @@ impl Controlled {
     ///
     /// # Errors
     /// [`ExitKind::NotFound`] once it is being stopped, and why the device is not taken.
-    pub fn add(&self, path: &Path, force: bool) -> Result<(), Failure> {
+    pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
         self.with(|serving| add(&serving.array, path, force))
     }
 
@@ -180,7 +181,7 @@ impl Controlled {
         act(self.serving.read().as_ref().ok_or_else(stopping)?)
     }
 
-    /// What the stop came to is told when its caller has the answer; a server that goes on tells nothing.
+    /// Stops it for the caller of `stop`. The outcome ends the server only after its caller has the answer.
     fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
         let StopParams { keep_device } = parse(params)?;
         let outcome = match self.stop(keep_device) {
@@ -219,12 +220,14 @@ impl Handler for Controlled {
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                Ok(json!({ "removed": self.with(|serving| acts::remove(&serving.array, &member))? }))
+                let removed = self.with(|serving| acts::remove(&serving.array, &member))?;
+                let paths: Vec<String> = removed.iter().map(|path| path.display().to_string()).collect();
+                Ok(json!({ "removed": paths.len(), "paths": paths }))
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;
-                self.add(Path::new(&path), force)?;
-                Ok(Value::Null)
+                let Clearing { erased, stays, .. } = self.add(Path::new(&path), force)?;
+                Ok(json!({ "erased": erased, "stays": stays }))
             }
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;

@@ -1,5 +1,5 @@
-//! Files that a server writes for whoever started it: the pid file and the log. Neither is ever written over a member, nor the
-//! pid file over anything but a number.
+//! Files that a server writes beside its array: the pid file and the log. Neither ever overwrites a member, and the pid file
+//! overwrites nothing but a process number.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -18,15 +18,15 @@ const PID_BYTES_MAX: u64 = 32;
 pub(super) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Says before anything is done whether the file may be written.
+    /// Checks, before anything is written, that the file may be.
     ///
     /// # Errors
-    /// The path names a member, or something that holds anything but a process number.
+    /// The path names a member, or a file with other contents than a process number.
     pub(super) fn at(path: &Path, members: &[PathBuf]) -> Result<Self, Failure> {
         let refused = |what: &str| {
             let failure =
                 Failure::new(ExitKind::AlreadyExists, format!("--pid-file {}: {what}", path.display()));
-            Err(failure.help("nothing was written; name a file that is not there, or holds a process number"))
+            Err(failure.help("nothing was written; name a new file, or one that holds a process number"))
         };
         check_no_member("--pid-file", path, members)?;
         match fs::metadata(path) {
@@ -35,17 +35,17 @@ impl PidFile {
                 let there = folder.map_or(Ok(()), |folder| fs::metadata(folder).map(drop));
                 there.map_err(|error| Failure::from_io("write", path, &error))?;
             }
-            Ok(found) if !found.is_file() => return refused("it is no ordinary file"),
+            Ok(found) if !found.is_file() => return refused("it is not a regular file"),
             Ok(_) => match read_number(path) {
                 Ok(true) => {}
-                Ok(false) => return refused("it is there and holds something else than a process number"),
+                Ok(false) => return refused("it exists and holds something other than a process number"),
                 Err(error) => return Err(Failure::from_io("read", path, &error)),
             },
         }
         Ok(PidFile(path.to_path_buf()))
     }
 
-    /// Writes the number. By now nobody else serves the members.
+    /// Writes the number. The members are held, so no other server uses the file for them.
     ///
     /// # Errors
     /// What the system says.
@@ -55,7 +55,7 @@ impl PidFile {
 }
 
 impl Drop for PidFile {
-    /// Whoever has written another number meanwhile serves now.
+    /// Removes the file, unless another server has written its own number meanwhile.
     fn drop(&mut self) {
         let is_own = start_of(&self.0).is_ok_and(|text| text == own_number().as_bytes());
         if is_own {
@@ -81,7 +81,7 @@ fn start_of(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Says before it is opened whether lines may be appended to a log.
+/// Checks, before it is opened, that lines may be appended to a log.
 ///
 /// # Errors
 /// The path names a member, or a block device.
@@ -92,7 +92,7 @@ pub fn check_log(path: &Path, members: &[PathBuf]) -> Result<(), Failure> {
     check_no_member("--log", path, members)
 }
 
-/// A member is what is named as one, by whatever name, and what has a superblock.
+/// Refuses a path of a member of this array, under any of its names, and of anything with a superblock.
 fn check_no_member(option: &str, path: &Path, members: &[PathBuf]) -> Result<(), Failure> {
     let Ok(file) = MemberFile::open(path) else { return Ok(()) };
     let is_same =
