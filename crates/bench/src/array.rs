@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use engine::array::volume::VolumeMode;
 use engine::device::Device;
 use engine::members::load::Clock;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::memory::Memory;
 use host::device::{DeviceSpec, OpenOptions, SharedDevice};

@@ -6,6 +6,7 @@ use std::future::{Ready, ready};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::{Buffer, Gather, Pool};
 use engine::device::{Device, DeviceError, DeviceInfo};
 use engine::executor::{Executor, join_all};
@@ -16,7 +17,7 @@ use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
 use engine::stripe::locks::Locks;
 use engine::stripe::stripe_table::TableBytes;
-use engine::volume::{ArrayVolume, Volume, VolumeError, VolumeMode};
+use engine::volume::{Volume, VolumeError};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{BitmapSuper, CHUNK_BYTES_DEFAULT, sync_sectors};
 use serde::Serialize;
@@ -157,7 +158,11 @@ fn bitmap_of(geometry: &Geometry) -> Result<BitmapSuper, Error> {
     Ok(BitmapSuper::new([0; 16], size, least.max(CHUNK_BYTES_DEFAULT)))
 }
 
-async fn write(volume: Rc<ArrayVolume<Nothing>>, seed: u64, writes: usize) -> Result<(), VolumeError> {
+async fn write(
+    volume: Rc<ArrayVolume<InPlace<Nothing>>>,
+    seed: u64,
+    writes: usize,
+) -> Result<(), VolumeError> {
     let (mut random, data) = (Random::new(seed), Buffer::new(4096).freeze());
     let blocks = volume.info().size_bytes / 4096;
     for _ in 0..writes {

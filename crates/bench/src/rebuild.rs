@@ -146,7 +146,7 @@ impl Array {
             members.remove(SLOT);
             let member = MemberDevice { device, data_offset_bytes: 0 };
             host.attach(SLOT, Some(member)).await.map_err(shards_failed)?;
-            let set = Rc::clone(host.volume().stripes());
+            let set = Rc::clone(host.volume().engine());
             let start = (now_ns(), process_cpu_ns());
             members.begin_recovery(SLOT, 0);
             match recover(&set, SLOT, &Progress::default(), &FullSpeed).await {

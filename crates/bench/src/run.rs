@@ -394,7 +394,7 @@ impl Worker {
     }
 
     fn moment(&self) -> Moment {
-        let counters = &self.volume.stripes().shared.counters[self.shard..=self.shard];
+        let counters = &self.volume.engine().shared.counters[self.shard..=self.shard];
         Moment { wall_ns: now_ns(), cpu_ns: thread_cpu_ns(), counts: CounterTotals::of(counters) }
     }
 }

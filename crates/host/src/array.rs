@@ -6,17 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::in_place::InPlace;
 use engine::members::Attached;
 use engine::stripe::Shared;
-use engine::volume::{ArrayVolume, VolumeMode};
 
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
 use crate::shard_writes::ShardWrites;
 
 /// The volume of an array on one shard.
-pub type HostVolume = ArrayVolume<HostDevice>;
+pub type HostVolume = ArrayVolume<InPlace<HostDevice>>;
 
 thread_local! {
     /// The arrays of this shard, by number.
@@ -140,7 +140,7 @@ impl HostArray {
         for shard in 0..self.shards.count() {
             let (array, change) = (self.clone(), change.clone());
             let changed = self.shards.call(shard, move |context| async move {
-                change(array.volume().stripes(), &context);
+                change(array.volume().engine(), &context);
             });
             changed.await?;
         }

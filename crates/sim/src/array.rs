@@ -12,6 +12,7 @@ use engine::array::redo::Repair;
 use engine::array::running::Running;
 use engine::array::start::{Assembled, Prepared, start as start_array};
 use engine::array::state::Manager;
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
@@ -19,7 +20,6 @@ use engine::in_place::InPlace;
 use engine::members::Attached;
 use engine::stripe::Shared;
 use engine::stripe::stripe_table::StripeTable;
-use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::Geometry;
 
 use crate::check;
@@ -205,7 +205,7 @@ pub(crate) struct Array {
 pub(crate) struct Shard {
     pub(crate) executor: Executor,
     pub(crate) set: Rc<InPlace<SimDevice>>,
-    pub(crate) volume: ArrayVolume<SimDevice>,
+    pub(crate) volume: ArrayVolume<InPlace<SimDevice>>,
 }
 
 impl Array {

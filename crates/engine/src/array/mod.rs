@@ -29,6 +29,7 @@ pub mod start_bitmap;
 pub mod state;
 pub mod throttle;
 mod turn;
+pub mod volume;
 mod window;
 #[cfg(test)]
 mod window_tests;

@@ -10,6 +10,7 @@ use engine::array::redo::Repair;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Assembled, Consistency, Inspection, Policy, Prepared, start as start_array};
 use engine::array::state::Manager;
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::Pool;
 use engine::events::Event;
 use engine::executor::Executor;
@@ -19,7 +20,6 @@ use engine::members::Attached;
 use engine::members::load::{Clock, UpdatePolicy};
 use engine::stripe::Shared;
 use engine::stripe::locks::Locks;
-use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::units::Sectors;
@@ -132,7 +132,7 @@ pub struct Array {
     pub geometry: Geometry,
     pub shared: Arc<Shared>,
     pub executors: Vec<Executor>,
-    pub volumes: Vec<Rc<ArrayVolume<TestDevice>>>,
+    pub volumes: Vec<Rc<ArrayVolume<InPlace<TestDevice>>>>,
     pub manager: Rc<Manager<TestDevice, TestPlatform>>,
     pub events: Arc<Mutex<Vec<Event>>>,
     pub repair: Repair,

@@ -103,7 +103,7 @@ async fn client(array: Rc<Array>, oracle: Rc<RefCell<Oracle>>, shard: usize) {
 
 async fn write(
     array: &Array,
-    volume: &engine::volume::ArrayVolume<device::TestDevice>,
+    volume: &engine::array::volume::ArrayVolume<engine::in_place::InPlace<device::TestDevice>>,
     oracle: &RefCell<Oracle>,
     blocks: std::ops::Range<u64>,
 ) {

@@ -46,7 +46,7 @@ impl ArrayManager {
     ) -> Result<Self, Failure> {
         let (array, known) = (array.clone(), Arc::clone(known));
         let started = shards.run_on(0, move |context| async move {
-            let set = Rc::clone(array.volume().stripes());
+            let set = Rc::clone(array.volume().engine());
             let device = |candidate: usize| Some(Rc::new(devices.get(&candidate)?.attach(&context.ring)));
             let platform = HostPlatform { array, ring: context.ring.clone(), known, scrubs };
             let running = start(prepared, set, platform, device, scrub).await?;

@@ -89,6 +89,6 @@ impl Speed {
 pub(super) const NAP: Duration = Duration::from_millis(100);
 
 /// Whether the array is being stopped.
-pub(super) fn is_stopping(mode: &engine::volume::VolumeMode) -> bool {
+pub(super) fn is_stopping(mode: &engine::array::volume::VolumeMode) -> bool {
     mode.stopping.load(Relaxed)
 }
