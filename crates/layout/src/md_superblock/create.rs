@@ -166,6 +166,27 @@ fn bitmap_room(sectors: u64) -> u64 {
 }
 
 impl NewArray {
+    /// An array in sync, with the choices that mdadm makes unasked: version 1.2, the level's default layout, chunks of
+    /// 512 KiB, and all of each member. It has an internal bitmap if its level has anything to resync. Name and time of
+    /// creation are empty.
+    #[must_use]
+    pub fn new(set_uuid: [u8; 16], level: Level, raid_disks: u32) -> Self {
+        NewArray {
+            minor: MinorVersion::V1_2,
+            data_offset: None,
+            set_uuid,
+            name: String::new(),
+            ctime_s: 0,
+            level,
+            layout: Layout::default_for(level),
+            chunk_bytes: if level == Level::Raid1 { 0 } else { 512 << 10 },
+            raid_disks,
+            member_bytes: None,
+            bitmap: if level == Level::Raid0 { NewBitmap::None } else { NewBitmap::Internal(None) },
+            clean: true,
+        }
+    }
+
     /// Superblocks and bitmap for these devices. The first device's size decides where data begins on all of them.
     ///
     /// # Errors
