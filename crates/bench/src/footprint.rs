@@ -17,7 +17,7 @@ use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
 use engine::stripe::locks::Locks;
 use engine::stripe::stripe_table::TableBytes;
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{Space, Volume, VolumeError};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{BitmapSuper, CHUNK_BYTES_DEFAULT, sync_sectors};
 use serde::Serialize;

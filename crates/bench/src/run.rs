@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::counters::CounterTotals;
 use engine::executor::{join_all, yield_now};
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{Space, Volume, VolumeError};
 use host::array::HostVolume;
 use host::shard::ShardContext;
 

@@ -28,7 +28,7 @@ use crate::stripe::stripe_table::Claim;
 use crate::stripe::zero::{Zeroing, zero_stripes};
 use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
-use crate::volume::{Engine, EngineReadInto, EngineShape};
+use crate::volume::{Engine, EngineShape, ReadInto, Space};
 use layout::geometry::Level;
 
 /// The engine of the level.
@@ -110,7 +110,9 @@ impl<D: Device> Engine for InPlace<D> {
     fn end(&self, began_ns: Option<u64>) {
         self.shared.foreground.end(began_ns, &self.shared.loads);
     }
+}
 
+impl<D: Device> Space for InPlace<D> {
     async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         match &self.engine {
             LevelEngine::Striped(engine) => engine.read(offset_bytes, bytes).await,
@@ -310,7 +312,7 @@ impl<D: Device> InPlace<D> {
     }
 }
 
-impl<D: ReadForeign> EngineReadInto for InPlace<D> {
+impl<D: ReadForeign> ReadInto for InPlace<D> {
     async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
         let reads: Option<Reads> = match &self.engine {
             LevelEngine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),

@@ -24,11 +24,8 @@ pub struct VolumeInfo {
     pub read_only: bool,
 }
 
-/// A volume as one shard sees it. Exports are written against this.
-pub trait Volume: 'static {
-    /// Size and units.
-    fn info(&self) -> VolumeInfo;
-
+/// An address space of bytes that can be read and written, on one shard.
+pub trait Space: 'static {
     /// Reads `bytes` bytes; they come in order, in as many slices as there were members or chunks.
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
 
@@ -56,11 +53,17 @@ pub trait Volume: 'static {
     fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
 }
 
-/// The ability of a volume to read into a buffer that lies outside of this process.
-pub trait ReadInto: Volume {
+/// The ability of a space to read into a buffer that lies outside of this process.
+pub trait ReadInto: Space {
     /// Fills `target` with the range, where that is possible at once. False: it did not, or only in part, and
-    /// [`Volume::read`] does it. Operations may fill `target` as long as they hold a lease of it.
+    /// [`Space::read`] does it. Operations may fill `target` as long as they hold a lease of it.
     fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool>;
+}
+
+/// A volume as one shard sees it. Exports are written against this.
+pub trait Volume: Space {
+    /// Size and units.
+    fn info(&self) -> VolumeInfo;
 }
 
 /// Size and units of the space that an engine serves.
@@ -76,7 +79,7 @@ pub struct EngineShape {
 
 /// What serves the requests of a volume on one shard. Ranges lie inside its space and are not empty: the volume above it
 /// admits requests and refuses others.
-pub trait Engine: 'static {
+pub trait Engine: Space {
     /// Size and units.
     fn shape(&self) -> EngineShape;
 
@@ -88,36 +91,4 @@ pub trait Engine: 'static {
 
     /// It ends.
     fn end(&self, began_ns: Option<u64>);
-
-    /// As [`Volume::read`].
-    fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
-
-    /// As [`Volume::write`].
-    fn write(
-        &self,
-        offset_bytes: u64,
-        data: Gather,
-        fua: bool,
-    ) -> impl Future<Output = Result<(), VolumeError>>;
-
-    /// As [`Volume::flush`].
-    fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
-
-    /// As [`Volume::write_zeroes`].
-    fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        bytes: u64,
-        may_unmap: bool,
-        fua: bool,
-    ) -> impl Future<Output = Result<(), VolumeError>>;
-
-    /// As [`Volume::discard`].
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
-}
-
-/// The ability of an engine to read into a buffer that lies outside of this process.
-pub trait EngineReadInto: Engine {
-    /// As [`ReadInto::read_into`].
-    fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool>;
 }

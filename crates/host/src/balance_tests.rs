@@ -11,7 +11,7 @@ use engine::executor::join_all;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::volume::Volume;
+use engine::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 
 use super::{BalancedVolume, Choice, KEPT_WRITES, ShardWrites};

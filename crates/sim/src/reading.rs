@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::array::scrub::Wish;
 use engine::mismatch::ScrubMode;
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{Space, VolumeError};
 
 use crate::array::{Array, Machine};
 use crate::disk::Disk;

@@ -8,7 +8,7 @@ use crate::buffer::Gather;
 use crate::error::VolumeError;
 use crate::foreign_buffer::Lease;
 use crate::limits::BLOCK_BYTES;
-use crate::volume::{Engine, EngineReadInto, ReadInto, Volume, VolumeInfo};
+use crate::volume::{Engine, ReadInto, Space, Volume, VolumeInfo};
 
 /// An array as one shard serves it: admits requests and hands them to the engine of the level.
 pub struct ArrayVolume<E> {
@@ -69,7 +69,9 @@ impl<E: Engine> Volume for ArrayVolume<E> {
             read_only: self.mode.read_only.load(Relaxed),
         }
     }
+}
 
+impl<E: Engine> Space for ArrayVolume<E> {
     async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         self.admit(offset_bytes, bytes, false)?;
         self.engine.counters().reads.add(1);
@@ -129,7 +131,7 @@ impl<E: Engine> Volume for ArrayVolume<E> {
     }
 }
 
-impl<E: EngineReadInto> ReadInto for ArrayVolume<E> {
+impl<E: Engine + ReadInto> ReadInto for ArrayVolume<E> {
     async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
         if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
             return false; // the ordinary read says why

@@ -17,7 +17,7 @@ use crate::members::{MemberState, Members};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 use crate::stripe::redo::{RedoMember, RedoStart};
-use crate::volume::Engine;
+use crate::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;

@@ -14,7 +14,7 @@ use engine::members::load::UpdatePolicy;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::volume::Volume;
+use engine::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 
 use super::member::{Member, READ_NS, TimedDevice, Timeline, Trouble, WIDTH, WRITE_NS, exponential};

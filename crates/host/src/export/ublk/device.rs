@@ -1,6 +1,6 @@
 //! A block device of this process, from the driver's "add" to its "delete", or taken over from a server that was killed.
 
-use engine::volume::{ReadInto, VolumeInfo};
+use engine::volume::{ReadInto, Volume, VolumeInfo};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::os::fd::OwnedFd;
@@ -82,7 +82,7 @@ impl UblkDevice {
     ///
     /// # Errors
     /// Why there is no block device. None is left behind that was not there before.
-    pub fn start<V: ReadInto>(
+    pub fn start<V: Volume + ReadInto>(
         control: Control,
         shards: &Handle,
         options: &UblkOptions,
@@ -243,7 +243,7 @@ struct Service<'a, F> {
     open: F,
 }
 
-impl<V: ReadInto, F: Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static> Service<'_, F> {
+impl<V: Volume + ReadInto, F: Fn(&ShardContext) -> Rc<V> + Clone + Send + 'static> Service<'_, F> {
     /// Makes a new device.
     fn make(&self, control: Control) -> Result<UblkDevice, UblkError> {
         clear_left_behind(&control, self.options.identity);

@@ -11,7 +11,7 @@ use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
 use engine::executor::Executor;
 use engine::foreign_buffer::ForeignBuffer;
-use engine::volume::{ReadInto, VolumeError};
+use engine::volume::{ReadInto, Volume, VolumeError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ impl QueuesState {
 pub(super) type Ends = Sender<()>;
 
 /// Serves queue `number`: from here on it fetches.
-pub(super) fn serve_queue<V: ReadInto>(
+pub(super) fn serve_queue<V: Volume + ReadInto>(
     context: &ShardContext,
     volume: Rc<V>,
     device: Arc<OwnedFd>,
@@ -134,14 +134,14 @@ pub(super) struct QueueSetup {
     pub zero_copy: bool,
 }
 
-fn start_tags<V: ReadInto>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
+fn start_tags<V: Volume + ReadInto>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
     for tag in 0..depth {
         executor.spawn(serve_tag(Rc::clone(queue), tag));
     }
 }
 
 /// One request after the other, until the device is stopped.
-async fn serve_tag<V: ReadInto>(queue: Rc<Queue<V>>, tag: u16) {
+async fn serve_tag<V: Volume + ReadInto>(queue: Rc<Queue<V>>, tag: u16) {
     let mut fetched = queue.fetch(tag).await;
     while fetched == 0 {
         queue.state.count(queue.number, 1);
@@ -175,7 +175,7 @@ impl<V> Drop for Queue<V> {
     }
 }
 
-impl<V: ReadInto> Queue<V> {
+impl<V: Volume + ReadInto> Queue<V> {
     async fn fetch(&self, tag: u16) -> i32 {
         self.command(command::FETCH, tag, 0).await
     }
