@@ -14,9 +14,9 @@
 //! it, and a controller that is reset or a path that comes back makes it minutes later. Therefore
 //! - the device keeps the memory of a late operation, and the caller of a read gets other memory back;
 //! - while a late operation may still change the medium (a write, a discard, zeroes), the device sends nothing else to
-//!   the medium, from any shard. It holds further operations back, in order, and fails them with `Timeout` unsent when
-//!   their own limit is over. So a late write never lands on top of a newer one, and a read never returns data that
-//!   changes by itself afterwards;
+//!   the medium, from any shard. It holds further operations back, in order, and fails them unsent with `Timeout`, at the
+//!   latest when their own limit is over. So a late write never lands on top of a newer one, and a read never returns
+//!   data that changes by itself afterwards;
 //! - the engine does not repeat the operation and takes neither the old nor the new contents of the range for granted:
 //!   it fails the member, or, where the array would be lost without it, calls the stripe suspect until parity was made
 //!   again. It never reaches the medium past this device, by another handle that was opened meanwhile.

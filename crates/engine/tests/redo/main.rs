@@ -14,7 +14,7 @@ use engine::array::keeper::Spare;
 use engine::buffer::{Gather, Slice};
 use engine::events::Event;
 use engine::members::{Failing, MemberState};
-use engine::volume::Volume as _;
+use engine::volume::Space as _;
 use layout::geometry::Level;
 use layout::redo_log::{PieceKind, WholeRecord};
 use world::World;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::block::BlockFile;
+use super::block_file::BlockFile;
 use super::host_device::SharedDevice;
 use super::memory::Memory;
 use super::open::{OpenError, OpenErrorKind, OpenOptions};

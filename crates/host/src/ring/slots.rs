@@ -129,7 +129,7 @@ impl Slots {
     pub fn remove(&mut self, index: u32) -> Op {
         let slot = &mut self.entries[index as usize];
         assert_ne!(slot.state, SlotState::Vacant, "a slot is freed once");
-        assert_eq!(slot.lane, LaneState::Outside, "an operation leaves its lane before its slot");
+        assert!(slot.lane == LaneState::Outside, "an operation leaves its lane before its slot");
         slot.state = SlotState::Vacant;
         slot.generation = slot.generation.wrapping_add(1);
         slot.is_awaited = false;
