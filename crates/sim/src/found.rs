@@ -184,7 +184,7 @@ fn replace_until(array: &Rc<Array>, slot: u32, state: MemberState) {
 
 /// Device numbers of the spares.
 fn spare_numbers(array: &Array) -> Vec<u32> {
-    array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect()
+    array.writer.superblocks().spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect()
 }
 
 /// Writes until one fails because the member in `slot` has no space.
@@ -263,7 +263,7 @@ fn copies_that_differ_are_not_called_clean() {
     let array = array(Level::Raid1, 3, Support::None);
     write(&array, 0..BLOCKS);
     write_in_vain(&array, 1, 0..BLOCKS);
-    array.keeper.want_close();
+    array.writer.want_close();
     finish(&array);
     let outcomes = array.machine.outcomes();
     assert!(outcomes.iter().all(|outcome| outcome.resync_from.is_some()), "clean, and the copies differ");
@@ -567,9 +567,9 @@ fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
 fn a_checkpoint_of_a_resync_takes_no_doubt_away() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..6 * BLOCKS);
-    array.keeper.set_resync(Some(0));
+    array.writer.set_resync(Some(0));
     assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
-    array.keeper.set_resync(Some(u64::from(CHUNK)));
+    array.writer.set_resync(Some(u64::from(CHUNK)));
     assert!(array.shared.consistency.is_in_doubt(1), "parity may not agree there");
 }
 

@@ -46,7 +46,7 @@ async fn intervene(array: &Rc<Array>) {
         3..6 => replace_any(array).await,
         6 if plan.full => fill_up(array),
         7 => slow_down(array),
-        8 => array.keeper.want_close(),
+        8 => array.writer.want_close(),
         9 | 10 => start_resync(array),
         11 if plan.metadata_lost => lose_superblocks(array),
         _ => {}
@@ -68,7 +68,7 @@ fn break_member(array: &Rc<Array>) {
     }
     let what = array.world.random().below(7);
     inflict(array, &disk, what);
-    let unknown = array.shared.consistency.suspects() > 0 || array.keeper.resync_from_bytes().is_some();
+    let unknown = array.shared.consistency.suspects() > 0 || array.writer.resync_from_bytes().is_some();
     machine.may_lose(&disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
     array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
 }
@@ -182,7 +182,7 @@ async fn replace_any(array: &Rc<Array>) {
     let members = &array.shared.members;
     let out = |slot: &u32| matches!(members.state(*slot), MemberState::Failed | MemberState::Missing);
     let slots: Vec<u32> = (0..array.machine.geometry().members()).filter(out).collect();
-    let waiting = array.keeper.spares().borrow().len();
+    let waiting = array.writer.superblocks().spares().borrow().len();
     if waiting >= SPARES_MAX || (slots.is_empty() && !array.world.random().one_in(4)) {
         return;
     }

@@ -14,11 +14,11 @@ use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
 
-use super::keeper::Spare;
 use super::platform::Platform;
 use super::progress::{Ended, Pace, Progress};
 use super::rebuild::{regions, stripes};
 use super::state::{self, Manager};
+use super::superblocks::Spare;
 use super::window::{Piece, Sweep, slide};
 use crate::device::Device;
 use crate::events::Event;
@@ -132,7 +132,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let _turn = self.seating.take().await;
         self.may_replace(slot)?;
         let spare = {
-            let mut spares = self.keeper.spares().borrow_mut();
+            let mut spares = self.writer.superblocks().spares().borrow_mut();
             let at = spares.iter().position(|spare| spare.superblock.dev_number() == number);
             spares.remove(at.ok_or(NotReplaced::NoSpare)?)
         };
@@ -164,7 +164,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// Device numbers of replacements that were begun or are to go on.
     pub(super) fn replacement_numbers(&self) -> Vec<u32> {
-        let numbers = self.keeper.coming_numbers().into_iter().map(|(number, _)| number);
+        let numbers = self.writer.superblocks().incoming_numbers().into_iter().map(|(number, _)| number);
         numbers.chain(self.resuming.borrow().iter().map(|next| next.superblock.dev_number())).collect()
     }
 
@@ -179,7 +179,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let shared = &self.set.shared;
         // After a crash the two may differ wherever a write was on its way; without intents nobody knows whether there was one.
         let clean = superblock.resync_offset().is_none()
-            && self.keeper.resync_from_bytes().is_none()
+            && self.writer.resync_from_bytes().is_none()
             && shared.intent.is_used();
         let whole = shared.geometry.member_bytes();
         let from_bytes = superblock.recovery_offset().map_or(whole, |offset| offset.bytes().min(whole));
@@ -194,10 +194,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.platform.attach_replacement(slot, seated).await;
         // What was written since the start went past the device until now.
         let from_bytes = if self.set.shared.intent.was_open() { 0 } else { from_bytes };
-        if !self.keeper.begin_replacement(slot, superblock.clone(), from_bytes) {
+        if !self.writer.superblocks().begin_replacement(slot, superblock.clone(), from_bytes) {
             // The member failed meanwhile: what was to replace it is as good a spare.
             self.platform.attach_replacement(slot, None).await;
-            self.keeper.spares().borrow_mut().push(Spare { superblock, device });
+            self.writer.superblocks().spares().borrow_mut().push(Spare { superblock, device });
             self.set.shared.members.want_metadata();
         }
         self.changing.borrow_mut().remove(&slot);
@@ -228,7 +228,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let members = &self.set.shared.members;
         self.changing.borrow_mut().insert(slot);
         // The superblock first: from then on nobody looks for the old member.
-        if members.settled().await.is_ok() && self.keeper.coming(slot).is_none() {
+        if members.settled().await.is_ok() && self.writer.superblocks().incoming(slot).is_none() {
             self.platform.promote_replacement(slot).await;
             members.end_replacement(slot);
         }

@@ -1,7 +1,7 @@
 //! What an array does by itself: resync after a crash, recovery onto spares, clean superblocks when it is quiet.
 //!
 //! One task looks at the members a few times a second and starts what is due ([`due`] decides), each as a task of its
-//! own. It holds no state that the members and the keeper do not have, but for a scrub's, so whatever happened meanwhile is
+//! own. It holds no state that the members and the writer do not have, but for a scrub's, so whatever happened meanwhile is
 //! seen at the next look.
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,6 @@ use std::task::{Poll, Waker};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::units::Sectors;
 
-use super::keeper::{Keeper, Spare};
 use super::mend::Mending;
 use super::platform::Platform;
 use super::progress::{Ended, Pace, Progress};
@@ -25,6 +24,8 @@ use super::rebuild::{keep_rebuilt, recover, resync};
 use super::replace::{Resuming, copy};
 use super::retry::Retry;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
+use super::superblock_writer::SuperblockWriter;
+use super::superblocks::Spare;
 use super::turn::Turn;
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
@@ -83,10 +84,10 @@ struct Running {
     progress: Arc<Progress>,
 }
 
-/// Runs an array. Lives on one shard, beside its keeper.
+/// Runs an array. Lives on one shard, beside its writer.
 pub struct Manager<D, P> {
     pub(super) set: Rc<StripeSet<D>>,
-    pub(super) keeper: Rc<Keeper<D>>,
+    pub(super) writer: Rc<SuperblockWriter<D>>,
     pub(super) platform: Rc<P>,
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
@@ -111,14 +112,14 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// The manager of the array behind `set`. `scrub` is one that an earlier run did not end.
     pub fn new(
         set: Rc<StripeSet<D>>,
-        keeper: Rc<Keeper<D>>,
+        writer: Rc<SuperblockWriter<D>>,
         platform: Rc<P>,
         scrub: Option<ScrubState>,
         read_only: bool,
     ) -> Rc<Self> {
         Rc::new(Manager {
             set,
-            keeper,
+            writer,
             platform,
             running: RefCell::default(),
             idle: RefCell::default(),
@@ -139,7 +140,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let (mut writes, mut quiet_since_ns) = (u64::MAX, 0);
         self.resume_replacements().await;
         if !self.read_only {
-            self.keeper.tell_what_was_made_good();
+            self.writer.tell_what_was_made_good();
         }
         while !self.stopping.get() {
             if !self.read_only {
@@ -159,7 +160,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             // would wait for the next round too.
             let at_work = shared.intent.any_write() || shared.intent.any_waits();
             if is_quiet && shared.intent.is_open() && may_close && !at_work {
-                self.keeper.want_close();
+                self.writer.want_close();
             }
             self.platform.sleep(LOOK_NS).await;
         }
@@ -175,9 +176,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.set.shared.geometry.members()
     }
 
-    /// The keeper beside it.
-    pub fn keeper(&self) -> &Rc<Keeper<D>> {
-        &self.keeper
+    /// The writer beside it.
+    pub fn writer(&self) -> &Rc<SuperblockWriter<D>> {
+        &self.writer
     }
 
     /// What runs the array.
@@ -218,7 +219,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     fn may_ever_scrub(&self) -> Result<(), Refused> {
         let is_coming = !self.running.borrow().is_empty() || self.upcoming().is_some();
         let members = &self.set.shared.members;
-        match self.keeper.resync_from_bytes() {
+        match self.writer.resync_from_bytes() {
             Some(_) if self.read_only => Err(Refused::NotSynced),
             _ if !members.all_in_sync() && !is_coming => Err(Refused::Degraded),
             _ => Ok(()),
@@ -248,7 +249,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     async fn take_spares(&self) {
         let members = &self.set.shared.members;
         for slot in 0..self.set.shared.geometry.members() {
-            if !self.is_free(slot) || self.keeper.spares().borrow().is_empty() {
+            if !self.is_free(slot) || self.writer.superblocks().spares().borrow().is_empty() {
                 continue;
             }
             // A spare gets one slot: nobody else takes it for a replacement while it is attached.
@@ -256,16 +257,25 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             if !self.is_free(slot) {
                 continue;
             }
-            let next =
-                self.keeper.spares().borrow().last().map(|s| (s.superblock.clone(), Rc::clone(&s.device)));
+            let next = self
+                .writer
+                .superblocks()
+                .spares()
+                .borrow()
+                .last()
+                .map(|s| (s.superblock.clone(), Rc::clone(&s.device)));
             let Some((superblock, device)) = next else { return };
             self.changing.borrow_mut().insert(slot);
             members.remove(slot);
             self.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
             // A spare until it has the slot: else its number would be free meanwhile, and the next spare's.
             let number = superblock.dev_number();
-            self.keeper.spares().borrow_mut().retain(|spare| spare.superblock.dev_number() != number);
-            self.keeper.set_superblock(slot, Some(superblock));
+            self.writer
+                .superblocks()
+                .spares()
+                .borrow_mut()
+                .retain(|spare| spare.superblock.dev_number() != number);
+            self.writer.set_superblock(slot, Some(superblock));
             members.begin_recovery(slot, 0);
             self.changing.borrow_mut().remove(&slot);
         }
@@ -299,7 +309,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let mut slots = 0..self.set.shared.geometry.members();
         match self.due_works().first() {
             Some(work) => Some(*work).filter(|_| !is_waiting),
-            None if self.keeper.spares().borrow().is_empty() || self.read_only => None,
+            None if self.writer.superblocks().spares().borrow().is_empty() || self.read_only => None,
             None => slots.find(|slot| self.is_free(*slot)).map(Work::Recovery),
         }
     }
@@ -312,7 +322,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let situation = Situation {
             states: &states,
             replacing: &replacing,
-            resync: self.keeper.resync_from_bytes().is_some(),
+            resync: self.writer.resync_from_bytes().is_some(),
             copies: self.set.shared.geometry.parity_chunks() == 0,
             scrub,
             read_only: self.read_only,
@@ -361,7 +371,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 return;
             }
             Work::Resync => {
-                let from_bytes = self.keeper.resync_from_bytes().unwrap_or(0);
+                let from_bytes = self.writer.resync_from_bytes().unwrap_or(0);
                 self.set.shared.members.report(Event::ResyncStarted { from_bytes });
                 resync(&self.set, from_bytes, progress, &pace).await
             }
@@ -371,10 +381,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             (Ended::Finished, Work::Resync) => {
                 // What the resync wrote must be durable before any superblock says that all agrees.
                 if self.set.flush().await.is_ok() {
-                    self.keeper.set_resync(None);
+                    self.writer.set_resync(None);
                     self.set.shared.intent.resynced_all();
                     self.set.shared.members.report(Event::ResyncFinished {});
-                    self.keeper.want_close();
+                    self.writer.want_close();
                 }
             }
             (Ended::Finished, _) => self.set.shared.members.want_metadata(),
@@ -441,7 +451,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.scrub.borrow().as_ref().is_some_and(wanted)
             && self.set.shared.members.all_in_sync()
             && self.copying().is_empty()
-            && self.keeper.resync_from_bytes().is_none()
+            && self.writer.resync_from_bytes().is_none()
     }
 
     /// The scrub came as far as `done` says. What somebody wished in the meantime stands.
@@ -468,11 +478,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         match work {
             // Copies are not made in the order of the members' bytes: no cursor can say how far they are.
             _ if self.set.shared.geometry.parity_chunks() == 0 => {}
-            Work::Resync => self.keeper.set_resync(Some(done_bytes)),
-            Work::Recovery(slot) => self.keeper.set_recovered(slot, done_bytes),
+            Work::Resync => self.writer.set_resync(Some(done_bytes)),
+            Work::Recovery(slot) => self.writer.superblocks().set_recovered(slot, done_bytes),
             Work::Replacement(slot) => {
                 let copied_bytes = self.set.shared.members.copied_without_bad(slot, done_bytes);
-                self.keeper.set_copied(slot, copied_bytes);
+                self.writer.superblocks().set_copied(slot, copied_bytes);
             }
             Work::Scrub => {}
         }
@@ -493,14 +503,15 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let _turn = self.seating.take().await;
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.set.shared.members.settled().await?;
-        let template = (0..).map_while(|slot| self.keeper.try_superblock(slot)).flatten().next();
+        let template =
+            (0..).map_while(|slot| self.writer.superblocks().try_superblock(slot)).flatten().next();
         let (template, number) = template
-            .zip(self.keeper.free_dev_number(&self.replacement_numbers()))
+            .zip(self.writer.superblocks().free_dev_number(&self.replacement_numbers()))
             .ok_or(NotAdded::NoNumber)?;
         let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
-        self.keeper.spares().borrow_mut().push(Spare { superblock, device });
+        self.writer.superblocks().spares().borrow_mut().push(Spare { superblock, device });
         self.set.shared.members.want_metadata();
         Ok(number)
     }
@@ -535,7 +546,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         if written.is_ok() {
             let corrected_reads = u64::from(superblock.corrected_reads());
             self.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
-            self.keeper.set_superblock(slot, Some(superblock));
+            self.writer.set_superblock(slot, Some(superblock));
             self.set.shared.members.begin_catching_up(slot, corrected_reads, bad);
         }
         self.changing.borrow_mut().remove(&slot);
@@ -548,15 +559,17 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Why it would not.
     pub fn may_re_add(&self, superblock: &Superblock) -> Result<u32, NoReAdd> {
         let superblocks: Vec<Option<Superblock>> =
-            (0..).map_while(|slot| self.keeper.try_superblock(slot)).collect();
+            (0..).map_while(|slot| self.writer.superblocks().try_superblock(slot)).collect();
         let mut others = self.replacement_numbers();
-        others.extend(self.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
+        others.extend(
+            self.writer.superblocks().spares().borrow().iter().map(|spare| spare.superblock.dev_number()),
+        );
         let array = re_add::Array {
             superblocks: &superblocks,
             states: &self.set.shared.members.states(),
             others: &others,
-            events: self.keeper.events(),
-            events_cleared: self.keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
+            events: self.writer.superblocks().events(),
+            events_cleared: self.writer.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
         };
         re_add::judge(superblock, &array)
     }
@@ -566,7 +579,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         if !self.changing.borrow().is_empty() {
             return false;
         }
-        let mut spares = self.keeper.spares().borrow_mut();
+        let mut spares = self.writer.superblocks().spares().borrow_mut();
         let before = spares.len();
         spares.retain(|spare| spare.superblock.dev_number() != number);
         let removed = spares.len() < before;
@@ -583,7 +596,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         }
         self.changing.borrow_mut().insert(slot);
         self.platform.attach(slot, None).await;
-        self.keeper.set_superblock(slot, None);
+        self.writer.set_superblock(slot, None);
         self.changing.borrow_mut().remove(&slot);
         // If they cannot be written nothing is acknowledged any more: there is nothing to wait for.
         let _ = self.set.shared.members.settled().await;
@@ -606,7 +619,7 @@ impl<D: Device, P: Platform<D>> Checkpoints<'_, D, P> {
     fn is_wanted(&self) -> bool {
         let (manager, members) = (self.manager, &self.manager.set.shared.members);
         let has_work = match self.work {
-            Work::Resync => manager.keeper.resync_from_bytes().is_some(),
+            Work::Resync => manager.writer.resync_from_bytes().is_some(),
             Work::Recovery(slot) => members.state(slot) == MemberState::Recovering,
             Work::Replacement(slot) => members.replacing(slot) == Replacing::Copying,
             Work::Scrub => manager.may_scrub(self.scrub),

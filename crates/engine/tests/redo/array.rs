@@ -1,4 +1,4 @@
-//! An array of test members as the program runs it: assembled from what the members hold, with manager and keeper.
+//! An array of test members as the program runs it: assembled from what the members hold, with manager and writer.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

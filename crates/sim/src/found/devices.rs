@@ -90,7 +90,7 @@ fn a_replacement_keeps_its_number_through_a_crash() {
         (0..order).for_each(|_| _ = array.world.random().next()); // tasks run in another order
         let own = Rc::clone(&array);
         run(&array, async move { _ = operator::add_spare(&own, &own.machine.new_disk(true)).await });
-        let members = (0..).map_while(|slot| array.keeper.try_superblock(slot)).flatten();
+        let members = (0..).map_while(|slot| array.writer.superblocks().try_superblock(slot)).flatten();
         let mut numbers: Vec<u32> = members.map(|member| member.dev_number()).collect();
         numbers.extend(spare_numbers(&array));
         numbers.sort_unstable();
@@ -116,7 +116,7 @@ fn what_is_written_before_a_replacement_goes_on_is_copied() {
             let own = Rc::clone(&array);
             array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
         }
-        let copied = |slot: u32| Some(array.keeper.coming(slot)?.recovery_offset()?.bytes());
+        let copied = |slot: u32| Some(array.writer.superblocks().incoming(slot)?.recovery_offset()?.bytes());
         while !(0..SLOTS).all(|slot| copied(slot).is_some_and(|bytes| bytes > 0)) {
             assert_eq!(array.run(1), Ended::Steps);
         }
@@ -149,7 +149,7 @@ fn superblocks_are_newer_than_those_of_a_replacement() {
         let own = Rc::clone(&array);
         array.spawn(0, "a write", async move {
             workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
-            own.keeper.want_close();
+            own.writer.want_close();
         });
         (0..steps).for_each(|_| _ = array.run(1));
         (0..3).for_each(|slot| disk(&array, slot).mend());
@@ -205,7 +205,7 @@ fn bits_stay_until_the_redo_log_is_over() {
     let quiet = quiet(Level::Raid5, 4, Support::None, 16, 4096);
     let marked = Scenario { consistency: Consistency::Bitmap(CHUNK), ..quiet };
     let array = start(Scenario { look: 2000, ..logged(marked) });
-    let bits = || array.keeper.bitmap().expect("a bitmap").bits().0;
+    let bits = || array.writer.bitmap().expect("a bitmap").bits().0;
     write(&array, 0..6 * BLOCKS);
     fail(&array, 0);
     write(&array, 0..3 * BLOCKS);
@@ -214,7 +214,7 @@ fn bits_stay_until_the_redo_log_is_over() {
     let own = Rc::clone(&array);
     array.spawn(0, "bits are cleared", async move {
         while own.shared.redo.is_announced() {
-            own.keeper.clear_idle_bits().await;
+            own.writer.clear_idle_bits().await;
             own.world.sleep_up_to(5).await;
         }
     });
@@ -224,8 +224,8 @@ fn bits_stay_until_the_redo_log_is_over() {
     }
     let own = Rc::clone(&array);
     run(&array, async move {
-        own.keeper.clear_idle_bits().await;
-        own.keeper.clear_idle_bits().await;
+        own.writer.clear_idle_bits().await;
+        own.writer.clear_idle_bits().await;
     });
     assert!(before > 0 && bits() == 0, "{before} bits were there, and {} are", bits());
 }
@@ -312,7 +312,7 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         };
         let array = start(scenario);
         write(&array, 0..2 * 16 * BLOCKS);
-        let superblock = array.keeper.try_superblock(1).flatten().expect("a member");
+        let superblock = array.writer.superblocks().try_superblock(1).flatten().expect("a member");
         let old = disk(&array, 1);
         fail(&array, 1);
         write(&array, 0..16 * BLOCKS);

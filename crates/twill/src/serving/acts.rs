@@ -100,7 +100,7 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<usize, Failure> {
 fn remove_spare(array: &ManagedArray, path: &str) -> Result<bool, Failure> {
     let is_named = named(path);
     let found = array.ask(move |manager| {
-        let spares = manager.keeper().spares().borrow();
+        let spares = manager.writer().superblocks().spares().borrow();
         let spare = spares.iter().find(|spare| is_named(Path::new(&spare.device.info().name)))?;
         Some((spare.superblock.dev_number(), spare.device.info().name.clone()))
     })?;

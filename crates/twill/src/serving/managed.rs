@@ -35,8 +35,8 @@ impl ManagedArray {
     /// The superblock of a member, to know what all have alike; none while no member has one.
     pub(super) fn superblock(&self) -> Option<Superblock> {
         let superblock = self.ask(|manager| {
-            let keeper = manager.keeper();
-            (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next()
+            let writer = manager.writer();
+            (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).flatten().next()
         });
         superblock.ok().flatten()
     }

@@ -1,4 +1,4 @@
-//! The manager and the keeper live on shard 0; other threads send it closures.
+//! The manager and the writer live on shard 0; other threads send it closures.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

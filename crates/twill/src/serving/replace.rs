@@ -45,7 +45,7 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
 fn spare_number(array: &ManagedArray, path: Option<&Path>) -> Result<Option<u32>, Failure> {
     let path = path.map(|path| path.display().to_string());
     array.ask(move |manager| {
-        let spares = manager.keeper().spares().borrow();
+        let spares = manager.writer().superblocks().spares().borrow();
         let is = |name: &str| path.as_ref().is_none_or(|path| slot_of(&[Some(name.into())], path).is_some());
         let spare = spares.iter().rfind(|spare| is(&spare.device.info().name))?;
         Some(spare.superblock.dev_number())
