@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::array::assemble::{Assembly, Candidate, Refusal};
+use engine::array::manager::Manager;
 use engine::array::redo::Repair;
 use engine::array::running::Running;
 use engine::array::start::{Assembled, Prepared, start as start_array};
-use engine::array::state::Manager;
 use engine::array::superblock_writer::SuperblockWriter;
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;

@@ -170,7 +170,7 @@ fn replace(array: &Rc<Array>, slot: u32) {
 }
 
 async fn give_another(array: Rc<Array>, slot: u32) {
-    assert!(array.manager.remove(slot).await, "the member has failed");
+    assert!(array.manager.membership().remove(slot).await, "the member has failed");
     operator::add_spare(&array, &array.machine.new_disk(true)).await;
 }
 
@@ -517,7 +517,7 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
         let told = Rc::clone(&ended);
         array.spawn(0, "an operator", async move {
             own.world.sleep_up_to(20).await;
-            assert_eq!(own.manager.fail(1, "an operator said so").await, Failing::Failed);
+            assert_eq!(own.manager.membership().fail(1, "an operator said so").await, Failing::Failed);
             told.set(true);
         });
         array.run(steps);
@@ -583,7 +583,7 @@ fn a_member_that_hangs_fails_at_once() {
         workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await; // superblocks say dirty from here on
         disk(&own, 1).faults.borrow_mut().slow = 1_000_000;
         let before = own.world.now();
-        assert_eq!(own.manager.fail(1, "an operator said so").await, Failing::Failed);
+        assert_eq!(own.manager.membership().fail(1, "an operator said so").await, Failing::Failed);
         workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
         assert!(own.world.now() - before < 10_000, "{} ticks", own.world.now() - before);
     });

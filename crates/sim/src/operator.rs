@@ -132,7 +132,7 @@ async fn fail_by_hand(array: &Rc<Array>) {
     let failing = if array.world.random().one_in(2) {
         array.shared.members.fail(slot, "failed by hand")
     } else {
-        array.manager.fail(slot, "an operator said so").await
+        array.manager.membership().fail(slot, "an operator said so").await
     };
     if failing == Failing::Failed {
         array.world.counts.borrow_mut().failed_by_hand += 1;
@@ -197,7 +197,7 @@ async fn replace_any(array: &Rc<Array>) {
 /// Takes a failed member out and adds a spare, which the manager puts in its place.
 pub(crate) async fn replace(array: &Rc<Array>, slot: u32) {
     let old = array.machine.disks.borrow()[slot as usize].clone();
-    if !array.manager.remove(slot).await {
+    if !array.manager.membership().remove(slot).await {
         return; // a spare has taken the slot meanwhile
     }
     let comes_back = |_: &Rc<Disk>| array.world.random().one_in(3);
@@ -224,7 +224,7 @@ async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     let Ok(superblock) = parsed else { return false };
     let device = Rc::new(SimDevice(Rc::clone(disk)));
     let bad = bad_blocks(disk, &superblock);
-    let result = array.manager.re_add(device, superblock, bad).await;
+    let result = array.manager.membership().re_add(device, superblock, bad).await;
     if result.is_ok() {
         array.world.counts.borrow_mut().re_added += 1;
     }
@@ -242,11 +242,11 @@ async fn replace_working(array: &Rc<Array>) {
 
 /// Begins to replace the member in a slot, as `twill replace` does.
 pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
-    if array.manager.may_replace(slot).is_err() {
+    if array.manager.replacements().may_replace(slot).is_err() {
         return;
     }
     let Some(number) = add_spare(array, &array.machine.new_disk(true)).await else { return };
-    match array.manager.replace(slot, number).await {
+    match array.manager.replacements().replace(slot, number).await {
         Ok(()) => array.world.counts.borrow_mut().replaced_working += 1,
         Err(refused) => array.world.note(Note::Words(format!("  member {slot} is not replaced: {refused}"))),
     }
@@ -256,7 +256,7 @@ pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
 pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32> {
     array.world.counts.borrow_mut().replacements += 1;
     let device = Rc::new(SimDevice(Rc::clone(disk)));
-    let added = array.manager.add_spare(device, |template, number| {
+    let added = array.manager.membership().add_spare(device, |template, number| {
         array
             .world
             .note(Note::Words(format!("  device {} becomes a spare with number {number}", disk.number)));

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
+use super::manager::Manager;
 use super::platform::Platform;
-use super::state::Manager;
 use super::superblock_writer::SuperblockWriter;
 use crate::device::Device;
 use crate::limits::{BITMAP_CLEAR_S_MAX, LOOK_NS};

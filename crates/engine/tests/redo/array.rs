@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use engine::array::assemble::{Candidate, Filter, assemble};
+use engine::array::manager::Manager;
 use engine::array::platform::Platform;
 use engine::array::redo::Repair;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Assembled, Consistency, Inspection, Policy, Prepared, start as start_array};
-use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::events::Event;
 use engine::executor::Executor;

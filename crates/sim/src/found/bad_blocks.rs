@@ -115,7 +115,7 @@ fn a_member_that_is_gone_gets_no_bad_places() {
         let before = recorded(&array);
         assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
         let own = Rc::clone(&array);
-        run(&array, async move { assert!(own.manager.remove(1).await) });
+        run(&array, async move { assert!(own.manager.membership().remove(1).await) });
         assert_eq!(recorded(&array), before, "after {steps} steps");
         kinds[usize::from(before > 0)] += 1;
     }

@@ -60,7 +60,7 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
     let own = Rc::clone(&array);
     run(&array, async move {
-        assert!(own.manager.remove(1).await);
+        assert!(own.manager.membership().remove(1).await);
         operator::add_spare(&own, &second).await;
     });
     check::at_rest(&array);
@@ -242,7 +242,7 @@ fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
         new.faults.borrow_mut().full_one_in = 2; // which not every write feels
         let (own, disk) = (Rc::clone(&array), Rc::clone(&new));
         run(&array, async move {
-            assert!(own.manager.remove(0).await);
+            assert!(own.manager.membership().remove(0).await);
             operator::add_spare(&own, &disk).await;
         });
         let members = &array.shared.members;
@@ -280,7 +280,7 @@ fn only_what_was_copied_gets_a_slot() {
             let own = Rc::clone(&array);
             array.spawn(0, "a member is replaced", async move {
                 // It may be refused: the end of the first one is under way.
-                let _ = own.manager.replace(1, number).await;
+                let _ = own.manager.replacements().replace(1, number).await;
             });
         };
         replace(numbers[0]);
@@ -325,9 +325,9 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         let (own, taken) = (Rc::clone(&array), Rc::new(Cell::new(false)));
         let told = Rc::clone(&taken);
         array.spawn(0, "the first one again", async move {
-            own.manager.remove(1).await;
+            own.manager.membership().remove(1).await;
             let device = Rc::new(SimDevice(old));
-            told.set(own.manager.re_add(device, superblock, BadBlocks::default()).await.is_ok());
+            told.set(own.manager.membership().re_add(device, superblock, BadBlocks::default()).await.is_ok());
         });
         finish(&array);
         came_back += u32::from(taken.get());
@@ -375,7 +375,7 @@ fn a_spare_gets_one_slot() {
         let (own, told) = (Rc::clone(&array), Rc::new(Cell::new(None)));
         let tell = Rc::clone(&told);
         array.spawn(0, "a replacement", async move {
-            tell.set(Some(own.manager.replace(1, number).await.is_ok()));
+            tell.set(Some(own.manager.replacements().replace(1, number).await.is_ok()));
         });
         finish(&array);
         let has_it = |slot| disk(&array, slot).number == number;

@@ -44,8 +44,9 @@ pub fn set(
 /// There is no such member, or the array needs it.
 pub fn fail(array: &ManagedArray, member: &str) -> Result<(), Failure> {
     let slot = array.slot(member)?;
-    let failing =
-        array.shards.run_on(0, move |_| async move { manager().fail(slot, "an operator said so").await });
+    let failing = array
+        .shards
+        .run_on(0, move |_| async move { manager().membership().fail(slot, "an operator said so").await });
     match failing.map_err(gone)? {
         Failing::Needed => {
             let message = format!("member {member} cannot fail: the array would be lost without it");
@@ -83,8 +84,10 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<usize, Failure> {
         _ => Vec::new(),
     };
     for &slot in &slots {
-        let removed =
-            array.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
+        let removed = array
+            .shards
+            .run_on(0, move |_| async move { manager().membership().remove(slot).await })
+            .map_err(gone)?;
         if !removed {
             let message = format!("member {member} is in use");
             return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first"));
@@ -105,7 +108,7 @@ fn remove_spare(array: &ManagedArray, path: &str) -> Result<bool, Failure> {
         Some((spare.superblock.dev_number(), spare.device.info().name.clone()))
     })?;
     let Some((number, name)) = found else { return Ok(false) };
-    if !array.ask(move |manager| manager.remove_spare(number))? {
+    if !array.ask(move |manager| manager.membership().remove_spare(number))? {
         let message = format!("{path} is about to take the place of a member");
         return Err(Failure::new(ExitKind::MemberInUse, message));
     }
@@ -119,7 +122,7 @@ fn remove_spare(array: &ManagedArray, path: &str) -> Result<bool, Failure> {
 /// It has just become the member.
 fn remove_replacement(array: &ManagedArray, path: &str) -> Result<bool, Failure> {
     let Some(slot) = slot_of(&array.known.lock().coming, path) else { return Ok(false) };
-    if array.ask(move |manager| manager.cancel_replacement(slot))? {
+    if array.ask(move |manager| manager.replacements().cancel_replacement(slot))? {
         return Ok(true);
     }
     Err(Failure::new(ExitKind::MemberInUse, format!("{path} has the slot of the member that it replaces")))

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use engine::array::state::NotAdded;
+use engine::array::membership::NotAdded;
 use host::device::{HostDevice, SharedDevice};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
@@ -41,7 +41,7 @@ pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<(), Failure
     let uuid = *uuid::Uuid::new_v4().as_bytes();
     let added = offer(array, device, async move |device| {
         let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
-        manager().add_spare(device, join).await
+        manager().membership().add_spare(device, join).await
     });
     added?.map(drop).map_err(|error| {
         let kind = match error {

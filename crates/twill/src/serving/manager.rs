@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use engine::array::manager::Manager;
 use engine::array::running::Running;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Prepared, start};
-use engine::array::state::Manager;
 use engine::error::VolumeError;
 use host::array::HostArray;
 use host::device::{HostDevice, SharedDevice};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::assembled::Assembled;
 use crate::array::bitmap::Bitmaps;
+use crate::array::manager::Manager;
 use crate::array::platform::Platform;
 use crate::array::redo::{Repair, replay, take_doubts};
 use crate::array::running::Running;
 use crate::array::scrub::ScrubState;
-use crate::array::state::Manager;
 use crate::array::superblock_writer::SuperblockWriter;
 use crate::array::superblocks::Spare;
 use crate::device::Device;
@@ -126,7 +126,7 @@ impl<D: Device> Kept<D> {
         let manager = Manager::new(Rc::clone(&set), Rc::clone(&writer), platform, scrub, read_only);
         for (slot, candidate, superblock) in assembled.replacements {
             if let Some(device) = device(candidate) {
-                manager.resume_later(slot, device, superblock);
+                manager.replacements().resume_later(slot, device, superblock);
             }
         }
         Running::begin(&set, &writer, manager)
