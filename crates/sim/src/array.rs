@@ -1,5 +1,5 @@
 //! An array in the world: devices with superblocks on them, and what the program makes of them when it starts: one
-//! engine a shard, the keeper of the superblocks and the manager, all of them the program's own.
+//! engine a shard, the writer of the superblocks and the manager, all of them the program's own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::array::assemble::{Assembly, Candidate, Refusal};
-use engine::array::keeper::Keeper;
+use engine::array::manager::Manager;
 use engine::array::redo::Repair;
 use engine::array::running::Running;
 use engine::array::start::{Assembled, Prepared, start as start_array};
-use engine::array::state::Manager;
+use engine::array::superblock_writer::SuperblockWriter;
 use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
@@ -195,7 +195,7 @@ pub(crate) struct Array {
     next_open: Cell<u64>,
     /// Resyncs of some stripes that the operator asked for.
     pub(crate) resyncs: Cell<u64>,
-    pub(crate) keeper: Rc<Keeper<SimDevice>>,
+    pub(crate) writer: Rc<SuperblockWriter<SimDevice>>,
     pub(crate) manager: Rc<Manager<SimDevice, SimPlatform>>,
     pub(crate) running: Running<SimDevice, SimPlatform>,
     /// An earlier run wrote nothing down, and nothing was repaired since.
@@ -256,7 +256,7 @@ impl Array {
             open: RefCell::default(),
             next_open: Cell::new(0),
             resyncs: Cell::new(0),
-            keeper: Rc::clone(manager.keeper()),
+            writer: Rc::clone(manager.writer()),
             manager,
             running,
             after_unmarked,

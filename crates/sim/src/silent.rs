@@ -63,7 +63,7 @@ fn is_whole(array: &Array) -> bool {
     machine.geometry().losses_survived() > 0
         && shared.members.all_in_sync()
         && shared.consistency.suspects() == 0
-        && array.keeper.resync_from_bytes().is_none()
+        && array.writer.resync_from_bytes().is_none()
         && !machine.excuses.beyond.get()
         && !machine.excuses.full.get()
         && machine.excuses.lost.borrow().is_empty()

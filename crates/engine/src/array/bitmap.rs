@@ -24,7 +24,7 @@ use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
 use crate::stripe::{Attached, StripeSet};
 
-/// The bitmap of one array. Lives on one shard, beside the keeper.
+/// The bitmap of one array. Lives on one shard, beside the writer.
 pub struct Bitmaps<D> {
     set: Rc<StripeSet<D>>,
     image: RefCell<Bitmap>,

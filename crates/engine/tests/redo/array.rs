@@ -1,15 +1,15 @@
-//! An array of test members as the program runs it: assembled from what the members hold, with manager and keeper.
+//! An array of test members as the program runs it: assembled from what the members hold, with manager and writer.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use engine::array::assemble::{Candidate, Filter, assemble};
+use engine::array::manager::Manager;
 use engine::array::platform::Platform;
 use engine::array::redo::Repair;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Assembled, Consistency, Inspection, Policy, Prepared, start as start_array};
-use engine::array::state::Manager;
 use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::Pool;
 use engine::events::Event;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::assembled::Assembled;
 use crate::array::bitmap::Bitmaps;
-use crate::array::keeper::{Keeper, Spare};
+use crate::array::manager::Manager;
 use crate::array::platform::Platform;
 use crate::array::redo::{Repair, replay, take_doubts};
 use crate::array::running::Running;
 use crate::array::scrub::ScrubState;
-use crate::array::state::Manager;
+use crate::array::superblock_writer::SuperblockWriter;
+use crate::array::superblocks::Spare;
 use crate::device::Device;
 use crate::events::EventSink;
 use crate::stripe::load::Clock;
@@ -32,7 +33,7 @@ pub(super) struct Replayed<D> {
 /// The array's metadata has its writers, which have not begun.
 pub(super) struct Kept<D> {
     set: Rc<StripeSet<D>>,
-    writer: Rc<Keeper<D>>,
+    writer: Rc<SuperblockWriter<D>>,
     assembled: Assembled,
 }
 
@@ -82,8 +83,13 @@ impl<D: Device> Replayed<D> {
         let (superblocks, redo) = (assembled.superblocks.clone(), &assembled.redo);
         let clock = Rc::clone(platform);
         let now_s = Box::new(move || clock.now_unix_s());
-        let writer =
-            Keeper::new(Rc::clone(&set), superblocks, assembled.events, redo.resync_from_bytes, now_s);
+        let writer = SuperblockWriter::new(
+            Rc::clone(&set),
+            superblocks,
+            assembled.events,
+            redo.resync_from_bytes,
+            now_s,
+        );
         if assembled.keeps_redo_log {
             writer.keep_redo_log(&redo.repair, &redo.bitmaps);
         } else if redo.repair.in_force && !assembled.policy.read_only {
@@ -92,7 +98,11 @@ impl<D: Device> Replayed<D> {
         }
         for (candidate, superblock) in &assembled.spares {
             if let Some(device) = device(*candidate) {
-                writer.spares().borrow_mut().push(Spare { superblock: superblock.clone(), device });
+                writer
+                    .superblocks()
+                    .spares()
+                    .borrow_mut()
+                    .push(Spare { superblock: superblock.clone(), device });
             }
         }
         if let Some(start) = &assembled.bitmap {
@@ -116,7 +126,7 @@ impl<D: Device> Kept<D> {
         let manager = Manager::new(Rc::clone(&set), Rc::clone(&writer), platform, scrub, read_only);
         for (slot, candidate, superblock) in assembled.replacements {
             if let Some(device) = device(candidate) {
-                manager.resume_later(slot, device, superblock);
+                manager.replacements().resume_later(slot, device, superblock);
             }
         }
         Running::begin(&set, &writer, manager)
