@@ -10,6 +10,7 @@ mod control;
 mod counted;
 mod exit;
 mod failure;
+mod plain;
 mod probe;
 mod serving;
 mod status;

@@ -24,6 +24,7 @@ use crate::arguments::ServeArguments;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
@@ -268,7 +269,8 @@ fn warnings(chosen: &Chosen) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, verdict) in array.verdicts.iter().chain(others) {
         if let Verdict::Refused { reason } = verdict {
-            warnings.push(format!("{} is not taken: {reason}", candidates.paths[*index].display()));
+            let path = candidates.paths[*index].display().to_string();
+            warnings.push(format!("{} is not taken: {}", plain(&path), plain(reason)));
         }
     }
     let missing: Vec<usize> = (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect();
