@@ -34,7 +34,7 @@ use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
 use own_files::PidFile;
-pub use own_files::check_log;
+pub use own_files::open_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Most cores that serve one array unless --shards asks for more.
