@@ -160,7 +160,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// No such array, or it could not be made clean.
 pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
-    let params = json!({ "keep_device": arguments.keep_device });
+    let params = json!({ "keep_device": arguments.keep_device, "force": arguments.force });
     let mut client = connect(arguments.served.which())?;
     // Asked before the stop, which ends the process that knows. A server that does not answer is stopped all the same.
     let status = ask(&mut client);

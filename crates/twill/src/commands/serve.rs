@@ -89,7 +89,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = Announcement::new(controlled.status()?, server.path(), warnings);
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
-        controlled.stop(false)?;
+        controlled.stop(false, true)?;
         return Err(Failure::from_io("answer at", server.path(), &error));
     }
     if arguments.spare_group.is_some()
