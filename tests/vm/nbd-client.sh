@@ -82,7 +82,7 @@ server_ends() { # HOW: ends under load; the load sees an error, and the next cli
     "$XTASK" blocks write --device $device --state "$scratch/state" --seconds 600 >"$scratch/writer" 2>&1 & writer=$!
     wait_for_writes nbd0 40
     kill -0 $writer || die "the load ended by itself: $(cat "$scratch/writer")"
-    if [[ $1 == killed ]]; then kill_server; else stop_array; fi
+    if [[ $1 == killed ]]; then kill_server; else stop_array --force; fi
     local code=0
     wait $writer || code=$?
     ((code == 1)) || die "the load ended with status $code: $(cat "$scratch/writer")"

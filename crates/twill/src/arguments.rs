@@ -394,6 +394,9 @@ pub struct StopArguments {
     /// 6.16 or later.
     #[arg(long)]
     pub keep_device: bool,
+    /// Cut off clients that are still connected over NBD. A block device that is in use is refused all the same.
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 /// Arguments of commands on a served array.

@@ -48,7 +48,7 @@ pub enum ExitKind {
     Mismatch = 16,
     /// The kernel lacks what is asked for.
     NoDriver = 17,
-    /// The block device of the array is in use.
+    /// The array is in use: its block device, or clients are connected.
     DeviceInUse = 18,
     /// A member lacks more than the bitmap tells.
     LacksMore = 19,
@@ -89,7 +89,11 @@ impl ExitKind {
         (Self::Permission, "permission", "The system does not allow it."),
         (Self::Mismatch, "mismatch", "A check found blocks that do not agree, or a repair left some."),
         (Self::NoDriver, "no-driver", "The kernel lacks what is asked for, or its module is not loaded."),
-        (Self::DeviceInUse, "device-in-use", "The block device of the array is in use."),
+        (
+            Self::DeviceInUse,
+            "device-in-use",
+            "The array is in use: its block device, or clients are connected.",
+        ),
         (
             Self::LacksMore,
             "lacks-more",

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitKind;
+use crate::plain::plain;
 
 /// One thing that is wrong with one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,15 +122,15 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
+        f.write_str(&plain(&self.message))?;
         for Problem { member, what, help, .. } in &self.problems {
-            write!(f, "\n  {member}: {what}")?;
+            write!(f, "\n  {}: {}", plain(member), plain(what))?;
             if let Some(help) = help {
-                write!(f, "; {help}")?;
+                write!(f, "; {}", plain(help))?;
             }
         }
         if let Some(help) = &self.help {
-            write!(f, "\n  {help}")?;
+            write!(f, "\n  {}", plain(help))?;
         }
         Ok(())
     }
@@ -158,6 +159,11 @@ mod tests {
             "nothing was written\n  a: has a file system; try --force\n  or others"
         );
         assert_eq!(failure.to_json()["error"]["exit_code"], 3);
+        let path = Problem::new(ExitKind::NotFound, Path::new("a\n\u{1b}[2J"), "is not there");
+        assert_eq!(
+            Failure::from_problems("no", vec![path]).to_string(),
+            "no\n  a\\n\\u{1b}[2J: is not there"
+        );
         let back: Failure = serde_json::from_value(failure.to_json()["error"].clone()).unwrap();
         assert_eq!(back, failure);
     }

@@ -10,12 +10,12 @@ mod control;
 mod counted;
 mod exit;
 mod failure;
+mod plain;
 mod probe;
 mod serving;
 mod status;
 mod words;
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -113,13 +113,7 @@ fn log(arguments: &Arguments) -> Result<(), Failure> {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let writer = match serve.and_then(|serve| Some((serve, serve.log.as_ref()?))) {
-        Some((serve, path)) => {
-            serve::check_log(path, &serve.choice.members)?;
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            BoxMakeWriter::new(Mutex::new(
-                file.map_err(|error| Failure::from_io("open the log", path, &error))?,
-            ))
-        }
+        Some((serve, path)) => BoxMakeWriter::new(Mutex::new(serve::open_log(path, &serve.choice.members)?)),
         None => BoxMakeWriter::new(io::stderr),
     };
     // A log whose reader has gone must not panic, least of all on a shard.

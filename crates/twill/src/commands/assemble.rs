@@ -19,6 +19,7 @@ use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::plain::plain;
 use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found};
 use crate::probe::inspection::inspection;
@@ -253,7 +254,7 @@ fn answer_words(answer: &Answer, explain: bool) -> String {
 }
 
 fn array_words(array: &AnswerArray) -> String {
-    let mut text = array.name.clone();
+    let mut text = plain(&array.name).into_owned();
     if let (Some(level), Some(size)) = (&array.level, array.size_bytes) {
         text += &format!(
             ": {level} over {}, {}",
@@ -319,7 +320,7 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
         Verdict::Replacement { slot } => format!("to replace the member in slot {slot}"),
         Verdict::Refused { reason } => format!("not taken: {reason}"),
     };
-    let mut text = format!("  {}: {verdict}\n", candidate.path);
+    let mut text = format!("  {}: {}\n", plain(&candidate.path), plain(&verdict));
     if let Some(basis) = candidate.basis.as_ref().filter(|_| explain) {
         text += &format!(
             "      says {}, {}, {}, last written {}, device UUID {}\n",

@@ -17,6 +17,7 @@ use crate::arguments::CreateArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::probe::clearing::Clearing;
 use crate::words;
 use plan::Plan;
@@ -131,7 +132,7 @@ fn answer(plan: &Plan) -> Answer {
 fn answer_words(answer: &Answer) -> String {
     let mut text = format!(
         "{}: {} over {}, {} usable",
-        answer.name,
+        plain(&answer.name),
         answer.level,
         counted(answer.raid_devices, "member"),
         bytes::human(answer.size_bytes)
@@ -153,7 +154,7 @@ fn answer_words(answer: &Answer) -> String {
     }
     text += &format!("\nUUID {}, metadata {}\n{}\n", answer.uuid, answer.metadata, answer.resync);
     for member in answer.members.iter().filter(|member| !member.erased.is_empty()) {
-        text += &format!("{} is no longer {}\n", member.path, member.erased.join(" or "));
+        text += &format!("{} is no longer {}\n", plain(&member.path), member.erased.join(" or "));
     }
     for member in answer.members.iter().filter(|member| !member.stays.is_empty()) {
         text += &words::clearing::stays(&member.path, &member.stays);

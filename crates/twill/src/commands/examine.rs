@@ -13,6 +13,7 @@ use crate::arguments::ExamineArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::failure::{Failure, Problem};
+use crate::plain::plain;
 use crate::probe::bad_blocks::bad_ranges_of;
 use crate::probe::bitmap;
 use crate::probe::member_file::MemberFile;
@@ -292,7 +293,7 @@ fn unused(superblock: &Superblock, device_bytes: u64) -> (u64, i64) {
 }
 
 fn examined_words(examined: &Examined) -> String {
-    let mut text = format!("{}:\n", examined.path);
+    let mut text = format!("{}:\n", plain(&examined.path));
     if let Some(problem) = &examined.problem {
         text += &row("Problem", &problem.what);
     }
@@ -306,7 +307,7 @@ fn examined_words(examined: &Examined) -> String {
 }
 
 fn row(key: &str, value: &str) -> String {
-    format!("{key:>15} : {value}\n")
+    format!("{key:>15} : {}\n", plain(value))
 }
 
 /// As mdadm --examine-badblocks has them.

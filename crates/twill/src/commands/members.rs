@@ -14,6 +14,7 @@ use crate::control::connect;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::probe::member_file::MemberFile;
 use crate::serving::Stopped;
 use crate::words;
@@ -85,9 +86,9 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
     let Added { erased, stays } = added.unwrap_or_default();
     let answer = json!({ "done": "added", "member": path, "erased": erased, "stays": stays });
     output.print(&answer, |_| {
-        let mut text = format!("{path} is added\n");
+        let mut text = format!("{} is added\n", plain(&path));
         if !erased.is_empty() {
-            text += &format!("{path} is no longer {}\n", erased.join(" or "));
+            text += &format!("{} is no longer {}\n", plain(&path), erased.join(" or "));
         }
         if !stays.is_empty() {
             text += &words::clearing::stays(&path, &stays);
@@ -159,7 +160,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// No such array, or it could not be made clean.
 pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
-    let params = json!({ "keep_device": arguments.keep_device });
+    let params = json!({ "keep_device": arguments.keep_device, "force": arguments.force });
     let mut client = connect(arguments.served.which())?;
     // Asked before the stop, which ends the process that knows. A server that does not answer is stopped all the same.
     let status = ask(&mut client);

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain_lines;
 
 /// How a command answers.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints `value` as JSON, or what `words` makes of it.
+    /// Prints `value` as JSON, or what `words` makes of it, without what a terminal would obey.
     ///
     /// # Errors
     /// As [`Output::line`].
@@ -25,7 +26,7 @@ impl Output {
             let text = serde_json::to_string_pretty(value).expect("answers are plain data");
             self.line(&text)
         } else {
-            self.line(words(value).trim_end_matches('\n'))
+            self.line(&plain_lines(words(value).trim_end_matches('\n')))
         }
     }
 

@@ -24,6 +24,7 @@ use crate::arguments::ServeArguments;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
@@ -33,7 +34,7 @@ use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
 use own_files::PidFile;
-pub use own_files::check_log;
+pub use own_files::open_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Most cores that serve one array unless --shards asks for more.
@@ -88,7 +89,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = Announcement::new(controlled.status()?, server.path(), warnings);
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
-        controlled.stop(false)?;
+        controlled.stop(false, true)?;
         return Err(Failure::from_io("answer at", server.path(), &error));
     }
     if arguments.spare_group.is_some()
@@ -268,7 +269,8 @@ fn warnings(chosen: &Chosen) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, verdict) in array.verdicts.iter().chain(others) {
         if let Verdict::Refused { reason } = verdict {
-            warnings.push(format!("{} is not taken: {reason}", candidates.paths[*index].display()));
+            let path = candidates.paths[*index].display().to_string();
+            warnings.push(format!("{} is not taken: {}", plain(&path), plain(reason)));
         }
     }
     let missing: Vec<usize> = (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect();

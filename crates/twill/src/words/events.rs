@@ -5,11 +5,12 @@ use engine::events::Event;
 
 use crate::bytes;
 use crate::counted::{counted, counted_as};
+use crate::plain::plain;
 use crate::status::LoggedEvent;
 
 /// An event, with the device of the member that it is about.
 pub fn logged(logged: &LoggedEvent) -> String {
-    let device = logged.device.as_ref().map_or_else(String::new, |device| format!(" [{device}]"));
+    let device = logged.device.as_ref().map_or_else(String::new, |device| format!(" [{}]", plain(device)));
     event_words(&logged.event) + &device
 }
 

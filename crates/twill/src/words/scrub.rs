@@ -5,6 +5,7 @@ use engine::mismatch::{BlockPlace, Mismatch, Outcome, Wrong};
 
 use crate::bytes;
 use crate::counted::{counted, counted_as};
+use crate::plain::plain;
 use crate::status::ScrubSummary;
 
 /// A check or repair in a line.
@@ -33,7 +34,7 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> Strin
     let Mismatch { stripe, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = found;
     let length = bytes::human(*bytes);
     let place = |place: &BlockPlace| {
-        let name = path(place.member).map_or_else(String::new, |path| format!(" ({path})"));
+        let name = path(place.member).map_or_else(String::new, |path| format!(" ({})", plain(&path)));
         format!("member {}{name} at byte {}", place.member, place.offset_bytes)
     };
     let places = blocks.iter().map(place).collect::<Vec<_>>().join(", ");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::bytes;
 use crate::counted::counted;
+use crate::plain::plain;
 use crate::status::{ArrayStatus, BitmapStatus, BlockDeviceStatus, MemberHealth, MemberStatus, RebuildKind};
 
 /// What a member file without a name means for the operator.
@@ -14,7 +15,7 @@ pub const DELETED: &str =
 pub fn headline(status: &ArrayStatus) -> String {
     format!(
         "{}: {} [{}/{}] [{}] {}",
-        status.name,
+        plain(&status.name),
         status.level,
         status.raid_devices,
         status.working(),

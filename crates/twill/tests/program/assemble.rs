@@ -221,7 +221,13 @@ fn a_stop_says_what_is_left_to_resync() {
     world.twill(&["create", "--level", "5", "--force", "--name", "test"], &members).succeeds();
     let mut server = world.serve(&["--read-only"], &members);
     let client = world.client();
-    let answer = server.twill(&["stop", "--json"]).succeeds().json();
+    let refused = server.twill(&["stop"]);
+    assert!(
+        refused.code == 18 && refused.stderr.contains("1 client is connected to nbd+unix:"),
+        "{refused:?}"
+    );
+    assert_eq!(server.status()["exports"][0]["connections"], 1, "it is served as before");
+    let answer = server.twill(&["stop", "--force", "--json"]).succeeds().json();
     assert_eq!((&answer["clean"], &answer["connections"]), (&false.into(), &1.into()), "{answer}");
     assert_eq!(server.end(), Some(0));
     drop(client);

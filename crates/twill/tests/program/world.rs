@@ -215,7 +215,7 @@ impl Server<'_> {
     }
 
     pub fn stop(mut self) {
-        self.twill(&["stop"]).succeeds();
+        self.twill(&["stop", "--force"]).succeeds(); // clients of the test may be connected
         assert_eq!(self.end(), Some(0));
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::plain::plain;
 use crate::status::ArrayStatus;
 
 /// What `serve` says once it serves.
@@ -40,7 +41,7 @@ impl Announcement {
 
 /// For people.
 pub fn words(announcement: &Announcement) -> String {
-    let mut text = format!("{} is served\n", announcement.name);
+    let mut text = format!("{} is served\n", plain(&announcement.name));
     for export in &announcement.exports {
         text += &format!("  clients  {export}\n");
     }

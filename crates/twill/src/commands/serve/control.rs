@@ -106,6 +106,8 @@ struct WishParams {
 struct StopParams {
     #[serde(default)]
     keep_device: bool,
+    #[serde(default)]
+    force: bool,
 }
 
 #[derive(Deserialize)]
@@ -139,11 +141,15 @@ impl Controlled {
         self.with(|serving| Ok(serving.status()))
     }
 
-    /// Stops it in order. With `keep_device` its block device is left to the next server.
+    /// Stops it in order. With `keep_device` its block device is left to the next server; with `force` clients that are
+    /// connected are cut off.
     ///
     /// # Errors
     /// Why it goes on, [`ExitKind::NotFound`] if it is being stopped already; or what went wrong.
-    pub fn stop(&self, keep_device: bool) -> Result<Stopped, NotStopped> {
+    pub fn stop(&self, keep_device: bool, force: bool) -> Result<Stopped, NotStopped> {
+        if !force {
+            self.with(|serving| serving.exports.check_unused()).map_err(NotStopped::GoesOn)?;
+        }
         // First of all: while the block device is in use, everything must go on.
         let let_go = if keep_device { Exports::leave_device } else { Exports::take_device_away };
         self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
@@ -152,9 +158,9 @@ impl Controlled {
         serving.stop().map_err(NotStopped::Ended)
     }
 
-    /// Stops it and ends the server.
+    /// Stops it and ends the server, for a signal: the system that shuts down cannot ask its clients to leave.
     pub fn stop_and_tell(&self) {
-        match self.stop(false) {
+        match self.stop(false, true) {
             // Another caller stops it already and reports the outcome.
             Err(NotStopped::GoesOn(failure)) if failure.kind == ExitKind::NotFound => {}
             Err(NotStopped::GoesOn(failure)) => self.tell(Ending::Refused(failure)),
@@ -183,8 +189,8 @@ impl Controlled {
 
     /// Stops it for the caller of `stop`. The outcome ends the server only after its caller has the answer.
     fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
-        let StopParams { keep_device } = parse(params)?;
-        let outcome = match self.stop(keep_device) {
+        let StopParams { keep_device, force } = parse(params)?;
+        let outcome = match self.stop(keep_device, force) {
             Err(NotStopped::GoesOn(failure)) => return Err(failure.into()),
             Err(NotStopped::Ended(failure)) => Err(failure),
             Ok(stopped) => Ok(stopped),

@@ -1,10 +1,12 @@
 //! Files that a server writes beside its array: the pid file and the log. Neither ever overwrites a member, and the pid file
 //! overwrites nothing but a process number.
 
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -29,12 +31,13 @@ impl PidFile {
             Err(failure.help("nothing was written; name a new file, or one that holds a process number"))
         };
         check_no_member("--pid-file", path, members)?;
-        match fs::metadata(path) {
+        match fs::symlink_metadata(path) {
             Err(_) => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 let there = folder.map_or(Ok(()), |folder| fs::metadata(folder).map(drop));
                 there.map_err(|error| Failure::from_io("write", path, &error))?;
             }
+            Ok(found) if found.is_symlink() => return refused("it is a link, and links are not followed"),
             Ok(found) if !found.is_file() => return refused("it is not a regular file"),
             Ok(_) => match read_number(path) {
                 Ok(true) => {}
@@ -50,7 +53,9 @@ impl PidFile {
     /// # Errors
     /// What the system says.
     pub(super) fn write(&self) -> Result<(), Failure> {
-        fs::write(&self.0, own_number()).map_err(|error| Failure::from_io("write", &self.0, &error))
+        let file = no_link().write(true).create(true).truncate(true).open(&self.0);
+        let written = file.and_then(|mut file| file.write_all(own_number().as_bytes()));
+        written.map_err(|error| Failure::from_io("write", &self.0, &error))
     }
 }
 
@@ -77,19 +82,36 @@ fn read_number(path: &Path) -> std::io::Result<bool> {
 
 fn start_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    File::open(path)?.take(PID_BYTES_MAX).read_to_end(&mut start)?;
+    no_link().read(true).open(path)?.take(PID_BYTES_MAX).read_to_end(&mut start)?;
     Ok(start)
 }
 
-/// Checks, before it is opened, that lines may be appended to a log.
+/// Opens a log to append lines to it.
 ///
 /// # Errors
-/// The path names a member, or a block device.
-pub fn check_log(path: &Path, members: &[PathBuf]) -> Result<(), Failure> {
-    if fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-        return Err(is_taken("--log", path, "is a block device"));
+/// The path names a member, a block device or a link, and what the system says.
+pub fn open_log(path: &Path, members: &[PathBuf]) -> Result<File, Failure> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            let message = format!("--log {}: it is a link, and links are not followed", path.display());
+            return Err(Failure::new(ExitKind::AlreadyExists, message).help("name the file itself"));
+        }
+        Ok(found) if found.file_type().is_block_device() => {
+            return Err(is_taken("--log", path, "is a block device"));
+        }
+        _ => check_no_member("--log", path, members)?,
     }
-    check_no_member("--log", path, members)
+    let file = no_link().create(true).append(true).open(path);
+    file.map_err(|error| Failure::from_io("open the log", path, &error))
+}
+
+/// Opens a file itself and never what a link points to, which in a folder that others write to may be any file of root's. What
+/// is new is for its owner and group.
+fn no_link() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
+    options.mode(0o640).custom_flags(flags);
+    options
 }
 
 /// Refuses a path of a member of this array, under any of its names, and of anything with a superblock.
