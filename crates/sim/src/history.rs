@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::members::MemberState;
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
@@ -177,7 +177,10 @@ pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
             return false;
         }
         let mode = ScrubMode { repair: true, trust_data: true };
-        array.manager.wish(Wish::Start { mode, restart: true }).expect("a level with redundancy");
+        array
+            .manager
+            .request_scrub(ScrubRequest::Start { mode, restart: true })
+            .expect("a level with redundancy");
         if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles)
             || !array.shared.members.all_in_sync()
         {

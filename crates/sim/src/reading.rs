@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::mismatch::ScrubMode;
 use engine::volume::{Space, VolumeError};
 
@@ -62,7 +62,7 @@ fn read_only(machine: &Rc<Machine>, of: &Machine) {
     };
     read_all(&array);
     let mode = ScrubMode { repair: false, trust_data: false };
-    let is_checked = array.manager.wish(Wish::Start { mode, restart: true }).is_ok();
+    let is_checked = array.manager.request_scrub(ScrubRequest::Start { mode, restart: true }).is_ok();
     array.run(NO_LIMIT);
     if is_checked {
         read_all(&array); // what the check saw is what it left

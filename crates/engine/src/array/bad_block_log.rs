@@ -26,7 +26,7 @@ pub fn room(superblock: &Superblock) -> usize {
 pub enum Unbelieved {
     /// It cannot be read.
     Unreadable(String),
-    /// It makes no sense: nobody can say which of the member's blocks hold data. md does not take such a member either.
+    /// It makes no sense: it does not tell which of the member's blocks hold data. md does not take such a member either.
     Damaged(SuperblockError),
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Situation<'a> {
 }
 
 /// What has to begin now: members first, all at once; then what makes parity agree; then what looks whether it does.
-/// Copies that are there are made to agree before all else, whoever is missing: until then one that fails could change
+/// Copies that are there are made to agree before all else, also while members are missing: until then one that fails could change
 /// what clients have read. A scrub that is under way ends by itself when something else is due.
 /// A replacement goes on beside all that, but not beside a scrub, which reads what it reads.
 pub(super) fn due(situation: &Situation<'_>, running: &[Work]) -> Vec<Work> {
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(due(&Situation { resync: true, ..whole }, &[]), [Resync, Replacement(1)]);
     }
 
-    /// A mirror that was not stopped cleanly is resynced whoever is missing, and before anybody is rebuilt from it.
+    /// A mirror that was not stopped cleanly is resynced also while members are missing, and before any is rebuilt from it.
     #[test]
     fn copies_agree_before_all_else() {
         for states in [&[InSync, InSync, InSync], &[Missing, InSync, InSync], &[Recovering, InSync, InSync]] {

@@ -1,8 +1,8 @@
 //! What an array does by itself: resync after a crash, recovery onto spares, clean superblocks when it is quiet.
 //!
 //! One task looks at the members a few times a second and starts what is due ([`due`] decides), each as a task of its
-//! own. It holds no state that the members and the writer do not have, but for a scrub's, so whatever happened meanwhile is
-//! seen at the next look.
+//! own. It holds no state that the members and the writer do not have, but for a scrub's, so the next look sees
+//! whatever happened meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -21,7 +21,7 @@ use super::progress::{Ended, Pace, Progress};
 use super::rebuild::{keep_rebuilt, recover, resync};
 use super::replace::{Replacements, copy};
 use super::retry::Retry;
-use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
+use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubRequest, ScrubState, apply, scrub};
 use super::superblock_writer::SuperblockWriter;
 use super::works::{Work, Works};
 use crate::counters::CounterTotals;
@@ -111,7 +111,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.managed.works.all()
     }
 
-    /// The devices of the array, for those who bring or take some.
+    /// The devices of the array: how some come and go.
     pub fn membership(&self) -> &Membership<D, P> {
         &self.membership
     }
@@ -136,7 +136,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         &self.managed.platform
     }
 
-    /// Whether it was told to stop.
+    /// Whether a stop has begun.
     pub fn is_stopping(&self) -> bool {
         self.managed.stopping.get()
     }
@@ -150,8 +150,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     ///
     /// # Errors
     /// [`Refused`] says why nothing changes.
-    pub fn wish(&self, wish: Wish) -> Result<(), Refused> {
-        if let Wish::Start { mode, .. } = wish {
+    pub fn request_scrub(&self, request: ScrubRequest) -> Result<(), Refused> {
+        if let ScrubRequest::Start { mode, .. } = request {
             if self.managed.set.shared.geometry.losses_survived() == 0 {
                 return Err(Refused::NoRedundancy);
             }
@@ -160,7 +160,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             }
             self.may_ever_scrub()?;
         }
-        let new = grant(self.scrub.borrow().as_ref(), wish)?;
+        let new = apply(self.scrub.borrow().as_ref(), request)?;
         self.put_scrub(new);
         Ok(())
     }
@@ -188,12 +188,12 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         self.managed.works.none_while(|| self.mending.is_under_way()).await;
     }
 
-    /// Stripes in doubt: nobody recovers a member from them, until they are written.
+    /// Stripes in doubt: no member is recovered from them until they are written.
     fn doubts(&self) -> u64 {
         self.managed.set.shared.consistency.stripes_in_doubt(self.managed.set.shared.geometry.stripes())
     }
 
-    /// What the next look will begin, if nothing is under way: a person who asks is told of that, too.
+    /// What the next look will begin, if nothing is under way. A status shows that, too.
     pub fn upcoming(&self) -> Option<Work> {
         let is_waiting =
             self.retry.is_waiting(self.managed.set.shared.members.state_changes(), || self.doubts());
@@ -305,7 +305,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 });
             }
             Ended::Stopped => self.checkpoint(Work::Replacement(slot), progress).await,
-            // The member failed, and its replacement has the slot; or the replacement did, which was told.
+            // The member failed, and its replacement has the slot; or the replacement failed, which was reported.
             Ended::Failed(_) if members.replacing(slot) != Replacing::Copying => {}
             Ended::Failed(error) => {
                 members.fail_replacement(slot, &error.to_string());
@@ -321,7 +321,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         members.report(Event::ScrubStarted { repair, from_stripe });
         let permit = ScrubPermit { manager: self, number: state.number, unsaved: Cell::new(0) };
         let (ended, mut state) = scrub(&self.managed.set, state, progress, &permit, pace).await;
-        // What a repair wrote is durable before anybody is told that it is done.
+        // What a repair wrote is durable before a report says that it is done.
         let flushed = if repair { self.managed.set.flush().await } else { Ok(()) };
         match (ended, flushed) {
             (Ended::Failed(error), _) | (_, Err(error)) => {
@@ -333,13 +333,13 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let ScrubReport { mismatch_sectors, repaired, left, .. } = state.report;
                 members.report(Event::ScrubFinished { repair, mismatch_sectors, repaired, left });
             }
-            // Whoever paused or cancelled it, or began another one, has said so in the meantime.
+            // A request paused or cancelled it, or began another one, and has written that down.
             (Ended::Stopped, Ok(())) => {}
         }
         self.put_scrub_back(state);
     }
 
-    /// Whether the scrub with this number goes on: nobody objects, and nothing is more urgent.
+    /// Whether the scrub with this number goes on: no request has ended it, and nothing is more urgent.
     fn may_scrub(&self, number: u64) -> bool {
         let wanted = |scrub: &ScrubState| scrub.phase == Phase::Running && scrub.number == number;
         self.scrub.borrow().as_ref().is_some_and(wanted)
@@ -422,7 +422,7 @@ impl<D: Device, P: Platform<D>> Pace for Checkpoints<'_, D, P> {
     }
 }
 
-/// A scrub goes on while nobody objects, and is written down now and then.
+/// A scrub goes on until a request ends it, and is written down now and then.
 struct ScrubPermit<'a, D, P> {
     manager: &'a Manager<D, P>,
     /// Which one.
@@ -430,7 +430,7 @@ struct ScrubPermit<'a, D, P> {
     unsaved: Cell<u64>,
 }
 
-/// A scrub is written down after so many batches.
+/// Batches of a scrub between two times that it is written down.
 const SCRUB_BATCHES_KEPT: u64 = 64;
 
 impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
@@ -439,7 +439,7 @@ impl<D: Device, P: Platform<D>> Permit for ScrubPermit<'_, D, P> {
     }
 
     fn checked(&self, state: &ScrubState) {
-        // Who asks is told at once, and who pauses or cancels it has what was found written down.
+        // A status shows it at once, and a request that pauses or cancels it keeps what was found.
         if let Some(now) = self.manager.scrub.borrow_mut().as_mut().filter(|now| now.number == state.number) {
             now.follow(state);
         }

@@ -67,7 +67,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
             if !self.is_free(slot) || self.managed.writer.superblocks().spares().borrow().is_empty() {
                 continue;
             }
-            // A spare gets one slot: nobody else takes it for a replacement while it is attached.
+            // A spare gets one slot: no replacement takes it while it is attached.
             let _turn = self.managed.slots.seating.take().await;
             if !self.is_free(slot) {
                 continue;
@@ -116,7 +116,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         device: Rc<D>,
         join: impl FnOnce(&Superblock, u32) -> Result<Superblock, SuperblockError>,
     ) -> Result<u32, NotAdded> {
-        // One after the other: a number is nobody else's.
+        // One after the other: no two devices get one number.
         let _turn = self.managed.slots.seating.take().await;
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.managed.set.shared.members.settled().await?;
@@ -214,7 +214,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
     }
 
     /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it. When it returns
-    /// the superblocks do not call the device a member any more: whoever has it may do with it as he likes.
+    /// the superblocks do not call the device a member any more: its owner may do with it as he likes.
     pub async fn remove(&self, slot: u32) -> bool {
         if self.managed.is_changing(slot) || !self.managed.set.shared.members.remove(slot) {
             return false;

@@ -22,7 +22,7 @@ pub trait Platform<D>: 'static {
     /// Seconds since 1970, for superblocks.
     fn now_unix_s(&self) -> u64;
 
-    /// Returns when at least so many nanoseconds have passed by [`Platform::now_ns`].
+    /// Returns when `ns` nanoseconds or more have passed by [`Platform::now_ns`].
     fn sleep(&self, ns: u64) -> impl Future<Output = ()>;
 
     /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered. It wakes

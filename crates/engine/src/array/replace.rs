@@ -33,7 +33,7 @@ use crate::volume::VolumeError;
 /// Why a member is not replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplaced {
-    /// Without redundancy nobody can tell what belongs there if it cannot be read.
+    /// Without redundancy no other member tells what belongs there if it cannot be read.
     #[error("the array has no redundancy")]
     NoRedundancy,
     /// Nothing may be written.
@@ -190,7 +190,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
         let _turn = self.managed.slots.seating.take().await;
         self.may_replace(slot)?;
         let shared = &self.managed.set.shared;
-        // After a crash the two may differ wherever a write was on its way; without intents nobody knows whether there was one.
+        // After a crash the two may differ wherever a write was on its way; without intents no record says whether there was one.
         let clean = superblock.resync_offset().is_none()
             && self.managed.writer.resync_from_bytes().is_none()
             && shared.intent.is_used();
@@ -240,7 +240,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
     async fn forget_replaced(&self, slot: u32) {
         let members = &self.managed.set.shared.members;
         self.managed.slots.begin(slot);
-        // The superblock first: from then on nobody looks for the old member.
+        // The superblock first: from then on no start looks for the old member.
         if members.settled().await.is_ok() && self.managed.writer.superblocks().incoming(slot).is_none() {
             self.managed.platform.promote_replacement(slot).await;
             members.end_replacement(slot);

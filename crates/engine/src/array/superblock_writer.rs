@@ -3,12 +3,12 @@
 //!
 //! - Superblocks are written whole, to every member in use, with FUA; a member that takes no superblock fails.
 //! - Each round raises the event count by one, no more: a crash between two superblocks leaves some members one event
-//!   behind, which [`super::assemble`] and md forgive. That a member failed is told by its role in the others'.
+//!   behind, which [`super::assemble`] and md forgive. That a member failed is in the others' superblocks, as its role.
 //! - Members that are an event behind at the start are brought up first: after a second crash in the next round they
 //!   would be two behind.
 //! - An array that starts without a member writes its first round twice. The member may have got a round that the
 //!   others never saw; it must not come back as new as they are, or it would speak for the array (invariant 8). That round
-//!   comes before any write is acknowledged; without one there is none, and who was forgotten is none the older for it.
+//!   comes before any write is acknowledged; without a write there is no round, and a member that was left out is none the older for it.
 //! - Only the writer writes superblocks, one round at a time.
 //! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
 //!   (see [`crate::stripe::redo`]).
@@ -88,7 +88,7 @@ impl<D: Device> SuperblockWriter<D> {
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         set_unsynced(&set, resync_from_bytes);
         if went_on_without && !set.shared.intent.is_used() && set.shared.members.may_write() {
-            // No write will ask for superblocks: those that tell of who is missing are there before the first one is
+            // No write will ask for superblocks: those that name the missing members are there before the first one is
             // acknowledged (invariant 8).
             set.shared.members.want_metadata();
         }
@@ -132,7 +132,7 @@ impl<D: Device> SuperblockWriter<D> {
     pub fn keep_redo_log(&self, repair: &Repair, bitmaps: &[BitmapExtent]) {
         let redo = &self.set.shared.redo;
         if self.went_on_without.get() && !repair.records.is_empty() {
-            // Who is missing now did not get these writes, and a new log will not have them.
+            // A member that is missing now did not get these writes, and a new log will not have them.
             self.set.shared.members.want_metadata();
         }
         for ((slot, superblock), bitmap) in (0u32..).zip(self.superblocks.all()).zip(bitmaps) {
@@ -215,7 +215,7 @@ impl<D: Device> SuperblockWriter<D> {
         true
     }
 
-    /// The array is as it started, without members that nobody calls failed: they are none the older for it.
+    /// The array is as it started, without members that no superblock calls failed: they are none the older for it.
     fn is_untouched(&self) -> bool {
         // What a resync that is due has read or made was without them.
         let is_clean = self.resync_from_bytes.get().is_none();
@@ -230,7 +230,7 @@ impl<D: Device> SuperblockWriter<D> {
         if let Some(bitmap) = self.bitmap() {
             bitmap.follow(self.superblocks.events()).await;
         }
-        // Last, with no wait between: who was rebuilt since, and who failed then, are not told in one round.
+        // Last, with no wait between: a member that was rebuilt since, and one that failed after that, are not told of in one round.
         loop {
             let promoted = self.superblocks.promote();
             if promoted.is_empty() {
@@ -281,7 +281,7 @@ impl<D: Device> SuperblockWriter<D> {
 
     /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
     /// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
-    /// again at the next start. With parity left it is what was due all along, since what nobody doubts may not agree with the
+    /// again at the next start. With parity left it is what was due all along, since what is not in doubt may not agree with the
     /// parity that was not looked at.
     ///
     /// What agrees since the last superblocks is durable before they say so (invariant 2).
@@ -300,8 +300,8 @@ impl<D: Device> SuperblockWriter<D> {
         let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
         let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
         let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
-        let told = self.clean_offset.get();
-        if or_end(in_doubt) <= or_end(told) || self.set.flush_members().await.is_ok() {
+        let persisted = self.clean_offset.get();
+        if or_end(in_doubt) <= or_end(persisted) || self.set.flush_members().await.is_ok() {
             self.clean_offset.set(in_doubt);
         }
         self.clean_offset.get()
@@ -403,7 +403,7 @@ impl<D: Device> SuperblockWriter<D> {
             let Some(incoming) = self.superblocks.take_incoming(slot) else { continue };
             let mut superblock = incoming.superblock;
             superblock.set_replacement(false);
-            // In this order: whoever finds a place for a record of the redo log finds the device that it is on.
+            // In this order: a write that finds a place for its record in the redo log finds the device that this place is on.
             self.set.shared.redo.set_member(slot, None);
             members.superblock_is_replacements(slot);
             self.set_superblock(slot, Some(superblock));

@@ -82,7 +82,7 @@ impl<D: Device> Superblocks<D> {
         self.by_slot.borrow().get(slot).cloned()
     }
 
-    /// The spares, for the one who hands them out.
+    /// The spares.
     pub fn spares(&self) -> &RefCell<Vec<Spare<D>>> {
         &self.spares
     }
@@ -139,7 +139,7 @@ impl<D: Device> Superblocks<D> {
         self.incoming.borrow_mut()[slot as usize].take()
     }
 
-    /// What every member, and what is to replace one, is told next. `resync`: from where on parity or copies may not agree.
+    /// The next superblocks of the members and of what is to replace them. `resync`: from where on parity or copies may not agree.
     pub(super) fn prepare(&self, resync: Option<u64>) -> Vec<SuperblockWrite<D>> {
         let states = self.set.shared.members.states();
         self.note_failed(&states);
@@ -186,7 +186,7 @@ impl<D: Device> Superblocks<D> {
                 Some((_, slot)) => DeviceRole::Active(u16::try_from(*slot).expect("a slot is below 1920")),
                 None if spares.contains(&number) => DeviceRole::Spare,
                 None if self.failed.borrow().contains(&number) => DeviceRole::Faulty,
-                // A number that nobody has, or whose device was not there when the array was assembled.
+                // A number that no device has, or whose device was not there when the array was assembled.
                 None => match superblock.role_of(number) {
                     Some(DeviceRole::Active(_)) => DeviceRole::Faulty,
                     Some(role) => role,
@@ -266,8 +266,8 @@ impl<D: Device> Superblocks<D> {
 
     /// The replacement in `slot` has so much, durably.
     pub(super) fn set_copied(&self, slot: u32, bytes: u64) {
-        if let Some(coming) = &mut self.incoming.borrow_mut()[slot as usize] {
-            coming.copied_bytes = bytes;
+        if let Some(incoming) = &mut self.incoming.borrow_mut()[slot as usize] {
+            incoming.copied_bytes = bytes;
         }
     }
 
@@ -279,9 +279,9 @@ impl<D: Device> Superblocks<D> {
     /// What was to replace the member in a slot and failed is faulty from now on.
     pub(super) fn forget_failed_replacement(&self, slot: u32) {
         if self.set.shared.members.replacing(slot) == Replacing::No
-            && let Some(coming) = self.incoming.borrow_mut()[slot as usize].take()
+            && let Some(incoming) = self.incoming.borrow_mut()[slot as usize].take()
         {
-            self.failed.borrow_mut().push(coming.superblock.dev_number());
+            self.failed.borrow_mut().push(incoming.superblock.dev_number());
         }
     }
 
@@ -294,23 +294,24 @@ impl<D: Device> Superblocks<D> {
 
     /// Device numbers of what is to replace members, and the slots.
     pub(super) fn incoming_numbers(&self) -> Vec<(u32, u32)> {
-        let coming = self.incoming.borrow();
-        let number =
-            |(slot, coming): (u32, &Option<Incoming>)| Some((coming.as_ref()?.superblock.dev_number(), slot));
-        (0..).zip(coming.iter()).filter_map(number).collect()
+        let incoming = self.incoming.borrow();
+        let number = |(slot, incoming): (u32, &Option<Incoming>)| {
+            Some((incoming.as_ref()?.superblock.dev_number(), slot))
+        };
+        (0..).zip(incoming.iter()).filter_map(number).collect()
     }
 
     /// Their superblocks; `fill` says what is the same in all.
     pub(super) fn incoming_writes(&self, fill: impl Fn(&mut Superblock)) -> Vec<SuperblockWrite<D>> {
         let mut writes = Vec::new();
-        for (slot, coming) in (0..).zip(self.incoming.borrow_mut().iter_mut()) {
-            let (Some(coming), Some(device)) = (coming, self.set.devices().replacement(slot)) else {
+        for (slot, incoming) in (0..).zip(self.incoming.borrow_mut().iter_mut()) {
+            let (Some(incoming), Some(device)) = (incoming, self.set.devices().replacement(slot)) else {
                 continue;
             };
-            fill(&mut coming.superblock);
-            coming.superblock.set_replacement(true);
-            coming.superblock.set_recovery_offset(Some(Sectors::from_bytes_floor(coming.copied_bytes)));
-            let mut write = SuperblockWrite::new(slot, &coming.superblock, device);
+            fill(&mut incoming.superblock);
+            incoming.superblock.set_replacement(true);
+            incoming.superblock.set_recovery_offset(Some(Sectors::from_bytes_floor(incoming.copied_bytes)));
+            let mut write = SuperblockWrite::new(slot, &incoming.superblock, device);
             write.is_replacement = true;
             writes.push(write);
         }

@@ -73,7 +73,7 @@ impl Prepared {
 }
 
 impl<D: Device> Replayed<D> {
-    /// From here on there is a writer of superblocks, who knows the spares, and writes are logged or the old log is void.
+    /// Makes the superblock writer, which knows the spares; the redo log is kept, or the old one is void.
     pub(super) fn keep<P: Platform<D>>(
         self,
         platform: &Rc<P>,

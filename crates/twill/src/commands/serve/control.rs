@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::mismatch::ScrubMode;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
@@ -248,7 +248,7 @@ impl Handler for Controlled {
             "scrub" => {
                 let ScrubParams { repair, trust_data, restart } = parse(params)?;
                 let mode = ScrubMode { repair, trust_data };
-                self.with(|serving| scrub::scrub(&serving.array, Wish::Start { mode, restart }))?;
+                self.with(|serving| scrub::scrub(&serving.array, ScrubRequest::Start { mode, restart }))?;
                 Ok(Value::Null)
             }
             "scrub-wish" => {
@@ -284,12 +284,12 @@ impl Handler for Controlled {
     }
 }
 
-fn scrub_wish(params: &Value) -> Result<Wish, CallError> {
+fn scrub_wish(params: &Value) -> Result<ScrubRequest, CallError> {
     let WishParams { wish } = parse(params)?;
     match wish.as_str() {
-        "pause" => Ok(Wish::Pause),
-        "resume" => Ok(Wish::Resume),
-        "cancel" => Ok(Wish::Cancel),
+        "pause" => Ok(ScrubRequest::Pause),
+        "resume" => Ok(ScrubRequest::Resume),
+        "cancel" => Ok(ScrubRequest::Cancel),
         _ => Err(CallError::Params(format!("{wish:?} is not pause, resume or cancel"))),
     }
 }
