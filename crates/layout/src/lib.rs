@@ -6,12 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod disk_struct;
 pub mod geometry;
 pub mod md_bitmap;
 pub mod md_superblock;
 pub mod redo_log;
 pub mod units;
+mod uuid;
 
 pub use geometry::{
     Copies, CopyPlace, FarSets, Geometry, GeometryError, Layout, Level, Place, Raid10Layout, Role,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
 
 use crate::bytes;

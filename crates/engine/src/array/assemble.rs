@@ -12,7 +12,7 @@ use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
 use super::split::{accuses, other_side, whole_member};
-use crate::limits::DATA_CHUNKS_MAX;
+use crate::limits::{DATA_CHUNKS_MAX, EVENTS_BEHIND_MAX};
 use crate::members::MemberState;
 
 /// Something that may be a member.
@@ -196,9 +196,6 @@ fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
         _ => Ok(()),
     }
 }
-
-/// How many events a member may be behind: superblocks are written side by side.
-pub(super) const EVENTS_BEHIND_MAX: u64 = 1;
 
 struct Decision<'a> {
     candidates: &'a [Candidate],

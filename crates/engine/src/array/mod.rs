@@ -6,9 +6,13 @@ pub mod assemble;
 mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
-mod fail;
-pub mod keeper;
+mod due;
+mod managed;
+pub mod manager;
+pub mod membership;
 mod mend;
+pub mod platform;
+pub mod progress;
 pub mod re_add;
 pub mod rebuild;
 #[cfg(test)]
@@ -17,14 +21,18 @@ pub mod redo;
 pub mod replace;
 #[cfg(test)]
 mod replace_tests;
-pub mod replacement;
 mod retry;
+pub mod running;
 pub mod scrub;
 mod split;
+pub mod start;
 pub mod start_bitmap;
-pub mod state;
+mod superblock_write;
+pub mod superblock_writer;
+pub mod superblocks;
 pub mod throttle;
 mod turn;
 mod window;
 #[cfg(test)]
 mod window_tests;
+pub mod works;

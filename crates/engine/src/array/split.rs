@@ -10,7 +10,7 @@
 
 use layout::md_superblock::{DeviceRole, Superblock};
 
-use super::assemble::EVENTS_BEHIND_MAX;
+use crate::limits::EVENTS_BEHIND_MAX;
 
 /// Which of the candidates went on apart from `newest`, by index.
 pub(super) fn other_side(newest: &Superblock, candidates: &[(usize, &Superblock)]) -> Option<Vec<usize>> {

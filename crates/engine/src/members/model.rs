@@ -1,8 +1,11 @@
 //! Models of the members' health (invariants 1 and 8): who acknowledges too early, and who waits for ever.
 
-use super::*;
+use super::health::*;
+use super::replacement::Replacing;
+use crate::bad_blocks::BadBlocks;
+use crate::error::MetadataLost;
 use crate::sync::models::{check, threads};
-use layout::geometry::{Layout, Level};
+use layout::geometry::{Geometry, Layout, Level};
 use shuttle::future::block_on;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicBool as Flag, AtomicUsize, Ordering::Relaxed};
@@ -56,7 +59,7 @@ impl World {
         }
     }
 
-    /// The last one asks the keeper to end.
+    /// The last one asks the writer to end.
     fn leave(&self) {
         if self.users.fetch_sub(1, Relaxed) == 1 {
             self.stopping.store(true, Relaxed);
@@ -74,7 +77,7 @@ fn what_a_write_relies_on_is_on_disk_before_it_is_acknowledged() {
                 0 => return block_on(world.keep()),
                 1 => drop(world.members.fail(2, "a model")),
                 _ => block_on(async {
-                    world.members.want_metadata(); // the keeper has work already when the member fails
+                    world.members.want_metadata(); // the writer has work already when the member fails
                     world.write().await;
                     world.write().await;
                 }),

@@ -1,4 +1,4 @@
-//! Power cuts of arrays with members missing, with the engine's own manager, keeper and log: every block holds old or
+//! Power cuts of arrays with members missing, with the engine's own manager, writer and log: every block holds old or
 //! new contents afterwards, what missing members held too, and nothing needs force.
 
 mod array;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use array::{Array, CHUNK, DATA_OFFSET, Machine, create, run, start};
-use engine::array::keeper::Spare;
+use engine::array::superblocks::Spare;
 use engine::buffer::{Gather, Slice};
 use engine::events::Event;
 use engine::members::{Failing, MemberState};
@@ -211,7 +211,8 @@ impl History {
 
     /// The disk of the member in a slot.
     fn disk_of(&self, array: &Array, slot: u32) -> Rc<device::Drive> {
-        let superblock = array.manager.keeper().try_superblock(slot as usize).flatten().expect("a member");
+        let superblock =
+            array.manager.writer().superblocks().try_superblock(slot as usize).flatten().expect("a member");
         Rc::clone(&self.machine.disks.borrow()[usize::from(superblock.device_uuid()[0]) - 1])
     }
 
@@ -231,7 +232,8 @@ impl History {
     }
 
     fn add_spare(&self, array: &Rc<Array>) {
-        let Some(superblock) = (0..8).find_map(|slot| array.manager.keeper().try_superblock(slot).flatten())
+        let Some(superblock) =
+            (0..8).find_map(|slot| array.manager.writer().superblocks().try_superblock(slot).flatten())
         else {
             return;
         };
@@ -245,7 +247,7 @@ impl History {
         disk.poke(superblock.offset(), &superblock.encode(512));
         disks.push(Rc::clone(&disk));
         let device = Rc::new(device::TestDevice(disk));
-        array.manager.keeper().spares().borrow_mut().push(Spare { superblock, device });
+        array.manager.writer().superblocks().spares().borrow_mut().push(Spare { superblock, device });
     }
 
     /// One life of the array, up to a power cut. Returns whether the log was in force then.
@@ -289,7 +291,7 @@ impl History {
         let world = &self.machine.world;
         let mut array = Rc::new(start(&self.machine, false));
         for life in 0..lives {
-            let doubtful = array.shared.doubts.count(array::STRIPES) > 0;
+            let doubtful = array.shared.consistency.stripes_in_doubt(array::STRIPES) > 0;
             let in_force = self.live(&array, counts);
             let missing = self.missing(&array);
             let before = format!(
@@ -327,7 +329,7 @@ impl History {
                 assert!(array.repair.doubts.is_empty(), "{what}: {:?}", array.repair.doubts);
             }
             let errors = check(&array, &self.oracle, &what);
-            assert!(errors == 0 || array.shared.doubts.count(array::STRIPES) > 0, "{what}");
+            assert!(errors == 0 || array.shared.consistency.stripes_in_doubt(array::STRIPES) > 0, "{what}");
             if errors > 0 {
                 return; // what was in doubt stays so
             }
@@ -392,7 +394,7 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
     machine.disks.borrow().iter().for_each(|disk| disk.cut());
 
     let array = Rc::new(start(&machine, false));
-    assert_eq!(array.shared.doubts.count(array::STRIPES), array::STRIPES);
+    assert_eq!(array.shared.consistency.stripes_in_doubt(array::STRIPES), array::STRIPES);
     let lost = array::STRIPES * u64::from(CHUNK) / PAGE;
     // In each stripe the missing member has a data chunk, or P.
     let errors = check(&array, &oracle, "no room");
@@ -412,10 +414,14 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
         }
     });
     run(&world, &array.executors, overwritten);
-    assert_eq!(array.shared.doubts.count(array::STRIPES), array::STRIPES - 2);
+    assert_eq!(array.shared.consistency.stripes_in_doubt(array::STRIPES), array::STRIPES - 2);
     array.crash();
     let array = start(&machine, true);
-    assert_eq!(array.shared.doubts.count(array::STRIPES), 0, "force takes everything as it is");
+    assert_eq!(
+        array.shared.consistency.stripes_in_doubt(array::STRIPES),
+        0,
+        "force takes everything as it is"
+    );
     array.crash();
 }
 

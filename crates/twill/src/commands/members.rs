@@ -1,6 +1,6 @@
 //! `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: changes of an array while it is served.
 
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

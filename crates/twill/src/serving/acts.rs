@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use engine::device::Device as _;
+use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
-use engine::stripe::load::UpdatePolicy;
 
 use super::managed::{ManagedArray, named, slot_of};
 use super::manager::{gone, manager};
@@ -44,8 +44,9 @@ pub fn set(
 /// There is no such member, or the array needs it.
 pub fn fail(array: &ManagedArray, member: &str) -> Result<(), Failure> {
     let slot = array.slot(member)?;
-    let failing =
-        array.shards.run_on(0, move |_| async move { manager().fail(slot, "an operator said so").await });
+    let failing = array
+        .shards
+        .run_on(0, move |_| async move { manager().membership().fail(slot, "an operator said so").await });
     match failing.map_err(gone)? {
         Failing::Needed => {
             let message = format!("member {member} cannot fail: the array would be lost without it");
@@ -87,8 +88,10 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failur
     };
     for slot in slots {
         let path = array.known.lock().paths[slot as usize].clone();
-        let is_removed =
-            array.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
+        let is_removed = array
+            .shards
+            .run_on(0, move |_| async move { manager().membership().remove(slot).await })
+            .map_err(gone)?;
         if !is_removed {
             let message = format!("member {member} is in use");
             return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first: twill fail"));
@@ -113,12 +116,12 @@ fn remove_faulty(array: &ManagedArray, is_meant: impl Fn(&Path) -> bool) -> Vec<
 fn remove_spare(array: &ManagedArray, path: &str) -> Result<Option<PathBuf>, Failure> {
     let is_named = named(path);
     let found = array.ask(move |manager| {
-        let spares = manager.keeper().spares().borrow();
+        let spares = manager.writer().superblocks().spares().borrow();
         let spare = spares.iter().find(|spare| is_named(Path::new(&spare.device.info().name)))?;
         Some((spare.superblock.dev_number(), spare.device.info().name.clone()))
     })?;
     let Some((number, name)) = found else { return Ok(None) };
-    if !array.ask(move |manager| manager.remove_spare(number))? {
+    if !array.ask(move |manager| manager.membership().remove_spare(number))? {
         let message = format!("spare {path} is about to take the slot of a missing member");
         return Err(Failure::new(ExitKind::MemberInUse, message)
             .help("it is a member now: twill fail, then twill remove"));
@@ -137,7 +140,7 @@ fn remove_replacement(array: &ManagedArray, path: &str) -> Result<Option<PathBuf
         let Some(slot) = slot_of(&known.coming, path) else { return Ok(None) };
         (slot, known.coming[slot as usize].clone())
     };
-    if array.ask(move |manager| manager.cancel_replacement(slot))? {
+    if array.ask(move |manager| manager.replacements().cancel_replacement(slot))? {
         return Ok(device);
     }
     let message = format!("{path} has already replaced the member in slot {slot}");

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
-use engine::array::state::NotAdded;
+use engine::array::membership::NotAdded;
 use host::device::{HostDevice, SharedDevice};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
@@ -47,7 +47,7 @@ pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<Clearing, F
     clear(array, path, &clearing.ranges).map_err(refused)?;
     let added = offer(array, device, async move |device| {
         let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
-        manager().add_spare(device, join).await
+        manager().membership().add_spare(device, join).await
     });
     match added? {
         Ok(_) => Ok(clearing),

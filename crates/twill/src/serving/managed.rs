@@ -35,8 +35,8 @@ impl ManagedArray {
     /// A superblock of the array, for the fields that all members share; none while no member has one.
     pub(super) fn superblock(&self) -> Option<Superblock> {
         let superblock = self.ask(|manager| {
-            let keeper = manager.keeper();
-            (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next()
+            let writer = manager.writer();
+            (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).flatten().next()
         });
         superblock.ok().flatten()
     }

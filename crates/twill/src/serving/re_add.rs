@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use engine::array::membership::NotAdded;
 use engine::array::re_add::Refused;
-use engine::array::state::NotAdded;
 use engine::members::MemberState;
 
 use super::acts::remove;
@@ -29,7 +29,7 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
     remove_failed(array, &name)?;
     // Asked before it is locked, so that a refused device is not touched.
-    let judged = array.ask(move |manager| manager.may_re_add(&superblock))?;
+    let judged = array.ask(move |manager| manager.membership().may_re_add(&superblock))?;
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
     let device = open_new(array, path).map_err(cannot)?;
     check_blocks(array, &name, &device)?;
@@ -37,7 +37,9 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let member = MemberFile::open(path).map_err(cannot)?;
     let superblock = superblock_of(&member).map_err(cannot)?;
     let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
-    let re_added = offer(array, device, async move |device| manager().re_add(device, superblock, bad).await);
+    let re_added = offer(array, device, async move |device| {
+        manager().membership().re_add(device, superblock, bad).await
+    });
     match re_added? {
         Ok(slot) => {
             tracing::info!(member = name, slot, "re-added");

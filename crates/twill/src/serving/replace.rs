@@ -19,7 +19,7 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
     let slot = array.slot(member)?;
     let refused = |refused: NotReplaced| refusal(member, &refused);
     // Asked before `add` writes to the device.
-    array.ask(move |manager| manager.may_replace(slot))?.map_err(refused)?;
+    array.ask(move |manager| manager.replacements().may_replace(slot))?.map_err(refused)?;
     let number = match with {
         None => spare_number(array, None)?.ok_or_else(|| {
             Failure::new(ExitKind::NotFound, "the array has no spare").help("name a device: --with DEVICE")
@@ -34,7 +34,7 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
     };
     let begun = array
         .shards
-        .run_on(0, move |_| async move { manager().replace(slot, number).await })
+        .run_on(0, move |_| async move { manager().replacements().replace(slot, number).await })
         .map_err(gone)?;
     begun.map_err(refused)?;
     tracing::info!(member, slot, "is being replaced");
@@ -45,7 +45,7 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
 fn spare_number(array: &ManagedArray, path: Option<&Path>) -> Result<Option<u32>, Failure> {
     let path = path.map(|path| path.display().to_string());
     array.ask(move |manager| {
-        let spares = manager.keeper().spares().borrow();
+        let spares = manager.writer().superblocks().spares().borrow();
         let is = |name: &str| path.as_ref().is_none_or(|path| slot_of(&[Some(name.into())], path).is_some());
         let spare = spares.iter().rfind(|spare| is(&spare.device.info().name))?;
         Some(spare.superblock.dev_number())

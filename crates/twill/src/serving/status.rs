@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::bitmap::Bitmaps;
-use engine::array::keeper::Spare;
-use engine::array::rebuild::Progress;
+use engine::array::progress::Progress;
 use engine::array::scrub::{Phase, ScrubState};
-use engine::array::state::Work;
+use engine::array::superblocks::Spare;
+use engine::array::works::Work;
 use engine::counters::CounterTotals;
 use host::device::HostDevice;
 use layout::md_superblock::{Superblock, display_uuid};
@@ -91,7 +91,7 @@ impl Gathered<'_> {
             redo_log: self.redo_log().to_string(),
             stripes_in_doubt: match shared.members.all_in_sync() {
                 true => 0,
-                false => shared.doubts.count(geometry.stripes()),
+                false => shared.consistency.stripes_in_doubt(geometry.stripes()),
             },
             rate_max: limits.rate_max,
             rate_min: limits.rate_min,
@@ -240,20 +240,20 @@ fn bitmap_status(bitmap: &Bitmaps<HostDevice>, memory_bytes: u64) -> BitmapStatu
 }
 
 fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
-    let keeper = manager.keeper();
+    let writer = manager.writer();
     let info = |spare: &Spare<HostDevice>| {
         let info = engine::device::Device::info(&*spare.device);
         (spare.superblock.clone(), info.name.clone(), info.size_bytes)
     };
     Kept {
-        superblocks: (0..).map_while(|slot| keeper.try_superblock(slot)).collect(),
-        spares: keeper.spares().borrow().iter().map(info).collect(),
-        coming: (0..manager.slots()).map(|slot| keeper.coming(slot)).collect(),
-        events: keeper.events(),
+        superblocks: (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).collect(),
+        spares: writer.superblocks().spares().borrow().iter().map(info).collect(),
+        coming: (0..manager.slots()).map(|slot| writer.superblocks().incoming(slot)).collect(),
+        events: writer.superblocks().events(),
         works: manager.works(),
         upcoming: manager.upcoming(),
         scrub: manager.scrub(),
-        resync_from_bytes: keeper.resync_from_bytes(),
-        bitmap: keeper.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),
+        resync_from_bytes: writer.resync_from_bytes(),
+        bitmap: writer.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),
     }
 }

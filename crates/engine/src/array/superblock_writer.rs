@@ -1,0 +1,465 @@
+//! The writer of an array's superblocks: one task that turns changes of the members and of the intent into
+//! superblocks on disk, in the order that makes them safe.
+//!
+//! - Superblocks are written whole, to every member in use, with FUA; a member that takes no superblock fails.
+//! - Each round raises the event count by one, no more: a crash between two superblocks leaves some members one event
+//!   behind, which [`super::assemble`] and md forgive. That a member failed is told by its role in the others'.
+//! - Members that are an event behind at the start are brought up first: after a second crash in the next round they
+//!   would be two behind.
+//! - An array that starts without a member writes its first round twice. The member may have got a round that the
+//!   others never saw; it must not come back as new as they are, or it would speak for the array (invariant 8). That round
+//!   comes before any write is acknowledged; without one there is none, and who was forgotten is none the older for it.
+//! - Only the writer writes superblocks, one round at a time.
+//! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
+//!   (see [`crate::stripe::redo`]).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use layout::md_superblock::{DeviceRole, Superblock};
+use layout::redo_log::BitmapExtent;
+
+use super::bad_block_log::{self, BadBlockLogs, Written};
+use super::bitmap::Bitmaps;
+use super::redo::{Repair, member_of};
+use super::superblock_write::SuperblockWrite;
+use super::superblocks::Superblocks;
+use crate::device::Device;
+use crate::executor::join_all;
+use crate::members::{Failing, MemberState, Replacing};
+use crate::stripe::StripeSet;
+use crate::stripe::redo::tend::tend;
+
+/// Keeps the superblocks of one array. Lives on one shard.
+pub struct SuperblockWriter<D> {
+    set: Rc<StripeSet<D>>,
+    superblocks: Superblocks<D>,
+    bad_block_logs: BadBlockLogs,
+    /// The array started with members an event behind.
+    uneven: Cell<bool>,
+    /// The array started without a member that the superblocks still call active.
+    went_on_without: Cell<bool>,
+    /// Parity or copies may not agree from here on, whether or not writes are on their way.
+    resync_from_bytes: Cell<Option<u64>>,
+    /// The members' states that are in the superblocks on disk.
+    persisted: RefCell<Vec<MemberState>>,
+    /// The superblocks on disk say dirty, though the redo log made good what a crash left.
+    made_good: bool,
+    /// No superblocks were written in this run.
+    first_round: Cell<bool>,
+    /// What superblocks say, or would if no write were on its way: [`SuperblockWriter::clean_offset`].
+    clean_offset: Cell<Option<u64>>,
+    bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
+    close_wanted: Cell<bool>,
+    /// [`SuperblockWriter::run`] ends after the next round.
+    stopping: Cell<bool>,
+}
+
+/// What one round of superblocks says.
+struct Round {
+    version: u64,
+    dirty: bool,
+    closing: bool,
+    /// From where on parity or copies may not agree, if it is not dirty.
+    clean_offset: Option<u64>,
+}
+
+impl Round {
+    /// From where on parity or copies may not agree.
+    fn resync(&self) -> Option<u64> {
+        if self.dirty { Some(0) } else { self.clean_offset }
+    }
+}
+
+impl<D: Device> SuperblockWriter<D> {
+    /// The writer of the array behind `set`; superblocks in slot order. `events` is the newest event count: that of a device
+    /// that is to replace a member may be newer than all of these, and the next superblocks are newer still.
+    pub fn new(
+        set: Rc<StripeSet<D>>,
+        superblocks: Vec<Option<Superblock>>,
+        events: u64,
+        resync_from_bytes: Option<u64>,
+        now_s: Box<dyn Fn() -> u64>,
+    ) -> Rc<Self> {
+        let uneven = superblocks.iter().flatten().any(|superblock| superblock.events() != events);
+        let went_on_without = went_on_without(&superblocks);
+        let made_good =
+            resync_from_bytes.is_none() && superblocks.iter().flatten().any(|s| s.resync_offset().is_some());
+        set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
+        set_unsynced(&set, resync_from_bytes);
+        if went_on_without && !set.shared.intent.is_used() && set.shared.members.may_write() {
+            // No write will ask for superblocks: those that tell of who is missing are there before the first one is
+            // acknowledged (invariant 8).
+            set.shared.members.want_metadata();
+        }
+        let persisted = if went_on_without { Vec::new() } else { set.shared.members.states() };
+        Rc::new(SuperblockWriter {
+            superblocks: Superblocks::new(&set, superblocks, events, now_s),
+            bad_block_logs: BadBlockLogs::new(set.shared.geometry.members()),
+            set,
+            uneven: Cell::new(uneven),
+            went_on_without: Cell::new(went_on_without),
+            resync_from_bytes: Cell::new(resync_from_bytes),
+            made_good,
+            persisted: RefCell::new(persisted),
+            first_round: Cell::new(true),
+            clean_offset: Cell::new(resync_from_bytes),
+            bitmap: RefCell::new(None),
+            close_wanted: Cell::new(false),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// The array has a bitmap: it is kept beside the superblocks. Called before [`SuperblockWriter::run`].
+    pub fn keep_bitmap(&self, bitmap: Rc<Bitmaps<D>>) {
+        self.bitmap.replace(Some(bitmap));
+    }
+
+    /// The bitmap, if there is one.
+    pub fn bitmap(&self) -> Option<Rc<Bitmaps<D>>> {
+        self.bitmap.borrow().clone()
+    }
+
+    /// Clears bits of chunks that were idle for two rounds; called every few seconds (md's `daemon_sleep`).
+    pub async fn clear_idle_bits(&self) {
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.clear_idle(self.superblocks.events(), self.resync_from_bytes.get().is_some()).await;
+        }
+    }
+
+    /// Keeps a redo log while members are missing; `repair` is what an earlier one asked for, `bitmaps` by slot. Before
+    /// [`SuperblockWriter::run`].
+    pub fn keep_redo_log(&self, repair: &Repair, bitmaps: &[BitmapExtent]) {
+        let redo = &self.set.shared.redo;
+        if self.went_on_without.get() && !repair.records.is_empty() {
+            // Who is missing now did not get these writes, and a new log will not have them.
+            self.set.shared.members.want_metadata();
+        }
+        for ((slot, superblock), bitmap) in (0u32..).zip(self.superblocks.all()).zip(bitmaps) {
+            redo.set_member(slot, superblock.and_then(|superblock| member_of(&superblock, *bitmap)));
+        }
+        redo.begin(repair.start, self.superblocks.events());
+        self.set.executor.spawn(tend(Rc::clone(self.set.redo_log())));
+    }
+
+    /// No redo log is kept though an earlier one is in force: superblocks that it does not go with are there before a write is
+    /// acknowledged (invariant 8).
+    pub fn void_redo_log(&self) {
+        self.set.shared.members.want_metadata();
+    }
+
+    /// Writes superblocks whenever something wants them. Ends after [`SuperblockWriter::stop`], or when they cannot be written
+    /// any more.
+    pub async fn run(&self) {
+        loop {
+            self.set.shared.members.metadata_wanted().await;
+            if !self.write_round().await || (self.stopping.get() && self.set.shared.members.is_settled()) {
+                break;
+            }
+            self.set.shared.redo.poke();
+        }
+        self.set.shared.redo.stop();
+    }
+
+    /// One round: what is wanted now is on disk when it returns. False if too few members take superblocks for the
+    /// array to start from them: going on would make stale what the others hold.
+    async fn write_round(&self) -> bool {
+        let shared = &self.set.shared;
+        if !shared.members.may_write() || (self.stopping.get() && self.is_untouched()) {
+            // Nothing was acknowledged that members would have to know of.
+            shared.members.metadata_written(shared.members.metadata_version());
+            return true;
+        }
+        let may_close = shared.consistency.suspects() == 0 && shared.members.may_be_clean();
+        let mut closing = self.close_wanted.take() && may_close && shared.intent.try_close();
+        // Invariant 2: what was written is durable before the superblocks call it clean. A member that failed may lack what
+        // the redo log tells: that is on disk before the log is emptied (invariant 8), and clean waits for another round.
+        let flushed = !closing || self.set.flush_members().await.is_ok();
+        let states = shared.members.states();
+        if closing && (!flushed || shared.consistency.suspects() > 0 || states != *self.persisted.borrow()) {
+            shared.intent.reopen();
+            closing = false;
+        }
+        let announcing = match shared.redo.is_used() {
+            true => Some(shared.redo.announce().await),
+            false => None,
+        };
+        let (version, clean_offset) = (shared.members.metadata_version(), self.clean_offset().await);
+        let round = Round { version, dirty: shared.intent.wants_dirty(), closing, clean_offset };
+        self.follow_replacements();
+        self.write_bad_block_logs().await;
+        if self.uneven.take() {
+            self.write_superblocks(&round, 0).await;
+        }
+        let mut enough = self.write_superblocks(&round, 1).await;
+        // The first ones of a run come twice. A device that is not there may have got the last ones before it alone, if a crash
+        // cut them short: it must not be as new as these (invariant 8).
+        if enough && self.first_round.take() | self.went_on_without.take() {
+            enough = self.write_superblocks(&round, 1).await;
+        }
+        drop(announcing);
+        if !enough {
+            shared.members.metadata_lost();
+            shared.intent.lost();
+            shared.redo.lost();
+            return false;
+        }
+        if round.closing {
+            shared.intent.clean_written();
+        }
+        if round.dirty {
+            shared.intent.dirty_written();
+        }
+        self.persisted.replace(states);
+        shared.members.metadata_written(round.version);
+        true
+    }
+
+    /// The array is as it started, without members that nobody calls failed: they are none the older for it.
+    fn is_untouched(&self) -> bool {
+        // What a resync that is due has read or made was without them.
+        let is_clean = self.resync_from_bytes.get().is_none();
+        self.went_on_without.get() && is_clean && !self.set.shared.intent.wants_dirty()
+    }
+
+    /// Writes them all, `events` newer than before. False if a member that the array needs did not take its own.
+    async fn write_superblocks(&self, round: &Round, events: u64) -> bool {
+        let mut enough = true;
+        self.superblocks.raise_events(events);
+        // The bitmap says that it is as new as the superblocks that come next.
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.follow(self.superblocks.events()).await;
+        }
+        // Last, with no wait between: who was rebuilt since, and who failed then, are not told in one round.
+        loop {
+            let promoted = self.superblocks.promote();
+            if promoted.is_empty() {
+                break;
+            }
+            enough &= self.write_all(round, &promoted).await;
+        }
+        enough & self.write_all(round, &self.superblocks.prepare(round.resync())).await
+    }
+
+    async fn write_all(&self, round: &Round, writes: &[SuperblockWrite<D>]) -> bool {
+        self.announce_superblocks(round, writes).await;
+        let started: Vec<D::Done> = writes.iter().map(SuperblockWrite::start).collect();
+        let mut enough = true;
+        for (write, result) in writes.iter().zip(join_all(started).await) {
+            let failing = match result {
+                Ok(()) => None,
+                Err(error) => write.retry(&self.set, error).await,
+            };
+            enough &= failing != Some(Failing::Needed);
+            if failing.is_none() && !write.is_replacement {
+                self.set.shared.redo.superblock_written(write.slot);
+            }
+        }
+        enough
+    }
+
+    /// The redo log goes with these superblocks too, before any of them is written.
+    async fn announce_superblocks(&self, round: &Round, writes: &[SuperblockWrite<D>]) {
+        let shared = &self.set.shared;
+        if !shared.redo.is_used() {
+            return;
+        }
+        let of_members = writes.iter().filter(|write| !write.is_replacement);
+        let digests: Vec<(u32, u32)> = of_members.map(|write| (write.slot, write.digest)).collect();
+        shared.redo.superblocks_to_come(&digests, self.superblocks.events());
+        if round.closing {
+            shared.redo.all_durable();
+        }
+        if shared.redo.is_announced() {
+            // Should it fail, members have failed or go without a log; both were reported.
+            let _ = self.set.write_headers(true).await;
+        } else if round.dirty && shared.intent.is_opening() && shared.redo.wants_opening(&shared.members) {
+            // Every write waits for this round: nothing is on its way that was not logged.
+            self.set.open_redo(false).await;
+        }
+    }
+
+    /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
+    /// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
+    /// again at the next start. With parity left it is what was due all along, since what nobody doubts may not agree with the
+    /// parity that was not looked at.
+    ///
+    /// What agrees since the last superblocks is durable before they say so (invariant 2).
+    async fn clean_offset(&self) -> Option<u64> {
+        let shared = &self.set.shared;
+        let states = shared.members.states();
+        let missing = states.iter().filter(|state| **state != MemberState::InSync).count();
+        let due = self.resync_from_bytes.get();
+        if missing == 0
+            || missing < shared.geometry.parity_chunks() as usize
+            || shared.geometry.parity_chunks() == 0
+        {
+            self.clean_offset.set(due);
+            return due;
+        }
+        let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
+        let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
+        let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
+        let told = self.clean_offset.get();
+        if or_end(in_doubt) <= or_end(told) || self.set.flush_members().await.is_ok() {
+            self.clean_offset.set(in_doubt);
+        }
+        self.clean_offset.get()
+    }
+
+    /// Asks for superblocks now if those on disk call dirty what was made good before the start. Without a write and
+    /// without an orderly stop they would say so until another crash, which could then refuse the array.
+    pub fn tell_what_was_made_good(&self) {
+        if self.made_good {
+            self.set.shared.members.want_metadata();
+        }
+    }
+
+    /// Asks for clean superblocks if no write is on its way.
+    pub fn want_close(&self) {
+        self.close_wanted.set(true);
+        self.set.shared.members.want_metadata();
+    }
+
+    /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more. Where nothing may be
+    /// written this only ends [`SuperblockWriter::run`].
+    ///
+    /// # Errors
+    /// What was written could not be made durable, or superblocks not written.
+    pub(super) async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
+        let shared = &self.set.shared;
+        if !shared.members.may_write() {
+            self.stopping.set(true);
+            shared.members.want_metadata();
+            return Ok(());
+        }
+        if *self.persisted.borrow() != shared.members.states() && !self.is_untouched() {
+            shared.members.want_metadata();
+        }
+        self.set.flush().await?;
+        for _ in 0..2 {
+            self.clear_idle_bits().await; // twice: at the first look everything has just been written
+        }
+        self.stopping.set(true);
+        self.want_close();
+        let settled = shared.members.settled().await;
+        settled.map_err(|_| crate::volume::VolumeError::Io {
+            reason: "the superblocks cannot be written".into(),
+        })
+    }
+
+    /// Ends the bitmap's flusher.
+    pub fn stop_flusher(&self) {
+        self.set.shared.intent.stop_flusher();
+    }
+
+    /// From here on the superblocks say that parity or copies agree up to `from_bytes` only, or all of it.
+    pub fn set_resync(&self, from_bytes: Option<u64>) {
+        self.resync_from_bytes.set(from_bytes);
+        self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
+        if from_bytes.is_none() {
+            self.set.shared.consistency.clear_doubts();
+            // But what has failed half way meanwhile stays known, in headers of the redo log too.
+            if self.set.shared.redo.is_announced() {
+                self.set.doubt_suspects();
+            }
+        }
+        set_unsynced(&self.set, from_bytes);
+    }
+
+    /// Where parity or copies may not agree from.
+    pub fn resync_from_bytes(&self) -> Option<u64> {
+        self.resync_from_bytes.get()
+    }
+
+    /// Puts a superblock in a slot, or takes it out; the member goes with it.
+    pub fn set_superblock(&self, slot: u32, superblock: Option<Superblock>) {
+        let mut bitmap_extent = BitmapExtent::Unknown;
+        if let Some(bitmap) = self.bitmap() {
+            bitmap.set_superblock(slot, superblock.as_ref());
+            bitmap_extent = bitmap.extent();
+        }
+        let log = superblock.as_ref().and_then(|superblock| match superblock.bitmap_start() {
+            None => member_of(superblock, BitmapExtent::Absent),
+            // It gets the array's bitmap before it counts.
+            Some(_) => member_of(superblock, bitmap_extent),
+        });
+        self.set.shared.redo.set_member(slot, log);
+        self.set.shared.members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));
+        self.superblocks.put(slot, superblock);
+    }
+
+    /// Replacements that have their slots by now are the members that superblocks are kept for; those that failed are
+    /// faulty. Only before a round of superblocks: the new members get the bitmap before a superblock says that they are
+    /// in sync (invariant 2).
+    fn follow_replacements(&self) {
+        let members = &self.set.shared.members;
+        for slot in 0..self.set.shared.geometry.members() {
+            let step = members.replacing(slot);
+            if matches!(step, Replacing::Copying | Replacing::Moving) {
+                continue;
+            }
+            self.superblocks.forget_failed_replacement(slot);
+            let Some(incoming) = self.superblocks.take_incoming(slot) else { continue };
+            let mut superblock = incoming.superblock;
+            superblock.set_replacement(false);
+            // In this order: whoever finds a place for a record of the redo log finds the device that it is on.
+            self.set.shared.redo.set_member(slot, None);
+            members.superblock_is_replacements(slot);
+            self.set_superblock(slot, Some(superblock));
+            self.superblocks.set_recovered(slot, incoming.copied_bytes.min(members.recovered_bytes(slot)));
+            self.bad_block_logs.forget(slot);
+        }
+    }
+
+    /// Brings the bad-block logs of all members in use up to date, and says in their superblocks whether there is anything in
+    /// them.
+    async fn write_bad_block_logs(&self) {
+        let members = &self.set.shared.members;
+        for slot in self.superblocks.slots_in_use() {
+            // The list may be the replacement's already, and the superblock is still the old member's: the next round knows.
+            if self.superblocks.incoming(slot).is_some() && members.replacing(slot).has_slot() {
+                continue;
+            }
+            let superblock = self.superblocks.try_superblock(slot as usize).flatten();
+            let written = self.bad_block_logs.write(&self.set, slot, superblock.as_ref()).await;
+            // Only of a log that was written: md, as we, takes no member whose log makes no sense.
+            let Some(Written { number, any }) = written else { continue };
+            self.superblocks.change_superblock(slot, |superblock| {
+                if superblock.dev_number() == number {
+                    superblock.set_has_bad_blocks(any);
+                }
+            });
+        }
+    }
+
+    /// The superblocks of the array.
+    pub fn superblocks(&self) -> &Superblocks<D> {
+        &self.superblocks
+    }
+}
+
+/// Whether a slot has no member and the newest superblock has a device with that role.
+fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
+    let Some(newest) = superblocks.iter().flatten().max_by_key(|superblock| superblock.events()) else {
+        return false;
+    };
+    newest.roles().any(|role| match role {
+        DeviceRole::Active(slot) => superblocks.get(usize::from(slot)).is_none_or(Option::is_none),
+        DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => false,
+    })
+}
+
+/// While all members are there a resync that is due is no doubt; when one goes missing it is, from here on. What was due
+/// at that moment stays in doubt, also if a checkpoint of that resync is on its way.
+fn set_unsynced<D: Device>(set: &StripeSet<D>, from_bytes: Option<u64>) {
+    let shared = &set.shared;
+    let stripe = |bytes: u64| bytes / u64::from(shared.geometry.chunk_bytes());
+    match from_bytes {
+        None => shared.consistency.set_unsynced(None),
+        Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {
+            shared.consistency.set_unsynced(Some(stripe(bytes)));
+        }
+        Some(_) => {}
+    }
+}
