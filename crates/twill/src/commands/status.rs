@@ -218,10 +218,10 @@ fn status_words(status: &ArrayStatus) -> String {
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
-    let is_told = |member: &&MemberStatus| {
+    let needs_a_word = |member: &&MemberStatus| {
         member.state != MemberHealth::InSync || member.has_errors() || member.deleted
     };
-    for member in status.members.iter().filter(is_told) {
+    for member in status.members.iter().filter(needs_a_word) {
         text += &format!("  {}\n", member_line(member));
     }
     text
