@@ -53,7 +53,7 @@ async fn write_regions<D: Device>(
         Ok(()) if shared.members.is_settled() => Ok(()),
         Ok(()) => Ok(shared.members.settled().await?), // invariants 1 and 8
         Err(error) => {
-            regions.iter().for_each(|region| shared.suspect_place(region.stripe(), &error.to_string()));
+            regions.iter().for_each(|region| shared.mark_suspect(region.stripe(), &error.to_string()));
             Err(error)
         }
     }

@@ -8,7 +8,7 @@ use crate::error::VolumeError;
 
 /// Before anything is made of a stripe whose last write failed or was refused: the record of that write is done with. Made
 /// again it would change data under the parity of a later record. Until parity agrees the stripe is in doubt.
-pub(in crate::stripe) async fn without_unmade_records<D: Device>(
+pub(in crate::stripe) async fn retire_incomplete_records<D: Device>(
     log: &RedoLog<D>,
     stripe: u64,
 ) -> Result<(), VolumeError> {
