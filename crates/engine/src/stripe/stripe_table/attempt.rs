@@ -1,11 +1,11 @@
-//! What a claim finds.
+//! The outcome of an attempt to claim a stripe.
 
-/// What a claim of a stripe finds, with the place that is its owner's.
-pub(super) enum Found {
-    /// The stripe had no owner: the claim owns it.
+/// The outcome of an attempt to claim a stripe, with the place of the stripe's owner.
+pub(super) enum Attempt {
+    /// The stripe had no owner: the caller owns it.
     Claimed(usize),
-    /// It has an owner.
+    /// The stripe has an owner.
     Held(usize),
-    /// It has none, and there is no place for one.
+    /// The stripe has no owner, and the table has no place for one.
     Full,
 }
