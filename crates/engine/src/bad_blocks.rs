@@ -1,5 +1,5 @@
-//! The places of one member that are known to hold nothing: they could not be written, or what belongs there could not
-//! be made. md's bad-block log is how they are kept on the member; here they are ranges of bytes of its data area.
+//! The bad blocks of one member: ranges of its data area that could not be written, or whose contents could not be
+//! reconstructed. On the member they are kept in md's bad-block log; here they are ranges of bytes.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// From a log, whose entries count in sectors of the device; `data_offset` is where the data area starts there. What
-    /// lies before the data area is of no interest.
+    /// Reads a log, whose entries count in sectors of the device; the data area starts at `data_offset`. Ranges before the data
+    /// area are dropped.
     pub fn from_log(log: &[BadRange], data_offset: Sectors) -> Self {
         let mut bad = BadBlocks::default();
         for BadRange { start, length } in log {
@@ -30,7 +30,7 @@ impl BadBlocks {
         bad
     }
 
-    /// As entries of a log, in sectors of the device.
+    /// The entries of a log, in sectors of the device.
     pub fn to_log(&self, data_offset: Sectors) -> Vec<BadRange> {
         let mut log = Vec::new();
         for range in &self.ranges {
@@ -44,7 +44,7 @@ impl BadBlocks {
         log
     }
 
-    /// Entries that a log needs for them.
+    /// How many entries of a log the ranges need.
     pub fn entries(&self) -> usize {
         let entries =
             |range: &Range<u64>| (range.end - range.start).div_ceil(ENTRY_SECTORS_MAX * SECTOR_BYTES);
@@ -56,7 +56,7 @@ impl BadBlocks {
         self.ranges.is_empty()
     }
 
-    /// Where the first of them begins.
+    /// Where the first range begins.
     pub fn first(&self) -> Option<u64> {
         self.ranges.first().map(|range| range.start)
     }
@@ -76,7 +76,7 @@ impl BadBlocks {
         self.ranges.iter().any(|bad| bad.start <= range.start && range.end <= bad.end)
     }
 
-    /// `range` is bad from now on. False if all of it was already.
+    /// Adds `range`. False if all of it was bad already.
     pub fn set(&mut self, range: Range<u64>) -> bool {
         if self.covers(&range) {
             return false;
@@ -88,13 +88,13 @@ impl BadBlocks {
             .filter(|bad| touches(bad))
             .fold(range.clone(), |all, bad| all.start.min(bad.start)..all.end.max(bad.end));
         self.ranges.retain(|bad| !touches(bad));
-        let place = self.ranges.partition_point(|bad| bad.start < joined.start);
-        self.ranges.insert(place, joined);
+        let index = self.ranges.partition_point(|bad| bad.start < joined.start);
+        self.ranges.insert(index, joined);
         true
     }
 
-    /// `range` was written: it is good again, unless what is left would be more than `room` entries of a log: then all of it stays
-    /// bad, as in md. False if none of it was bad, or nothing changed.
+    /// Removes `range`, which was written, unless the rest would need more than `room` entries of a log: then all of it stays
+    /// bad, as in md. False if nothing changed.
     pub fn clear_within(&mut self, range: &Range<u64>, room: usize) -> bool {
         let mut without = self.clone();
         if !without.clear(range) || without.entries() > room.max(self.entries()) {
@@ -104,7 +104,7 @@ impl BadBlocks {
         true
     }
 
-    /// `range` was written: it is good again. False if none of it was bad.
+    /// Removes `range`, which was written. False if none of it was bad.
     pub fn clear(&mut self, range: &Range<u64>) -> bool {
         if !self.meets(range) {
             return false;

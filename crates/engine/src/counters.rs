@@ -1,4 +1,4 @@
-//! What a shard did, for status and benchmarks. Only its own shard counts, so a count costs a plain store.
+//! Counters of a shard, for status and benchmarks. Only the shard itself counts, so a count costs a plain load and store.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -39,19 +39,19 @@ counters! {
     flushes,
     /// Discards and zeroing requests.
     zeroings,
-    /// Stripe writes done (several requests may share one).
+    /// Stripe writes made (several requests may share one).
     stripe_writes,
     /// Requests that joined another's stripe write.
     joined_writes,
     /// Stripe writes that read nothing because they had all data.
     full_stripe_writes,
-    /// Segments of stripe writes by read-modify-write.
+    /// Steps of stripe writes by read-modify-write.
     rmw,
-    /// Segments of stripe writes by reconstruct-write.
+    /// Steps of stripe writes by reconstruct-write.
     rcw,
-    /// Segments that needed recovered data first.
+    /// Steps of stripe writes that recovered lost data first.
     recovered_writes,
-    /// Segments for which the adaptive policy chose another routine than the one with fewest reads.
+    /// Steps for which the adaptive policy overrode fewest reads.
     adjusted_updates,
     /// Reads that were reconstructed from other members.
     reconstructed_reads,
@@ -65,13 +65,13 @@ counters! {
     member_writes,
     /// Bytes written at members.
     member_write_bytes,
-    /// Records written to the redo log while members are missing, each copy counted.
+    /// Records written to the redo log, each copy counted.
     redo_writes,
-    /// Bytes of those.
+    /// Bytes of those records.
     redo_write_bytes,
 }
 
-/// A counter written by one shard and read by anyone.
+/// A counter that one shard writes and any thread may read.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Why a request of a client fails. It stands below everything that raises it.
+//! Why a request of a client fails.
 
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum VolumeError {
         /// What happened.
         reason: String,
     },
-    /// A member cannot read a block, and the others cannot make it: too many are missing, or parity may not agree.
+    /// A member cannot read a block, and it cannot be reconstructed: too many members are missing, or parity may not agree.
     #[error(
         "I/O error: member {member} cannot read its block at byte {offset_bytes}, and the others cannot make it"
     )]
@@ -55,7 +55,7 @@ pub enum VolumeError {
     Stopping,
 }
 
-/// The superblocks of the array can no longer be written: nothing is acknowledged any more.
+/// The superblocks of the array can no longer be written: no write is acknowledged any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetadataLost;
 

@@ -1,5 +1,4 @@
-//! What happened to an array, in words an operator understands. The engine has no clock: who receives an event
-//! says when it was.
+//! What happened to an array, for its operator. The engine has no clock: the receiver of an event adds the time.
 
 use serde::Serialize;
 
@@ -19,7 +18,7 @@ pub enum Event {
         /// What failed, where.
         error: String,
     },
-    /// A block that could not be read was made from the others, written again and read back.
+    /// A block that could not be read was reconstructed, written again and read back.
     BlockRewritten {
         /// Slot of the member.
         member: u32,
@@ -28,7 +27,7 @@ pub enum Event {
         /// How long, in bytes.
         bytes: u64,
     },
-    /// A block that could not be read could not be made either: whoever asked for it got an error.
+    /// A block could be neither read nor reconstructed: the request for it failed.
     BlockUnreadable {
         /// Slot of the member.
         member: u32,
@@ -37,7 +36,7 @@ pub enum Event {
         /// How long, in bytes.
         bytes: u64,
     },
-    /// What belongs at a place of a member could not be made. It is in the member's bad-block log until it is written.
+    /// A block of a member could not be reconstructed. It is in the member's bad-block log until it is written.
     BadBlockRecorded {
         /// Slot of the member.
         member: u32,
@@ -74,7 +73,7 @@ pub enum Event {
         /// Where it starts, in bytes on the member.
         from_bytes: u64,
     },
-    /// A member that was away took its slot again. It gets what the bitmap marks, and nothing else.
+    /// A member that was detached took its slot again. Only the chunks that the bitmap marks are rebuilt.
     MemberReAdded {
         /// Slot of the member.
         member: u32,
@@ -84,7 +83,7 @@ pub enum Event {
         /// Slot of the member.
         member: u32,
     },
-    /// What a member holds is being copied to the device that is to replace it.
+    /// A member's contents are being copied to the device that is to replace it.
     ReplacementStarted {
         /// Slot of the member.
         member: u32,
@@ -110,15 +109,15 @@ pub enum Event {
     },
     /// Parity agrees with data.
     ResyncFinished {},
-    /// Resync, recovery or replacement could not go on. It is tried again when members change, or after half a minute and
+    /// A resync, recovery or replacement stopped. The array tries again when members change, or after half a minute and
     /// then after twice the last wait, up to ten minutes.
     RebuildStopped {
         /// Why.
         reason: String,
     },
-    /// A write failed half way; the stripe's parity is made to agree before its next write.
+    /// A write failed half way; parity, or the copies of a mirror's region, are made to agree before the next write there.
     StripeSuspect {
-        /// Which stripe.
+        /// The stripe, or the region of a mirror.
         stripe: u64,
         /// Why.
         reason: String,
@@ -134,7 +133,7 @@ pub enum Event {
     ScrubFinished {
         /// It repaired what it found.
         repair: bool,
-        /// What did not agree, in sectors of a member, as md counts.
+        /// Sectors that did not agree, counted on one member, as md counts.
         mismatch_sectors: u64,
         /// Mismatches that were repaired.
         repaired: u64,
@@ -157,16 +156,16 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// After a crash with members missing the writes that were on their way were made again.
+    /// After a crash with members missing the redo log's records were replayed.
     RedoLogReplayed {
-        /// Records made again.
+        /// Records replayed.
         records: u64,
-        /// Stripes they were about, ascending, the first hundred.
+        /// The stripes that they write, ascending, the first hundred.
         stripes: Vec<u64>,
         /// Slots of the members that were written.
         members: Vec<u32>,
     },
-    /// Lost chunks of these stripes may be wrong: reading them is an error until they are overwritten.
+    /// These stripes are in doubt (the write hole): reads of their lost chunks fail until the chunks are overwritten.
     StripesInDoubt {
         /// First stripe.
         first: u64,
@@ -175,7 +174,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// Superblocks could not be written on a member.
+    /// The superblock of a member could not be written.
     MetadataError {
         /// Slot of the member.
         member: u32,
@@ -185,7 +184,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Slot of the member that it is about, if it is about one.
+    /// Slot of the member that the event concerns, if it concerns one.
     pub fn member(&self) -> Option<u32> {
         match self {
             Event::MemberError { member, .. }

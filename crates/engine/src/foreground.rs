@@ -1,15 +1,15 @@
-//! How long clients' requests take, while somebody wants to know: for the budget of background work. Nobody who does not
-//! pays more than a look at a flag.
+//! Latencies of clients' requests, for the budget of background work. While they are not measured a request pays one load of a
+//! flag.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::members::load::Loads;
 
-/// Buckets of one doubling: a percentile is right to an eighth.
+/// Buckets for each doubling of the latency: a percentile is exact to an eighth.
 const BUCKETS_IN_A_DOUBLING: u64 = 8;
 const BUCKETS: usize = 64 * BUCKETS_IN_A_DOUBLING as usize;
 
-/// Latencies of all requests since the start, by bucket. Shards share it: it counts only while it is wanted.
+/// Latencies of requests since the start, by bucket, shared by all shards. Counts only while measuring is on.
 pub struct Foreground {
     wanted: AtomicBool,
     buckets: Box<[AtomicU64]>,
@@ -29,18 +29,18 @@ impl Default for Foreground {
 }
 
 impl Foreground {
-    /// Whether latencies are measured from now on.
+    /// Sets whether latencies are measured from now on.
     pub fn measure(&self, wanted: bool) {
         self.wanted.store(wanted, Relaxed);
     }
 
-    /// A request begins: the time, if it is measured.
+    /// A request begins: the time, if latencies are measured.
     #[inline]
     pub(crate) fn begin(&self, loads: &Loads) -> Option<u64> {
         self.wanted.load(Relaxed).then(|| loads.now_ns())
     }
 
-    /// It ends.
+    /// A request that began at `began_ns` ends.
     #[inline]
     pub(crate) fn end(&self, began_ns: Option<u64>, loads: &Loads) {
         if let Some(began_ns) = began_ns {
@@ -48,7 +48,7 @@ impl Foreground {
         }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn latencies(&self) -> Latencies {
         Latencies(self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect())
     }
@@ -57,13 +57,13 @@ impl Foreground {
 impl Latencies {
     /// Requests and their 99th percentile since `before`.
     pub fn since(&self, before: &Latencies) -> (u64, u64) {
-        let old = |place: usize| before.0.get(place).copied().unwrap_or(0);
-        let counts: Vec<u64> = self.0.iter().enumerate().map(|(place, count)| count - old(place)).collect();
+        let old = |bucket: usize| before.0.get(bucket).copied().unwrap_or(0);
+        let counts: Vec<u64> = self.0.iter().enumerate().map(|(bucket, count)| count - old(bucket)).collect();
         let requests: u64 = counts.iter().sum();
         let mut above = requests / 100;
-        for (place, count) in counts.iter().enumerate().rev() {
+        for (bucket, count) in counts.iter().enumerate().rev() {
             if *count > above {
-                return (requests, upper_ns(place));
+                return (requests, upper_ns(bucket));
             }
             above -= count;
         }
@@ -78,7 +78,7 @@ fn bucket(ns: u64) -> usize {
     (u64::from(doubling) * BUCKETS_IN_A_DOUBLING + part) as usize
 }
 
-/// The least time that is too long for a bucket.
+/// The exclusive upper bound of a bucket, in nanoseconds.
 fn upper_ns(bucket: usize) -> u64 {
     let (doubling, part) = (bucket as u64 / BUCKETS_IN_A_DOUBLING, bucket as u64 % BUCKETS_IN_A_DOUBLING);
     (BUCKETS_IN_A_DOUBLING + part + 1) << doubling.saturating_sub(3).min(60)

@@ -1,5 +1,5 @@
-//! The in-place engines of one shard: RAID-0, mirrors and parity over md's layouts. Which one serves an array its level says;
-//! what a volume asks and what an array's management does to stripes or regions goes to that one.
+//! The in-place engines of one shard: RAID-0, mirrors and parity over md's layouts. The level of the array decides which engine
+//! gets the requests of the volume and the work of the array's management on stripes or regions.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ enum LevelEngine<D> {
 
 /// One shard's view of an in-place array.
 pub struct InPlace<D> {
-    /// What all shards share.
+    /// The state that all shards share.
     pub shared: Arc<Shared>,
     /// Which shard this is.
     pub shard: usize,
@@ -162,7 +162,7 @@ impl<D: Device> Space for InPlace<D> {
         self.write_zero_data(offset_bytes, start_whole - offset_bytes, fua).await?;
         zero_stripes(engine, whole.start, whole.end, Zeroing::WriteZeroes { may_unmap }).await?;
         self.write_zero_data(end_whole, end_bytes - end_whole, fua).await?;
-        // Not the members' flush alone: it may fail a member, and that has to be on disk first (invariant 8).
+        // Not the members' flush alone: that may fail a member, whose failure must be on disk first (invariant 8).
         if fua { self.flush().await } else { Ok(()) }
     }
 }
@@ -188,7 +188,7 @@ impl<D: Device> InPlace<D> {
     }
 }
 
-/// What the management of an array does: to stripes at the parity levels, to regions of a mirror.
+/// The work of an array's management: on stripes at the parity levels, on regions of a mirror.
 impl<D: Device> InPlace<D> {
     fn parity(&self) -> &Rc<ParityEngine<D>> {
         let LevelEngine::Parity(engine) = &self.engine else { unreachable!("a parity level has stripes") };
@@ -200,40 +200,40 @@ impl<D: Device> InPlace<D> {
         engine
     }
 
-    /// Makes everything durable on every working member, and what is known of the others.
+    /// Flushes every working member, then waits for the metadata that an acknowledgement relies on.
     pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
         self.shared.verify();
         headers::flush_volume(&self.redo).await
     }
 
-    /// Makes everything durable on every working member.
+    /// Flushes every working member.
     pub(crate) async fn flush_members(&self) -> Result<(), VolumeError> {
         self.port.flush().await
     }
 
-    /// Makes the parity of one stripe agree with its data (md's resync). Where data is missing that is an error:
-    /// parity is all there is of it then.
+    /// Makes the parity of one stripe agree with its data (md's resync). An error where data is missing: parity is then the
+    /// only record of it.
     pub async fn resync_stripe(&self, stripe: u64) -> Result<(), VolumeError> {
         self.resync_run(stripe..stripe + 1).await
     }
 
-    /// The same for stripes side by side.
+    /// As [`Self::resync_stripe`] for a run of adjacent stripes.
     pub(crate) async fn resync_run(&self, run: Range<u64>) -> Result<(), VolumeError> {
         resync::resync_run(self.parity(), run).await
     }
 
-    /// Those of some stripes of which a member that is rebuilt may lack anything, as runs.
+    /// Those of the given stripes that a recovering member may lack, as runs.
     pub(crate) fn lacking(&self, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
         recovery::lacking(&self.shared, slot, stripes)
     }
 
-    /// Writes what the member in `slot`, which is rebuilt, should hold of stripes side by side that are owned. They stay owned
-    /// until the member's cursor has moved over them.
+    /// Rebuilds a run of stripes of the member in `slot`. The caller owns the stripes until the member's cursor has moved over
+    /// them.
     pub(crate) async fn recover_run(&self, run: &[Claim], slot: u32) -> Result<(), VolumeError> {
         recovery::recover_run(self.parity(), run, slot).await
     }
 
-    /// Copies what the member in `slot` holds of stripes side by side to its replacement.
+    /// Copies what the member in `slot` holds of a run of adjacent stripes to its replacement.
     pub(crate) async fn copy_run(&self, run: Range<u64>, slot: u32) -> Result<(), VolumeError> {
         copy::copy_run(self.parity(), run, slot).await
     }
@@ -270,7 +270,7 @@ impl<D: Device> InPlace<D> {
         mirror::check::check_region(self.mirror(), region, mode).await
     }
 
-    /// Makes a logged write again: `data`, or without it zeroes. Before anything is served.
+    /// Redoes one logged write of a member: `data`, or zeroes without it. Called before the array serves anything.
     pub(crate) async fn redo_piece(
         &self,
         slot: u32,
@@ -281,7 +281,8 @@ impl<D: Device> InPlace<D> {
         replay::redo_piece(&self.port, slot, offset, bytes, data).await
     }
 
-    /// Makes parity of what a chunk that is missing holds from `offset` on. Before anything is served.
+    /// Redoes a logged write of a missing chunk: makes parity of its contents from `offset` on. Called before the array serves
+    /// anything.
     pub(crate) async fn redo_missing(
         &self,
         slot: u32,
@@ -291,12 +292,12 @@ impl<D: Device> InPlace<D> {
         replay::redo_missing(self.parity(), slot, offset, contents).await
     }
 
-    /// Returns when all records of the redo log that were begun before this call are done with, if the log is in force.
+    /// Returns when all records of the redo log that were begun before this call are retired, if the log is in force.
     pub(crate) async fn outlive_redo_records(&self) -> Result<(), VolumeError> {
         retire::outlive_records(&self.redo).await
     }
 
-    /// Writes a header of the redo log to every member that has it. The caller holds the right to announce.
+    /// Writes a header of the redo log to every member that holds the log. The caller holds the right to announce.
     pub(crate) async fn write_headers(&self, in_force: bool) -> Result<(), VolumeError> {
         headers::write_headers(&self.redo, in_force).await
     }
@@ -306,7 +307,7 @@ impl<D: Device> InPlace<D> {
         tend::open(&self.redo, is_announced).await;
     }
 
-    /// Stripes whose last write failed half way are in doubt.
+    /// Puts suspect stripes in doubt: a header records doubt, not suspicion.
     pub(crate) fn doubt_suspects(&self) {
         tend::doubt_suspects(&self.redo);
     }

@@ -1,17 +1,17 @@
-//! What a scrub finds: rows that do not agree, the block that is wrong, and what was done about it.
+//! What a scrub finds: rows that do not agree, which block is wrong, and what the scrub did about it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
 
-/// What is done about blocks that do not agree.
+/// What a scrub does about blocks that do not agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubMode {
     /// Write what is right. Otherwise nothing is written.
     pub repair: bool,
-    /// RAID-6 rows in which nobody can say who is wrong get new parity, as RAID-5 rows always do. Otherwise they are left
-    /// as they are, for a person may know better.
+    /// A repair writes new parity in RAID-6 rows whose wrong block cannot be located, as it always does for RAID-5. Otherwise
+    /// it leaves such rows as they are: an operator may know better.
     pub trust_data: bool,
 }
 
@@ -27,13 +27,13 @@ pub enum Wrong {
     Q,
     /// A copy that the others outvote.
     Copy,
-    /// They do not agree, and nobody can say who is wrong.
+    /// The blocks do not agree, and the wrong one cannot be located.
     Unknown,
-    /// It cannot be read, and the others cannot make it.
+    /// A block can be neither read nor reconstructed.
     Unreadable,
 }
 
-/// What became of it.
+/// What a scrub did about a mismatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -45,7 +45,7 @@ pub enum Outcome {
     ParityRewritten,
     /// The first copy was taken for right and written over the others, as md does.
     CopiesRewritten,
-    /// It was to be repaired and could not be: a write failed, or what was read back is not what was written.
+    /// The repair failed: a write failed, or a read returned something else than was written.
     NotRepaired,
 }
 
@@ -67,13 +67,13 @@ pub struct Mismatch {
     pub row_bytes: u64,
     /// How long it is, in bytes.
     pub bytes: u64,
-    /// Who is wrong.
+    /// Which kind of block is wrong.
     pub wrong: Wrong,
     /// The block that is wrong, or the copies that differ. Empty if it may be any of the stripe.
     pub blocks: Vec<BlockPlace>,
-    /// Where in the array the wrong data is, in bytes; none for parity and where nobody knows.
+    /// Where in the array the wrong data is, in bytes; none for parity and for a block that was not located.
     pub array_offset_bytes: Option<u64>,
-    /// What was done.
+    /// What the scrub did.
     pub outcome: Outcome,
 }
 
@@ -87,7 +87,7 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// A block that nobody can read or make is something found, and no reason to end.
+    /// Turns the error of a block that can be neither read nor reconstructed into a finding: the scrub goes on.
     pub(crate) fn or_unreadable(result: Result<Self, VolumeError>, stripe: u64) -> Result<Self, VolumeError> {
         let Err(VolumeError::Unreadable { member, offset_bytes }) = result else { return result };
         let found = Mismatch {
@@ -102,7 +102,7 @@ impl Checked {
         Ok(Checked { skipped: true, found: vec![found] })
     }
 
-    /// Adds rows, to those before them if they belong together.
+    /// Adds a mismatch, merged with the last one if it continues that.
     pub(crate) fn found_in(&mut self, new: Option<Mismatch>) {
         let Some(new) = new else { return };
         if let Some(last) = self.found.last_mut()

@@ -1,4 +1,4 @@
-//! How many read errors a member may have that were corrected by writing, as a pure decision.
+//! How many corrected read errors a member may have, as a pure decision.
 
 use crate::limits::{CORRECTED_READS_MAX, READ_ERRORS_HALVE_NS};
 
@@ -17,7 +17,7 @@ impl ReadErrors {
         ReadErrors { total, ..ReadErrors::default() }
     }
 
-    /// One more at `now_ns`, by a clock that may start anywhere. True if that is one too many.
+    /// Counts one more at `now_ns`, by a clock that may start anywhere. True if that is one too many.
     pub fn note(&mut self, now_ns: u64) -> bool {
         let halvings = now_ns.saturating_sub(self.last_ns) / READ_ERRORS_HALVE_NS;
         self.recent = if halvings < u64::from(u64::BITS) { self.recent >> halvings } else { 0 };
@@ -27,7 +27,7 @@ impl ReadErrors {
         self.recent > CORRECTED_READS_MAX
     }
 
-    /// All there were, for the superblock and for people.
+    /// All corrected errors, for the superblock and for status.
     pub fn total(&self) -> u64 {
         self.total
     }

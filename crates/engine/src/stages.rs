@@ -1,4 +1,4 @@
-//! Where the time of a stripe write goes, for whoever has a clock: the engine has none. Without an [`Observer`] a
+//! The stages of a stripe write, measured by an [`Observer`] with a clock; the engine has none. Without an observer a
 //! stripe write pays one load, and a branch where a stage or a [`Lock`] ends.
 
 use crate::sync::sequential::Mutex;
@@ -7,9 +7,9 @@ use crate::sync::sequential::Mutex;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Stage {
-    /// Marks its intent and becomes the owner of the stripe, or joins the owner.
+    /// Marks its intent and becomes the owner of the stripe, or joins the owner's batch.
     Claim,
-    /// Lets others join, or waits for the owner it joined.
+    /// Lets other writes join, or waits for the owner that it joined.
     Wait,
     /// Plans, and reads old data and parity.
     PreRead,
@@ -17,49 +17,48 @@ pub enum Stage {
     Parity,
     /// Writes data and parity.
     Write,
-    /// Keeps the parity, gives the stripe up and tells those who joined.
+    /// Waits for metadata, releases the stripe and passes the result to the writes that joined.
     Complete,
 }
 
 impl Stage {
-    /// Every stage, in order.
+    /// All stages, in order.
     pub const ALL: [Stage; 6] =
         [Stage::Claim, Stage::Wait, Stage::PreRead, Stage::Parity, Stage::Write, Stage::Complete];
 }
 
-/// What the writes of all shards meet at: a lock, or the words in its place that are changed by themselves (ScalaRAID
-/// figure 6d).
+/// What the writes of all shards contend for: a lock, or the atomic words in its place (ScalaRAID figure 6d).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Lock {
-    /// Over the counters of the bitmap: a write comes and goes.
+    /// Over the counters of the bitmap: a write is counted when it begins and when it ends.
     Counters,
-    /// Over the table of stripes in work: a write becomes the owner of its stripe, or finds it, and gives it up.
+    /// Over the stripe table: a write claims its stripe, or finds its owner, and releases it.
     Stripes,
 }
 
 impl Lock {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Lock; 2] = [Lock::Counters, Lock::Stripes];
 }
 
-/// Someone with a clock.
+/// Measures stripe writes.
 pub trait Observer: Send + Sync {
-    /// A stripe write begins on `shard`: whether to tell its stages.
+    /// A stripe write begins on `shard`: whether to measure it.
     fn wants(&self, shard: usize) -> bool;
 
     /// Nanoseconds since some fixed moment.
     fn now_ns(&self) -> u64;
 
-    /// A write on `shard` was in `stage` for `ns` nanoseconds, other tasks' turns included.
+    /// A write on `shard` was in `stage` for `ns` nanoseconds, including the time in which other tasks ran.
     fn spent(&self, shard: usize, stage: Stage, ns: u64);
 
-    /// A write on `shard` waited `wait_ns` nanoseconds for `lock` and had it for `held_ns`; without a lock the second is
-    /// what its work takes.
+    /// A write on `shard` waited `wait_ns` nanoseconds for `lock` and held it for `held_ns`. Without a lock the wait is 0 and
+    /// `held_ns` is the time of the same work.
     fn locked(&self, shard: usize, lock: Lock, wait_ns: u64, held_ns: u64);
 }
 
-/// The stage a write is in, and since when.
+/// The stage that a write is in, and since when.
 pub(crate) struct Watch<'a> {
     observer: Option<&'a dyn Observer>,
     shard: usize,
@@ -74,7 +73,7 @@ impl<'a> Watch<'a> {
         Watch { observer, shard, stage: Stage::Claim, since_ns }
     }
 
-    /// Nobody is told anything.
+    /// A watch that measures nothing.
     pub(crate) fn off(shard: usize) -> Watch<'static> {
         Watch { observer: None, shard, stage: Stage::Claim, since_ns: 0 }
     }
@@ -85,7 +84,7 @@ impl<'a> Watch<'a> {
         self.shard
     }
 
-    /// Does what has to be done under a lock.
+    /// Does work under a lock.
     pub(crate) fn hold<T, R>(&self, lock: Lock, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R {
         let Some(observer) = self.observer else { return work(&mut mutex.lock()) };
         let asked_ns = observer.now_ns();
@@ -97,7 +96,7 @@ impl<'a> Watch<'a> {
         result
     }
 
-    /// Does the same work where no lock is needed for it.
+    /// Does the same work where atomic words need no lock.
     #[inline]
     pub(crate) fn without<R>(&self, lock: Lock, work: impl FnOnce() -> R) -> R {
         let Some(observer) = self.observer else { return work() };
@@ -107,7 +106,7 @@ impl<'a> Watch<'a> {
         result
     }
 
-    /// The stage so far is over.
+    /// Ends the present stage and enters the next.
     #[inline]
     pub(crate) fn enter(&mut self, stage: Stage) {
         if let Some(observer) = self.observer {

@@ -1,4 +1,4 @@
-//! RAID-0: chunks side by side, nothing to survive a failure with.
+//! RAID-0: chunks spread over the members without redundancy. A member that fails fails the requests that need it.
 
 use smallvec::SmallVec;
 use std::rc::Rc;

@@ -26,7 +26,7 @@ pub struct VolumeInfo {
 
 /// An address space of bytes that can be read and written, on one shard.
 pub trait Space: 'static {
-    /// Reads `bytes` bytes; they come in order, in as many slices as there were members or chunks.
+    /// Reads `bytes` bytes. The slices of the result are in order; each comes from one member read.
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
 
     /// Writes `data`; with `fua` it is durable on return.
@@ -49,14 +49,14 @@ pub trait Space: 'static {
         fua: bool,
     ) -> impl Future<Output = Result<(), VolumeError>>;
 
-    /// Says that the range is no longer needed. What it reads as afterwards is old contents or zeroes.
+    /// Says that the range is no longer needed. It reads as old contents or zeroes afterwards.
     fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
 }
 
 /// The ability of a space to read into a buffer that lies outside of this process.
 pub trait ReadInto: Space {
-    /// Fills `target` with the range, where that is possible at once. False: it did not, or only in part, and
-    /// [`Space::read`] does it. Operations may fill `target` as long as they hold a lease of it.
+    /// Fills `target` with the range, if members can read straight into it. False if `target` is not filled, or only in part:
+    /// the caller then uses [`Space::read`]. Operations may still fill `target` while they hold a lease of it.
     fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool>;
 }
 
@@ -77,18 +77,18 @@ pub struct EngineShape {
     pub io_opt_bytes: u64,
 }
 
-/// What serves the requests of a volume on one shard. Ranges lie inside its space and are not empty: the volume above it
-/// admits requests and refuses others.
+/// An engine that serves the requests of a volume on one shard. Ranges lie inside its space and are not empty: the volume above
+/// it refuses all others.
 pub trait Engine: Space {
     /// Size and units.
     fn shape(&self) -> EngineShape;
 
-    /// What this shard counts.
+    /// The counters of this shard.
     fn counters(&self) -> &Counters;
 
     /// A client's read or write begins: the time, if latencies are measured.
     fn begin(&self) -> Option<u64>;
 
-    /// It ends.
+    /// A read or write that began at `began_ns` ends.
     fn end(&self, began_ns: Option<u64>);
 }

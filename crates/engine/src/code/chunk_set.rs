@@ -1,4 +1,4 @@
-//! Which chunks of a stripe: data chunks by index, P and Q.
+//! Sets of the chunks of a stripe: data chunks by index, P and Q.
 
 /// A chunk of a stripe: 0 to 253 is a data chunk by index, then come [`P`] and [`Q`].
 pub type Chunk = u8;

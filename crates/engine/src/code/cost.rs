@@ -1,7 +1,7 @@
 //! What a parity update costs: Eq. 3 to 9 and lines 6 to 22 of Algorithm 1 of the adaptive-parity paper.
 //!
-//! Pure, without state and without an import, so that the simulator and a live engine can use the same code. A
-//! *member* is what holds one chunk of a stripe: a channel here, a drive in an array. All times are nanoseconds.
+//! Pure functions without imports, which the SSD simulator and the live engine share. A *member* holds one chunk of a
+//! stripe: a channel of the simulated SSD, a drive of an array. All times are nanoseconds.
 //!
 //! | paper | here |
 //! |---|---|
@@ -18,18 +18,18 @@ pub struct MemberLoad {
     pub reads: u32,
     /// Writes waiting on the member (W_i).
     pub writes: u32,
-    /// What one read takes there: a constant of the device or a moving average (t_R).
+    /// Time of one read: a constant of the device or a moving average (t_R).
     pub read_ns: u64,
-    /// What the collection now running there takes, 0 if none runs (T_GC_i).
+    /// Time of the garbage collection that is running, 0 if none is (T_GC_i).
     pub gc_ns: u64,
 }
 
-/// The two parts of what a routine costs.
+/// The two parts of a routine's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoutineCost {
-    /// Until the slowest pre-read is back (Eq. 4, 5).
+    /// Time until the slowest pre-read is back (Eq. 4, 5).
     pub update_ns: u64,
-    /// What the pre-reads add to the writes that wait behind them (Eq. 6, 7).
+    /// Delay that the pre-reads add to the writes that wait behind them (Eq. 6, 7).
     pub delay_ns: u64,
 }
 
@@ -43,18 +43,18 @@ impl RoutineCost {
 /// How a stripe's new parity is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routine {
-    /// Read-modify-write: pre-reads the old parity and the old content of what is written.
+    /// Read-modify-write: pre-reads the old parity and the old contents of the written chunks.
     Rmw,
-    /// Read-construct-write: pre-reads the data chunks that are not written.
+    /// Reconstruct-write (the paper's read-construct-write): pre-reads the data chunks that are not written.
     Rcw,
 }
 
-/// Eq. 3: the mean time of a collection, from what all collections so far moved and erased.
+/// Eq. 3: the mean time of a collection, from the pages moved and blocks erased by all collections so far.
 pub fn gc_time_ns(read_ns: u64, write_ns: u64, erase_ns: u64, moves: u64, erases: u64) -> u64 {
     ((read_ns + write_ns) * moves).checked_div(erases).unwrap_or(0) + erase_ns
 }
 
-/// Eq. 4 to 7 for the members that a routine pre-reads from. No member, no cost: a full-stripe write by RCW.
+/// Eq. 4 to 7 for the members that a routine pre-reads from. Without members the cost is 0: a full-stripe write by RCW.
 pub fn routine_cost(members: impl IntoIterator<Item = MemberLoad>) -> RoutineCost {
     let mut cost = RoutineCost::default();
     for member in members {

@@ -1,4 +1,4 @@
-//! What is in memory of one stripe: old contents by chunk and rows, from pre-reads or the parity cache.
+//! The image of one stripe: old contents that are in memory, by chunk and rows, from pre-reads or the parity cache.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use super::chunk_set::Chunk;
 use super::rows::{Fragment, Rows};
 use crate::buffer::{Buffer, Slice};
 
-/// Memory that is ours alone, or shared.
+/// Old contents in memory that the image owns alone, or shares.
 #[derive(Debug)]
 pub(crate) enum Held {
     Owned(Buffer),
@@ -23,38 +23,37 @@ impl Held {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct HeldFragment {
     fragment: Fragment,
     held: Held,
 }
 
-/// The pieces of a stripe that are in memory, disjoint for each chunk.
+/// The fragments of a stripe that are in memory, disjoint for each chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
-    pieces: SmallVec<[Piece; 4]>,
+    parts: SmallVec<[HeldFragment; 4]>,
 }
 
 impl Image {
     pub(crate) fn insert(&mut self, fragment: Fragment, held: Held) {
-        assert_eq!(fragment.rows.bytes(), held.bytes().len(), "a piece has the length of its rows");
-        self.pieces.push(Piece { fragment, held });
+        assert_eq!(fragment.rows.bytes(), held.bytes().len(), "a fragment has the length of its rows");
+        self.parts.push(HeldFragment { fragment, held });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.parts.is_empty()
     }
 
-    /// What is held, for the plan.
+    /// The fragments that are held, for the plan.
     pub(crate) fn fragments(&self) -> SmallVec<[Fragment; 4]> {
-        self.pieces.iter().map(|piece| piece.fragment).collect()
+        self.parts.iter().map(|part| part.fragment).collect()
     }
 
-    /// The contents of some rows of a chunk, if one piece covers them.
+    /// The contents of some rows of a chunk, if one held fragment covers them.
     pub(crate) fn get(&self, chunk: Chunk, rows: Rows) -> Option<&[u8]> {
-        let piece =
-            self.pieces.iter().find(|p| p.fragment.chunk == chunk && p.fragment.rows.contains(rows))?;
-        let start = (rows.start - piece.fragment.rows.start) as usize;
-        Some(&piece.held.bytes()[start..start + rows.bytes()])
+        let part = self.parts.iter().find(|p| p.fragment.chunk == chunk && p.fragment.rows.contains(rows))?;
+        let start = (rows.start - part.fragment.rows.start) as usize;
+        Some(&part.held.bytes()[start..start + rows.bytes()])
     }
 
     /// The contents of rows that the plan read.
@@ -64,39 +63,39 @@ impl Image {
 
     /// A shared slice of rows that were read.
     pub(crate) fn share(&mut self, chunk: Chunk, rows: Rows) -> Slice {
-        let wanted = |p: &&mut Piece| p.fragment.chunk == chunk && p.fragment.rows.contains(rows);
-        let piece = self.pieces.iter_mut().find(wanted).expect("the plan read what it needs");
-        if let Held::Owned(buffer) = &mut piece.held {
+        let wanted = |p: &&mut HeldFragment| p.fragment.chunk == chunk && p.fragment.rows.contains(rows);
+        let part = self.parts.iter_mut().find(wanted).expect("the plan read what it needs");
+        if let Held::Owned(buffer) = &mut part.held {
             let buffer = std::mem::replace(buffer, Buffer::new(0));
-            piece.held = Held::Shared(buffer.freeze());
+            part.held = Held::Shared(buffer.freeze());
         }
-        let Held::Shared(slice) = &piece.held else { unreachable!("just shared") };
-        slice.part((rows.start - piece.fragment.rows.start) as usize, rows.bytes())
+        let Held::Shared(slice) = &part.held else { unreachable!("just shared") };
+        slice.part((rows.start - part.fragment.rows.start) as usize, rows.bytes())
     }
 
-    /// How many pieces are held.
+    /// How many fragments are held.
     pub(crate) fn len(&self) -> usize {
-        self.pieces.len()
+        self.parts.len()
     }
 
-    /// Makes a shared piece with just these rows ours alone, if nobody else has it.
+    /// Makes a shared fragment of exactly these rows the image's own, if no other reference exists.
     pub(crate) fn own(&mut self, chunk: Chunk, rows: Rows) -> bool {
         let wanted = Fragment { chunk, rows };
-        let Some(piece) = self.pieces.iter_mut().find(|piece| piece.fragment == wanted) else { return false };
-        let held = std::mem::replace(&mut piece.held, Held::Owned(Buffer::new(0)));
-        piece.held = match held {
+        let Some(part) = self.parts.iter_mut().find(|part| part.fragment == wanted) else { return false };
+        let held = std::mem::replace(&mut part.held, Held::Owned(Buffer::new(0)));
+        part.held = match held {
             Held::Shared(slice) => slice.thaw().map_or_else(Held::Shared, Held::Owned),
             Held::Owned(buffer) => Held::Owned(buffer),
         };
-        matches!(piece.held, Held::Owned(_))
+        matches!(part.held, Held::Owned(_))
     }
 
-    /// Takes out a piece with just these rows, if it is ours alone: it can be changed in place.
+    /// Takes out a fragment of exactly these rows, if the image owns it alone: the caller may change it in place.
     pub(crate) fn take_owned(&mut self, chunk: Chunk, rows: Rows) -> Option<Buffer> {
         let wanted = Fragment { chunk, rows };
         let index =
-            self.pieces.iter().position(|p| p.fragment == wanted && matches!(p.held, Held::Owned(_)))?;
-        match self.pieces.swap_remove(index).held {
+            self.parts.iter().position(|p| p.fragment == wanted && matches!(p.held, Held::Owned(_)))?;
+        match self.parts.swap_remove(index).held {
             Held::Owned(buffer) => Some(buffer),
             Held::Shared(_) => unreachable!("matched as owned"),
         }

@@ -1,21 +1,21 @@
 //! Which block of a row is wrong, as a pure decision: syndromes or copies in, a verdict out.
 //!
-//! Let S_P and S_Q be what stored parity and parity made from the stored data differ by. With one wrong block in the
-//! row they say which: a wrong P changes S_P alone, a wrong Q S_Q alone, and a data block with the exponent z that is
+//! Let the syndromes S_P and S_Q be stored parity XOR parity made from the stored data. With one wrong block in the
+//! row they locate it: a wrong P changes S_P alone, a wrong Q S_Q alone, and a data block with the exponent z that is
 //! wrong by d gives S_P = d and S_Q = g^z d, in every byte with the same z (H. P. Anvin, *The mathematics of RAID-6*,
 //! section 4; `raid6check` of mdadm does the same). Two wrong blocks may by chance look like one: for bytes that differ in
-//! both, one time in 255 for each exponent that no chunk has; over a row of many changed bytes that does not happen.
+//! both, one time in 255 for each exponent; over a row of many changed bytes that does not happen.
 
 use super::chunk_set::{Chunk, P, Q};
 
-/// Which chunk of a row is wrong.
+/// The verdict on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Located {
-    /// All agree.
+    /// All chunks agree.
     Agrees,
-    /// This chunk; with the others its right contents are known.
+    /// This chunk is wrong; the others give its right contents.
     Chunk(Chunk),
-    /// They do not agree, and it cannot be said which is wrong: RAID-5, or more than one in RAID-6.
+    /// The chunks do not agree, and the wrong one cannot be located: RAID-5, or several wrong chunks in RAID-6.
     Unknown,
 }
 
@@ -43,12 +43,12 @@ pub(crate) fn locate(
     }
 }
 
-/// Of several copies of a block, the places of those that the others outvote. `None` if no contents have more than
-/// half of the votes; nobody if all are equal.
+/// The indices of those copies of a block that the others outvote; empty if all are equal. `None` if no contents have more
+/// than half of the votes.
 pub(crate) fn outvoted(copies: &[&[u8]]) -> Option<Vec<usize>> {
     let votes = |copy: &[u8]| copies.iter().filter(|other| **other == copy).count();
     let winner = copies.iter().find(|copy| votes(copy) * 2 > copies.len())?;
-    Some((0..copies.len()).filter(|&place| copies[place] != *winner).collect())
+    Some((0..copies.len()).filter(|&index| copies[index] != *winner).collect())
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exponent_that_no_chunk_has_is_nobody() {
+    fn an_exponent_that_no_chunk_has_locates_nothing() {
         let (s_p, mut s_q) = ([7; 64], [0; 64]);
         parity::update_q(9, &[0; 64], &s_p, &mut s_q);
         assert_eq!(locate(&s_p, Some(&s_q), [(0, 0), (1, 1)]), Located::Unknown);

@@ -1,6 +1,6 @@
-//! The code of a stripe as pure values: which chunks, what to read and write, how parity is made, what a row says of who is
-//! wrong. Nothing here reads or waits, so every case is a row of a table test, and an engine with parity of another kind
-//! uses the same arithmetic.
+//! The erasure code of a stripe as pure values: sets of chunks, the plan of a write, how parity is made, how lost data is
+//! recovered, which block of a row is wrong. There is no I/O, so every case is a row of a table test, and another parity engine
+//! can use the same arithmetic.
 
 pub mod chunk_set;
 pub mod cost;

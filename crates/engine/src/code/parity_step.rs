@@ -20,6 +20,13 @@ pub(crate) struct NewParity {
     pub(crate) slice: Slice,
 }
 
+impl NewParity {
+    /// Chunk, first row and contents.
+    pub(crate) fn parts(&self) -> (Chunk, u32, &Slice) {
+        (self.chunk, self.start, &self.slice)
+    }
+}
+
 /// Makes the new parity of every step. Neighbouring steps share one buffer, so that each parity chunk is
 /// written in as few pieces as the rows allow.
 pub(crate) fn compute(
@@ -39,7 +46,7 @@ pub(crate) fn compute(
         let (run, rest) = steps.split_at(neighbours + 1);
         steps = rest;
         if first.routine == Routine::DataOnly {
-            continue; // no parity member is left: so it is for every step
+            continue; // no parity member is left, for any step
         }
         let (p, q) = maker.run(run, image);
         for (chunk, buffer) in [(P, p), (Q, q)] {
@@ -89,7 +96,7 @@ impl Maker<'_> {
         (p, q)
     }
 
-    /// The common small write: one chunk changes and the old parity is ours alone, so it becomes the new parity.
+    /// The common small write: one chunk changes and the image owns the old parity alone, so it is updated in place.
     fn update_in_place(
         &self,
         step: &Step,
@@ -103,7 +110,7 @@ impl Maker<'_> {
         let mut p = with_p.then(|| image.take_owned(P, step.rows));
         let mut q = with_q.then(|| image.take_owned(Q, step.rows));
         if matches!(p, Some(None)) || matches!(q, Some(None)) {
-            // Shared with the cache's readers, or part of a larger piece: put back what was taken.
+            // Parity that is shared, or part of a larger fragment, cannot be updated in place: put back what was taken.
             for (chunk, taken) in [(P, p), (Q, q)] {
                 if let Some(Some(buffer)) = taken {
                     let fragment = Fragment { chunk, rows: step.rows };
@@ -151,7 +158,7 @@ impl Maker<'_> {
         self.encode(step, image, &recovered, p, q);
     }
 
-    /// Parity from all data: new where it is written, old elsewhere.
+    /// Parity from all data: new contents of written chunks, old contents of others.
     fn encode(
         &self,
         step: &Step,
@@ -183,13 +190,13 @@ pub(crate) fn encode<'a>(
     q: Option<&mut [u8]>,
 ) {
     let count = geometry.data_chunks();
-    // DDF layouts count P's and Q's places in the exponent of Q: those have a zero chunk.
+    // DDF layouts number Q's exponents over the parity slots too: a zero chunk stands in for each of those.
     let width = if q.is_some() { geometry.syndrome_width() } else { count };
     let zero = if width > count { vec![0; rows.bytes()] } else { Vec::new() };
     let mut data: SmallVec<[&[u8]; 16]> = smallvec::smallvec![&zero[..]; width as usize];
     for index in 0..count {
-        let place = if q.is_some() { geometry.syndrome_index(stripe, index) } else { index };
-        data[place as usize] = contents(data_chunk(index));
+        let position = if q.is_some() { geometry.syndrome_index(stripe, index) } else { index };
+        data[position as usize] = contents(data_chunk(index));
     }
     match (p, q) {
         (Some(p), None) => parity::encode_p(&data, p),
@@ -217,7 +224,7 @@ pub(crate) fn encode_one<'a>(
     parity.freeze()
 }
 
-/// The parity of some rows from all data, but for what is missing.
+/// The parity chunks of some rows from all data, without those that are missing.
 pub(crate) fn encode_all<'a>(
     geometry: &Geometry,
     stripe: u64,

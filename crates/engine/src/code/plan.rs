@@ -1,13 +1,13 @@
-//! The plan of a stripe write as a value: what to read, how to make parity, what to write where. No I/O, so that every case is
-//! a table.
+//! The plan of a stripe write as a value: what to read, how to make parity, what to write where. There is no I/O, so every
+//! case is a row of a table test.
 //!
-//! The rows that are written are cut into steps in which the set of written chunks is the same. For each step
-//! the routine with the fewest chunks still to be read is taken (StRAID 3.1, Eq. 1): read-modify-write needs the old
-//! data and the old parity, reconstruct-write all data that is not written. What is already in memory (a parity
-//! cache hit, the pre-read of the batching phase) is `held` and costs nothing. On a tie read-modify-write wins, as Eq. 1
-//! has it below half a stripe: what it reads is what it writes again, so device and processor caches have it.
+//! The written rows are cut into steps in which the set of written chunks is the same. Each step takes the routine that
+//! has the fewest chunks left to read (StRAID 3.1, Eq. 1): read-modify-write needs the old data of the written chunks and the
+//! old parity, reconstruct-write all data that is not written. Contents already in memory (a parity cache hit, the pre-read of
+//! the batching phase) are `held` and cost nothing. On a tie read-modify-write wins, as Eq. 1
+//! has it below half a stripe: it reads the blocks that it then writes, so device and processor caches hold them.
 //!
-//! Where the load of the members is given, it also counts what the reads cost there ([`cost`](super::cost), Eq. 4
+//! Where the load of the members is given, the choice is by the cost of the reads there ([`cost`](super::cost), Eq. 4
 //! to 9).
 
 use smallvec::SmallVec;
@@ -59,7 +59,7 @@ pub struct Step {
     pub routine: Routine,
     /// Old chunks the routine needs in memory.
     pub needed: ChunkSet,
-    /// By the number of reads it would have been the other routine.
+    /// The load model overrode the choice by fewest reads.
     pub adjusted: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Step {
 pub struct StripeLoad {
     /// By data chunk.
     pub data: SmallVec<[MemberLoad; 16]>,
-    /// P and Q; what the stripe has not is not looked at.
+    /// P and Q; ignored for a parity chunk that the stripe does not have.
     pub parity: [MemberLoad; 2],
 }
 
@@ -87,11 +87,11 @@ impl StripeLoad {
 pub struct Plan {
     /// How parity is made of the written rows, ascending and disjoint.
     pub steps: SmallVec<[Step; 1]>,
-    /// What is needed and not held, ascending by chunk and rows.
+    /// Fragments that are needed and not held, ascending by chunk and rows.
     pub reads: SmallVec<[Fragment; 4]>,
-    /// What is written to members that are there: data, then parity, each run of rows in one piece.
+    /// Fragments to write to working members: data, then parity, adjacent rows merged.
     pub writes: SmallVec<[Fragment; 4]>,
-    /// New contents of missing chunks: only parity tells of them.
+    /// New contents of missing chunks, which only parity records.
     pub unplaced: SmallVec<[Fragment; 1]>,
 }
 
@@ -100,7 +100,7 @@ pub struct Plan {
 pub struct TooManyMissing;
 
 /// Plans a write of the `written` fragments (data chunks, disjoint) in a stripe of this `shape` whose `missing` chunks
-/// can be neither read nor written, with the `held` fragments in memory. Without a `load` fewest reads are best.
+/// can be neither read nor written, with the `held` fragments in memory. Without a `load` the choice is by fewest reads.
 pub fn plan(
     shape: Shape,
     missing: ChunkSet,
@@ -117,14 +117,14 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Only the data of a write: its parity is known to be bad, and stays as it is.
+/// Plans only the data of a write: its parity is recorded as bad and stays as it is.
 pub fn plan_data_only(shape: Shape, missing: ChunkSet, written: &[Fragment]) -> Plan {
     let mut plan = Plan::default();
     plan.place(shape, missing, written);
     plan
 }
 
-/// The same where old data or old parity cannot be had: reconstruct-write everywhere.
+/// Plans reconstruct-write in every step, for a write whose old data or old parity cannot be read.
 pub fn plan_reconstruct(
     shape: Shape,
     missing: ChunkSet,
@@ -148,7 +148,7 @@ pub fn plan_reconstruct(
 }
 
 impl Plan {
-    /// Where what is written goes, and the parity that the steps make.
+    /// Adds the writes: data on working members, data on missing ones, and the parity that the steps make.
     fn place(&mut self, shape: Shape, missing: ChunkSet, written: &[Fragment]) {
         for part in written {
             let to = if missing.contains(part.chunk) { &mut self.unplaced[..] } else { &mut self.writes[..] };
@@ -166,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// Neighbouring steps that make parity: each parity chunk is written in as few pieces as their rows allow.
+    /// The rows of steps that make parity, adjacent ones merged: each parity chunk is written in as few fragments as possible.
     fn runs_with_parity(&self) -> SmallVec<[Rows; 1]> {
         let mut runs = SmallVec::<[Rows; 1]>::new();
         for step in self.steps.iter().filter(|step| step.routine != Routine::DataOnly) {
@@ -203,7 +203,7 @@ fn steps(written: &[Fragment], held: &[Fragment], choose: impl Fn(Rows, ChunkSet
     plan
 }
 
-/// Every boundary of a fragment cuts: between two cuts the written and the held chunks are the same.
+/// Rows cut at every boundary of a fragment: within a cut the written and the held chunks are the same.
 fn cut(written: &[Fragment], held: &[Fragment]) -> impl Iterator<Item = Rows> {
     let both = written.iter().chain(held);
     let mut cuts: SmallVec<[u32; 16]> = both.flat_map(|f| [f.rows.start, f.rows.end]).collect();
@@ -212,7 +212,7 @@ fn cut(written: &[Fragment], held: &[Fragment]) -> impl Iterator<Item = Rows> {
     (1..cuts.len()).map(move |i| Rows { start: cuts[i - 1], end: cuts[i] })
 }
 
-/// The routine with the fewest chunks still to be read, or the least cost of reading them.
+/// The step with the fewest chunks left to read, or, by `load`, with the least cost of reading them.
 fn choose(
     shape: Shape,
     missing: ChunkSet,
@@ -228,7 +228,7 @@ fn choose(
         return step(Routine::DataOnly, ChunkSet::EMPTY);
     }
     let unwritten = data.without(written);
-    let lost = missing.without(held); // what was read before its member failed is still good
+    let lost = missing.without(held); // a chunk that was read before its member failed is still good
     let rcw = step(Routine::Rcw, unwritten);
     let rmw = step(Routine::Rmw, written.or(parity));
     let rcw_works = unwritten.and(lost).is_empty();
@@ -256,14 +256,14 @@ fn choose(
     }
 }
 
-/// What a routine costs, for each of its reads: the model counts what a read waits and what writes wait for it, but
-/// not what it costs other reads, and that is for each read the same.
+/// A routine's cost, times the number of its reads: the model counts how long a read waits and how long writes wait for it, but
+/// not the delay of other reads, which each read adds alike.
 fn weight(load: &StripeLoad, reads: ChunkSet) -> u64 {
     let cost = routine_cost(reads.iter().map(|chunk| load.of(chunk)));
     cost.total_ns().saturating_mul(u64::from(reads.len()))
 }
 
-/// What the steps need beyond what is held, neighbours merged.
+/// The fragments that the steps need and that are not held, adjacent rows merged.
 fn reads(steps: &[Step], held: &[Fragment]) -> SmallVec<[Fragment; 4]> {
     let mut reads = SmallVec::<[Fragment; 4]>::new();
     let all = steps.iter().fold(ChunkSet::EMPTY, |all, step| all.or(step.needed));
@@ -283,8 +283,8 @@ fn reads(steps: &[Step], held: &[Fragment]) -> SmallVec<[Fragment; 4]> {
     reads
 }
 
-/// What a read of `wanted` data has to fetch while `missing` chunks are out: the wanted rows that are there, and for
-/// each lost row all other data of that row and as much parity as there are data chunks missing.
+/// The fragments to fetch for a read of `wanted` data while `missing` chunks are out: the wanted rows that are there, and for
+/// each lost row all other data of that row and as many parity chunks as data chunks are missing.
 pub fn plan_read(
     shape: Shape,
     missing: ChunkSet,

@@ -1,4 +1,4 @@
-//! Lost data from what is left of a stripe.
+//! Recovers lost data from the rest of a stripe.
 
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::rows::{Fragment, Rows};
 use crate::buffer::{Buffer, Pool, Slice};
 use layout::geometry::Geometry;
 
-/// The data chunks among `missing`, in ascending order, recovered from the `known` chunks of the same rows. Asserts
-/// that what the plan calls needed is known.
+/// Recovers the data chunks among `missing`, in ascending order, from the `known` chunks of the same rows. Asserts that every
+/// chunk that this needs is known.
 pub(crate) fn recover_data<'a>(
     geometry: &Geometry,
     stripe: u64,
@@ -49,8 +49,7 @@ pub(crate) fn recover_data<'a>(
     recovered
 }
 
-/// A fragment of a stripe whose `missing` chunks are not there, from what was read of it: shared with the image where it is
-/// in it, recovered where its chunk is missing.
+/// A fragment of a stripe out of its image: shared with the image, or recovered where the fragment's chunk is among `missing`.
 pub(crate) fn extract(
     geometry: &Geometry,
     stripe: u64,

@@ -1,4 +1,4 @@
-//! Parts of a stripe: rows of every chunk, rows of one chunk, and a request cut at chunks.
+//! Parts of a stripe: rows (the same bytes of every chunk), fragments (rows of one chunk), and a request cut at chunks.
 
 use layout::geometry::Geometry;
 
@@ -46,7 +46,7 @@ impl Rows {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// The block that holds these rows, which lie within one.
+    /// The block around these rows, which lie within one block.
     pub(crate) fn block_around(self, chunk_bytes: u32) -> Rows {
         let block = BLOCK_BYTES as u32;
         let start = self.start / block * block;

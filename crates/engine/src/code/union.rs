@@ -1,4 +1,4 @@
-//! The union of the writes of one batch: for each data chunk the new contents, later writes over earlier ones.
+//! The union of a batch's writes: the new contents of each data chunk, later writes over earlier ones.
 
 use smallvec::SmallVec;
 
@@ -20,7 +20,7 @@ pub(crate) struct StripeWrite {
     pub(crate) parts: SmallVec<[NewData; 1]>,
     /// Durable when acknowledged.
     pub(crate) fua: bool,
-    /// It goes on where an earlier write ended.
+    /// The write starts where an earlier write ended.
     pub(crate) in_stream: bool,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Union {
 }
 
 impl Union {
-    /// The union of `writes` in the order in which they joined. Writes in flight at the same time have no order a
-    /// client could rely on, so any order is right, but it must be one.
+    /// The union of `writes` in the order in which they joined. A client can rely on no order among writes in flight at the same
+    /// time, so any order is right, as long as data and parity follow the same one.
     pub(crate) fn of<'a>(writes: impl Iterator<Item = &'a StripeWrite>) -> Self {
         let mut union = Union::default();
         for part in writes.flat_map(|write| &write.parts) {
@@ -77,7 +77,7 @@ impl Union {
         debug_assert!(self.parts.is_sorted_by_key(key));
     }
 
-    /// What of it lies within some rows.
+    /// The part of the union that lies within some rows.
     pub(crate) fn within(&self, rows: Rows) -> Union {
         let within = |part: &NewData| {
             let own = part.fragment.rows;
@@ -98,7 +98,7 @@ impl Union {
         Rows { start, end: rows().map(|rows| rows.end).max().unwrap_or(0) }
     }
 
-    /// What is written, for the plan.
+    /// The fragments that are written, for the plan.
     pub(crate) fn fragments(&self) -> SmallVec<[Fragment; 4]> {
         self.parts.iter().map(|part| part.fragment).collect()
     }
@@ -124,7 +124,7 @@ impl Union {
         end >= rows.end
     }
 
-    /// The new contents of rows of which every part is written.
+    /// The new contents of rows that are written whole, perhaps by several parts.
     pub(crate) fn gather(&self, chunk: Chunk, rows: Rows) -> Gather {
         let mut gather = Gather::new();
         let mut at = rows.start;

@@ -1,6 +1,5 @@
-//! Which devices a slot has on this shard: its member, and while that is being replaced the device that is to take its
-//! place. [`Members`] knows which of the two the slot means now, for all shards at once; a shard only has to have both before
-//! that matters.
+//! The devices of each slot on this shard: the member, and while that is being replaced its replacement. [`Members`] decides
+//! for all shards at once which of the two is the slot's current device; a shard has both attached before that can change.
 
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -10,9 +9,9 @@ use std::sync::Arc;
 use super::health::Members;
 use super::replacement::Replacing;
 
-/// A member as one shard reaches it.
+/// A device as one shard reaches it.
 pub struct Attached<D> {
-    /// The way to the device.
+    /// The shard's handle on the device.
     pub device: D,
     /// Where the data area starts, in bytes.
     pub data_offset_bytes: u64,
@@ -25,13 +24,13 @@ struct SlotDevices<D> {
 }
 
 impl<D> SlotDevices<D> {
-    /// What the slot means at a step of its replacement.
-    fn meant(&self, step: Replacing) -> Option<&Rc<Attached<D>>> {
+    /// The slot's current device at a step of its replacement.
+    fn current(&self, step: Replacing) -> Option<&Rc<Attached<D>>> {
         self.replacement.as_ref().filter(|_| step.has_slot()).or(self.member.as_ref())
     }
 
-    /// The other device that gets what is written.
-    fn other(&self, step: Replacing) -> Option<&Rc<Attached<D>>> {
+    /// The second device that gets every write, if there is one.
+    fn second(&self, step: Replacing) -> Option<&Rc<Attached<D>>> {
         let replacement = self.replacement.as_ref()?;
         match step {
             Replacing::Copying | Replacing::Moving => Some(replacement),
@@ -41,13 +40,14 @@ impl<D> SlotDevices<D> {
     }
 }
 
-/// What a device is to its slot.
+/// The role of a device in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attachment {
+    /// The slot's current device: its errors are the member's.
     Member,
-    /// It gets what the member gets.
+    /// It gets every write that the member gets.
     Replacement,
-    /// It is used no more.
+    /// It is in use no more: its errors do not count.
     Detached,
 }
 
@@ -69,19 +69,19 @@ impl<D> Attachments<D> {
         Attachments { members, slots, replacements: Cell::new(0) }
     }
 
-    /// Puts a device into a slot, or takes it out. Every shard has to do this before the slot is put to use.
+    /// Puts a device into a slot, or takes it out. Every shard does this before the slot is put to use.
     pub fn attach(&self, slot: u32, member: Option<Attached<D>>) {
         self.slots.borrow_mut()[slot as usize].member = member.map(Rc::new);
     }
 
-    /// Puts a device beside the member in a slot, or takes it away. Every shard has to do this before the replacement
+    /// Puts a replacement beside the member in a slot, or takes it away. Every shard does this before the replacement
     /// begins, or after it has failed.
     pub fn attach_replacement(&self, slot: u32, device: Option<Attached<D>>) {
         self.slots.borrow_mut()[slot as usize].replacement = device.map(Rc::new);
         self.count_replacements();
     }
 
-    /// The replacement in a slot has it alone: this shard forgets the member before it.
+    /// The replacement has become the member: this shard drops the device of the old member.
     pub fn promote_replacement(&self, slot: u32) {
         {
             let devices = &mut self.slots.borrow_mut()[slot as usize];
@@ -96,54 +96,55 @@ impl<D> Attachments<D> {
     }
 
     fn step(&self, slot: u32) -> Replacing {
-        // A shard without a replacement does not look at what all shards share.
+        // Without a replacement the step is known, and shared memory is left alone.
         if self.replacements.get() == 0 { Replacing::No } else { self.members.replacing(slot) }
     }
 
-    /// The device in a slot.
+    /// The current device of a slot.
     pub fn attached(&self, slot: u32) -> Option<Rc<Attached<D>>> {
-        self.slots.borrow()[slot as usize].meant(self.step(slot)).cloned()
+        self.slots.borrow()[slot as usize].current(self.step(slot)).cloned()
     }
 
-    /// The device that the superblock kept for a slot is about: it says where that has bitmap and log.
+    /// The device that the slot's superblock describes: the offsets of bitmap and logs in that superblock hold for this device.
     pub(crate) fn described(&self, slot: u32) -> Option<Rc<Attached<D>>> {
         let is_replacements = self.replacements.get() > 0 && self.members.is_superblock_replacements(slot);
         let step = if is_replacements { Replacing::Alone } else { Replacing::No };
-        self.slots.borrow()[slot as usize].meant(step).cloned()
+        self.slots.borrow()[slot as usize].current(step).cloned()
     }
 
-    /// The device that is to replace the member in a slot, or has just done so.
+    /// The replacement in a slot, also while it has just become the member.
     pub(crate) fn replacement(&self, slot: u32) -> Option<Rc<Attached<D>>> {
         self.slots.borrow()[slot as usize].replacement.clone()
     }
 
-    /// Where a write to a slot goes: to its member first.
+    /// The devices that a write to a slot goes to, the current one first.
     pub(crate) fn targets(&self, slot: u32) -> SmallVec<[Rc<Attached<D>>; 2]> {
         let (slots, step) = (self.slots.borrow(), self.step(slot));
         let devices = &slots[slot as usize];
-        devices.meant(step).into_iter().chain(devices.other(step)).cloned().collect()
+        devices.current(step).into_iter().chain(devices.second(step)).cloned().collect()
     }
 
-    /// Whether a device is still what its slot means: only then is what is wrong with it wrong with the member.
+    /// Whether a device is still its slot's current one: only then do its errors count against the member.
     pub(crate) fn is_in_slot(&self, slot: u32, device: &Rc<Attached<D>>) -> bool {
         self.attached(slot).is_some_and(|now| Rc::ptr_eq(&now, device))
     }
 
-    /// What a device is to its slot now.
+    /// The role of a device in its slot now.
     pub(crate) fn attachment(&self, slot: u32, device: &Rc<Attached<D>>) -> Attachment {
         let (slots, step) = (self.slots.borrow(), self.step(slot));
         let (devices, is) = (&slots[slot as usize], |other: &Rc<Attached<D>>| Rc::ptr_eq(other, device));
-        if devices.meant(step).is_some_and(is) {
+        if devices.current(step).is_some_and(is) {
             Attachment::Member
-        } else if !step.has_slot() && devices.other(step).is_some_and(is) {
+        } else if !step.has_slot() && devices.second(step).is_some_and(is) {
             Attachment::Replacement
         } else {
             Attachment::Detached
         }
     }
 
-    /// The device to read from up to `end_bytes` of a slot's data area. None if the slot is empty, `is_bad` says that the
-    /// place is, or the slot has got another device since the read was planned that does not hold it yet (invariant 8).
+    /// The device for a read that ends at `end_bytes` of a slot's data area. None if the slot is empty, if `is_bad` says that a
+    /// block of it is bad, or if the slot's current device has changed since the read was planned and does not hold the range
+    /// yet (invariant 8).
     pub(super) fn source(
         &self,
         slot: u32,
@@ -157,7 +158,7 @@ impl<D> Attachments<D> {
         if is_bad() {
             return None;
         }
-        let source = self.slots.borrow()[slot as usize].meant(step).cloned();
+        let source = self.slots.borrow()[slot as usize].current(step).cloned();
         source.filter(|_| self.step(slot) == step)
     }
 }

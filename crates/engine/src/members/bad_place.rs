@@ -1,5 +1,5 @@
-//! Blocks of a member that cannot be read: written again with what was made from the others, or recorded as bad where nothing
-//! can be made. A member stays unless it does not take the block, or has had more of them lately than md forgives.
+//! Blocks that a member cannot read: written again with reconstructed contents, or recorded as bad where reconstruction fails.
+//! The member stays, unless the rewrite fails or it has had more of these lately than md tolerates.
 
 use super::health::MemberState;
 use super::port::{MemberPort, MemberRead};
@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
 
-/// Writes again what could not be read, and reads it back. A member that does not take it fails.
+/// Rewrites a block that could not be read, and reads it back. A member that fails either fails.
 pub(crate) async fn put_back<D: Device>(port: &MemberPort<D>, read: &MemberRead, contents: &Slice) {
     let (members, slot) = (&port.members, read.slot);
     if !members.may_write() {
@@ -21,22 +21,22 @@ pub(crate) async fn put_back<D: Device>(port: &MemberPort<D>, read: &MemberRead,
     match port.write_and_read_back(slot, read.offset, contents).await {
         Ok(true) => {
             members.report(Event::BlockRewritten { member: slot, offset_bytes, bytes });
-            if members.one_corrected_too_many(slot, port.loads.now_ns()) {
+            if members.note_corrected_read(slot, port.loads.now_ns()) {
                 members.fail(slot, "it had more read errors lately than are forgiven");
             }
         }
-        // It failed, and another device has the slot.
+        // The device failed meanwhile, and another one has the slot.
         Ok(false) if member.is_none_or(|member| !port.devices.is_in_slot(slot, &member)) => {}
         Ok(false) => {
             let reason = format!("the block at byte {offset_bytes} cannot be read back after it was written");
             members.fail(slot, &reason);
         }
-        // The array needs the member, and the reader gets what was made.
+        // The array needs the member, so it stays; the reader gets the reconstructed contents.
         Err(error) => members.report(Event::MemberKept { member: slot, reason: error.to_string() }),
     }
 }
 
-/// The error of a place that can neither be read nor made.
+/// The error of a block that can neither be read nor reconstructed. Reports it.
 pub(crate) fn unreadable<D: Device>(port: &MemberPort<D>, read: &MemberRead) -> VolumeError {
     let offset_bytes = port.block_place(read.slot, read.offset).offset_bytes;
     let error = VolumeError::Unreadable { member: read.slot, offset_bytes };
@@ -45,15 +45,14 @@ pub(crate) fn unreadable<D: Device>(port: &MemberPort<D>, read: &MemberRead) -> 
     error
 }
 
-/// What belongs at a place of a member cannot be made: its bad-block log says so from now on, as md has it for a member
-/// that is rebuilt. False if the log has no room: a recovery cannot go on then. A member that has failed since has no log any
-/// more.
+/// Records blocks of a member that cannot be reconstructed in its bad-block log, as md does for a member that it rebuilds.
+/// False if the log has no room: a recovery cannot go on then. Nothing is recorded of a member that has failed since.
 pub(crate) fn record_bad<D: Device>(port: &MemberPort<D>, slot: u32, offset: u64, bytes: u64) -> bool {
     let members = &port.members;
     if matches!(members.state(slot), MemberState::Missing | MemberState::Failed) {
         return true;
     }
-    // First: a device that has got what the member held may have the slot a moment later.
+    // The replacement first: it may become the member at any moment, with contents copied from here.
     if members.replacing(slot) == Replacing::Copying
         && !members.set_bad_on_replacement(slot, offset..offset + bytes)
     {

@@ -1,4 +1,4 @@
-//! The members' health, shared by all shards, and the rule that a failure is on disk before anyone relies on it.
+//! The members' health, shared by all shards, and the rule that a failure is on disk before any acknowledgement relies on it.
 //!
 //! Invariant 8 (a stale member is never read) has two halves. A member that failed is not read again in this run:
 //! its state says so before the next plan is made. It is not read in a later run either: a write that was not made
@@ -24,13 +24,13 @@ use layout::geometry::Geometry;
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum MemberState {
-    /// Nobody is there.
+    /// The slot is empty.
     Missing = 0,
-    /// It is there and not used any more.
+    /// The member is there and not used any more.
     Failed = 1,
-    /// It is being rebuilt: what lies below its cursor is in sync.
+    /// The member is being rebuilt: its contents below the cursor are in sync.
     Recovering = 2,
-    /// It holds what it should.
+    /// The member holds all it should.
     InSync = 3,
 }
 
@@ -46,17 +46,17 @@ impl MemberState {
     }
 }
 
-/// One slot as others see it.
+/// One slot: the health of its member.
 struct Slot {
     state: AtomicU8,
     /// Bytes of the data area that are in sync while recovering.
     recovered_bytes: AtomicU64,
-    /// While recovering: it lacks only what the bitmap marks.
+    /// While recovering: the member lacks only chunks that the bitmap marks.
     lacks_marked: AtomicBool,
     errors: AtomicU64,
     read_errors: Mutex<ReadErrors>,
     bad: Mutex<BadBlocks>,
-    /// Entries that its bad-block log has room for; 0 without a log.
+    /// Entries that the member's bad-block log has room for; 0 without a log.
     bad_room: AtomicUsize,
     /// Counts the changes of `bad`.
     bad_version: AtomicU64,
@@ -71,46 +71,46 @@ pub struct Members {
     whole: AtomicBool,
     /// Writes are logged before they are made, whether or not every slot is in sync.
     logged: AtomicBool,
-    /// Operators who are about to take a member out of use.
-    leavers: AtomicUsize,
-    /// Every slot is in sync and stays so, no write is logged, no place of a member is known to be bad, and none is being
-    /// replaced: the fast path of writes looks at nothing else.
+    /// Members that an operator is about to take out of use.
+    expected_failures: AtomicUsize,
+    /// Every slot is in sync and no failure is expected, no write is logged, no block is known to be bad, and no member is being
+    /// replaced: the write path checks nothing else.
     plain: AtomicBool,
-    /// Changes of state are made one at a time.
+    /// Serialises changes of state.
     changing: Mutex<()>,
     state_changes: AtomicU64,
     metadata: Metadata,
-    /// Nothing is written on the members, not even what would repair them.
+    /// Nothing is written to the members, not even repairs.
     read_only: AtomicBool,
-    /// A member that the array needs failed to flush: what it holds is in doubt, whatever later flushes say.
+    /// A member that the array needs failed to flush: its contents are uncertain even if later flushes succeed.
     flush_failed: AtomicBool,
-    /// Runs when a member has failed: what was kept of the members' contents in memory goes.
+    /// Runs when a member has failed, and drops what is cached of the members' contents.
     on_failure: OnceLock<Box<dyn Fn() + Send + Sync>>,
     events: EventSink,
 }
 
-/// What became of a member that should fail.
+/// The outcome of an attempt to fail a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failing {
     /// It is not used any more.
     Failed,
-    /// The array cannot do without it; it stays.
+    /// The array cannot do without the member; it stays.
     Needed,
 }
 
-/// While it lives a member is about to be taken out of use.
+/// While it lives an operator is about to take a member out of use.
 pub(crate) struct Expected<'a>(&'a Members);
 
 impl Drop for Expected<'_> {
     fn drop(&mut self) {
         let _changing = self.0.changing.lock();
-        self.0.leavers.fetch_sub(1, SeqCst);
+        self.0.expected_failures.fetch_sub(1, SeqCst);
         self.0.update_whole();
     }
 }
 
 impl Members {
-    /// Members in these states; `events` hears what happens to them.
+    /// Members in these states; `events` receives what happens to them.
     pub fn new(geometry: Geometry, states: &[MemberState], events: EventSink) -> Self {
         assert_eq!(states.len(), geometry.members() as usize, "a state for every slot");
         let slot = |state: &MemberState| Slot {
@@ -129,7 +129,7 @@ impl Members {
             slots: states.iter().map(slot).collect(),
             whole: AtomicBool::new(false),
             logged: AtomicBool::new(false),
-            leavers: AtomicUsize::new(0),
+            expected_failures: AtomicUsize::new(0),
             plain: AtomicBool::new(false),
             changing: Mutex::new(()),
             state_changes: AtomicU64::new(0),
@@ -148,7 +148,7 @@ impl Members {
         &self.geometry
     }
 
-    /// From now on nothing is written on the members. For the time before the first request.
+    /// From now on nothing is written to the members. Called before the first request.
     pub fn set_read_only(&self) {
         self.read_only.store(true, SeqCst);
     }
@@ -168,7 +168,7 @@ impl Members {
         !self.flush_failed.load(SeqCst)
     }
 
-    /// Sets what runs when a member has failed. The first one stays.
+    /// Sets the function that runs when a member has failed. Later calls have no effect.
     pub(crate) fn on_failure(&self, run: Box<dyn Fn() + Send + Sync>) {
         self.on_failure.get_or_init(|| run);
     }
@@ -178,33 +178,33 @@ impl Members {
         self.whole.load(SeqCst)
     }
 
-    /// Whether a stripe may be written as it comes: every member is in sync, no place of any is known to be bad, none is
-    /// being replaced, and no write is logged first.
+    /// Whether writes need no special care: every member is in sync, no block of any is known to be bad, none is being
+    /// replaced, and no write is logged first.
     pub(crate) fn plain(&self) -> bool {
         self.plain.load(SeqCst)
     }
 
-    /// Says whether every write is logged first (see [`crate::stripe::redo`]).
+    /// Sets whether every write is logged first (see [`crate::stripe::redo`]).
     pub(crate) fn set_logged(&self, logged: bool) {
         let _changing = self.changing.lock();
         self.logged.store(logged, SeqCst);
         self.update_whole();
     }
 
-    /// A member is about to be taken out of use: writes want to be logged until this is dropped.
+    /// An operator is about to take a member out of use: writes are to be logged until this is dropped.
     pub(crate) fn expect_failure(&self) -> Expected<'_> {
         let _changing = self.changing.lock();
-        self.leavers.fetch_add(1, SeqCst);
+        self.expected_failures.fetch_add(1, SeqCst);
         self.update_whole();
         Expected(self)
     }
 
     /// Whether writes are to be logged: members are missing, or are about to be.
     pub(crate) fn want_log(&self) -> bool {
-        !self.all_in_sync() || self.leavers.load(SeqCst) > 0
+        !self.all_in_sync() || self.expected_failures.load(SeqCst) > 0
     }
 
-    /// Members that must have a record so that one has it still when as many fail as the level survives.
+    /// Copies that a redo record needs so that one is left after as many more failures as the level survives.
     pub(crate) fn copies_wanted(&self) -> u32 {
         let out =
             self.slots.iter().filter(|slot| slot.state.load(SeqCst) != MemberState::InSync as u8).count();
@@ -222,7 +222,7 @@ impl Members {
         (0..self.geometry.members()).map(|slot| self.state(slot)).collect()
     }
 
-    /// Whether the member holds what it should in the whole range that ends before `end_bytes` of its data area.
+    /// Whether the member is in sync in a range that ends before `end_bytes` of its data area.
     pub fn in_sync_to(&self, slot: u32, end_bytes: u64) -> bool {
         match self.state(slot) {
             MemberState::InSync => true,
@@ -246,7 +246,7 @@ impl Members {
         self.geometry.survives(|slot| self.state(slot) != MemberState::InSync)
     }
 
-    /// Tells the sink.
+    /// Passes an event to the sink.
     pub fn report(&self, event: Event) {
         (self.events)(event);
     }
@@ -257,8 +257,8 @@ impl Members {
         self.report(Event::MemberError { member: slot, kind: error.kind, error: error.to_string() });
     }
 
-    /// A block of a member was corrected at `now_ns`. True if the member had too many of those lately.
-    pub fn one_corrected_too_many(&self, slot: u32, now_ns: u64) -> bool {
+    /// Counts a read error that was corrected at `now_ns`. True if the member has had too many lately.
+    pub fn note_corrected_read(&self, slot: u32, now_ns: u64) -> bool {
         self.slots[slot as usize].read_errors.lock().note(now_ns)
     }
 
@@ -267,8 +267,8 @@ impl Members {
         self.slots[slot as usize].read_errors.lock().total()
     }
 
-    /// What a member's superblock and bad-block log say at the start: corrected read errors, bad places, and how many
-    /// entries the log has room for.
+    /// Takes over, at the start, what a member's superblock and bad-block log say: corrected read errors, bad blocks, and how
+    /// many entries the log has room for.
     pub fn begin_with(&self, slot: u32, corrected_reads: u64, bad: BadBlocks, bad_room: usize) {
         let _changing = self.changing.lock();
         let slot = &self.slots[slot as usize];
@@ -278,17 +278,18 @@ impl Members {
         self.update_whole();
     }
 
-    /// How many entries the bad-block log of the member in a slot has room for.
+    /// Sets how many entries the bad-block log of the member in a slot has room for.
     pub fn set_bad_room(&self, slot: u32, entries: usize) {
         self.slots[slot as usize].bad_room.store(entries, SeqCst);
     }
 
-    /// How often a member's state has changed in this run: the same states may be others in between.
+    /// How often any member's state has changed in this run. Equal states at two moments do not show that nothing changed
+    /// between them; equal counts do.
     pub fn state_changes(&self) -> u64 {
         self.state_changes.load(SeqCst)
     }
 
-    /// Whether any part of a range of the member's data area is known to be bad. Such a place is never read as data.
+    /// Whether any part of a range of the member's data area is known to be bad. It is never read as data.
     pub fn is_bad(&self, slot: u32, range: &Range<u64>) -> bool {
         !self.plain() && self.slots[slot as usize].bad.lock().meets(range)
     }
@@ -298,7 +299,7 @@ impl Members {
         self.slots[slot as usize].bad.lock().covers(range)
     }
 
-    /// The range is bad from now on. False if the log has no room for it: nothing changed then.
+    /// Records a range as bad. False, with nothing changed, if the log has no room for it.
     pub fn set_bad(&self, slot: u32, range: Range<u64>) -> bool {
         self.change_bad(slot, |bad, room| {
             let mut with = bad.clone();
@@ -309,7 +310,7 @@ impl Members {
         })
     }
 
-    /// The range was written: it is good again, if the log has room for what is left.
+    /// The range was written, so it is good again. It stays bad if the log has no room for what is left around it.
     pub fn clear_bad(&self, slot: u32, range: &Range<u64>) {
         self.clear_bad_of_replacement(slot, range);
         if self.is_bad(slot, range) {
@@ -320,7 +321,8 @@ impl Members {
         }
     }
 
-    /// A change of the log is one of the metadata: it is on disk before anything that relies on it is acknowledged.
+    /// Changes the bad blocks of a member. The change counts as metadata: it is on disk before a request that relies on it is
+    /// acknowledged.
     fn change_bad(&self, slot: u32, change: impl FnOnce(&BadBlocks, usize) -> Option<BadBlocks>) -> bool {
         let _changing = self.changing.lock();
         let slot = &self.slots[slot as usize];
@@ -334,7 +336,7 @@ impl Members {
         true
     }
 
-    /// The bad places of a member, and the version of that.
+    /// The bad blocks of a member, and their version.
     pub fn bad_blocks(&self, slot: u32) -> (BadBlocks, u64) {
         let slot = &self.slots[slot as usize];
         let bad = slot.bad.lock();
@@ -356,7 +358,7 @@ impl Members {
 
 /// How members leave and come.
 impl Members {
-    /// Stops using a member, unless the array would be lost without it.
+    /// Fails a member, unless the array would be lost without it. A replacement that is being copied takes its slot.
     pub fn fail(&self, slot: u32, reason: &str) -> Failing {
         let changing = self.changing.lock();
         match self.state(slot) {
@@ -371,10 +373,10 @@ impl Members {
                 }
             }
         }
-        let goes_on_from = self.falls_to_replacement(slot);
-        self.set(slot, if goes_on_from.is_some() { MemberState::Recovering } else { MemberState::Failed });
-        if goes_on_from.is_some() {
-            self.fall_to(slot);
+        let rebuilt_from = self.begin_failover(slot);
+        self.set(slot, if rebuilt_from.is_some() { MemberState::Recovering } else { MemberState::Failed });
+        if rebuilt_from.is_some() {
+            self.finish_failover(slot);
         }
         let working = self.states().into_iter().filter(|&state| state == MemberState::InSync).count();
         let working = u32::try_from(working).expect("few members");
@@ -383,7 +385,7 @@ impl Members {
             run();
         }
         self.report(Event::MemberFailed { member: slot, reason: reason.to_string(), working });
-        if let Some(from_bytes) = goes_on_from {
+        if let Some(from_bytes) = rebuilt_from {
             self.report(Event::RecoveryStarted { member: slot, from_bytes });
         }
         Failing::Failed
@@ -414,14 +416,14 @@ impl Members {
         new.lacks_marked.store(false, SeqCst);
         *new.read_errors.lock() = ReadErrors::default();
         *new.bad.lock() = BadBlocks::default();
-        new.bad_version.fetch_add(1, SeqCst); // its log may hold entries of a former life
+        new.bad_version.fetch_add(1, SeqCst); // the spare's log may hold entries of an earlier use: write it again
         self.set(slot, MemberState::Recovering);
         self.report(Event::RecoveryStarted { member: slot, from_bytes });
         true
     }
 
-    /// A member that was away for a while takes its empty slot again. It lacks only what the bitmap marks; read errors
-    /// and bad places are those that it has had. False if the slot is taken.
+    /// A member that was detached for a while takes its empty slot again. It lacks only chunks that the bitmap marks, and keeps
+    /// its read errors and bad blocks. False if the slot is taken.
     pub fn begin_catching_up(&self, slot: u32, corrected_reads: u64, bad: BadBlocks) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::Missing {
@@ -437,20 +439,20 @@ impl Members {
         true
     }
 
-    /// How far a member that is recovering from the start on had come in an earlier run; `lacks_marked`: beyond that it
-    /// lacks only what the bitmap marks.
+    /// Sets, at the start, how far the recovery of a member had come in an earlier run. `lacks_marked`: beyond that the member
+    /// lacks only chunks that the bitmap marks.
     pub fn resume_recovery(&self, slot: u32, from_bytes: u64, lacks_marked: bool) {
         let slot = &self.slots[slot as usize];
         slot.recovered_bytes.store(from_bytes, SeqCst);
         slot.lacks_marked.store(lacks_marked, SeqCst);
     }
 
-    /// Whether a member that is recovering lacks only what the bitmap marks.
+    /// Whether a recovering member lacks only chunks that the bitmap marks.
     pub fn lacks_only_marked(&self, slot: u32) -> bool {
         self.state(slot) == MemberState::Recovering && self.slots[slot as usize].lacks_marked.load(SeqCst)
     }
 
-    /// Everything below `bytes` of a recovering member is in sync. The caller owns the stripes in between.
+    /// Moves a recovering member's cursor: everything below `bytes` is in sync. The caller owns the stripes in between.
     pub fn recovered_to(&self, slot: u32, bytes: u64) {
         self.slots[slot as usize].recovered_bytes.fetch_max(bytes, SeqCst);
     }
@@ -466,7 +468,7 @@ impl Members {
         true
     }
 
-    /// Called with `changing` locked. The change counts as not on disk before anyone can act on it, and no version is
+    /// Called with `changing` locked. The change counts as not on disk before any shard can see it, and no version is
     /// handed out in between (see [`Members::metadata_version`]): a write that another shard plans without the member
     /// cannot be acknowledged too early.
     fn set(&self, slot: u32, state: MemberState) {
@@ -482,7 +484,7 @@ impl Members {
         self.whole.store(whole, SeqCst);
         let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
         let replaced = (0..self.geometry.members()).any(|slot| self.replacing(slot) != Replacing::No);
-        let logs = self.logged.load(SeqCst) || self.leavers.load(SeqCst) > 0;
+        let logs = self.logged.load(SeqCst) || self.expected_failures.load(SeqCst) > 0;
         self.plain.store(whole && !bad && !replaced && !logs, SeqCst);
     }
 
@@ -497,12 +499,12 @@ impl Members {
         self.metadata.is_settled()
     }
 
-    /// Waits until every change made so far is on disk.
+    /// Waits until every change so far is on disk.
     pub async fn settled(&self) -> Result<(), MetadataLost> {
         self.metadata.settled().await
     }
 
-    /// The superblock writer waits for something to write. Returns the version to write.
+    /// For the superblock writer: waits until there is a change to write, and returns the version to write.
     pub async fn metadata_wanted(&self) -> u64 {
         std::future::poll_fn(|context| {
             let _changing = self.changing.lock();
@@ -511,18 +513,18 @@ impl Members {
         .await
     }
 
-    /// The version asked for now. States read after this call are at least as new.
+    /// The newest version. States read after this call are at least as new.
     pub fn metadata_version(&self) -> u64 {
         let _changing = self.changing.lock();
         self.metadata.version()
     }
 
-    /// The superblocks say what `version` is about.
+    /// The superblocks of `version` are on disk.
     pub fn metadata_written(&self, version: u64) {
         self.metadata.written(version);
     }
 
-    /// The superblocks can no longer be written: what waits for them fails.
+    /// The superblocks can no longer be written: requests that wait for them fail.
     pub fn metadata_lost(&self) {
         self.metadata.lost();
     }
@@ -533,14 +535,14 @@ impl Members {
         &self.slots[slot as usize].replacement
     }
 
-    /// How far the replacement of the member in a slot is.
+    /// The step of the replacement of the member in a slot.
     pub fn replacing(&self, slot: u32) -> Replacing {
         Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
     }
 
-    /// What a slot means for a read that ends before `end_bytes` of its data area. None: the slot has got another device
-    /// since the read was planned, and that does not hold the range yet (invariant 8). If it is another step after the
-    /// bad places were looked at, those were another device's.
+    /// The step that decides which device serves a read that ends before `end_bytes` of a slot's data area. None: the slot has
+    /// got another device since the read was planned, which does not hold the range yet (invariant 8). The caller checks the
+    /// bad blocks next and then the step again: if that has changed, they were the bad blocks of another device.
     pub(crate) fn step_to_read(&self, slot: u32, end_bytes: u64) -> Option<Replacing> {
         let step = self.replacing(slot);
         let holds = || match self.geometry.parity_chunks() {
@@ -550,9 +552,9 @@ impl Members {
         (step != Replacing::Moving && (!step.has_slot() || holds())).then_some(step)
     }
 
-    /// Every shard has the replacement beside the member in a slot: from here on it gets every write. `from_bytes` were
-    /// copied in an earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or
-    /// is being replaced already.
+    /// Begins a replacement, which every shard has attached: from here on it gets every write. `from_bytes` were copied in an
+    /// earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or is being replaced
+    /// already.
     pub fn begin_replacement(&self, slot: u32, from_bytes: u64, bad_room: usize) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::No {
@@ -567,13 +569,13 @@ impl Members {
         true
     }
 
-    /// Bytes of the member's data area that its replacement has.
+    /// Bytes of the member's data area that were copied to its replacement, in order.
     pub fn copied_bytes(&self, slot: u32) -> u64 {
         self.replacement(slot).copied_bytes.load(SeqCst)
     }
 
-    /// Everything below `bytes` was copied. Nothing happens if the replacement has got the slot meanwhile: since then it
-    /// has missed writes beyond its cursor.
+    /// Everything below `bytes` was copied. Without effect once the replacement has the slot: beyond the cursor it may have
+    /// missed writes since.
     pub fn copied_to(&self, slot: u32, bytes: u64) {
         let _changing = self.changing.lock();
         if self.replacing(slot) == Replacing::Copying {
@@ -581,7 +583,7 @@ impl Members {
         }
     }
 
-    /// A place that can neither be read nor made is bad on the replacement. False if its log has no room for that.
+    /// Records a range that can be neither read nor reconstructed as bad on the replacement. False if its log has no room.
     pub fn set_bad_on_replacement(&self, slot: u32, range: Range<u64>) -> bool {
         let replacement = self.replacement(slot);
         let mut bad = replacement.bad.lock();
@@ -600,14 +602,14 @@ impl Members {
         }
     }
 
-    /// Where the copying may be taken up in a later run: its first bad place is known to this run only.
+    /// Where a later run may resume the copying: not beyond the first bad block, which only this run knows of.
     pub fn copied_without_bad(&self, slot: u32, done_bytes: u64) -> u64 {
         let first_bad = self.replacement(slot).bad.lock().first();
         first_bad.map_or(done_bytes, |first| first.min(done_bytes))
     }
 
-    /// The replacement in a slot is not used any more; the member stays. False if the replacement has the slot by now: what
-    /// is wrong with it is wrong with the member.
+    /// Fails the replacement in a slot; the member stays. False if the replacement has the slot by now: its errors are then the
+    /// member's.
     pub fn fail_replacement(&self, slot: u32, reason: &str) -> bool {
         let changing = self.changing.lock();
         match self.replacing(slot) {
@@ -620,19 +622,19 @@ impl Members {
         true
     }
 
-    /// The replacement holds everything, durably, and its own superblock says so: it has the slot. False if the member
-    /// failed, or the replacement.
+    /// Gives the slot to the replacement, which holds everything durably and has a superblock of its own that says so. False if
+    /// the member or the replacement has failed.
     pub fn hand_over(&self, slot: u32) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::Copying {
             return false;
         }
-        self.move_in(slot);
+        self.adopt_replacement(slot);
         self.change_step(slot, Replacing::Taken);
         true
     }
 
-    /// The superblocks call the replacement the member: the old one gets nothing any more.
+    /// The superblocks name the replacement as the member: the old member gets no more writes.
     pub fn let_go(&self, slot: u32) {
         let _changing = self.changing.lock();
         if self.replacing(slot) == Replacing::Taken {
@@ -640,7 +642,7 @@ impl Members {
         }
     }
 
-    /// No shard knows the old member any more.
+    /// Ends a replacement: no shard has the old member attached any more.
     pub fn end_replacement(&self, slot: u32) {
         let _changing = self.changing.lock();
         self.replacement(slot).has_superblock.store(false, SeqCst);
@@ -648,36 +650,36 @@ impl Members {
         self.update_whole();
     }
 
-    /// The superblock that is kept for a slot is from here on the replacement's, which has it.
+    /// The slot's superblock is the replacement's from here on.
     pub(crate) fn superblock_is_replacements(&self, slot: u32) {
         self.replacement(slot).has_superblock.store(true, SeqCst);
     }
 
-    /// Whether what a superblock says of offsets is about the replacement.
+    /// Whether the slot's superblock, and so its offsets, is the replacement's.
     pub(crate) fn is_superblock_replacements(&self, slot: u32) -> bool {
         self.replacement(slot).has_superblock.load(SeqCst)
     }
 
-    /// The member fails: a replacement that gets its writes will have the slot as soon as [`Members::fall_to`] says so.
-    /// Where it has to be rebuilt from. Called with `changing` locked.
-    fn falls_to_replacement(&self, slot: u32) -> Option<u64> {
+    /// The member is failing: if a replacement is being copied it takes the slot, in effect from
+    /// [`Members::finish_failover`] on. Returns where its rebuild starts. Called with `changing` locked.
+    fn begin_failover(&self, slot: u32) -> Option<u64> {
         if self.replacing(slot) != Replacing::Copying {
             return None;
         }
         let from_bytes = self.copied_bytes(slot);
-        self.move_in(slot);
+        self.adopt_replacement(slot);
         self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
         self.slots[slot as usize].lacks_marked.store(false, SeqCst);
         Some(from_bytes)
     }
 
-    /// The replacement has the slot, whose state says by now what it lacks. Called with `changing` locked.
-    fn fall_to(&self, slot: u32) {
+    /// The replacement has the slot: the slot's state says by now what it lacks. Called with `changing` locked.
+    fn finish_failover(&self, slot: u32) {
         self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
     }
 
-    /// What is known of the slot is about the replacement.
-    fn move_in(&self, slot: u32) {
+    /// Replaces the slot's bad blocks and error counts by those of the replacement.
+    fn adopt_replacement(&self, slot: u32) {
         self.replacement(slot).step.store(Replacing::Moving as u8, SeqCst);
         let slot = &self.slots[slot as usize];
         *slot.read_errors.lock() = ReadErrors::default();
@@ -687,7 +689,7 @@ impl Members {
         slot.errors.store(0, SeqCst);
     }
 
-    /// Called with `changing` locked. As with states, it counts as not on disk before anyone can act on it.
+    /// Called with `changing` locked. As with states, the change counts as not on disk before any shard can see it.
     fn change_step(&self, slot: u32, step: Replacing) {
         self.metadata.change();
         self.replacement(slot).step.store(step as u8, SeqCst);

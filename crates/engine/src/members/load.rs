@@ -1,18 +1,18 @@
-//! How busy each member is and how fast it answers, for [`plan`](crate::code::plan) with [`UpdatePolicy::Adaptive`] and for
-//! reads that avoid a slow member. Nobody who wants neither pays for it: one flag is looked at for each operation.
+//! How busy each member is and how fast it answers: for [`plan`](crate::code::plan) with [`UpdatePolicy::Adaptive`], and for
+//! reads that avoid a fail-slow member. With both off an operation pays one load of a flag.
 //!
-//! Each shard counts its own operations with plain stores, as in [`counters`](crate::counters); a plan adds up all
-//! shards, for it is the member's whole queue that its pre-reads would stand in. That is one line of memory for each
-//! shard and member, against the microseconds of the read that the plan may save.
+//! Each shard counts its own operations with plain stores, as in [`counters`](crate::counters). A plan adds up all
+//! shards, since its pre-reads would stand in the member's whole queue: one line of memory for each shard and member,
+//! against the microseconds of a read that the plan may save.
 //!
 //! | Eq. 4 to 9 | here |
 //! |---|---|
 //! | R_i, W_i | operations of all shards in flight |
 //! | t_R | average of a read's latency divided by the reads that were in flight with it, itself included: t_R (R_i + 1) is then what a read will take, on a device that serves one at a time and on one that serves many at once |
-//! | T_GC_i | a device does not say when it collects. One that owes answers and has given none for much longer than it usually takes is stalled, and a stall that has lasted so long is taken to last as long again |
+//! | T_GC_i | a device does not say when it collects garbage. A member with operations in flight that has completed none for much longer than it usually takes is stalled, and the stall is assumed to last as long again as it has lasted |
 //!
-//! Averages fade when nothing new comes in: a member that is avoided would otherwise be slow for ever. A stall counts
-//! for at most [`STALL_FACTOR`] averages in them, or it would count long after its end.
+//! Averages fade while no read ends: reads avoid a slow member, which would otherwise stay slow for ever. A stall enters an
+//! average as at most [`STALL_FACTOR`] times that average, or it would count long after its end.
 
 use std::fmt;
 use std::future::Future;
@@ -34,10 +34,10 @@ use crate::limits::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdatePolicy {
-    /// What reads fewer chunks (StRAID 3.1, Eq. 1).
+    /// The routine that reads fewer chunks (StRAID 3.1, Eq. 1).
     #[default]
     FewestReads,
-    /// What costs less by the members' load (adaptive parity, Eq. 4 to 9).
+    /// The routine that costs less by the members' load (adaptive parity, Eq. 4 to 9).
     Adaptive,
 }
 
@@ -69,19 +69,19 @@ impl FromStr for UpdatePolicy {
     }
 }
 
-/// Someone who knows the time; the engine does not.
+/// A source of time; the engine has none of its own.
 pub trait Clock: Send + Sync {
     /// Nanoseconds since some fixed moment.
     fn now_ns(&self) -> u64;
 }
 
-/// The load of every member of an array, and what is done about it.
+/// The load of every member of an array, and the policies that depend on it.
 pub struct Loads {
     adaptive: AtomicBool,
     avoid_slow: AtomicBool,
     /// One of the two is on.
     counting: AtomicBool,
-    /// No resync is wanted: what is reconstructed is what is there.
+    /// No resync is due: reconstruction returns what the member holds.
     parity_agrees: AtomicBool,
     clock: OnceLock<Arc<dyn Clock>>,
     shards: Box<[ShardLoads]>,
@@ -94,7 +94,7 @@ struct ShardLoads {
     allowance: AtomicU64,
 }
 
-/// One shard's dealings with one member. Only the shard itself stores here.
+/// One shard's operations at one member. Only that shard stores here.
 #[derive(Default)]
 #[repr(align(64))]
 struct Counts {
@@ -102,22 +102,22 @@ struct Counts {
     writes: AtomicU32,
     read_ns: AtomicU64,
     write_ns: AtomicU64,
-    /// t_R.
-    turn_ns: AtomicU64,
-    /// When a read was last counted in.
+    /// Average of a read's latency divided by the queue depth: t_R.
+    service_ns: AtomicU64,
+    /// When a read last entered the averages.
     read_at_ns: AtomicU64,
-    /// Since when the member has owed an answer and given none.
+    /// Since when the member has had operations in flight and completed none.
     silent_since_ns: AtomicU64,
 }
 
-/// What a member takes, as far as is known.
+/// The latency of a member, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberLatency {
     /// Average of recent reads in nanoseconds, 0 if none is known.
     pub read_ns: u64,
     /// Average of recent writes in nanoseconds, 0 if none is known.
     pub write_ns: u64,
-    /// For how long it has not answered although it should, 0 if it does answer.
+    /// How long it has been stalled, 0 if it is not.
     pub stalled_ns: u64,
 }
 
@@ -137,25 +137,25 @@ impl Loads {
         }
     }
 
-    /// Gives latencies a clock; without one only queues count. The first one stays.
+    /// Sets the clock; without one only queues are measured. Later calls have no effect.
     pub fn set_clock(&self, clock: Arc<dyn Clock>) {
         self.clock.get_or_init(|| clock);
     }
 
-    /// How stripe writes choose from now on.
+    /// Sets how stripe writes choose their routine from now on.
     pub fn set_policy(&self, policy: UpdatePolicy) {
         self.adaptive.store(policy == UpdatePolicy::Adaptive, Relaxed);
         self.update_counting();
     }
 
-    /// Whether reads avoid slow members from now on.
+    /// Sets whether reads avoid slow members from now on.
     pub fn set_avoid_slow(&self, avoid: bool) {
         self.avoid_slow.store(avoid, Relaxed);
         self.update_counting();
     }
 
-    /// Whether parity agrees with data, and copies with each other, wherever no write is under way. Reads avoid no member, and
-    /// take the first copy, before somebody says so (invariants 6 and 10).
+    /// Sets whether parity agrees with data, and copies with each other, wherever no write is in flight. Until it does, reads
+    /// avoid no member and take the first copy (invariants 6 and 10).
     pub fn set_parity_agrees(&self, agrees: bool) {
         self.parity_agrees.store(agrees, Relaxed);
     }
@@ -165,7 +165,7 @@ impl Loads {
         self.parity_agrees.load(Relaxed)
     }
 
-    /// How stripe writes choose.
+    /// How stripe writes choose their routine.
     pub fn policy(&self) -> UpdatePolicy {
         if self.adaptive.load(Relaxed) { UpdatePolicy::Adaptive } else { UpdatePolicy::FewestReads }
     }
@@ -202,22 +202,22 @@ impl Loads {
         }
         let count = kind.of(counts);
         count.store(count.load(Relaxed) + 1, Relaxed);
-        Ticket { loads: self, counts, kind, started_ns, turns: in_flight[0] + 1 }
+        Ticket { loads: self, counts, kind, started_ns, queue_depth: in_flight[0] + 1 }
     }
 
-    /// The load of a member now, as the cost of a pre-read there wants it.
+    /// The load of a member now, as [`cost`](crate::code::cost) wants it.
     pub(crate) fn of(&self, slot: u32) -> MemberLoad {
         let now_ns = self.now_ns();
         let sum = |count: fn(&Counts) -> &AtomicU32| self.at(slot).map(|c| count(c).load(Relaxed)).sum();
         MemberLoad {
             reads: sum(|counts| &counts.reads),
             writes: sum(|counts| &counts.writes),
-            read_ns: self.faded(slot, now_ns, |counts| &counts.turn_ns).max(1),
+            read_ns: self.faded(slot, now_ns, |counts| &counts.service_ns).max(1),
             gc_ns: self.stalled_ns(slot, now_ns),
         }
     }
 
-    /// What a member takes, for people.
+    /// The latency of a member, for status.
     pub fn latency(&self, slot: u32) -> MemberLatency {
         let now_ns = self.now_ns();
         MemberLatency {
@@ -231,7 +231,7 @@ impl Loads {
         self.shards.iter().map(move |shard| &shard.members[slot as usize])
     }
 
-    /// The mean of the shards that know it.
+    /// The mean over the shards that have a value.
     fn average(&self, slot: u32, of: fn(&Counts) -> &AtomicU64) -> u64 {
         let (sum, count) = self
             .at(slot)
@@ -247,7 +247,7 @@ impl Loads {
         self.average(slot, of) >> halvings.min(u64::from(u64::BITS - 1))
     }
 
-    /// How long the member has been silent, if that is long.
+    /// How long the member has been silent, if that is long enough for a stall.
     fn stalled_ns(&self, slot: u32, now_ns: u64) -> u64 {
         let owing = |counts: &&Counts| counts.reads.load(Relaxed) + counts.writes.load(Relaxed) > 0;
         let silent = self.at(slot).filter(owing).map(|counts| counts.silent_since_ns.load(Relaxed)).max();
@@ -256,7 +256,7 @@ impl Loads {
         if silent_ns > (STALL_FACTOR * usual_ns).max(STALL_NS_MIN) { silent_ns } else { 0 }
     }
 
-    /// Whether reads may avoid a slow member at all. A read earns a share of what avoiding will cost.
+    /// Whether reads may avoid a slow member at all. Each read adds to the allowance that avoiding spends.
     pub(crate) fn may_avoid(&self, shard: usize, reads: usize) -> bool {
         if !self.avoid_slow() {
             return false;
@@ -267,7 +267,7 @@ impl Loads {
         self.parity_agrees()
     }
 
-    /// Takes `extra` reads out of what this shard may spend. False if there is not so much.
+    /// Takes `extra` reads out of this shard's allowance. False if the allowance is smaller.
     pub(crate) fn spend(&self, shard: usize, extra: usize) -> bool {
         let allowance = &self.shards[shard].allowance;
         let left = allowance.load(Relaxed).checked_sub(100 * extra as u64);
@@ -287,7 +287,7 @@ impl Loads {
     }
 }
 
-/// What is counted.
+/// Kinds of operations that are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
@@ -303,14 +303,14 @@ impl Kind {
     }
 }
 
-/// An operation in flight. Dropping it takes it out of the count, whatever became of it.
+/// An operation in flight. Dropping it takes the operation out of the count, whatever its result.
 struct Ticket<'a> {
     loads: &'a Loads,
     counts: &'a Counts,
     kind: Kind,
     started_ns: u64,
     /// Reads in flight when it started, itself included.
-    turns: u32,
+    queue_depth: u32,
 }
 
 impl Ticket<'_> {
@@ -326,7 +326,7 @@ impl Ticket<'_> {
             Kind::Write => add_to_average(&self.counts.write_ns, ns),
             Kind::Read => {
                 add_to_average(&self.counts.read_ns, ns);
-                add_to_average(&self.counts.turn_ns, (ns / u64::from(self.turns)).max(1));
+                add_to_average(&self.counts.service_ns, (ns / u64::from(self.queue_depth)).max(1));
                 self.counts.read_at_ns.store(now_ns, Relaxed);
             }
         }
@@ -348,7 +348,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// An operation at a member on its way, counted if somebody wants that.
+/// An operation in flight at a member, counted if a policy asks for it.
 pub(crate) struct Timed<'a, F> {
     future: F,
     ticket: Option<Ticket<'a>>,
@@ -367,7 +367,7 @@ impl<F: Future<Output: Answer> + Unpin> Future for Timed<'_, F> {
     }
 }
 
-/// What an operation at a member ends with.
+/// The output of an operation at a member.
 pub(crate) trait Answer {
     fn succeeded(&self) -> bool;
 }
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_counted_for_nobody() {
+    fn nothing_is_counted_while_no_policy_asks() {
         let (loads, _) = loads();
         let counted = loads.timed(0, 0, Kind::Read, done());
         loads.set_policy(UpdatePolicy::FewestReads);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_latency_by_queue() {
+    fn service_time_is_latency_by_queue_depth() {
         let (loads, clock) = loads();
         let queue: Vec<_> = (0..4).map(|_| loads.timed(0, 0, Kind::Read, done())).collect();
         for timed in queue {

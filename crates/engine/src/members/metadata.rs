@@ -1,5 +1,5 @@
-//! Which change of the members is on disk. A change counts here before it can be acted on, and the superblock writer says
-//! when it is in the superblocks.
+//! Which changes of the members are on disk. A change is counted here before any shard can act on it, and the superblock writer
+//! says when the superblocks contain it.
 
 use std::task::{Context, Poll, Waker};
 
@@ -7,11 +7,11 @@ use crate::error::MetadataLost;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-/// Versions of what the superblocks tell of the members: asked for, and on disk.
+/// Versions of the members' metadata: the newest, and the one on disk.
 pub(super) struct Metadata {
     wanted: AtomicU64,
     written: AtomicU64,
-    /// The metadata could not be written on enough members: nothing more is acknowledged.
+    /// The metadata could not be written to enough members: no more requests are acknowledged.
     lost: AtomicBool,
     waiting: Mutex<Vec<Waker>>,
     writer: Mutex<Option<Waker>>,
@@ -28,7 +28,7 @@ impl Metadata {
         }
     }
 
-    /// One more change that is not on disk.
+    /// Counts a change that is not on disk yet.
     pub(super) fn change(&self) {
         self.wanted.fetch_add(1, SeqCst);
     }
@@ -44,7 +44,7 @@ impl Metadata {
         self.written.load(SeqCst) == self.wanted.load(SeqCst)
     }
 
-    /// Waits until every change made so far is on disk.
+    /// Waits until every change so far is on disk.
     pub(super) async fn settled(&self) -> Result<(), MetadataLost> {
         let wanted = self.wanted.load(SeqCst);
         std::future::poll_fn(|context| {
@@ -65,7 +65,7 @@ impl Metadata {
         .await
     }
 
-    /// The version to write, if any is. Called with the members' lock on changes held.
+    /// The version to write, once there is one. Called with `Members::changing` locked.
     pub(super) fn poll_wanted(&self, context: &Context<'_>) -> Poll<u64> {
         let mut writer = self.writer.lock();
         let wanted = self.wanted.load(SeqCst);

@@ -1,5 +1,5 @@
-//! The members of an array: what slot each is in, how well it is, what else is known of it, and the port through which an
-//! engine reads and writes them.
+//! The members of an array: which device is in which slot, its health, load and bad blocks, and the port through which an
+//! engine reads and writes the members.
 
 pub mod attachment;
 pub(crate) mod bad_place;

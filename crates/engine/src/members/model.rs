@@ -1,4 +1,4 @@
-//! Models of the members' health (invariants 1 and 8): who acknowledges too early, and who waits for ever.
+//! Models of the members' health (invariants 1 and 8): no write is acknowledged too early, and no wait lasts for ever.
 
 use super::health::*;
 use super::replacement::Replacing;
@@ -31,8 +31,8 @@ impl World {
         World { members, disk, users: AtomicUsize::new(users), stopping: Flag::new(false) }
     }
 
-    /// The order of `Keeper::write_round`: the version first, then the states that are written.
-    async fn keep(&self) {
+    /// Writes in the order of the superblock writer: the version first, then the states.
+    async fn write_superblocks(&self) {
         while !(self.stopping.load(Relaxed) && self.members.is_settled()) {
             self.members.metadata_wanted().await;
             let version = self.members.metadata_version();
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// A write: planned with the states that it sees, acknowledged when what it relies on is on disk.
+    /// A write: planned with the states that it sees, acknowledged once those states are on disk.
     async fn write(&self) {
         let planned = self.members.states();
         shuttle::thread::yield_now();
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// The last one asks the writer to end.
+    /// The last user asks the superblock writer to end.
     fn leave(&self) {
         if self.users.fetch_sub(1, Relaxed) == 1 {
             self.stopping.store(true, Relaxed);
@@ -74,10 +74,10 @@ fn what_a_write_relies_on_is_on_disk_before_it_is_acknowledged() {
         let world = World::new(3);
         threads(4, move |thread| {
             match thread {
-                0 => return block_on(world.keep()),
+                0 => return block_on(world.write_superblocks()),
                 1 => drop(world.members.fail(2, "a model")),
                 _ => block_on(async {
-                    world.members.want_metadata(); // the writer has work already when the member fails
+                    world.members.want_metadata(); // the superblock writer is busy already when the member fails
                     world.write().await;
                     world.write().await;
                 }),
@@ -93,7 +93,7 @@ fn whoever_waits_for_superblocks_is_woken() {
         let world = World::new(2);
         threads(3, move |thread| {
             if thread == 0 {
-                return block_on(world.keep());
+                return block_on(world.write_superblocks());
             }
             world.members.want_metadata();
             block_on(world.members.settled()).expect("not lost");
@@ -135,7 +135,8 @@ fn whoever_waits_for_superblocks_that_are_lost_is_told() {
 const OLD: u32 = 2;
 const COPIED: u64 = 64 << 10;
 
-/// A read that was planned for a member whose replacement then has its slot goes to neither, or to one that holds it.
+/// A member's replacement takes its slot after a read was planned: the read goes to neither device, or to one that holds the
+/// range.
 #[test]
 fn a_read_planned_for_a_member_does_not_go_to_a_replacement_that_lacks_it() {
     check(|| {
@@ -157,7 +158,7 @@ fn a_read_planned_for_a_member_does_not_go_to_a_replacement_that_lacks_it() {
     });
 }
 
-/// Bad places and device are of the same one, whenever the replacement gets the slot.
+/// The bad blocks that a read checks are those of the device that it reads, whenever the replacement takes the slot.
 #[test]
 fn bad_places_are_those_of_the_device_that_is_read() {
     check(|| {
@@ -179,7 +180,8 @@ fn bad_places_are_those_of_the_device_that_is_read() {
     });
 }
 
-/// A replacement that fails is not used, whoever was first: it has failed, or the member has that it became.
+/// A replacement that fails is not used any more, in whatever order things happen: it fails as the replacement, or as the member
+/// that it has become.
 #[test]
 fn a_replacement_fails_as_itself_or_as_the_member() {
     check(|| {

@@ -1,6 +1,8 @@
-//! The port to the members: what an engine reads, writes and flushes there, many at once, with the verdict on what came back.
-//! An operation that fails is tried once more. What then cannot be read is for the engine to make from the others
-//! ([`MemberError::Unreadable`]); anything else fails the member, or the request if the array cannot do without it.
+//! The port through which an engine reads, writes and flushes members, many at once, with the verdict on every result.
+//!
+//! Fault model: an operation that fails with an I/O error is tried once more. A block that still cannot be read is for the
+//! engine to reconstruct ([`MemberError::Unreadable`]); any other error fails the member, or the request if the array cannot do
+//! without the member. An error of a device that has left its slot counts against no member.
 
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -42,21 +44,21 @@ pub(crate) struct MemberWrite {
 pub(crate) enum MemberError {
     /// The member is not used any more: plan again without it.
     Gone,
-    /// The member works, but cannot read this place: the engine makes it from the others.
+    /// The member works, but cannot read this range: the engine reconstructs it from the others.
     Unreadable,
     /// The request fails.
     Request(VolumeError),
 }
 
-/// Zeroes are written from one buffer of this size, again and again.
+/// Zeroes are written from one buffer of this size.
 const ZEROES_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// One for all arrays of a shard's thread: making it costs more than all else of a small array's start.
+    /// One for all arrays of a thread: allocating it would cost more than the rest of a small array's start.
     static ZEROES: Slice = Buffer::new(ZEROES_BYTES).freeze();
 }
 
-/// One shard's way to the members of an array.
+/// One shard's port to the members of an array.
 pub struct MemberPort<D> {
     pub(crate) members: Arc<Members>,
     pub(crate) loads: Arc<Loads>,
@@ -65,7 +67,7 @@ pub struct MemberPort<D> {
     /// Memory of this shard.
     pub(crate) pool: Arc<Pool>,
     pub(crate) devices: Attachments<D>,
-    /// Zeroes to write, again and again.
+    /// The buffer that zeroes are written from.
     pub(crate) zeroes: Slice,
 }
 
@@ -97,7 +99,7 @@ impl<D: Device> MemberPort<D> {
         MemberPort { members, loads, counters, shard, pool, devices, zeroes }
     }
 
-    /// What this shard counts.
+    /// The counters of this shard.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters[self.shard]
     }
@@ -105,7 +107,7 @@ impl<D: Device> MemberPort<D> {
 
 /// Reads.
 impl<D: Device> MemberPort<D> {
-    /// Reads all, at once. The results are in the order of `reads`.
+    /// Makes all reads at once. The results are in the order of `reads`.
     pub(crate) async fn read(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, MemberError>; 4]> {
         let mut results = SmallVec::new();
         let started = reads.iter().map(|read| self.start_read(read));
@@ -127,7 +129,7 @@ impl<D: Device> MemberPort<D> {
         results
     }
 
-    /// None if there is nothing to read from; [`Self::not_started`] says why.
+    /// Starts a read. None if no device can serve it; [`Self::not_started`] says why.
     pub(crate) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
         let end = read.offset + read.bytes as u64;
         assert!(end <= self.members.geometry().member_bytes(), "a read ends inside the data area: {end}");
@@ -153,7 +155,7 @@ impl<D: Device> MemberPort<D> {
         if self.is_bad(read) {
             return MemberError::Unreadable;
         }
-        // Somebody is there, but not for whom this was planned.
+        // A slot with a device: it is not the one that the read was planned for, and lacks the range.
         if self.devices.attached(read.slot).is_some() { MemberError::Gone } else { self.absent(read.slot) }
     }
 
@@ -185,24 +187,24 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// The first error of a read or write, which a second try may mend. If not, the member fails.
+    /// Counts the first error of a read or write. Ok if a second try may succeed; otherwise the member fails at once.
     pub(crate) fn first_error(&self, slot: u32, error: &DeviceError) -> Result<(), MemberError> {
         self.members.note_error(slot, error);
         if Members::worth_a_retry(error) { Ok(()) } else { Err(self.give_up(slot, error)) }
     }
 
-    /// Whether it is about a place, not about the whole device.
+    /// Whether an error concerns one range of the medium rather than the whole device.
     pub(crate) fn is_latent(error: &DeviceError) -> bool {
         error.kind == DeviceErrorKind::Io
     }
 
-    /// Whether the member's bad-block log has a part of what is to be read.
+    /// Whether a part of the range is in the member's bad-block log.
     pub(crate) fn is_bad(&self, read: &MemberRead) -> bool {
         let members = &self.members;
         !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
     }
 
-    /// Reads without a word: who asks knows that something is wrong there. A passing error has its second try.
+    /// Reads, with a second try, without reporting I/O errors: for a caller that knows already that the range cannot be read.
     pub(crate) async fn read_quietly(&self, read: &MemberRead) -> Result<Slice, MemberError> {
         match self.read_once(read).await {
             Err(MemberError::Unreadable) => self.read_once(read).await,
@@ -230,22 +232,23 @@ impl<D: Device> MemberPort<D> {
 
 /// Writes and flushes.
 impl<D: Device> MemberPort<D> {
-    /// Writes all, at once. What a member gets that is being replaced, its replacement gets, too.
+    /// Makes all writes at once. A replacement gets every write that its member gets.
     pub(crate) async fn write(
         &self,
         writes: &[MemberWrite],
         fua: bool,
     ) -> SmallVec<[Result<(), MemberError>; 4]> {
         let (mut to, mut started) = Started::<D, Timed<'_, D::Done>>::default();
-        let mut others = SmallVec::<[(usize, Rc<Attached<D>>); 2]>::new();
+        let mut seconds = SmallVec::<[(usize, Rc<Attached<D>>); 2]>::new();
         for (index, write) in writes.iter().enumerate() {
             let mut targets = self.devices.targets(write.slot).into_iter();
             let member = targets.next();
             started.extend(member.as_ref().map(|member| self.start_write_to(member, write, fua)));
             to.push(member);
-            others.extend(targets.map(|other| (index, other)));
+            seconds.extend(targets.map(|second| (index, second)));
         }
-        started.extend(others.iter().map(|(index, other)| self.start_write_to(other, &writes[*index], fua)));
+        started
+            .extend(seconds.iter().map(|(index, second)| self.start_write_to(second, &writes[*index], fua)));
         let mut done = join_all(started).await.into_iter();
         let of_members = done.by_ref().take(to.iter().flatten().count());
         let mut of_members = of_members.collect::<SmallVec<[_; 4]>>().into_iter();
@@ -259,8 +262,8 @@ impl<D: Device> MemberPort<D> {
                 }
             });
         }
-        for ((index, other), done) in others.into_iter().zip(done) {
-            self.finish_other(&writes[index], fua, &other, done, &mut results[index]).await;
+        for ((index, second), done) in seconds.into_iter().zip(done) {
+            self.finish_second(&writes[index], fua, &second, done, &mut results[index]).await;
         }
         results
     }
@@ -306,23 +309,23 @@ impl<D: Device> MemberPort<D> {
         Err(self.give_up(write.slot, &error))
     }
 
-    /// What became of a write at the second device of a slot. It may have the slot by now; then this is what counts.
-    async fn finish_other(
+    /// Judges a write at the second device of a slot. If that device has the slot by now, its result is the slot's.
+    async fn finish_second(
         &self,
         write: &MemberWrite,
         fua: bool,
-        other: &Rc<Attached<D>>,
+        second: &Rc<Attached<D>>,
         done: Result<(), DeviceError>,
         result: &mut Result<(), MemberError>,
     ) {
         let mut done = done;
         if let Err(error) = &done
             && Members::worth_a_retry(error)
-            && self.devices.attachment(write.slot, other) != Attachment::Detached
+            && self.devices.attachment(write.slot, second) != Attachment::Detached
         {
-            done = self.start_write_to(other, write, fua).await;
+            done = self.start_write_to(second, write, fua).await;
         }
-        match (done, self.devices.attachment(write.slot, other)) {
+        match (done, self.devices.attachment(write.slot, second)) {
             (_, Attachment::Detached) => {}
             (Ok(()), Attachment::Replacement) => {
                 if matches!(result, Err(MemberError::Request(_))) {
@@ -340,7 +343,7 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// What was bad there holds something again.
+    /// A write succeeded: blocks of it that were bad are good again.
     fn written(&self, write: &MemberWrite) {
         let members = &self.members;
         if !members.plain() {
@@ -348,13 +351,13 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// A device has failed at something, and its slot is another's by now. That one has nothing to do with the error; it may
-    /// be asked if it replaced the member, not if it has yet to be rebuilt (invariant 8).
+    /// A device failed an operation after it had lost its slot to another, which has nothing to do with the error. Ok if the new
+    /// device replaced the member and can be read; an error if it has yet to be rebuilt (invariant 8).
     pub(crate) fn has_successor(&self, slot: u32) -> Result<(), MemberError> {
         if self.members.state(slot) == MemberState::InSync { Ok(()) } else { Err(MemberError::Gone) }
     }
 
-    /// An error of a write counts, and a second try makes sense, only while the device is in its slot.
+    /// Ok while a device is in its slot: only then does its error count, and does a second try make sense.
     fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), MemberError> {
         if self.devices.is_in_slot(slot, device) { Ok(()) } else { Err(MemberError::Gone) }
     }
@@ -377,8 +380,8 @@ impl<D: Device> MemberPort<D> {
                 continue;
             }
             self.members.note_error(slot, &error);
-            // After a failed flush, for want of space too, the kernel may have dropped the dirty pages: a second one
-            // that succeeds proves nothing. Every member that failed to flush fails at once.
+            // No second try: after a failed flush, with ENOSPC too, the kernel may have dropped the dirty pages, so a second one
+            // that succeeds proves nothing.
             if let MemberError::Request(error) = self.fail_member(slot, &error) {
                 self.members.set_flush_failed();
                 outcome = Err(error);
@@ -387,7 +390,7 @@ impl<D: Device> MemberPort<D> {
         outcome
     }
 
-    /// A slot without a device: its member was removed while the request was on its way.
+    /// The error of an operation on an empty slot: its member was removed while the request was in flight.
     pub(crate) fn absent(&self, slot: u32) -> MemberError {
         match self.members.fail(slot, "it has no device") {
             Failing::Failed => MemberError::Gone,
@@ -397,14 +400,15 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// The second error, or the first that is final: the member fails, or the request if the array needs it.
+    /// Judges the second error of an operation, or the first if it is final: the member fails, or the request does if the array
+    /// needs the member.
     pub(crate) fn give_up(&self, slot: u32, error: &DeviceError) -> MemberError {
-        // A drive that was pulled out answers writes with ENOSPC: of a member that has failed, any error is the same.
+        // Before the kind of error: a drive that was pulled answers writes with ENOSPC.
         if matches!(self.members.state(slot), MemberState::Failed | MemberState::Missing) {
             return MemberError::Gone;
         }
         if error.kind == DeviceErrorKind::NoSpace {
-            // The file system below is full: other members will meet the same. Nothing is wrong with this one.
+            // The file system under the member is full: the member is healthy, and others on it will meet the same.
             return MemberError::Request(VolumeError::NoSpace { member: slot });
         }
         self.fail_member(slot, error)
@@ -420,7 +424,7 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// Whether the member now holds `right` at `offset` of its data area.
+    /// Writes `right` at `offset` of a member's data area and reads it back. False if the member did not return it.
     pub(crate) async fn write_and_read_back(
         &self,
         slot: u32,
@@ -441,9 +445,9 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// The member in `slot` did not take a write and stays, since it is needed or full; its replacement may have taken it. That
-    /// one gets again what the member holds: the two never differ in what was copied (invariant 6; parity is made to agree
-    /// with the member). The caller owns the stripes or regions.
+    /// The member in `slot` refused a write and stays, since it is needed or full, while its replacement may have taken it. Copies
+    /// the member's contents to the replacement again: in the copied part the two never differ (invariant 6; parity is made to
+    /// agree with the member). The caller owns the stripes or regions.
     pub(crate) async fn take_back_from_replacement(&self, slot: u32, range: Range<u64>) {
         for at in range.clone().step_by(CHUNK_WINDOW_BYTES as usize) {
             if self.members.replacing(slot) != Replacing::Copying {
@@ -451,7 +455,7 @@ impl<D: Device> MemberPort<D> {
             }
             let bytes = (range.end - at).min(u64::from(CHUNK_WINDOW_BYTES)) as usize;
             match self.read_quietly(&MemberRead { slot, offset: at, bytes }).await {
-                // Should it not be taken, the replacement has ended.
+                // A failed write ends the replacement, so its result does not matter.
                 Ok(contents) => _ = self.write_replacement(slot, at, Gather::from(contents)).await,
                 Err(_) => {
                     let reason = "its member can neither be written nor read in one place";
@@ -461,7 +465,7 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// Writes to the replacement only, with a second try. One that does not take it ends the replacement.
+    /// Writes to the replacement only, with a second try. A second error ends the replacement.
     pub(crate) async fn write_replacement(
         &self,
         slot: u32,
@@ -470,7 +474,7 @@ impl<D: Device> MemberPort<D> {
     ) -> Result<(), VolumeError> {
         let members = &self.members;
         let device = self.devices.replacement(slot).filter(|_| members.replacing(slot) == Replacing::Copying);
-        let Some(device) = device else { return Err(over(slot)) };
+        let Some(device) = device else { return Err(replacement_ended(slot)) };
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(data.len() as u64);
         let write = || device.device.write(device.data_offset_bytes + offset, data.clone(), false);
@@ -481,7 +485,7 @@ impl<D: Device> MemberPort<D> {
         if self.devices.attachment(slot, &device) == Attachment::Replacement {
             members.fail_replacement(slot, &error.to_string());
         }
-        Err(over(slot))
+        Err(replacement_ended(slot))
     }
 
     /// Writes zeroes to one member, a buffer at a time.
@@ -496,14 +500,15 @@ impl<D: Device> MemberPort<D> {
         Ok(())
     }
 
-    /// A place in a member's data area as a place on its device.
+    /// An offset in a member's data area as an offset on its device.
     pub(crate) fn block_place(&self, slot: u32, offset: u64) -> BlockPlace {
         let start = self.devices.attached(slot).map_or(0, |member| member.data_offset_bytes);
         BlockPlace { member: slot, offset_bytes: start + offset }
     }
 }
 
-pub(crate) fn over(slot: u32) -> VolumeError {
+/// The error of a copy to a replacement that has ended.
+pub(crate) fn replacement_ended(slot: u32) -> VolumeError {
     VolumeError::Io { reason: format!("member {slot} is not being replaced any more") }
 }
 

@@ -1,6 +1,6 @@
-//! Reads that members put where their reader wants them, outside of this process. That is for the ordinary case: what is
-//! read is there, and nothing speaks against it. In any other the answer is no, and the reader asks again for a read that
-//! brings the data here, which finds out why and makes what is lost.
+//! Reads that members put straight into a foreign buffer, outside of this process. They serve the ordinary case: the data is
+//! there, and every read succeeds. In any other case they decline, and the caller makes an ordinary read, which finds out
+//! why and reconstructs lost data.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::foreign_buffer::Lease;
 /// The reads of a request, in its order and without gaps.
 pub(crate) type Reads = SmallVec<[MemberRead; 2]>;
 
-/// Fills `target` by these reads. False: it did not, or only in part.
+/// Fills `target` by these reads. False if `target` is not filled, or only in part.
 pub(crate) async fn read_into<D: ReadForeign>(port: &MemberPort<D>, reads: &Reads, target: &Lease) -> bool {
     let (mut from, mut started) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 4]>::new());
     let mut at = 0;
@@ -35,7 +35,7 @@ pub(crate) async fn read_into<D: ReadForeign>(port: &MemberPort<D>, reads: &Read
     all
 }
 
-/// None: no member has the data, or its device cannot.
+/// Starts a read. None: no member can serve it, or its device cannot read into foreign buffers.
 fn start_read_into<'a, D: ReadForeign>(
     port: &'a MemberPort<D>,
     read: &MemberRead,
@@ -46,16 +46,16 @@ fn start_read_into<'a, D: ReadForeign>(
     Some((member, port.counted_read(read, started)))
 }
 
-/// The error counts against the member. The next read, which brings the data here, shows what it comes to.
+/// Counts an error against the member. The ordinary read that follows decides what becomes of the member.
 fn not_read_into<D: Device>(
     port: &MemberPort<D>,
     read: &MemberRead,
     from: &Rc<Attached<D>>,
     error: &DeviceError,
 ) {
-    let is_ours = matches!(error.kind, DeviceErrorKind::Invalid | DeviceErrorKind::Unsupported);
-    // The memory may not suit the device: nothing is wrong with that.
-    if !is_ours && port.devices.is_in_slot(read.slot, from) {
+    let is_buffers = matches!(error.kind, DeviceErrorKind::Invalid | DeviceErrorKind::Unsupported);
+    // An `Invalid` or `Unsupported` error means that the foreign buffer does not suit the device, not that the member failed.
+    if !is_buffers && port.devices.is_in_slot(read.slot, from) {
         let _what_the_next_read_meets = port.first_error(read.slot, error);
     }
 }

@@ -1,31 +1,30 @@
 //! A device that is to replace a member that still works (mdadm's `--replace`): it gets every write that the member
-//! gets, while what the member holds is copied to it.
+//! gets, while the member's contents are copied to it.
 //!
-//! - Reads go to the member until everything was copied, then to the replacement. Writes go to both until the
-//!   superblocks call the replacement the member: never does one of the two that a later run could start from lack
-//!   what was acknowledged (invariant 8).
-//! - A replacement that fails ends the replacement, and nothing else. Before anything is acknowledged that it lacks,
-//!   the superblocks say that it failed.
-//! - When the member fails, the replacement has its slot at that moment, and is rebuilt from where the copying was.
-//!   A shard that has begun a write to both has told it to the replacement, too.
+//! - Reads go to the member until everything is copied, then to the replacement. Writes go to both until the superblocks name
+//!   the replacement as the member: a later run may start from either, and neither lacks an acknowledged write (invariant 8).
+//! - When the replacement fails, only the replacement ends. The superblocks record its failure before any write is acknowledged
+//!   that it lacks.
+//! - When the member fails, the replacement takes its slot at that moment, and is rebuilt from where the copying had come.
+//!   A write that a shard has begun goes to the replacement too.
 
 use crate::bad_blocks::BadBlocks;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
-/// How far the replacement of a member is.
+/// The step of a member's replacement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Replacing {
-    /// Nobody replaces it.
+    /// The member is not being replaced.
     No = 0,
-    /// The replacement gets what the member gets, and what that held before.
+    /// The replacement gets every write, and the member's contents are being copied to it.
     Copying = 1,
-    /// For a moment: what is known of the slot becomes what is known of the replacement. Nobody reads meanwhile.
+    /// For a moment, while the slot's bad blocks and counts become the replacement's. No read starts meanwhile.
     Moving = 2,
     /// The replacement holds everything and has the slot; the old member gets writes, too.
     Taken = 3,
-    /// The replacement has the slot for itself. The shards have yet to forget the old member.
+    /// The replacement has the slot, and the old member gets no more writes. The shards have yet to detach it.
     Alone = 4,
 }
 
@@ -41,7 +40,7 @@ impl Replacing {
         }
     }
 
-    /// Whether the replacement is what the slot means.
+    /// Whether the replacement is the slot's current device.
     pub fn has_slot(self) -> bool {
         matches!(self, Replacing::Taken | Replacing::Alone)
     }
@@ -55,7 +54,7 @@ pub(super) struct Replacement {
     pub(super) copied_bytes: AtomicU64,
     /// The superblock kept for the slot is the replacement's.
     pub(super) has_superblock: AtomicBool,
-    /// Places that could neither be read nor made.
+    /// Blocks that could be neither read nor reconstructed.
     pub(super) bad: Mutex<BadBlocks>,
     pub(super) bad_room: AtomicUsize,
 }

@@ -1,22 +1,22 @@
-//! Copying what a member holds to the device that is to replace it: the parts that do not depend on the level. A member is read
-//! as it is; what it cannot read the engine makes from the others, and does not write back: the member is about to go. What
-//! cannot be made either is recorded as bad.
+//! Copies a member's contents to its replacement: the parts that do not depend on the level. The engine reconstructs a block
+//! that the member cannot read, and does not write it back, since the member is about to go. A block that cannot be reconstructed
+//! either is recorded as bad on the replacement.
 
 use super::bad_place;
-use super::port::{MemberError, MemberPort, MemberRead, over};
+use super::port::{MemberError, MemberPort, MemberRead, replacement_ended};
 use super::replacement::Replacing;
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
 
-/// None: not all of it can be read. It fails if the member does.
+/// Reads from a member that is being replaced. None: not all of the range can be read. An error if the member fails.
 pub(crate) async fn read_to_copy<D: Device>(
     port: &MemberPort<D>,
     read: &MemberRead,
 ) -> Result<Option<Buffer>, VolumeError> {
     if port.members.replacing(read.slot) != Replacing::Copying {
-        return Err(over(read.slot));
+        return Err(replacement_ended(read.slot));
     }
     match port.read(&[*read]).await.remove(0) {
         Ok(contents) => Ok(Some(contents)),
@@ -25,7 +25,7 @@ pub(crate) async fn read_to_copy<D: Device>(
     }
 }
 
-/// A block as it was read or made. None: neither could be done.
+/// Writes a block to the replacement. Without `contents`, which could be neither read nor reconstructed, records it as bad.
 pub(crate) async fn copy_block<D: Device>(
     port: &MemberPort<D>,
     read: &MemberRead,
@@ -43,10 +43,10 @@ pub(crate) async fn copy_block<D: Device>(
     Ok(())
 }
 
-/// The error of a copy whose member could not be read.
+/// The error of a copy whose member failed to read.
 pub(crate) fn failed(slot: u32, error: MemberError) -> VolumeError {
     match error {
         MemberError::Request(error) => error,
-        MemberError::Gone | MemberError::Unreadable => over(slot),
+        MemberError::Gone | MemberError::Unreadable => replacement_ended(slot),
     }
 }

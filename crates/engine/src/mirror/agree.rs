@@ -1,17 +1,16 @@
-//! Making the copies of a region agree (resync), and giving a member that is rebuilt its own (recovery), as the region's owner.
+//! Makes the copies of a region agree (resync), or writes the copy of a recovering member (recovery), as the region's owner.
 
 use smallvec::SmallVec;
 use std::ops::Range;
 
 use super::engine::MirrorEngine;
-use super::region::{Run, no_copy, region_bytes};
+use super::region::{OwnedRegion, Run, no_copy, region_bytes};
 use super::salvage::{copy_blocks, salvage_owned};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberWrite};
-use crate::stripe::stripe_table::Claim;
 use layout::geometry::CopyPlace;
 
 /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
@@ -28,23 +27,23 @@ pub(crate) async fn copy_region<D: Device>(
     }
 }
 
-/// One copy becomes what all hold.
+/// Writes one copy of an owned region over all others.
 pub(super) async fn make_copies_agree<D: Device>(
     engine: &MirrorEngine<D>,
-    region: &Claim,
+    region: &OwnedRegion,
 ) -> Result<(), VolumeError> {
     copy_owned(engine, region, None).await?;
-    engine.shared.consistency.trust(region.stripe());
+    engine.shared.consistency.trust(region.number());
     Ok(())
 }
 
 async fn copy_owned<D: Device>(
     engine: &MirrorEngine<D>,
-    region: &Claim,
+    region: &OwnedRegion,
     slot: Option<u32>,
 ) -> Result<(), VolumeError> {
     let geometry = &engine.shared.geometry;
-    let Range { start: mut at, end } = region_bytes(region.stripe(), geometry.array_bytes());
+    let Range { start: mut at, end } = region_bytes(region.number(), geometry.array_bytes());
     while at < end {
         let copies = geometry.copies(at, end - at);
         let bytes = usize::try_from(copies.len).expect("less than a region");
@@ -52,11 +51,11 @@ async fn copy_owned<D: Device>(
         let state = |place: &CopyPlace| engine.shared.members.state(place.member);
         let wanted = |place: &&CopyPlace| match slot {
             Some(slot) => place.member == slot && state(place) == MemberState::Recovering,
-            // One that is being rebuilt too: it may have passed here already.
+            // Recovering members too: their recovery may have passed this region already.
             None => matches!(state(place), MemberState::InSync | MemberState::Recovering),
         };
         if copies.places.iter().filter(wanted).count() == 0 {
-            continue; // the member in `slot` has no part in this run
+            continue; // the member in `slot` holds no copy of this run
         }
         let Some(source) = engine.copy_to_read(&copies.places, 0) else {
             return Err(no_copy(&copies.places));
@@ -87,10 +86,10 @@ async fn copy_owned<D: Device>(
     Ok(())
 }
 
-/// Tries copy after copy; a member that is gone is not chosen again.
+/// Reads a run from the first copy that can be read. A member that fails is no longer in sync, so it is not chosen again.
 async fn read_any_copy_owned<D: Device>(
     engine: &MirrorEngine<D>,
-    region: &Claim,
+    region: &OwnedRegion,
     run: &Run,
 ) -> Result<Gather, VolumeError> {
     while let Some(place) = engine.copy_to_read(&run.places, 0) {
@@ -99,9 +98,7 @@ async fn read_any_copy_owned<D: Device>(
             Ok(buffer) => return Ok(Gather::from(buffer.freeze())),
             Err(MemberError::Gone) => {}
             Err(MemberError::Unreadable) => {
-                return Ok(Gather::from(
-                    salvage_owned(engine, std::slice::from_ref(region), run, place.member).await?,
-                ));
+                return Ok(Gather::from(salvage_owned(engine, region, run, place.member).await?));
             }
             Err(MemberError::Request(error)) => return Err(error),
         }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::MirrorEngine;
-use super::region::{Run, region_bytes};
+use super::region::{OwnedRegion, Run, region_bytes};
 use super::salvage::salvage_owned;
 use crate::buffer::Slice;
 use crate::code::locate::outvoted;
@@ -12,7 +12,7 @@ use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
 use crate::members::port::{MemberError, MemberRead};
 use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Wrong};
-use crate::stripe::stripe_table::Claim;
+
 use layout::geometry::CopyPlace;
 
 /// The same bytes of the array on every member that holds them.
@@ -40,10 +40,10 @@ pub(crate) async fn check_region<D: Device>(
 
 async fn check_owned<D: Device>(
     engine: &MirrorEngine<D>,
-    owned: &Claim,
+    owned: &OwnedRegion,
     mode: ScrubMode,
 ) -> Result<Checked, VolumeError> {
-    let (geometry, region) = (&engine.shared.geometry, owned.stripe());
+    let (geometry, region) = (&engine.shared.geometry, owned.number());
     let mut checked = Checked::default();
     let range = region_bytes(region, geometry.array_bytes());
     let mut at = range.start;
@@ -64,10 +64,10 @@ async fn check_owned<D: Device>(
     Ok(checked)
 }
 
-/// None if a copy is not there.
+/// Reads every copy of a run. None if one is missing.
 async fn read_all_copies<D: Device>(
     engine: &MirrorEngine<D>,
-    owned: &Claim,
+    owned: &OwnedRegion,
     run: &Run,
 ) -> Result<Option<Vec<Slice>>, VolumeError> {
     if !run.places.iter().all(|place| engine.in_sync(place)) {
@@ -78,10 +78,8 @@ async fn read_all_copies<D: Device>(
     for (read, result) in reads.iter().zip(engine.port.read(&reads).await) {
         match result {
             Ok(buffer) => copies.push(buffer.freeze()),
-            // It becomes what another copy holds.
-            Err(MemberError::Unreadable) => {
-                copies.push(salvage_owned(engine, std::slice::from_ref(owned), run, read.slot).await?);
-            }
+            // The salvage rewrites the copy from another one.
+            Err(MemberError::Unreadable) => copies.push(salvage_owned(engine, owned, run, read.slot).await?),
             Err(MemberError::Request(error)) => return Err(error),
             Err(MemberError::Gone) => return Ok(None),
         }
@@ -108,7 +106,7 @@ async fn check_run<D: Device>(
             Some(outvoted) => (outvoted, Wrong::Copy),
             None => ((0..copies.len()).collect(), Wrong::Unknown),
         };
-        // Without a majority the first copy counts, as for md.
+        // Without a majority the first copy counts as right, as in md.
         let right = (0..copies.len()).find(|place| wrong == Wrong::Unknown || !outvoted.contains(place));
         let right = Slice::from_bytes(copies[right.expect("a copy")]);
         let places: SmallVec<[CopyPlace; 4]> = outvoted.iter().map(|&place| run.places[place]).collect();

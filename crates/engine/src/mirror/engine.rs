@@ -1,13 +1,14 @@
 //! The mirror engine of one shard.
 
+use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::region::OwnedRegion;
 use crate::device::Device;
 use crate::members::health::MemberState;
 use crate::members::port::MemberPort;
 use crate::stripe::shared::Shared;
-use crate::stripe::stripe_table::Claim;
 use layout::geometry::CopyPlace;
 
 /// RAID-1 and RAID-10 on one shard.
@@ -22,25 +23,31 @@ impl<D: Device> MirrorEngine<D> {
         MirrorEngine { shared: Arc::clone(shared), port: Rc::clone(port), shard }
     }
 
-    /// Becomes the owner of a region, once those before have released it.
-    pub(super) async fn claim(&self, region: u64) -> Claim {
-        self.shared.table.claim(region, self.shard).await
+    /// Becomes the owner of a region once earlier owners have released it.
+    pub(super) async fn claim(&self, region: u64) -> OwnedRegion {
+        OwnedRegion::of(self.shared.table.claim(region, self.shard).await)
     }
 
-    /// The same for work that goes over the whole array, in its turn.
-    pub(super) async fn claim_in_turn(&self, region: u64) -> Claim {
-        self.shared.table.claim_in_turn(region, self.shard).await
+    /// As [`Self::claim`], in its turn: for work that passes over the whole array.
+    pub(super) async fn claim_in_turn(&self, region: u64) -> OwnedRegion {
+        OwnedRegion::of(self.shared.table.claim_in_turn(region, self.shard).await)
     }
 
-    /// Whether the member with a copy holds what it should.
+    /// Becomes the owner of the regions from `first` to `end` - 1, of fewer if the stripe table has no room, of one at least.
+    pub(super) async fn claim_all(&self, first: u64, end: u64) -> SmallVec<[OwnedRegion; 2]> {
+        let claims = self.shared.table.claim_whole_run(first, end, self.shard).await;
+        claims.into_iter().map(OwnedRegion::of).collect()
+    }
+
+    /// Whether the member that holds a copy is in sync.
     pub(super) fn in_sync(&self, place: &CopyPlace) -> bool {
         self.shared.members.state(place.member) == MemberState::InSync
     }
 
-    /// The copy to read among those in sync; `turn` spreads the choice.
-    pub(super) fn copy_to_read(&self, places: &[CopyPlace], turn: usize) -> Option<CopyPlace> {
+    /// The copy to read: number `index` of those in sync, counted round.
+    pub(super) fn copy_to_read(&self, places: &[CopyPlace], index: usize) -> Option<CopyPlace> {
         let in_sync = |place: &&CopyPlace| self.in_sync(place);
         let count = places.iter().filter(in_sync).count();
-        places.iter().filter(in_sync).nth(turn % count.max(1)).copied()
+        places.iter().filter(in_sync).nth(index % count.max(1)).copied()
     }
 }

@@ -1,13 +1,14 @@
-//! RAID-1 and RAID-10: the same bytes on several members.
+//! RAID-1 and RAID-10: the same bytes on several members. A write owns **regions** of the array; they have their owners in the
+//! stripe table, and mirrors have no stripes.
 //!
-//! Two overlapping writes in flight must reach every copy in the same order, or the copies differ for ever. So a
-//! write owns the regions it touches in the stripe table, in ascending order, while it is on its way.
+//! Two overlapping writes in flight must reach every copy in the same order, or the copies stay different. So a
+//! write claims the regions that it touches, in ascending order, and owns them while it is in flight.
 //!
-//! A write that fails may be on some copies only. Its regions are suspect until one copy was written over the others,
-//! at the next write or by a resync; the array is not called clean before.
+//! A write that fails may have reached some copies only. Its regions are suspect until the next write or a resync has written
+//! one copy over the others; the superblocks do not say clean before.
 //!
-//! A member that is rebuilt gets every write and serves no read before it is done: regions are copied as their
-//! owner, so a copy never overwrites a newer write.
+//! A recovering member gets every write and serves no read. The recovery owns each region that it copies, so it never
+//! overwrites a newer write.
 
 mod agree;
 pub(crate) mod check;

@@ -1,4 +1,4 @@
-//! Reads of a mirror: one copy of each run, another where that cannot be read.
+//! Reads of a mirror: one copy of each run, or another if that one cannot be read.
 
 use super::engine::MirrorEngine;
 use super::region::{Run, no_copy, regions, runs};
@@ -29,7 +29,7 @@ pub(crate) async fn read_copies<D: Device>(
     Ok(gather)
 }
 
-/// The reads of a range, one copy of each part.
+/// The member reads of a range, of one copy of each run. None if a run has no copy in sync.
 pub(crate) fn reads<D: Device>(engine: &MirrorEngine<D>, offset_bytes: u64, bytes: u64) -> Option<Reads> {
     copy_reads(engine, &runs(&engine.shared.geometry, offset_bytes, bytes)).ok()
 }
@@ -37,16 +37,16 @@ pub(crate) fn reads<D: Device>(engine: &MirrorEngine<D>, offset_bytes: u64, byte
 /// One copy of each run.
 fn copy_reads<D: Device>(engine: &MirrorEngine<D>, runs: &[Run]) -> Result<Reads, VolumeError> {
     let read = |run: &Run| {
-        let place = engine.copy_to_read(&run.places, turn(engine, run));
+        let place = engine.copy_to_read(&run.places, read_turn(engine, run));
         let place = place.ok_or_else(|| no_copy(&run.places))?;
         Ok(run.read_of(&place))
     };
     runs.iter().map(read).collect()
 }
 
-/// Which copy a run is read from. Where copies may differ it is the one that is written over the others later: what was
-/// read once does not change back (invariant 6).
-fn turn<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> usize {
+/// Which copy a run is read from: the copies take turns along the array. Where copies may differ it is always the first, which
+/// a resync will write over the others: a later read does not return older data (invariant 6).
+fn read_turn<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> usize {
     if may_differ(engine, run) {
         return 0;
     }
@@ -63,7 +63,7 @@ fn may_differ<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> bool {
     !shared.loads.parity_agrees() || is_suspect()
 }
 
-/// Tries copy after copy; a member that is gone is not chosen again.
+/// Reads a run from the first copy that can be read. A member that fails is no longer in sync, so it is not chosen again.
 async fn read_any_copy<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Result<Gather, VolumeError> {
     while let Some(place) = engine.copy_to_read(&run.places, 0) {
         let read = run.read_of(&place);
@@ -79,15 +79,15 @@ async fn read_any_copy<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Result
     Err(no_copy(&run.places))
 }
 
-/// A member does not answer that the array needs for other data: of this there may be another copy. Where copies may
-/// differ only one of them is read (invariant 6).
+/// A member that the array needs for other data failed to read this run: another member may hold a copy. Where copies may
+/// differ no other copy is read (invariant 6).
 async fn read_other_copy<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
-    not: u32,
+    failed: u32,
     error: VolumeError,
 ) -> Result<Gather, VolumeError> {
-    let others = run.places.iter().filter(|place| place.member != not && !may_differ(engine, run));
+    let others = run.places.iter().filter(|place| place.member != failed && !may_differ(engine, run));
     for place in others.filter(|place| engine.in_sync(place)) {
         let read = run.read_of(place);
         if let Ok(buffer) = engine.port.read(&[read]).await.remove(0) {

@@ -1,4 +1,4 @@
-//! How a mirror is cut: regions, which a write owns, and runs, which lie in one piece on each member that has a copy.
+//! The two units of a mirror: regions, which a write owns, and runs, which are contiguous on each member that holds a copy.
 
 use smallvec::SmallVec;
 use std::ops::{Range, RangeInclusive};
@@ -7,9 +7,25 @@ use crate::code::rows::{Rows, cut_at_blocks};
 use crate::error::VolumeError;
 use crate::limits::{BLOCK_BYTES, REGION_BYTES};
 use crate::members::port::MemberRead;
+use crate::stripe::stripe_table::Claim;
 use layout::geometry::{CopyPlace, Geometry};
 
-/// A part of the array that lies in one piece on each member that has a copy.
+/// A region, and the proof that the caller owns it. Dropping it releases the region.
+pub(super) struct OwnedRegion(Claim);
+
+impl OwnedRegion {
+    /// Region `n` is entry `n` of the stripe table.
+    pub(super) fn of(claim: Claim) -> Self {
+        OwnedRegion(claim)
+    }
+
+    /// The number of the region.
+    pub(super) fn number(&self) -> u64 {
+        self.0.stripe()
+    }
+}
+
+/// A part of the array that is contiguous on each member that holds a copy.
 pub(super) struct Run {
     /// From the start of the array.
     pub(super) offset_bytes: u64,
@@ -25,22 +41,22 @@ impl Run {
         Run { offset_bytes: self.offset_bytes + start as u64, places, bytes }
     }
 
-    /// Where its blocks are, counted from its start.
+    /// The run cut at block boundaries, as ranges counted from its start.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Rows> + use<> {
-        // All copies lie alike in their blocks: chunks are whole blocks.
+        // Chunks are whole blocks, so every copy has its block boundaries at the same offsets.
         let first = (self.places[0].member_offset % BLOCK_BYTES as u64) as u32;
         let end = first + u32::try_from(self.bytes).expect("a request is below 4 GiB");
         cut_at_blocks(Rows { start: first, end })
             .map(move |rows| Rows { start: rows.start - first, end: rows.end - first })
     }
 
-    /// The read of one of its copies.
+    /// The member read of one copy.
     pub(super) fn read_of(&self, place: &CopyPlace) -> MemberRead {
         MemberRead { slot: place.member, offset: place.member_offset, bytes: self.bytes }
     }
 }
 
-/// A range of the array cut where its copies change members.
+/// A range of the array, cut where its copies move to other members.
 pub(super) fn runs(geometry: &Geometry, offset_bytes: u64, bytes: u64) -> SmallVec<[Run; 1]> {
     let mut runs = SmallVec::new();
     let mut at = offset_bytes;
@@ -53,7 +69,7 @@ pub(super) fn runs(geometry: &Geometry, offset_bytes: u64, bytes: u64) -> SmallV
     runs
 }
 
-/// The regions of an array.
+/// How many regions an array has.
 pub(crate) fn region_count(geometry: &Geometry) -> u64 {
     geometry.array_bytes().div_ceil(REGION_BYTES)
 }

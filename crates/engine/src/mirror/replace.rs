@@ -1,18 +1,17 @@
-//! What a member of a mirror holds, copied to the device that is to replace it, region by region.
+//! Copies what a member of a mirror holds to the device that is to replace it, region by region.
 
 use std::ops::Range;
 
 use super::engine::MirrorEngine;
-use super::region::{Run, region_bytes};
+use super::region::{OwnedRegion, Run, region_bytes};
 use super::salvage::salvage_copy;
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::MemberRead;
 use crate::members::replacing::{copy_block, read_to_copy};
-use crate::stripe::stripe_table::Claim;
 
-/// Copies what the member in `slot` holds of a region of a mirror.
+/// Copies what the member in `slot` holds of a region to its replacement.
 pub(crate) async fn replace_region<D: Device>(
     engine: &MirrorEngine<D>,
     region: u64,
@@ -24,11 +23,11 @@ pub(crate) async fn replace_region<D: Device>(
 
 async fn replace_owned<D: Device>(
     engine: &MirrorEngine<D>,
-    region: &Claim,
+    region: &OwnedRegion,
     slot: u32,
 ) -> Result<(), VolumeError> {
     let geometry = &engine.shared.geometry;
-    let Range { start: mut at, end } = region_bytes(region.stripe(), geometry.array_bytes());
+    let Range { start: mut at, end } = region_bytes(region.number(), geometry.array_bytes());
     while at < end {
         let copies = geometry.copies(at, end - at);
         let bytes = usize::try_from(copies.len).expect("less than a region");

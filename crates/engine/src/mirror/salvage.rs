@@ -3,16 +3,15 @@
 use smallvec::SmallVec;
 
 use super::engine::MirrorEngine;
-use super::region::{Run, no_copy, region_bytes, region_of};
+use super::region::{OwnedRegion, Run, no_copy, region_bytes, region_of};
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberRead, MemberWrite};
-use crate::stripe::stripe_table::Claim;
 
-/// Reads a run of which the copy in `slot` cannot be read, as the owner of one region after the other.
+/// Reads a run whose copy in `slot` cannot be read whole, as the owner of one of its regions after the other.
 pub(super) async fn salvage_run<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
@@ -24,16 +23,17 @@ pub(super) async fn salvage_run<D: Device>(
         let end = region_bytes(region, u64::MAX).end;
         let left = usize::try_from(end - run.offset_bytes).unwrap_or(usize::MAX).min(run.bytes) - done;
         let claim = engine.claim(region).await;
-        gather.push(salvage_owned(engine, std::slice::from_ref(&claim), &run.part(done, left), slot).await?);
+        gather.push(salvage_owned(engine, &claim, &run.part(done, left), slot).await?);
         done += left;
     }
     Ok(gather)
 }
 
-/// Reads a run block by block, each from a copy that can be read; the one in `slot` is tried first.
+/// Reads a run block by block, each from the first copy that can be read, beginning with the one in `slot`. The run lies in the
+/// owned region.
 pub(super) async fn salvage_owned<D: Device>(
     engine: &MirrorEngine<D>,
-    _owned: &[Claim],
+    _owned: &OwnedRegion,
     run: &Run,
     slot: u32,
 ) -> Result<Slice, VolumeError> {
@@ -45,6 +45,8 @@ pub(super) async fn salvage_owned<D: Device>(
     Ok(whole.freeze())
 }
 
+/// Reads one block from the first copy that can be read, beginning with the one in `slot`, and writes it again to the members
+/// that could not read it.
 pub(super) async fn salvage_copy<D: Device>(
     engine: &MirrorEngine<D>,
     block: &Run,
@@ -54,7 +56,7 @@ pub(super) async fn salvage_copy<D: Device>(
     let mut places = block.places.clone();
     places.sort_by_key(|place| place.member != slot);
     let mut unreadable = SmallVec::<[MemberRead; 4]>::new();
-    // Looked at before each read: another device may have taken a slot meanwhile (invariant 8).
+    // The filter is lazy, so the state is checked before each read: another device may have taken a slot since (invariant 8).
     for place in places.iter().filter(|place| in_sync(place.member)) {
         let read = block.read_of(place);
         match engine.port.read_quietly(&read).await {
@@ -74,8 +76,8 @@ pub(super) async fn salvage_copy<D: Device>(
         .map_or_else(|| no_copy(&block.places), |read| bad_place::unreadable(&engine.port, read)))
 }
 
-/// Copies a run that cannot be read whole to the members in `targets`, block by block: what no copy has is recorded as bad
-/// there. It is tried first from `source`, which stays as it is.
+/// Copies a run that cannot be read whole to the members in `targets`, block by block, each from the first copy that can be
+/// read, beginning with `source`. A block that no copy can supply is recorded as bad on the targets.
 pub(super) async fn copy_blocks<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
@@ -101,6 +103,6 @@ pub(super) async fn copy_blocks<D: Device>(
             }
         }
     }
-    // They count as copies that agree only when that is in the logs.
+    // The copies count as consistent only once the bad-block logs on disk say so.
     Ok(engine.shared.members.settled().await?)
 }

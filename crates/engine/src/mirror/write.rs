@@ -4,14 +4,13 @@ use smallvec::SmallVec;
 
 use super::agree::make_copies_agree;
 use super::engine::MirrorEngine;
-use super::region::{no_copy, regions};
+use super::region::{OwnedRegion, no_copy, regions};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::limits::REGION_BYTES;
 use crate::members::port::{MemberError, MemberWrite, in_use};
 use crate::stages::Watch;
-use crate::stripe::stripe_table::Claim;
 
 pub(crate) async fn write_copies<D: Device>(
     engine: &MirrorEngine<D>,
@@ -26,34 +25,34 @@ pub(crate) async fn write_copies<D: Device>(
     while done < bytes {
         let at = offset_bytes + done;
         let regions = regions(at, bytes - done);
-        let claims = shared.table.claim_whole_run(*regions.start(), regions.end() + 1, engine.shard).await;
-        let end_region = regions.start() + claims.len() as u64;
+        let owned = engine.claim_all(*regions.start(), regions.end() + 1).await;
+        let end_region = regions.start() + owned.len() as u64;
         let part = (bytes - done).min(end_region * REGION_BYTES - at);
         let data = data.part(to_usize(done), to_usize(part));
-        write_regions(engine, &claims, at, &data, fua).await?;
+        write_regions(engine, &owned, at, &data, fua).await?;
         done += part;
     }
     Ok(())
 }
 
-/// Writes what lies in these regions.
+/// Writes data that lies in these regions.
 async fn write_regions<D: Device>(
     engine: &MirrorEngine<D>,
-    regions: &[Claim],
+    regions: &[OwnedRegion],
     offset_bytes: u64,
     data: &Gather,
     fua: bool,
 ) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
-    for region in regions.iter().filter(|region| shared.consistency.is_suspect(region.stripe())) {
-        // A new write builds on nothing, so it goes ahead where this fails; the region stays suspect then.
+    for region in regions.iter().filter(|region| shared.consistency.is_suspect(region.number())) {
+        // If this fails the region stays suspect, and the write goes ahead: it builds on no old contents.
         let _ = make_copies_agree(engine, region).await;
     }
     match write_owned(engine, offset_bytes, data, fua).await {
         Ok(()) if shared.members.is_settled() => Ok(()),
         Ok(()) => Ok(shared.members.settled().await?), // invariants 1 and 8
         Err(error) => {
-            regions.iter().for_each(|region| shared.suspect_place(region.stripe(), &error.to_string()));
+            regions.iter().for_each(|region| shared.mark_suspect(region.number(), &error.to_string()));
             Err(error)
         }
     }
@@ -85,7 +84,7 @@ async fn write_owned<D: Device>(
     }
     for result in engine.port.write(&writes, fua).await {
         match result {
-            // A member that fails is one that the array can do without: another copy was written.
+            // The array can do without a member that failed: another copy was written.
             Ok(()) | Err(MemberError::Gone | MemberError::Unreadable) => {}
             Err(MemberError::Request(error)) => return Err(error),
         }

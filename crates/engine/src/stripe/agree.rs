@@ -1,15 +1,15 @@
-//! Making the parity of one stripe agree with its data, as its owner.
+//! Makes the parity of one stripe agree with its data, as its owner.
 //!
-//! A block of data that can be neither read nor made leaves no parity to write: none would be right. The parity of its rows is
-//! recorded as bad in the logs of its members, as md has it for what cannot be rebuilt, and the work goes on. So nothing takes
-//! it for true, in a later run and in md neither (invariant 10), and the array becomes clean. What is on the medium stays
-//! there: an operator who knows better takes the entry out of the log.
+//! Where a data block can be neither read nor reconstructed, no parity would be right. The parity of those rows is recorded in
+//! the bad-block logs of its members, as md records what it cannot rebuild, and the resync goes on. No reader builds on such
+//! parity, neither a later run nor md (invariant 10), and the array becomes clean. The medium is left as it is: an operator with
+//! better knowledge may take the entry out of the log.
 
 use smallvec::SmallVec;
 
 use super::engine::Owned;
 use super::fetch::fetch;
-use super::redo::retire::without_unmade_records;
+use super::redo::retire::retire_incomplete_records;
 use crate::code::chunk_set::{Chunk, data_chunk};
 use crate::code::image::Image;
 use crate::code::parity_step::encode_all;
@@ -21,10 +21,10 @@ use crate::members::bad_place;
 use crate::members::health::Failing;
 use crate::members::port::{MemberError, MemberPort, MemberRead, MemberWrite};
 
-/// New parity from all data.
+/// Writes new parity of the whole stripe, made from all data.
 pub(super) async fn make_parity_agree<D: Device>(owned: Owned<'_, D>) -> Result<(), VolumeError> {
     owned.forget_parity();
-    without_unmade_records(owned.redo(), owned.stripe()).await?;
+    retire_incomplete_records(owned.redo(), owned.stripe()).await?;
     for rows in windows(owned.geometry().chunk_bytes()) {
         match make_rows_agree(owned, rows).await {
             Err(VolumeError::Unreadable { .. }) => Box::pin(make_blocks_agree(owned, rows)).await?,
@@ -35,10 +35,10 @@ pub(super) async fn make_parity_agree<D: Device>(owned: Owned<'_, D>) -> Result<
     Ok(())
 }
 
-/// New parity of some rows.
+/// Writes new parity of some rows, made from all data.
 pub(super) async fn make_rows_agree<D: Device>(owned: Owned<'_, D>, rows: Rows) -> Result<(), VolumeError> {
     let count = owned.geometry().data_chunks();
-    // Not from what a failed or half rebuilt member holds: parity is all there is of its data.
+    // With a data chunk missing, parity is the only record of it, and must not be overwritten.
     let missing = owned.missing();
     if !missing.and(owned.data()).is_empty() {
         return Err(owned.too_many_missing(missing));
@@ -59,13 +59,13 @@ pub(super) async fn make_rows_agree<D: Device>(owned: Owned<'_, D>, rows: Rows) 
     write_parity(owned.port(), &writes).await
 }
 
-/// New parity of some rows, block by block, where one of data cannot be had: bad.
+/// Writes new parity of some rows block by block. Parity of a block whose data is lost is recorded as bad.
 pub(super) async fn make_blocks_agree<D: Device>(owned: Owned<'_, D>, rows: Rows) -> Result<(), VolumeError> {
     let data = owned.data();
     for rows in cut_at_blocks(rows) {
         match make_rows_agree(owned, rows).await {
             Err(error @ VolumeError::Unreadable { .. }) => {
-                // Once a member is missing its chunk is in doubt: that is told apart from what is lost.
+                // With a member missing its chunk is in doubt rather than lost: the resync stops, and records nothing.
                 let fails = member_fails(owned, &error).await;
                 let is_missing = !owned.missing().and(data).is_empty();
                 if fails || is_missing || !give_up_parity(owned, rows) {
@@ -75,11 +75,11 @@ pub(super) async fn make_blocks_agree<D: Device>(owned: Owned<'_, D>, rows: Rows
             result => result?,
         }
     }
-    // The stripe counts as one that agrees only when that is in the logs.
+    // The stripe counts as consistent only once the bad-block logs on disk say so.
     Ok(owned.shared().members.settled().await?)
 }
 
-/// False if a log has no room.
+/// Records the parity of some rows as bad. False if a bad-block log has no room.
 pub(super) fn give_up_parity<D: Device>(owned: Owned<'_, D>, rows: Rows) -> bool {
     let missing = owned.missing();
     let start = owned.offset() + u64::from(rows.start);
@@ -90,7 +90,7 @@ pub(super) fn give_up_parity<D: Device>(owned: Owned<'_, D>, rows: Rows) -> bool
         .all(|chunk| bad_place::record_bad(owned.port(), owned.slot_of(chunk), start, rows.bytes() as u64))
 }
 
-/// Whether all parity of some rows that is not missing is known to be bad.
+/// Whether all present parity of some rows is recorded as bad.
 pub(super) fn is_parity_bad<D: Device>(owned: Owned<'_, D>, rows: Rows) -> bool {
     let (members, missing) = (&owned.shared().members, owned.missing());
     let start = owned.offset() + u64::from(rows.start);
@@ -101,7 +101,8 @@ pub(super) fn is_parity_bad<D: Device>(owned: Owned<'_, D>, rows: Rows) -> bool 
         .all(|chunk| members.is_all_bad(owned.slot_of(chunk), &range))
 }
 
-/// Whether a member that cannot read a place cannot read any: then it is the member that fails, not a block that is lost.
+/// Fails a member that cannot read a block if it cannot read elsewhere either: the device is broken, not one block. Whether
+/// it has failed.
 pub(super) async fn member_fails<D: Device>(owned: Owned<'_, D>, error: &VolumeError) -> bool {
     let VolumeError::Unreadable { member: slot, .. } = *error else { return false };
     let end = owned.geometry().member_bytes();

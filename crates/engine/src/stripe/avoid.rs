@@ -1,4 +1,4 @@
-//! What the load of the members changes: what a stripe write plans with, and reads that go round a slow member.
+//! Fail-slow members: the load that a stripe write plans with, and reads that avoid a slow member by reconstruction.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::members::load::UpdatePolicy;
 use crate::members::port::MemberRead;
 
-/// How busy the members of a stripe are, if writes choose by that.
+/// How busy the members of a stripe are, if the update policy asks for it.
 pub(super) fn stripe_load<D: Device>(engine: &ParityEngine<D>, stripe: u64) -> Option<StripeLoad> {
     let shared = &*engine.shared;
     if shared.loads.policy() == UpdatePolicy::FewestReads {
@@ -28,15 +28,17 @@ pub(super) fn stripe_load<D: Device>(engine: &ParityEngine<D>, stripe: u64) -> O
     })
 }
 
-/// Whether a write of one fragment of a whole stripe is by read-modify-write, where that has the fewest reads.
+/// Whether the plan would choose read-modify-write for a write of one fragment of a healthy stripe. The caller knows that
+/// read-modify-write has the fewest reads.
 pub(super) fn rmw_is_chosen<D: Device>(engine: &ParityEngine<D>, stripe: u64, fragment: &Fragment) -> bool {
     let Some(load) = stripe_load(engine, stripe) else { return true };
     let plan = plan(engine.shared.shape(), ChunkSet::EMPTY, &[*fragment], &[], Some(&load));
     plan.is_ok_and(|plan| plan.steps.iter().all(|step| !step.adjusted))
 }
 
-/// Reads pieces of which one is on a slow member: that one is reconstructed, as its stripe's owner. None if no
-/// member is slow, or if anything speaks against it; then nothing was done that matters.
+/// Reads pieces of which one is on a slow member: that piece is reconstructed, as its stripe's owner. None if no member is
+/// slow, the stripe is not free or not consistent, a read fails, or the shard's allowance of extra reads is spent: the caller
+/// then reads from the members as usual.
 pub(super) async fn read_avoiding<D: Device>(
     engine: &ParityEngine<D>,
     pieces: &[ChunkPiece],
@@ -44,7 +46,7 @@ pub(super) async fn read_avoiding<D: Device>(
     let shared = &*engine.shared;
     let slot = |piece: &ChunkPiece| shared.slot_of(piece.stripe, piece.fragment.chunk);
     let slow = pieces.iter().find(|piece| shared.loads.is_slow(slot(piece)))?;
-    // Another owner of the stripe may itself wait for the slow member: this read does not wait for it.
+    // Only if free: the stripe's owner may itself be waiting for the slow member.
     let claim = shared.table.claim_if_free(slow.stripe, engine.shard)?;
     read_avoiding_owned(engine.owned(&claim), slow, pieces).await
 }
@@ -55,15 +57,15 @@ async fn read_avoiding_owned<D: Device>(
     pieces: &[ChunkPiece],
 ) -> Option<Gather> {
     let (engine, shared, stripe) = (owned.engine(), owned.shared(), owned.stripe());
-    // Invariant 10, and 6: parity agrees with the data, and it is all there.
+    // Invariants 6 and 10: parity agrees with the data, and no chunk is missing.
     if shared.consistency.is_suspect(stripe) || !shared.members.all_in_sync() {
         return None;
     }
     let avoided = ChunkSet::one(slow.fragment.chunk);
-    let here: SmallVec<[Fragment; 8]> =
+    let wanted: SmallVec<[Fragment; 8]> =
         pieces.iter().filter(|piece| piece.stripe == stripe).map(|piece| piece.fragment).collect();
-    let fetch = plan_read(shared.shape(), avoided, &here).ok()?;
-    if !shared.loads.spend(engine.shard, fetch.len().saturating_sub(here.len())) {
+    let fetch = plan_read(shared.shape(), avoided, &wanted).ok()?;
+    if !shared.loads.spend(engine.shard, fetch.len().saturating_sub(wanted.len())) {
         return None;
     }
     let elsewhere = pieces.iter().filter(|piece| piece.stripe != stripe);

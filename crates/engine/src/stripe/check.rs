@@ -1,8 +1,8 @@
-//! Scrub of one stripe: do data and parity agree, and if not, which block on which member is wrong? A repair writes what
-//! is known to be right, never parity over a block that was located (invariant 9).
+//! Scrub of one stripe: do data and parity agree, and if not, which block on which member is wrong? A repair writes contents
+//! that are known to be right, never parity that was made from a block located as wrong (invariant 9).
 //!
-//! A stripe that is checked is owned: a write comes before or after, never between two reads. A repair needs no intent:
-//! it changes rows that did not agree before, and cut short it leaves rows that do not agree.
+//! The check owns its stripe, so no write comes between two of its reads. A repair needs no write intent: the rows did not
+//! agree before it, and if a crash cuts it short they still do not.
 
 use smallvec::SmallVec;
 
@@ -21,7 +21,7 @@ use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Wrong};
 /// New contents for a row of some chunks.
 type Repair = SmallVec<[(Chunk, Slice); 2]>;
 
-/// A block of every chunk of a stripe, and what made and stored parity differ by.
+/// A block of every chunk of a stripe, and its syndromes: stored parity XOR parity made from data.
 struct Row<'a> {
     rows: Rows,
     image: &'a Image,
@@ -60,7 +60,7 @@ async fn check_owned<D: Device>(owned: Owned<'_, D>, mode: ScrubMode) -> Result<
         if owned.missing().is_empty() && !owned.is_suspect() {
             fetch(owned, &fragments, &mut image).await?;
         }
-        // Not there, or failed just now.
+        // A chunk is missing, or its member failed just now.
         if !all.iter().all(|chunk| image.get(chunk, rows).is_some()) {
             checked.skipped = true;
             return Ok(checked);
@@ -80,7 +80,7 @@ fn all_chunks<D: Device>(owned: Owned<'_, D>) -> ChunkSet {
     ChunkSet::first(geometry.data_chunks()).or(parity)
 }
 
-/// What parity made from the data differs by from the parity that is stored: P, and Q in RAID-6.
+/// The syndromes of P, and in RAID-6 of Q: stored parity XOR parity made from data.
 fn syndromes<D: Device>(owned: Owned<'_, D>, rows: Rows, image: &Image) -> SmallVec<[Buffer; 2]> {
     let geometry = owned.geometry();
     let mut made: SmallVec<[Buffer; 2]> =
@@ -117,7 +117,7 @@ async fn check_row<D: Device>(
     Ok(Some(mismatch(owned, row, located, outcome)))
 }
 
-/// What to write where, if anything is to be written.
+/// The right contents of the chunks to rewrite; empty if there is nothing to write.
 fn right_contents<D: Device>(
     owned: Owned<'_, D>,
     located: Located,
@@ -134,7 +134,7 @@ fn right_contents<D: Device>(
         _ if !mode.repair => Repair::new(),
         (Located::Agrees, _) => Repair::new(),
         (Located::Chunk(Q), s_q) => s_q.into_iter().map(|s_q| corrected(Q, s_q)).collect(),
-        // A data block is wrong by just what P is off by.
+        // P's syndrome is the error of the one wrong data block.
         (Located::Chunk(chunk), _) => [corrected(chunk, row.s_p)].into_iter().collect(),
         (Located::Unknown, None) => [corrected(P, row.s_p)].into_iter().collect(),
         (Located::Unknown, Some(_)) if !mode.trust_data => Repair::new(),
@@ -142,7 +142,7 @@ fn right_contents<D: Device>(
     }
 }
 
-/// Writes rows and reads them back. False if that did not work.
+/// Writes rows and reads them back. False if a write failed, or a read returned something else.
 async fn rewrite<D: Device>(
     owned: Owned<'_, D>,
     row: &Row<'_>,

@@ -1,12 +1,12 @@
-//! Where parity, or the copies of a mirror, may not agree, in one state: stripes in suspicion and stripes in doubt.
+//! Where parity, or the copies of a mirror, may not agree: one state for stripes that are suspect, in doubt or unsynced.
 //!
-//! - **Suspect**: the last write of the stripe, or of a mirror's region, failed half way in this run. The next write makes it
-//!   agree first, and nothing builds on its parity before (invariant 9).
-//! - **In doubt**: a crash may have left parity there that does not agree with data (the write hole), and members are missing,
-//!   so that what their chunks held cannot be told (invariant 10). Only reads of those chunks fail; the rest of the array works.
-//!   A stripe leaves the set when its missing chunks are overwritten whole or its parity is made to agree.
-//! - **Unsynced**: a resync has not come to the stripe. While all members are there that is no doubt; from the failure of one
-//!   on it is.
+//! - **Suspect**: the last write of the stripe, or of a mirror's region, failed half way in this run. The next write makes
+//!   parity agree first; nothing builds on the parity before that (invariant 9).
+//! - **In doubt**: the write hole. A crash may have left parity that does not agree with data, and members are missing: what
+//!   parity reconstructs of their chunks may be wrong (invariant 10). Reads of those chunks fail; the rest of the array works.
+//!   A stripe leaves doubt when its missing chunks are overwritten whole or its parity is made to agree.
+//! - **Unsynced**: a resync has yet to reach the stripe. With all members present reads do not need its parity; once one has
+//!   failed the stripe is in doubt.
 
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -17,8 +17,8 @@ use super::ranges::{Ranges, common, join};
 use crate::error::VolumeError;
 use layout::redo_log::StripeRange;
 
-/// Ranges of stripes beyond the resync's cursor that are remembered as made to agree since: 32 MiB of memory. What is more
-/// waits for the resync.
+/// Most ranges beyond the resync's cursor that are remembered as consistent: 32 MiB of memory. Stripes over the limit wait for
+/// the resync.
 const AGREED_MAX: usize = 1 << 20;
 
 /// Where parity or copies of one array may not agree, shared by all shards.
@@ -28,21 +28,21 @@ pub struct Consistency {
     suspect_count: AtomicUsize,
     any_doubt: AtomicBool,
     doubts: Mutex<Ranges>,
-    /// A resync has not come to this stripe and those after it, plus one; 0 if none is due.
+    /// The resync's cursor: the first stripe that it has yet to reach, plus one; 0 if no resync is due.
     unsynced: AtomicU64,
-    /// Those of them that were overwritten whole, or whose parity was made to agree, since: a write builds on no other
-    /// parity.
+    /// Stripes beyond the cursor that agree already: a write overwrote them whole, or made their parity agree before it built
+    /// on it.
     agreed: Mutex<Ranges>,
-    /// What a bitmap marks: other stripes agree, whatever is due to a resync. None without a bitmap.
+    /// The stripes that a bitmap marks: a resync skips all others. None without a bitmap.
     marked: Option<Box<[StripeRange]>>,
-    /// How often stripes left doubt, and how often when that was last on the members: until then a crash would put the
-    /// others in doubt again.
+    /// How many stripes have left doubt in this run.
     removals: AtomicU64,
+    /// How many of those the headers on the members record: a crash puts the rest in doubt again.
     persisted: AtomicU64,
 }
 
 impl Consistency {
-    /// The last write of a stripe failed half way. False if that was known.
+    /// The last write of a stripe failed half way. False if it was suspect already.
     pub(crate) fn suspect(&self, stripe: u64) -> bool {
         let mut suspects = self.suspects.lock();
         let is_new = suspects.insert(stripe);
@@ -56,17 +56,17 @@ impl Consistency {
         self.suspect_count.load(SeqCst) > 0 && self.suspects.lock().contains(&stripe)
     }
 
-    /// Stripes in suspicion: their parity has to be made to agree before the array may be called clean.
+    /// How many stripes are suspect. The superblocks may not say clean before there are none.
     pub fn suspects(&self) -> usize {
         self.suspect_count.load(SeqCst)
     }
 
-    /// The stripes in suspicion, ascending.
+    /// The suspect stripes, ascending.
     pub(crate) fn suspect_stripes(&self) -> Vec<u64> {
         self.suspects.lock().iter().copied().collect()
     }
 
-    /// A stripe agrees: it is neither suspect nor in doubt any more.
+    /// A stripe's parity agrees: it is neither suspect nor in doubt any more.
     pub(crate) fn trust(&self, stripe: u64) {
         let mut suspects = self.suspects.lock();
         suspects.remove(&stripe);
@@ -75,18 +75,18 @@ impl Consistency {
         self.end_doubt(stripe);
     }
 
-    /// From here on missing chunks of this stripe are not reconstructed, in a later run neither.
+    /// Puts one stripe in doubt: its missing chunks are not reconstructed, in this run or a later one.
     pub(crate) fn doubt_stripe(&self, stripe: u64) {
         self.doubt(StripeRange { first: stripe, end: stripe + 1 });
     }
 
-    /// Whether parity of a stripe agrees with its data, for all that is known.
+    /// Whether nothing speaks against the parity of a stripe.
     #[inline]
     pub(crate) fn is_sound(&self, stripe: u64) -> bool {
         !self.is_suspect(stripe) && !self.is_in_doubt(stripe)
     }
 
-    /// Why what is missing of this stripe cannot be recovered, if so (invariant 10).
+    /// Why the missing chunks of this stripe must not be reconstructed, if so (invariant 10).
     pub(crate) fn unrecoverable(&self, stripe: u64) -> Option<VolumeError> {
         let reason = if self.is_suspect(stripe) {
             "its last write failed half way, so lost data cannot be recovered"
@@ -99,15 +99,15 @@ impl Consistency {
         Some(VolumeError::Io { reason: format!("stripe {stripe}: {reason}") })
     }
 
-    /// A resync is due only to these stripes: ascending ranges that do not touch.
+    /// Limits resyncs to these stripes: ascending ranges that do not touch.
     pub fn limit_resync_to(&mut self, marked: Vec<StripeRange>) {
         self.marked = Some(marked.into());
     }
 
-    /// Checks what this says of itself.
+    /// Checks that counts and flags match the sets they stand for.
     ///
     /// # Panics
-    /// If it contradicts itself.
+    /// If one does not.
     pub fn self_check(&self) {
         let suspects = self.suspects.lock();
         assert_eq!(self.suspect_count.load(SeqCst), suspects.len(), "suspects are counted");
@@ -116,7 +116,7 @@ impl Consistency {
         assert_eq!(
             self.any_doubt.load(SeqCst),
             !doubts.0.is_empty(),
-            "stripes in doubt are known to be there"
+            "the flag says whether stripes are in doubt"
         );
         doubts.self_check();
         drop(doubts);
@@ -152,25 +152,26 @@ impl Consistency {
         }
     }
 
-    /// What [`Consistency::set_persisted`] gets once the members tell of all that left doubt until now. None: they do.
+    /// The value for [`Consistency::set_persisted`] once headers that are made after this call are on the members. None if
+    /// the members record every removal already.
     pub fn unpersisted(&self) -> Option<u64> {
         let removals = self.removals.load(SeqCst);
         (removals != self.persisted.load(SeqCst)).then_some(removals)
     }
 
-    /// The members tell of this many removals.
+    /// The members record this many removals.
     pub(crate) fn set_persisted(&self, removals: u64) {
         self.persisted.fetch_max(removals, SeqCst);
     }
 
-    /// Takes all out: everything agrees.
+    /// Takes every stripe out of doubt: a resync has made all parity agree.
     pub fn clear_doubts(&self) {
         self.doubts.lock().0.clear();
         self.any_doubt.store(false, SeqCst);
     }
 
-    /// Says from which stripe on a resync is due. One that goes on is due to less than before; one that begins anew is due
-    /// to all that follows.
+    /// Moves the resync's cursor; None: no resync is due. A cursor that moves up keeps what is known to agree beyond it; one
+    /// that moves back starts another resync, which trusts nothing beyond it.
     pub fn set_unsynced(&self, from_stripe: Option<u64>) {
         let (new, mut agreed) = (from_stripe.map_or(0, |stripe| stripe + 1), self.agreed.lock());
         let old = self.unsynced.swap(new, SeqCst);
@@ -185,7 +186,7 @@ impl Consistency {
         self.is_unsynced(stripe) || self.any_doubt.load(SeqCst) && self.doubts.lock().contains(stripe)
     }
 
-    /// Whether a resync is due to this stripe: its parity may not agree.
+    /// Whether a resync has yet to reach this stripe: its parity may not agree.
     #[inline]
     pub fn is_unsynced(&self, stripe: u64) -> bool {
         let unsynced = self.unsynced.load(SeqCst);
@@ -202,7 +203,7 @@ impl Consistency {
         })
     }
 
-    /// What is due to a resync, ascending.
+    /// The stripes that a resync has yet to reach, ascending.
     fn unsynced(&self) -> Vec<StripeRange> {
         let Some(first) = self.unsynced.load(SeqCst).checked_sub(1) else { return Vec::new() };
         let (mut due, mut at) = (Vec::new(), first);
@@ -227,8 +228,9 @@ impl Consistency {
             .sum()
     }
 
-    /// The ranges, ascending, of which neighbours are joined until there are at most `most`: those nearest to each other. What
-    /// is due to a resync is among them. There may be a million, and each write that takes one out has them written.
+    /// The stripes in doubt as at most `most` ascending ranges, those that a resync has yet to reach included: where there are
+    /// more ranges, those with the smallest gaps are joined. There may be a million, and the list is made again for every header
+    /// that records a removal: hence a selection rather than a sort.
     pub fn doubt_ranges(&self, most: usize) -> Vec<StripeRange> {
         let mut all = self.unsynced();
         all.extend(self.doubts.lock().0.iter().map(|(&first, &end)| StripeRange { first, end }));
@@ -295,9 +297,9 @@ mod tests {
         }
     }
 
-    /// A quarter of a million ranges, told again and again: the work was their square.
+    /// A quarter of a million ranges, listed for every header: the work was quadratic once.
     #[test]
-    fn many_ranges_are_told_in_time() {
+    fn many_ranges_are_listed_in_time() {
         let mut doubts = Consistency::default();
         let pairs = |from: u64| (from..from + 250_000).map(|i| StripeRange { first: 4 * i, end: 4 * i + 2 });
         doubts.limit_resync_to(pairs(0).collect());
@@ -305,8 +307,8 @@ mod tests {
         pairs(0).for_each(|range| doubts.end_doubt(range.first));
         pairs(500_000).for_each(|range| doubts.doubt(range));
         assert_eq!(doubts.stripes_in_doubt(u64::MAX), 250_000 + 500_000);
-        let told = doubts.doubt_ranges(240);
-        assert_eq!((told.len(), told[0].first, told[239].end), (240, 1, 3_000_000 - 2));
+        let listed = doubts.doubt_ranges(240);
+        assert_eq!((listed.len(), listed[0].first, listed[239].end), (240, 1, 3_000_000 - 2));
     }
 
     #[test]

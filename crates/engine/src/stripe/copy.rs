@@ -1,11 +1,12 @@
-//! What a member holds, copied to the device that is to replace it, stripe by stripe.
+//! Copies what a member holds to the device that is to replace it, stripe by stripe.
 //!
-//! The replacement gets every write of the member, so stripes need not be copied in order, nor stay owned when they are.
+//! The replacement gets every write that the member gets, so the order of the stripes does not matter, and a stripe may be
+//! released as soon as it is copied.
 
 use std::ops::Range;
 
 use super::engine::{Owned, ParityEngine};
-use super::salvage::remake;
+use super::salvage::reconstruct_rows;
 use super::stripe_table::Claim;
 use crate::buffer::Gather;
 use crate::code::rows::{Fragment, Rows, cut_at_blocks, windows};
@@ -14,7 +15,7 @@ use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberRead};
 use crate::members::replacing::{copy_block, failed, read_to_copy};
 
-/// Copies what the member in `slot` holds of stripes side by side.
+/// Copies what the member in `slot` holds of a run of adjacent stripes.
 pub(crate) async fn copy_run<D: Device>(
     engine: &ParityEngine<D>,
     run: Range<u64>,
@@ -41,7 +42,7 @@ async fn copy_owned<D: Device>(
         offset: geometry.member_offset(claims[0].stripe()),
         bytes: chunk_bytes as usize * claims.len(),
     };
-    // A large chunk in parts.
+    // A chunk larger than a window is copied window by window.
     let whole = windows(chunk_bytes).count() == 1;
     if whole && let Some(contents) = read_to_copy(&engine.port, &all).await? {
         return engine.port.write_replacement(slot, all.offset, Gather::from(contents.freeze())).await;
@@ -64,7 +65,7 @@ async fn copy_rows<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Res
         let fragment = Fragment { rows, ..fragment };
         let read = owned.read_of(&fragment);
         let contents = match owned.port().read_quietly(&read).await {
-            Err(MemberError::Unreadable) => remake(owned, fragment.chunk, rows).await?,
+            Err(MemberError::Unreadable) => reconstruct_rows(owned, fragment.chunk, rows).await?,
             result => Some(result.map_err(|error| failed(slot, error))?),
         };
         copy_block(owned.port(), &read, contents).await?;

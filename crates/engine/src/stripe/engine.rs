@@ -1,7 +1,7 @@
-//! The parity engine of one shard, and a stripe in the hands of its owner.
+//! The parity engine of one shard, and the proof of ownership that its functions take.
 //!
-//! What may be done to a stripe only by its owner takes an [`Owned`], which is made of a [`Claim`] alone: invariant 4 is an
-//! argument.
+//! Invariant 4 is an argument: a function that only a stripe's owner may call takes an [`Owned`], and an [`Owned`] is made
+//! of a [`Claim`] and of nothing else.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,17 +54,17 @@ impl<D: Device> ParityEngine<D> {
         Owned { engine: self, claim }
     }
 
-    /// Becomes the owner of a stripe alone, once those before have released it.
+    /// Becomes the owner of a stripe once earlier owners have released it. No write joins.
     pub(super) async fn claim(&self, stripe: u64) -> Claim {
         self.shared.table.claim(stripe, self.shard).await
     }
 
-    /// The same for work that goes over the whole array, in its turn.
+    /// As [`Self::claim`], in its turn: for work that passes over the whole array.
     pub(super) async fn claim_in_turn(&self, stripe: u64) -> Claim {
         self.shared.table.claim_in_turn(stripe, self.shard).await
     }
 
-    /// The same for stripes side by side: the first, and those after it that are free.
+    /// As [`Self::claim_in_turn`] for adjacent stripes: the first, and those after it that are free.
     pub(super) async fn claim_run_in_turn(&self, first: u64, end: u64) -> SmallVec<[Claim; 2]> {
         self.shared.table.claim_run_in_turn(first, end, self.shard).await
     }
@@ -77,7 +77,7 @@ impl<D: Device> ParityEngine<D> {
         self.shared.two_phase.load(Relaxed)
     }
 
-    /// The read of a fragment at its member.
+    /// The member read that fetches a fragment.
     pub(super) fn read_of(&self, stripe: u64, fragment: &Fragment) -> MemberRead {
         MemberRead {
             slot: self.shared.slot_of(stripe, fragment.chunk),
@@ -121,18 +121,18 @@ impl Shared {
         }
     }
 
-    /// From here on nothing builds on the parity of this stripe before it was made to agree (invariant 9).
+    /// Marks a stripe whose write failed half way: nothing builds on its parity before a task makes it agree (invariant 9).
     pub(super) fn suspect(&self, stripe: u64, reason: &str) {
         self.cache.forget(stripe);
-        self.suspect_place(stripe, reason);
-        // Once more: a resync that ended meanwhile has called everything good.
+        self.mark_suspect(stripe, reason);
+        // `write_logged` put the stripe in doubt when the write failed; a resync that ended since then cleared all doubts.
         if self.redo.is_announced() {
             self.consistency.doubt_stripe(stripe);
         }
     }
 }
 
-/// A stripe in the hands of its owner.
+/// A stripe, and the proof that the caller owns it.
 pub(super) struct Owned<'a, D> {
     engine: &'a ParityEngine<D>,
     claim: &'a Claim,
@@ -155,7 +155,7 @@ impl<'a, D: Device> Owned<'a, D> {
         self.claim.stripe()
     }
 
-    /// The writes that joined the owner's, and whether more may.
+    /// The claim: the writes that joined the owner's, and whether the batch is open.
     pub(super) fn claim(self) -> &'a Claim {
         self.claim
     }
@@ -230,7 +230,7 @@ impl<'a, D: Device> Owned<'a, D> {
         Rows::all(self.geometry())
     }
 
-    /// Invariant 5: what is cached of the stripe's parity is about to be no longer so.
+    /// Invariant 5: the owner is about to make the stripe's cached parity stale.
     pub(super) fn forget_parity(self) {
         self.shared().cache.forget(self.stripe());
     }
@@ -247,7 +247,7 @@ impl<'a, D: Device> Owned<'a, D> {
         self.shared().consistency.is_unsynced(self.stripe())
     }
 
-    /// Why what is missing of the stripe cannot be recovered, if so (invariant 10).
+    /// Why the stripe's missing chunks must not be reconstructed, if so (invariant 10).
     pub(super) fn unrecoverable(self) -> Option<VolumeError> {
         self.shared().consistency.unrecoverable(self.stripe())
     }
@@ -256,7 +256,7 @@ impl<'a, D: Device> Owned<'a, D> {
         self.shared().suspect(self.stripe(), reason);
     }
 
-    /// Parity agrees with data.
+    /// The stripe's parity agrees with its data from now on.
     pub(super) fn trust(self) {
         self.shared().consistency.trust(self.stripe());
     }
@@ -265,7 +265,7 @@ impl<'a, D: Device> Owned<'a, D> {
         self.shared().consistency.doubt_stripe(self.stripe());
     }
 
-    /// More chunks are missing than parity makes up for.
+    /// The error where more chunks are missing than parity makes up for.
     pub(super) fn too_many_missing(self, missing: ChunkSet) -> VolumeError {
         too_many_missing(self.stripe(), missing)
     }

@@ -33,11 +33,11 @@ struct Medium {
     latent: BTreeSet<u64>,
     /// Sectors that can be neither read nor written.
     dead: BTreeSet<u64>,
-    /// No write finds space.
+    /// Every write fails with ENOSPC.
     full: bool,
-    /// It answers to nothing.
+    /// Every operation fails: the device was pulled.
     gone: bool,
-    /// What happens at the last of so many reads.
+    /// Reads left until the closure runs, and the closure.
     at_read: Option<(usize, Box<dyn FnOnce()>)>,
     /// Operations take some turns of the executor, drawn from this.
     delays: Option<u64>,
@@ -69,7 +69,7 @@ impl Medium {
     }
 }
 
-/// A member in memory. Clones are the same.
+/// A member in memory. Clones share the medium.
 #[derive(Clone)]
 pub(crate) struct Fake {
     info: DeviceInfo,
@@ -92,22 +92,22 @@ impl Fake {
         sectors.extend(first..first + 8);
     }
 
-    /// From now on writes find no space, or do again.
+    /// Whether writes fail with ENOSPC from now on.
     pub(crate) fn set_full(&self, full: bool) {
         self.medium.borrow_mut().full = full;
     }
 
-    /// From now on it answers to nothing.
+    /// From now on every operation fails.
     pub(crate) fn set_gone(&self) {
         self.medium.borrow_mut().gone = true;
     }
 
-    /// From now on operations take some turns of the executor, and are done at the end of them.
+    /// From now on operations take effect after some turns of the executor.
     pub(crate) fn delay(&self, seed: u64) {
         self.medium.borrow_mut().delays = Some(seed);
     }
 
-    /// Something happens while the `nth` read from now on is on its way.
+    /// Runs `happens` while the `nth` read from now on is in flight.
     pub(crate) fn at_read(&self, nth: usize, happens: impl FnOnce() + 'static) {
         self.medium.borrow_mut().at_read = Some((nth, Box::new(happens)));
     }
@@ -305,7 +305,7 @@ impl World {
         World::with_intent(level, members, STRIPES, Intent::new(1, false, false))
     }
 
-    /// An array of so many stripes with a bitmap, whose bits are durable as soon as they are wanted.
+    /// An array of `stripes` stripes with a bitmap, whose bits are durable as soon as they are wanted.
     pub(crate) fn with_bitmap(level: Level, members: u32, stripes: u64, mapping: Mapping) -> Self {
         let world =
             World::with_intent(level, members, stripes, Intent::with_bitmap(mapping, true, Locks::default()));
@@ -318,7 +318,7 @@ impl World {
         world
     }
 
-    /// An array without its first member, whose redo log is in force. It lies in the second half of the data.
+    /// An array without its first member and with the redo log in force. The log lies in the second half of the data area.
     pub(crate) fn logging(level: Level, members: u32) -> Self {
         const BYTES: u64 = 1 << 20;
         let world =
@@ -340,7 +340,7 @@ impl World {
         world
     }
 
-    /// An array of so many stripes.
+    /// An array of `stripes` stripes.
     pub(crate) fn with_intent(level: Level, members: u32, stripes: u64, intent: Intent) -> Self {
         let layout = Layout::default_for(level);
         let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
@@ -371,7 +371,7 @@ impl World {
             if let Some(result) = handle.try_take() {
                 return result;
             }
-            // What waits for superblocks: they are written here, without fail.
+            // Stands in for the superblock writer: every write of superblocks succeeds.
             let members = &self.set.shared.members;
             members.metadata_written(members.metadata_version());
         }

@@ -1,4 +1,4 @@
-//! Reads of one stripe by its owner: what members hold, and what is made where they cannot read or are missing.
+//! Reads of one stripe by its owner: from the members, and by reconstruction where a member is missing or cannot read.
 
 use smallvec::SmallVec;
 
@@ -13,31 +13,6 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::executor::ahead;
 use crate::members::port::MemberError;
-
-/// Reads fragments into the image. A member that fails here is planned around by the caller.
-pub(super) async fn fetch<D: Device>(
-    owned: Owned<'_, D>,
-    fragments: &[Fragment],
-    image: &mut Image,
-) -> Result<(), VolumeError> {
-    if fragments.is_empty() {
-        return Ok(());
-    }
-    let reads: SmallVec<[_; 4]> = fragments.iter().map(|fragment| owned.read_of(fragment)).collect();
-    for (fragment, result) in fragments.iter().zip(ahead(owned.port().read(&reads)).await) {
-        match result {
-            Ok(buffer) => image.insert(*fragment, Held::Owned(buffer)),
-            Err(MemberError::Unreadable) => {
-                if let Some(contents) = salvage(owned, fragment).await? {
-                    image.insert(*fragment, Held::Shared(contents));
-                }
-            }
-            Err(MemberError::Gone) => {}
-            Err(MemberError::Request(error)) => return Err(error),
-        }
-    }
-    Ok(())
-}
 
 /// Reads fragments, lost ones included.
 pub(super) async fn read_owned<D: Device>(
@@ -66,4 +41,29 @@ pub(super) async fn read_owned<D: Device>(
             extract(owned.geometry(), owned.stripe(), missing, fragment, &mut image, owned.pool())
         })
         .collect())
+}
+
+/// Reads fragments into the image. A fragment whose member fails is left out: the caller plans again around the member.
+pub(super) async fn fetch<D: Device>(
+    owned: Owned<'_, D>,
+    fragments: &[Fragment],
+    image: &mut Image,
+) -> Result<(), VolumeError> {
+    if fragments.is_empty() {
+        return Ok(());
+    }
+    let reads: SmallVec<[_; 4]> = fragments.iter().map(|fragment| owned.read_of(fragment)).collect();
+    for (fragment, result) in fragments.iter().zip(ahead(owned.port().read(&reads)).await) {
+        match result {
+            Ok(buffer) => image.insert(*fragment, Held::Owned(buffer)),
+            Err(MemberError::Unreadable) => {
+                if let Some(contents) = salvage(owned, fragment).await? {
+                    image.insert(*fragment, Held::Shared(contents));
+                }
+            }
+            Err(MemberError::Gone) => {}
+            Err(MemberError::Request(error)) => return Err(error),
+        }
+    }
+    Ok(())
 }

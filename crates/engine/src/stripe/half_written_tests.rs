@@ -21,7 +21,7 @@ fn chunk_at<D: Device>(set: &StripeSet<D>, stripe: u64, index: u32) -> (u32, u64
     )
 }
 
-/// There is no room below one member, and later another one fails. What was acknowledged long before was lost with it.
+/// A write meets ENOSPC at one member, and later another member fails: data that was acknowledged long before was lost.
 #[test]
 fn a_write_without_room_takes_nothing_else_with_it() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 6)] {

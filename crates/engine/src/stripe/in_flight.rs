@@ -1,23 +1,25 @@
-//! The stripe writes of one shard: what the next batch may wait for.
+//! The stripe writes of one shard that are in flight, for the owners that gather: which of them will end without waiting
+//! for another.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Poll, Waker};
 
 use super::streams::Streams;
 
-/// The stripe writes of one shard: what the next batch may wait for.
+/// The stripe writes of one shard that are in flight.
 #[derive(Default)]
 pub(super) struct InFlight {
     pub(super) streams: Streams,
     owners: Cell<u32>,
-    /// Owners that wait for others.
+    /// Owners that wait for other owners.
     waiting: Cell<u32>,
+    /// Stripe writes that have ended since the start.
     pub(super) ended: Cell<u64>,
-    /// Those of them that gather.
+    /// Wakers of the owners that gather.
     gathering: RefCell<Vec<Waker>>,
 }
 
-/// One owner in flight. Dropping it ends it.
+/// One stripe write in flight. Dropping it counts the write as ended.
 pub(super) struct Owner<'a>(&'a InFlight);
 
 impl InFlight {
@@ -27,19 +29,19 @@ impl InFlight {
         Owner(self)
     }
 
-    /// An owner waits for others from now on: nobody may wait for it.
+    /// An owner waits for other owners from now on: no gathering owner may wait for it.
     pub(super) fn wait(&self) -> Waiting<'_> {
         self.waiting.set(self.waiting.get() + 1);
-        self.wake(); // who gathers may wait for nobody now
+        self.wake(); // a gathering owner may have no one left to wait for
         Waiting(self)
     }
 
-    /// Whether an owner in flight will end by itself.
+    /// Whether some owner in flight is not waiting, so that it will end.
     pub(super) fn any_will_end(&self) -> bool {
         self.owners.get() > self.waiting.get()
     }
 
-    /// What `ended` will be when all that are in flight now, and do not wait themselves, have ended.
+    /// The value of `ended` once every owner that is in flight now and not waiting has ended.
     pub(super) fn all_ended(&self) -> u64 {
         self.ended.get() + u64::from(self.owners.get() - self.waiting.get())
     }
@@ -55,7 +57,7 @@ impl InFlight {
         }
     }
 
-    /// Returns when a write joins, ends, or waits for others.
+    /// Returns when a write joins, ends, or begins to wait for others.
     pub(super) async fn change(&self) {
         let mut waited = false;
         std::future::poll_fn(|context| {
@@ -78,7 +80,7 @@ impl Drop for Owner<'_> {
     }
 }
 
-/// An owner that waits for others: it gathers, or is at the gate of the redo log. Dropping it ends that.
+/// An owner that waits for other owners: it gathers, or stands at the gate of the redo log. Dropping it ends the wait.
 pub(super) struct Waiting<'a>(&'a InFlight);
 
 impl Drop for Waiting<'_> {

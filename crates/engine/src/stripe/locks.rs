@@ -1,27 +1,27 @@
 //! Which counters of the bitmap and which stripes share a lock: the three systems that ScalaRAID compares (its 3.1 and
-//! 4.1). What is durable before a stripe changes is the same with each.
+//! 4.1). All three make the same write intent durable before a stripe changes.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// How shards keep out of each other's way in what they share.
+/// The locks over the bitmap's counters and over the stripes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Locks {
     /// md's: one lock over all counters (`bitmap_counts.lock`), eight over the stripes (`NR_STRIPE_HASH_LOCKS`).
     Orig,
-    /// The paper's half way: one lock over all counters, 128 over the stripes.
+    /// The paper's intermediate system: one lock over all counters, 128 over the stripes.
     Hemi,
-    /// None: a word a counter and a word a stripe, each changed by itself.
+    /// No locks: one atomic word for each counter and each stripe.
     #[default]
     Scala,
 }
 
 impl Locks {
-    /// Every one.
+    /// All of them.
     pub const ALL: [Locks; 3] = [Locks::Orig, Locks::Hemi, Locks::Scala];
 
-    /// Locks over the stripes, a power of two; None: there are none.
+    /// How many locks there are over the stripes, a power of two. None: no locks.
     pub(super) fn of_stripes(self) -> Option<usize> {
         match self {
             Locks::Orig => Some(8),
@@ -30,7 +30,7 @@ impl Locks {
         }
     }
 
-    /// Whether one lock is over all counters.
+    /// Whether all counters share one lock.
     pub(super) fn one_for_counters(self) -> bool {
         self != Locks::Scala
     }

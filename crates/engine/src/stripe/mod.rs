@@ -1,15 +1,21 @@
-//! In-place RAID after StRAID: one task does one stripe write from the claim to the release, on the core where it
-//! arrived (S1). [`write`](mod@write) tells the story; the other files are its parts.
+//! In-place RAID-4, 5 and 6 after StRAID: one task does one stripe write from the claim to the release, on the core where
+//! the request arrived (S1). [`write`](mod@write) is the entry; the other files are its parts.
+//!
+//! The **write hole** (a crash between the write of data and the write of parity leaves them in disagreement, and a failed
+//! member's data is then reconstructed wrong) is closed in three places: [`intent`] makes the stripes that a crash may leave
+//! inconsistent known before they are written, so that a resync repairs them; while members are missing [`redo`] journals each
+//! stripe write; [`consistency`] keeps reconstruction away from stripes that neither of the two vouches for.
 
 mod agree;
 mod avoid;
-mod by_hand;
+
 pub(crate) mod check;
 pub mod consistency;
 pub(crate) mod copy;
 pub(crate) mod engine;
 #[cfg(test)]
 pub(crate) mod fake;
+mod fast_path;
 mod fetch;
 mod gather;
 #[cfg(test)]

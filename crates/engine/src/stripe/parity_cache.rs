@@ -1,22 +1,22 @@
-//! Parity in memory (StRAID 4.4): write-through, looked up by stripe, evicted in LRU order of stripes.
+//! The parity cache (StRAID 4.4): write-through, looked up by stripe, evicted in LRU order of stripes.
 //!
-//! Invariant 5: what is cached equals what is on the members, or is absent. It is kept by ownership: a stripe write
-//! **takes** parity out when it starts and puts the new parity in after the members have it; a write that fails puts
+//! Invariant 5: cached parity equals the parity on the members, or is absent. Ownership keeps it so: a stripe write
+//! **takes** parity out when it starts, and puts the new parity in once the members hold it; a write that fails puts
 //! nothing. Only the owner of a stripe (see [`super::stripe_table`]) may touch the stripe's entry.
 //!
-//! Parity is admitted when the same rows are written again before as much parity was written as the cache holds: later
-//! than that the first write's parity would be gone by now. Parity that is written once only costs: its memory comes
-//! back cold, which doubled the price of uniformly random 4 KiB writes.
+//! Parity is admitted when the same rows are written a second time before the shard has seen as much other parity as it can
+//! hold: after that the first write's parity would have been evicted anyway. Caching parity that is written once only costs:
+//! its memory comes back cold, which doubled the price of uniformly random 4 KiB writes.
 //!
-//! No byte is copied: an entry holds the very slices that were written. The table is cut into shards by stripe, so
-//! that cores rarely meet; each shard cleans itself when it grows past its share. Memory does not grow with the
+//! No byte is copied: an entry holds the slices that were written. The table is cut into shards by stripe, so
+//! that cores rarely meet; each shard evicts when it grows past its share. Memory does not grow with the
 //! capacity of the array.
 //!
-//! Where little is found ([`worth`]) only the stripes of the first shards, the samples, are looked for and kept. Invariant 5
-//! holds across the change, which happens under a lock: the word is changed, then the other shards are emptied, each under its
-//! lock, under which every put looks at the word again. So nothing is left there, or gets there, once they are passed over;
-//! and who still reads the word of before has no part in a shard that was used since, for the stripe came to him from an owner
-//! who read the later one.
+//! Where look-ups find little ([`worth`]) only the stripes of the first shards, the samples, are looked up and kept. Invariant
+//! 5 holds across the change, which happens under the lock of `worth`: first `sampling` is set, then the other shards are
+//! cleared, each under its own lock, under which every put checks `sampling` again. So once a shard is cleared it stays empty.
+//! An owner that still reads the old value finds nothing stale either: parity put since is from later owners, and ownership
+//! passed to it from one that had read the new value.
 
 mod lru;
 mod worth;
@@ -34,14 +34,14 @@ pub use worth::CacheCounters;
 
 const SHARDS: usize = 64;
 
-/// Of them, those that are used also while the cache finds little.
+/// The first of them, which stay in use while look-ups find little.
 const SAMPLES: usize = 4;
 
 /// The parity cache of an array, shared by all shards.
 pub struct ParityCache {
     shards: Box<[Mutex<Lru>]>,
     shard_bytes_max: usize,
-    /// Only samples are looked for and kept.
+    /// Only the samples are looked up and kept.
     sampling: AtomicBool,
     worth: Mutex<Worth>,
 }
@@ -59,17 +59,17 @@ impl ParityCache {
         let Some(shard) = self.used(stripe) else { return };
         let mut lru = self.shards[shard].lock();
         let taken = lru.take(stripe, rows);
-        let is_due = shard < SAMPLES && lru.ends_window();
+        let ends_window = shard < SAMPLES && lru.ends_window();
         drop(lru);
         for (fragment, slice) in taken {
             image.insert(fragment, Held::Shared(slice));
         }
-        if is_due {
+        if ends_window {
             self.weigh();
         }
     }
 
-    /// Keeps parity that the members now hold. The stripe's owner took out what `fragment` overlaps before.
+    /// Keeps parity that the members now hold. The stripe's owner has taken out all parity that overlaps it.
     pub(crate) fn put(&self, stripe: u64, chunk: Chunk, start: u32, slice: &Slice) {
         if self.shard_bytes_max < slice.len() {
             return;
@@ -91,23 +91,23 @@ impl ParityCache {
         }
     }
 
-    /// Looks for samples only, or for all again.
+    /// Decides whether to look up only the samples, or all stripes again.
     fn weigh(&self) {
         let mut worth = self.worth.lock();
         let was = self.sampling.load(Ordering::SeqCst);
         let sampling = worth.sample(self.counters(), was);
-        self.sampling.store(sampling, Ordering::SeqCst); // before the shards' locks: see above
+        self.sampling.store(sampling, Ordering::SeqCst); // before any shard is locked: see the file header
         if sampling && !was {
             self.shards[SAMPLES..].iter().for_each(|shard| shard.lock().clear());
         }
     }
 
-    /// Forgets everything: members changed.
+    /// Forgets everything: a member has failed.
     pub fn clear(&self) {
         self.shards.iter().for_each(|shard| shard.lock().clear());
     }
 
-    /// All that is cached now, as stripe, chunk, first row and parity: for checks of invariant 5.
+    /// Everything that is cached now, as stripe, chunk, first row and parity: for checks of invariant 5.
     pub fn contents(&self) -> Vec<(u64, Chunk, u32, Slice)> {
         let mut contents = Vec::new();
         for shard in &self.shards {
@@ -119,10 +119,10 @@ impl ParityCache {
         contents
     }
 
-    /// Checks what the cache says of itself.
+    /// Checks that lists, index and counts match the entries, and that no two parts of a stripe overlap.
     ///
     /// # Panics
-    /// If it contradicts itself.
+    /// If one of these does not hold.
     pub fn self_check(&self) {
         self.shards.iter().for_each(|shard| shard.lock().self_check());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use layout::redo_log::StripeRange;
 
-/// A set of stripes: the first stripe of each range, and the first after it. Disjoint, and no two touch.
+/// A set of stripes: each range's first stripe, mapped to the first stripe after the range. No two ranges touch.
 #[derive(Default)]
 pub(super) struct Ranges(pub(super) BTreeMap<u64, u64>);
 
@@ -51,14 +51,14 @@ impl Ranges {
         (stripe < end).then_some((first, end))
     }
 
-    /// What is left from this stripe on.
+    /// The part of the set from this stripe on.
     pub(super) fn from(&self, stripe: u64) -> BTreeMap<u64, u64> {
         let cut = |(&first, &end): (&u64, &u64)| (first.max(stripe), end);
         self.0.iter().filter(|(_, end)| **end > stripe).map(cut).collect()
     }
 }
 
-/// Ranges by their first stripe, of which those that touch are one.
+/// Joins the ranges of an ascending list that touch.
 pub(crate) fn join(ranges: impl IntoIterator<Item = StripeRange>) -> Vec<StripeRange> {
     let mut joined: Vec<StripeRange> = Vec::new();
     for range in ranges {
@@ -70,7 +70,7 @@ pub(crate) fn join(ranges: impl IntoIterator<Item = StripeRange>) -> Vec<StripeR
     joined
 }
 
-/// What two lists have in common. Each is ascending, and its ranges are apart.
+/// The intersection of two ascending lists of ranges that do not touch.
 pub(crate) fn common(some: &[StripeRange], others: &[StripeRange]) -> Vec<StripeRange> {
     let (mut common, mut at, mut other_at) = (Vec::new(), 0, 0);
     while let (Some(one), Some(other)) = (some.get(at), others.get(other_at)) {

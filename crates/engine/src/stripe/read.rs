@@ -1,5 +1,5 @@
-//! Reads. While every member is in sync a read takes no lock and looks at no shared state but the health flag.
-//! A read of a lost chunk owns the stripe while it recovers: parity and data of a stripe in motion do not agree.
+//! Reads. While every member is in sync a read takes no lock and no shared state but the health flag. A read of a lost chunk
+//! owns the stripe while it reconstructs: during a write parity and data do not agree.
 
 use smallvec::SmallVec;
 
@@ -25,7 +25,7 @@ pub(crate) async fn read_stripes<D: Device>(
     {
         return Ok(gather);
     }
-    // After anything that waits: between this look and the reads nobody can take a member away.
+    // Checked after the last await: no other task of this shard can detach a member between here and the reads.
     if any_lost(engine, &pieces) {
         return read_around(engine, &pieces).await;
     }
@@ -34,7 +34,7 @@ pub(crate) async fn read_stripes<D: Device>(
     Ok(gather)
 }
 
-/// The reads of a range, if all members that it needs are there and none is avoided.
+/// The member reads of a range, if every member that it needs is there and reads avoid no slow member.
 pub(crate) fn present_reads<D: Device>(
     engine: &ParityEngine<D>,
     offset_bytes: u64,
@@ -75,7 +75,7 @@ async fn read_present<D: Device>(
     Ok(())
 }
 
-/// A request that meets lost chunks: stripe by stripe, each row read once.
+/// Reads a range that meets lost chunks: stripe by stripe, each row once.
 async fn read_around<D: Device>(
     engine: &ParityEngine<D>,
     pieces: &[ChunkPiece],
@@ -93,7 +93,7 @@ async fn read_around<D: Device>(
     Ok(gather)
 }
 
-/// Reads fragments of a stripe of which some are lost, as its owner.
+/// Reads fragments of a stripe, some of them lost, as its owner.
 async fn read_lost<D: Device>(
     engine: &ParityEngine<D>,
     stripe: u64,

@@ -1,6 +1,6 @@
-//! Recovery: what a member that is rebuilt should hold. Stripes are owned while that is done, and until the member's cursor
-//! has moved over them; what is as usual in several side by side is done at once ([`run`](super::run)), else one stripe at a
-//! time, in windows that fit in the cache. Which stripes and how fast is decided in `array/`.
+//! Recovery: reconstructs the contents of a member that is being rebuilt, and writes them. The caller owns the stripes until
+//! the member's cursor has moved over them. Adjacent stripes with nothing out of the ordinary are done at once
+//! ([`run`](super::run)), others one by one in windows that fit in the cache. `array/` decides which stripes, and how fast.
 
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
 
-/// Writes what the member in `slot`, which is rebuilt, should hold of a run of stripes.
+/// Rebuilds a run of stripes of the member in `slot`.
 pub(crate) async fn recover_run<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
@@ -36,7 +36,7 @@ pub(crate) async fn recover_run<D: Device>(
     Ok(())
 }
 
-/// Those of some stripes of which a member that is rebuilt may lack anything, as runs.
+/// Those of the given stripes that a recovering member may lack, as runs.
 pub(crate) fn lacking(shared: &Shared, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
     let mut runs = SmallVec::<[Range<u64>; 4]>::new();
     for stripe in stripes.filter(|&stripe| lacks(shared, slot, stripe)) {
@@ -72,7 +72,7 @@ async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(),
     Ok(())
 }
 
-/// Rows of the member in `slot`, which is rebuilt, block by block: what cannot be made is recorded as bad.
+/// Rebuilds rows of the member in `slot` block by block. A block that cannot be reconstructed is recorded as bad.
 async fn recover_blocks<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Result<(), VolumeError> {
     let base = owned.offset();
     for rows in cut_at_blocks(rows) {
@@ -101,7 +101,7 @@ async fn contents_of<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> R
     }
 }
 
-/// P or Q of a stripe from its data, lost data recovered first.
+/// P or Q of a stripe, from its data; lost data is reconstructed first.
 async fn recovered_parity<D: Device>(
     owned: Owned<'_, D>,
     chunk: Chunk,
@@ -115,7 +115,7 @@ async fn recovered_parity<D: Device>(
     Ok(Gather::from(encode_one(geometry, owned.stripe(), chunk, rows, bytes, owned.pool())))
 }
 
-/// Writes what a member that is rebuilt should hold.
+/// Writes reconstructed contents to a recovering member.
 async fn write_recovered<D: Device>(
     port: &MemberPort<D>,
     slot: u32,

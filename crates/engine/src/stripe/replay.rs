@@ -1,10 +1,10 @@
-//! Making again what the redo log tells, before anything is served.
+//! Replay of the redo log's records, before the array serves anything.
 
 use smallvec::smallvec;
 
 use super::agree::give_up_parity;
 use super::engine::{Owned, ParityEngine};
-use super::runner::{Way, update_by};
+use super::runner::{Method, update_by};
 use crate::buffer::{Gather, Slice};
 use crate::code::image::Image;
 use crate::code::rows::{Fragment, Rows, cut_at_blocks};
@@ -14,7 +14,7 @@ use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
 use crate::stages::Watch;
 
-/// Makes a logged write again: `data`, or without it zeroes.
+/// Redoes one logged write of a member: `data`, or zeroes without it.
 pub(crate) async fn redo_piece<D: Device>(
     port: &MemberPort<D>,
     slot: u32,
@@ -32,9 +32,9 @@ pub(crate) async fn redo_piece<D: Device>(
     }
 }
 
-/// A chunk of data holds this from `offset` on in its member's data area: parity is made of it and of what the other
-/// members have. Where one of those cannot be read the block there is lost, and with it what parity is to tell of the
-/// missing one: it is bad there.
+/// Redoes a logged write of a missing chunk, whose member's data area was to hold `contents` from `offset` on: makes parity of
+/// them and of the data on the other members. Where a data block of those cannot be read, no parity would be right: it is
+/// recorded as bad.
 pub(crate) async fn redo_missing<D: Device>(
     engine: &ParityEngine<D>,
     slot: u32,
@@ -65,5 +65,5 @@ pub(crate) async fn redo_missing<D: Device>(
 
 async fn reconstruct<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
     let mut watch = Watch::off(owned.engine().shard);
-    Box::pin(update_by(owned, Way::Reconstruct, union, Image::default(), false, &mut watch)).await
+    Box::pin(update_by(owned, Method::Reconstruct, union, Image::default(), false, &mut watch)).await
 }

@@ -1,5 +1,5 @@
-//! Resync: parity that agrees with data. Stripes are owned while that is done; what is as usual in several side by side is
-//! done at once ([`run`](super::run)), else one stripe at a time. Which stripes and how fast is decided in `array/`.
+//! Resync: makes parity agree with data, as the owner of each stripe. Adjacent stripes with nothing out of the ordinary are
+//! done at once ([`run`](super::run)), others one by one. `array/` decides which stripes, and how fast.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use super::stripe_table::Claim;
 use crate::device::Device;
 use crate::error::VolumeError;
 
-/// Makes the parity of stripes side by side agree with their data (md's resync). Where data is missing that is an error:
-/// parity is all there is of it then.
+/// Makes the parity of a run of stripes agree with their data (md's resync). An error where data is missing: parity is then
+/// the only record of it.
 pub(crate) async fn resync_run<D: Device>(
     engine: &ParityEngine<D>,
     run: Range<u64>,

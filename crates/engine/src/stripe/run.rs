@@ -1,6 +1,6 @@
-//! Stripes side by side of which nothing is unusual: what is read of them at one member is one request, and so is what a
-//! member that is rebuilt gets. Where something is (a place that cannot be read, a member that fails, a stripe in doubt)
-//! the caller does the stripes one by one.
+//! Resync and recovery of a run of adjacent stripes at once: each member gets one read for the whole run, and a member that
+//! is being rebuilt gets one write. The functions here decline where anything is out of the ordinary (a block that cannot be
+//! read, a member that fails, a stripe in doubt); the caller then does the stripes one by one.
 
 use smallvec::SmallVec;
 
@@ -20,22 +20,22 @@ use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::members::port::{MemberError, MemberRead, MemberWrite};
 use layout::geometry::Geometry;
 
-/// What was read of a stripe.
-struct Read {
+/// The chunks read of one stripe.
+struct StripeRead {
     stripe: u64,
-    /// Chunks that were not there.
+    /// Chunks that were missing when the read was planned.
     missing: ChunkSet,
     image: Image,
 }
 
-/// A chunk of a stripe, and the slot of the member that has it.
+/// A chunk of a stripe, and the slot of the member that holds it.
 struct ChunkPlace {
     slot: u32,
     stripe: u64,
     chunk: Chunk,
 }
 
-/// What the member in `slot` should hold of a run of stripes. None: ask stripe by stripe.
+/// What the member in `slot` should hold of a run of stripes. None: the caller recovers stripe by stripe.
 pub(super) async fn contents_of_run<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
@@ -49,7 +49,7 @@ pub(super) async fn contents_of_run<D: Device>(
     Ok(Some(reads.iter_mut().map(|read| contents_from(engine, read, slot)).collect()))
 }
 
-fn contents_from<D: Device>(engine: &ParityEngine<D>, read: &mut Read, slot: u32) -> Slice {
+fn contents_from<D: Device>(engine: &ParityEngine<D>, read: &mut StripeRead, slot: u32) -> Slice {
     let chunk = engine.shared.chunk_on(read.stripe, slot);
     if !matches!(chunk, P | Q) {
         return extract(
@@ -78,7 +78,7 @@ fn contents_from<D: Device>(engine: &ParityEngine<D>, read: &mut Read, slot: u32
     encode_one(&engine.shared.geometry, read.stripe, chunk, rows, contents, &engine.port.pool)
 }
 
-/// New parity from all data of a run of stripes. False: nothing was done, do it stripe by stripe.
+/// Writes new parity made from all data of a run of stripes. False: nothing was written; the caller does stripe by stripe.
 pub(super) async fn make_parity_of_run_agree<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
@@ -88,7 +88,7 @@ pub(super) async fn make_parity_of_run_agree<D: Device>(
         return Ok(false);
     };
     let data = ChunkSet::first(engine.shared.geometry.data_chunks());
-    // Parity is all there is of data that is missing: it is not made from itself.
+    // Parity is the only record of missing data: parity made from data that parity reconstructed would prove nothing.
     if reads.iter().any(|read| !read.missing.and(data).is_empty()) {
         return Ok(false);
     }
@@ -110,12 +110,13 @@ pub(super) async fn make_parity_of_run_agree<D: Device>(
     Ok(true)
 }
 
-/// Reads what `wanted` says of every stripe of a run, or what that is made from. None if anything is unusual.
+/// Reads the fragments that `wanted` names of each stripe, or the chunks that reconstruct them. None if anything is out of
+/// the ordinary.
 async fn read_run<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
     wanted: impl Fn(u64) -> SmallVec<[Fragment; 16]>,
-) -> Result<Option<Vec<Read>>, VolumeError> {
+) -> Result<Option<Vec<StripeRead>>, VolumeError> {
     let (shared, chunk_bytes) = (&*engine.shared, engine.shared.geometry.chunk_bytes());
     let (mut stripes, mut places) = (Vec::new(), Vec::new());
     for stripe in run.iter().map(Claim::stripe) {
@@ -128,7 +129,7 @@ async fn read_run<D: Device>(
         };
         let place = |chunk| ChunkPlace { slot: shared.slot_of(stripe, chunk), stripe, chunk };
         places.extend(fragments.iter().map(|fragment| place(fragment.chunk)));
-        stripes.push(Read { stripe, missing, image: Image::default() });
+        stripes.push(StripeRead { stripe, missing, image: Image::default() });
     }
     places.sort_unstable_by_key(|place| (place.slot, place.stripe));
     let parts: SmallVec<[&[ChunkPlace]; 16]> =
@@ -152,8 +153,8 @@ async fn read_run<D: Device>(
             read.image.insert(whole(&engine.shared.geometry, place.chunk), held);
         }
     }
-    // A member that failed meanwhile is planned around, stripe by stripe (invariant 8).
-    let is_unchanged = |read: &Read| shared.missing(read.stripe) == read.missing;
+    // Invariant 8: a member that failed during the reads is planned around, stripe by stripe.
+    let is_unchanged = |read: &StripeRead| shared.missing(read.stripe) == read.missing;
     Ok(stripes.iter().all(is_unchanged).then_some(stripes))
 }
 

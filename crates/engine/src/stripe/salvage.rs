@@ -1,8 +1,8 @@
-//! Blocks that a member cannot read: latent errors of the medium, and places that its bad-block log lists. They are made
-//! from the other members, written again and read back; the member stays ([`bad_place`]).
+//! Blocks that a member cannot read: latent errors of the medium, and places that its bad-block log lists. The owner
+//! reconstructs them from the other members, writes them again and reads them back; the member stays ([`bad_place`]).
 //!
-//! Nothing is made from a stripe whose parity may not agree with its data (invariant 10): then the request fails.
-//! A block that is written again holds what it held, so no intent is needed.
+//! Nothing is reconstructed from a stripe whose parity may not agree with its data (invariant 10): the request fails. A block
+//! that is written again holds what it held, so it needs no write intent.
 
 use smallvec::SmallVec;
 
@@ -19,15 +19,15 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::port::{MemberError, MemberRead};
 
-/// The contents of a fragment whose member could not read all of it. None if the member has failed meanwhile: plan
-/// again without it.
+/// The contents of a fragment that its member could not read whole. None if the member fails meanwhile: the caller plans again
+/// without it.
 pub(super) async fn salvage<D: Device>(
     owned: Owned<'_, D>,
     fragment: &Fragment,
 ) -> Result<Option<Slice>, VolumeError> {
     let mut whole = owned.pool().take(fragment.rows.bytes());
     for wanted in cut_at_blocks(fragment.rows) {
-        // Invariant 8: another device may have taken the slot while the last block was made.
+        // Invariant 8: another device may have taken the slot while the last block was reconstructed.
         if owned.missing().contains(fragment.chunk) {
             return Ok(None);
         }
@@ -40,7 +40,7 @@ pub(super) async fn salvage<D: Device>(
     Ok(Some(whole.freeze()))
 }
 
-/// Some rows within one block.
+/// The contents of rows that lie within one block.
 async fn salvage_block<D: Device>(
     owned: Owned<'_, D>,
     chunk: Chunk,
@@ -51,7 +51,7 @@ async fn salvage_block<D: Device>(
     let contents = match owned.port().read_quietly(&read).await {
         Ok(contents) => contents,
         Err(MemberError::Unreadable) => {
-            let Some(contents) = remake(owned, chunk, rows).await? else {
+            let Some(contents) = reconstruct_rows(owned, chunk, rows).await? else {
                 return Err(bad_place::unreadable(owned.port(), &read));
             };
             if owned.missing().contains(chunk) {
@@ -66,8 +66,8 @@ async fn salvage_block<D: Device>(
     Ok(Some(contents.part((wanted.start - rows.start) as usize, wanted.bytes())))
 }
 
-/// Rows of a chunk from the other chunks. None if too few of them can be read, or they may not agree.
-pub(super) async fn remake<D: Device>(
+/// Reconstructs rows of a chunk from the other chunks. None if too few of those can be read, or parity may not agree.
+pub(super) async fn reconstruct_rows<D: Device>(
     owned: Owned<'_, D>,
     chunk: Chunk,
     rows: Rows,

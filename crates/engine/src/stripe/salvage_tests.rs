@@ -1,4 +1,4 @@
-//! Latent errors and bad places on arrays of fakes: what is read is right or an error, and who is to blame is repaired.
+//! Latent errors and bad places on arrays of fakes: a read returns right data or an error, and the bad block is repaired.
 
 use std::rc::Rc;
 

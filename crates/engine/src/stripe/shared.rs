@@ -23,29 +23,29 @@ pub struct Shared {
     pub geometry: Geometry,
     /// The members' health.
     pub members: Arc<Members>,
-    /// How busy the members are, and what is done about it.
+    /// How busy the members are.
     pub loads: Arc<Loads>,
-    /// What was done, by shard.
+    /// Counters by shard.
     pub counters: Arc<[Counters]>,
     /// How long clients' requests take.
     pub foreground: Foreground,
     /// The owners of stripes, and of a mirror's regions.
     pub table: Arc<StripeTable>,
-    /// What is durable before a stripe or region changes.
+    /// Write intent: what is durable before a stripe or region changes.
     pub intent: Intent,
     /// Where parity or copies may not agree.
     pub consistency: Consistency,
-    /// What is durable before a stripe changes while members are missing.
+    /// The redo log: what is durable before a stripe changes while members are missing.
     pub redo: Redo,
-    /// Parity in memory.
+    /// The parity cache.
     pub cache: Arc<ParityCache>,
-    /// Wait for writes that have already arrived, and let more join while old data is read (StRAID 4.3).
+    /// Writes join an owner's batch until it has read old data (StRAID 4.3).
     pub two_phase: AtomicBool,
-    /// Hears where the time of stripe writes goes; set before the first write, or never.
+    /// Measures the stages of stripe writes; set before the first write, or never.
     pub observer: OnceLock<Arc<dyn Observer>>,
-    /// Check what every structure says of itself, again and again: for tests, since it costs more than the work.
+    /// Structures check themselves at each flush: for tests, since the checks cost more than the work.
     verify: AtomicBool,
-    /// Reads of copies change to the next one after this many bytes of a member.
+    /// Reads of a mirror move on to the next copy after this many bytes of a member.
     pub read_turn_bytes: u64,
 }
 
@@ -79,17 +79,17 @@ impl Shared {
         })
     }
 
-    /// From now on nothing is written on the members. For the time before the first request.
+    /// From now on nothing is written to the members. Called before the first request.
     pub fn set_read_only(&self) {
         self.members.set_read_only();
     }
 
-    /// From now on structures check themselves at each flush, and whoever runs the array may ask for more.
+    /// Whether structures check themselves at each flush.
     pub fn set_verify(&self, verify: bool) {
         self.verify.store(verify, Relaxed);
     }
 
-    /// Checks what can be checked while work goes on, if that is wanted.
+    /// Runs the self-checks that hold while requests are in flight, if [`Shared::set_verify`] asked for them.
     pub(crate) fn verify(&self) {
         if self.verify.load(Relaxed) {
             self.cache.self_check();
@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// Checks everything. For a moment at which no task of any shard runs.
+    /// Runs every self-check. Called while no task of any shard runs.
     ///
     /// # Panics
     /// If a structure contradicts itself.
@@ -110,9 +110,9 @@ impl Shared {
     }
 
     /// The last write of a stripe, or of a mirror's region, failed half way.
-    pub(crate) fn suspect_place(&self, place: u64, reason: &str) {
-        if self.consistency.suspect(place) {
-            self.members.report(Event::StripeSuspect { stripe: place, reason: reason.to_string() });
+    pub(crate) fn mark_suspect(&self, number: u64, reason: &str) {
+        if self.consistency.suspect(number) {
+            self.members.report(Event::StripeSuspect { stripe: number, reason: reason.to_string() });
         }
     }
 }

@@ -1,19 +1,18 @@
-//! The common small write by hand: one piece of one chunk, every member in sync, read-modify-write. It does what the
-//! plan would say, without making the plan: an array of three instead of lists, old parity changed in place.
+//! Fast path of the common small write: one fragment of one chunk, every member in sync, read-modify-write. It does what
+//! the plan would say without making one: arrays of three instead of lists, and old parity is updated in place.
 //!
-//! The general way costs about three times the instructions, which at 4 KiB is more than the copies
-//! (docs/decisions/2026-11-25-rooms.md has the figures). Whatever is not as usual (parity cached of other rows, a write that
-//! joins, an error) leaves what was read in the image, and the general way goes on from there.
+//! The general path costs about three times the instructions, which at 4 KiB is more than the copies
+//! (docs/decisions/2026-11-25-rooms.md has the figures). On cached parity of other rows, a write that joins or an error, the
+//! fast path leaves what it has read in the image, and the general path goes on from there.
 
 use super::avoid::rmw_is_chosen;
-use super::by_hand::ByHand;
 use super::engine::{Owned, ParityEngine};
-use super::runner::judge;
+use super::fast_path::FastPath;
+use super::runner::{Verdict, judge};
 use super::stripe_table::Claim;
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::code::chunk_set::{Chunk, P, Q};
 use crate::code::image::{Held, Image};
-use crate::code::parity_step::NewParity;
 use crate::code::rows::Fragment;
 use crate::code::union::{NewData, StripeWrite};
 use crate::device::Device;
@@ -21,35 +20,36 @@ use crate::error::VolumeError;
 use crate::executor::{ahead, join_array};
 use crate::members::port::{MemberRead, MemberWrite};
 use crate::stages::{Stage, Watch};
-use smallvec::SmallVec;
 
 /// The chunks of a small write: the data chunk, P, and in RAID-6 Q.
 const CHUNKS_MAX: usize = 3;
 
-/// Where the chunks are. Without Q the last place is not used.
+/// The chunks and their reads. Without Q the last of each is not used.
 struct Small {
     chunks: [Chunk; CHUNKS_MAX],
     reads: [MemberRead; CHUNKS_MAX],
     count: usize,
 }
 
-/// Makes a small write. Where it is interrupted, what was read is in `image`.
+/// Makes a small write. If it is interrupted, `image` holds what it has read.
 pub(super) async fn write_small<D: Device>(
     engine: &ParityEngine<D>,
     own: &StripeWrite,
     claim: &mut Claim,
     image: &mut Image,
     watch: &mut Watch<'_>,
-) -> ByHand {
-    let ([part], true) = (&own.parts[..], claim.is_alone()) else { return ByHand::Declined };
+) -> FastPath {
+    let ([part], true) = (&own.parts[..], claim.is_alone()) else { return FastPath::Declined };
     let owned = engine.owned(claim);
-    let Some(small) = small(owned, part) else { return ByHand::Declined };
+    let Some(small) = small(owned, part) else { return FastPath::Declined };
     owned.shared().cache.take(owned.stripe(), part.fragment.rows, image);
-    let Some(cached) = small.cached(part, image) else { return ByHand::Interrupted };
-    let Some(read) = read_small(owned, &small, part, cached, image).await else { return ByHand::Interrupted };
+    let Some(cached) = small.cached(part, image) else { return FastPath::Interrupted };
+    let Some(read) = read_small(owned, &small, part, cached, image).await else {
+        return FastPath::Interrupted;
+    };
     if claim.freeze() > 0 || !engine.shared.members.plain() {
         small.keep(read, part, image);
-        return ByHand::Interrupted;
+        return FastPath::Interrupted;
     }
     let owned = engine.owned(claim);
     watch.enter(Stage::Parity);
@@ -57,10 +57,10 @@ pub(super) async fn write_small<D: Device>(
     let parity = update(read, index, part.data.bytes());
     watch.enter(Stage::Write);
     owned.port().counters().rmw.add(1);
-    ByHand::Made(store_small(owned, &small, part, parity, own.fua).await)
+    FastPath::Done(store_small(owned, &small, part, parity, own.fua).await)
 }
 
-/// Whether read-modify-write is what the plan would choose, and where its chunks are.
+/// The reads of a small write, if the plan would choose read-modify-write for it.
 fn small<D: Device>(owned: Owned<'_, D>, part: &NewData) -> Option<Small> {
     let (shared, shape) = (owned.shared(), owned.shape());
     let is_trusted =
@@ -83,7 +83,7 @@ fn small<D: Device>(owned: Owned<'_, D>, part: &NewData) -> Option<Small> {
     Some(Small { chunks: [part.fragment.chunk, P, Q], reads: [data, p, q], count })
 }
 
-/// Old data, and old parity that is not cached. None if a read failed; the general way finds out why.
+/// Reads old data, and old parity that is not cached. None if a read failed; the general path finds out why.
 async fn read_small<D: Device>(
     owned: Owned<'_, D>,
     small: &Small,
@@ -107,6 +107,21 @@ async fn read_small<D: Device>(
     None
 }
 
+/// Turns old parity into new parity, in place.
+fn update(read: [Option<Buffer>; CHUNKS_MAX], index: usize, new: &[u8]) -> [Option<Slice>; 2] {
+    let [Some(old), Some(mut p), q] = read else { unreachable!("data and P were read") };
+    match q {
+        None => {
+            parity::update_p(old.bytes(), new, p.bytes_mut());
+            [Some(p.freeze()), None]
+        }
+        Some(mut q) => {
+            parity::update_pq(index, old.bytes(), new, p.bytes_mut(), q.bytes_mut());
+            [Some(p.freeze()), Some(q.freeze())]
+        }
+    }
+}
+
 async fn store_small<D: Device>(
     owned: Owned<'_, D>,
     small: &Small,
@@ -125,41 +140,24 @@ async fn store_small<D: Device>(
     for i in 0..small.count {
         (to[i], started[i]) = start(i).unzip();
     }
-    let mut results = SmallVec::<[_; CHUNKS_MAX]>::new();
+    let mut verdict = Verdict::new();
     for (i, done) in join_array(started).await.into_iter().enumerate().take(small.count) {
-        results.push(match (done, &to[i]) {
-            (Some(Ok(())), _) => Ok(()),
+        verdict.add(match (done, &to[i]) {
+            (Some(Ok(())), _) => continue,
             (Some(result), Some(to)) => {
                 owned.port().finish_write(&write(i).expect("a chunk of the write"), fua, to, result).await
             }
             _ => Err(owned.port().absent(small.reads[i].slot)),
         });
     }
-    let [_, p, q] = slices;
-    let made = [(P, p), (Q, q)].into_iter().filter_map(|(chunk, slice)| Some((chunk, slice?)));
     let start = part.fragment.rows.start;
-    let parity: SmallVec<[NewParity; 2]> =
-        made.map(|(chunk, slice)| NewParity { chunk, start, slice }).collect();
-    judge(owned, part.fragment.rows, &parity, results).await
-}
-
-/// New parity in the place of the old.
-fn update(read: [Option<Buffer>; CHUNKS_MAX], index: usize, new: &[u8]) -> [Option<Slice>; 2] {
-    let [Some(old), Some(mut p), q] = read else { unreachable!("data and P were read") };
-    match q {
-        None => {
-            parity::update_p(old.bytes(), new, p.bytes_mut());
-            [Some(p.freeze()), None]
-        }
-        Some(mut q) => {
-            parity::update_pq(index, old.bytes(), new, p.bytes_mut(), q.bytes_mut());
-            [Some(p.freeze()), Some(q.freeze())]
-        }
-    }
+    let made = small.chunks[1..].iter().zip(&slices[1..small.count]);
+    let parity = made.map(|(chunk, slice)| (*chunk, start, slice.as_ref().expect("new parity")));
+    judge(owned, part.fragment.rows, verdict, parity).await
 }
 
 impl Small {
-    /// Takes cached parity out of the image. None if what is there is of other rows, or shared.
+    /// Takes cached parity out of the image. None if the image holds other rows, or memory that is shared.
     fn cached(&self, part: &NewData, image: &mut Image) -> Option<[Option<Buffer>; CHUNKS_MAX]> {
         let mut cached = [const { None }; CHUNKS_MAX];
         if image.is_empty() {
@@ -171,13 +169,13 @@ impl Small {
         if owned < image.len() {
             return None;
         }
-        for (place, chunk) in cached[1..].iter_mut().zip(parity) {
-            *place = image.take_owned(*chunk, rows);
+        for (buffer, chunk) in cached[1..].iter_mut().zip(parity) {
+            *buffer = image.take_owned(*chunk, rows);
         }
         Some(cached)
     }
 
-    /// Leaves what was read to the general way.
+    /// Puts what was read into the image, for the general path.
     fn keep(&self, read: [Option<Buffer>; CHUNKS_MAX], part: &NewData, image: &mut Image) {
         for (chunk, buffer) in self.chunks.iter().zip(read) {
             if let Some(buffer) = buffer {

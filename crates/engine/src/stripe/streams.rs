@@ -1,8 +1,8 @@
-//! Who writes sequentially: a write that begins where an earlier one ended.
+//! Sequential streams: a write that begins where an earlier one ended belongs to one.
 
 use std::cell::Cell;
 
-/// Streams that are remembered: more jobs than write sequentially on one shard at a time.
+/// Streams that are remembered: more than the jobs that write sequentially on one shard at a time.
 const STREAMS: usize = 16;
 
 /// Where the streams of one shard, or of one client, ended last.
@@ -14,16 +14,16 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Notes a write of the array's bytes from `start` to `end`. True if an earlier one ended where it starts.
+    /// Notes a write of the array's bytes from `start` to `end`. True if an earlier write ended at `start`.
     pub fn note(&self, start: u64, end: u64) -> bool {
-        let place = self.ends.iter().position(|stream| stream.get() == start);
-        let at = place.unwrap_or_else(|| {
+        let known = self.ends.iter().position(|stream| stream.get() == start);
+        let at = known.unwrap_or_else(|| {
             let next = self.next.get();
             self.next.set((next + 1) % STREAMS);
             next
         });
         self.ends[at].set(end);
-        place.is_some()
+        known.is_some()
     }
 }
 

@@ -1,16 +1,15 @@
-//! The stripe state table (StRAID 4.2): who works on which stripe, shared by all shards.
+//! The stripe state table (StRAID 4.2): which stripes have owners, shared by all shards.
 //!
-//! Invariant 4: one owner of a stripe at a time; a waiter is never lost; nobody waits for a stripe whose owner is
+//! Invariant 4: a stripe has one owner at a time; a waiter is never lost; no task waits for a stripe whose owner is
 //! gone.
 //!
-//! Who owns which stripe is kept in [`Words`] that are changed by CAS, or, in the other systems of ScalaRAID's
-//! comparison, in [`Segments`] with a lock each ([`Locks`]). Either gives an owned stripe a place that stays its own.
+//! The owners are kept in [`Words`] that are changed by CAS, or, in the other systems of ScalaRAID's comparison, in
+//! [`Segments`] with a lock each ([`Locks`]). Either gives an owned stripe a place, which it keeps until the release.
 //!
-//! Each place has a batch (StRAID 4.3): the writes that joined while the owner reads. Whether a batch is
-//! open is decided under its own lock, as is the release, so no write slips in between the freeze and the pick-up,
-//! and no waker comes after the last wake-up.
+//! Each place has a batch (StRAID 4.3): the writes that join while the owner reads. Freeze, join and release happen under the
+//! batch's own lock, so no write slips in between the freeze and the pick-up, and no waker comes after the last wake-up.
 
-mod found;
+mod attempt;
 mod segments;
 mod turns;
 mod words;
@@ -28,12 +27,12 @@ use crate::limits::STRIPE_TABLE_ENTRIES;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
-use found::Found;
+use attempt::Attempt;
 use segments::Segments;
 use turns::Turns;
 use words::Words;
 
-/// No stripe: what a batch says between two owners.
+/// The stripe of a batch that has no owner.
 const NO_STRIPE: u64 = u64::MAX;
 
 /// The table. Its size does not depend on the capacity of the array.
@@ -51,25 +50,25 @@ enum Owners {
     Segments(Segments),
 }
 
-/// What a table takes in memory.
+/// The memory that a table takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TableBytes {
     /// The entries themselves.
     pub entries: usize,
-    /// With what keeps buckets on cache lines of their own; or segments, free places and chains.
+    /// The entries with the padding that keeps buckets on cache lines of their own; or segments, free places and chains.
     pub entries_padded: usize,
-    /// The batches beside them, without the writes that join.
+    /// The batches, without the writes that join.
     pub batches: usize,
 }
 
-/// One owner of a stripe among those before and after it.
+/// Identifies one owner of a stripe among those before and after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
     place: usize,
     number: u64,
 }
 
-/// What goes with an entry while it is owned.
+/// The state that goes with a place while it has an owner.
 struct Batch {
     stripe: u64,
     open: bool,
@@ -95,11 +94,11 @@ struct Outcome {
 pub(crate) enum Entry {
     /// The caller owns the stripe; its write comes back to it.
     Owned(Claim, StripeWrite),
-    /// The owner does the caller's write too.
+    /// The owner makes the caller's write too.
     Joined(JoinedWrite),
 }
 
-/// The result of a write that another task does.
+/// The result of a write that another task makes.
 pub(crate) struct JoinedWrite(Arc<Mutex<Outcome>>);
 
 impl Future for JoinedWrite {
@@ -141,7 +140,7 @@ impl StripeTable {
         })
     }
 
-    /// What the table takes in memory, the same for every array.
+    /// The memory that the table takes, the same for every array.
     pub fn bytes(&self) -> TableBytes {
         TableBytes {
             entries: self.batches.len() * size_of::<u64>(),
@@ -163,15 +162,15 @@ impl StripeTable {
         let mut write = Some(write);
         loop {
             match self.try_claim(stripe, watch) {
-                Found::Claimed(place) => {
+                Attempt::Claimed(place) => {
                     let write = write.take().expect("the write has not joined");
                     return Entry::Owned(self.begin(place, stripe, true), write);
                 }
-                Found::Held(place) => match self.join_or_wait(place, stripe, &mut write) {
+                Attempt::Held(place) => match self.join_or_wait(place, stripe, &mut write) {
                     Some(joined) => return Entry::Joined(joined),
                     None => self.released(place, stripe).await,
                 },
-                Found::Full => self.room(stripe).await,
+                Attempt::Full => self.room(stripe).await,
             }
         }
     }
@@ -181,35 +180,36 @@ impl StripeTable {
         self.claim_watched(stripe, &Watch::off(shard)).await
     }
 
-    /// The same in its turn: the owner hands the stripe on, before any claim that comes later. For work that goes over the
-    /// array and does not come back: turns of clients would keep each other, and writes, waiting.
+    /// As [`StripeTable::claim`], in its turn: the owner hands the stripe over to this claim before any that comes later. For
+    /// work that passes over the array once: clients that took turns would starve each other's writes.
     pub(crate) async fn claim_in_turn(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
         loop {
             match self.try_claim(stripe, &Watch::off(shard)) {
-                Found::Claimed(place) => return self.begin(place, stripe, false),
-                Found::Held(place) => {
+                Attempt::Claimed(place) => return self.begin(place, stripe, false),
+                Attempt::Held(place) => {
                     if let Some(claim) = Turn::new(self, place, stripe).await {
                         return claim;
                     }
                 }
-                Found::Full => self.room(stripe).await,
+                Attempt::Full => self.room(stripe).await,
             }
         }
     }
 
-    /// The same as [`StripeTable::claim`] for a write whose times are told.
+    /// As [`StripeTable::claim`], for a write whose stages `watch` measures.
     pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: &Watch<'_>) -> Claim {
         loop {
             match self.try_claim(stripe, watch) {
-                Found::Claimed(place) => return self.begin(place, stripe, false),
-                Found::Held(place) => self.released(place, stripe).await,
-                Found::Full => self.room(stripe).await,
+                Attempt::Claimed(place) => return self.begin(place, stripe, false),
+                Attempt::Held(place) => self.released(place, stripe).await,
+                Attempt::Full => self.room(stripe).await,
             }
         }
     }
 
     /// Becomes the owner of the stripes from `first` on, in ascending order, up to `end` - 1 or as many as are free,
-    /// at least one. Who owns a stripe never waits for room or for another owner: those may wait for it.
+    /// at least one. It waits for the first stripe only: a task that owns a stripe must not wait for another owner or for room,
+    /// since other owners may wait for it.
     pub(crate) async fn claim_run(
         self: &Arc<Self>,
         first: u64,
@@ -220,7 +220,7 @@ impl StripeTable {
         self.with_free_run(claim, first + 1, end, shard)
     }
 
-    /// The same in its turn: see [`StripeTable::claim_in_turn`].
+    /// As [`StripeTable::claim_run`], in its turn: see [`StripeTable::claim_in_turn`].
     pub(crate) async fn claim_run_in_turn(
         self: &Arc<Self>,
         first: u64,
@@ -241,7 +241,7 @@ impl StripeTable {
         [claim].into_iter().chain(self.claim_free_run(next, end, shard)).collect()
     }
 
-    /// The same without a wait, for whoever owns stripes already: none if the first one is not free.
+    /// As [`StripeTable::claim_run`] without a wait, for a task that owns stripes already. Empty if the first one is not free.
     pub(crate) fn claim_free_run(
         self: &Arc<Self>,
         first: u64,
@@ -251,9 +251,9 @@ impl StripeTable {
         (first..end).map_while(|stripe| self.claim_if_free(stripe, shard)).collect()
     }
 
-    /// Becomes the owner of the stripes from `first` to `end` - 1 and waits for their owners, in ascending order, so that
-    /// nobody waits in a circle; fewer if the table has no room. For levels without parity only: the drain before the
-    /// redo log is in force waits for every owner, who must wait for nobody.
+    /// Becomes the owner of the regions from `first` to `end` - 1, of fewer if the table has no room. It waits for their owners
+    /// in ascending order, so that no circle of waits forms. For mirrors only: at the parity levels the drain before the
+    /// redo log is in force waits for every owner, so an owner there must not wait for another.
     pub(crate) async fn claim_whole_run(
         self: &Arc<Self>,
         first: u64,
@@ -265,9 +265,9 @@ impl StripeTable {
         for stripe in first + 1..end {
             claims.push(loop {
                 match self.try_claim(stripe, &Watch::off(shard)) {
-                    Found::Claimed(place) => break self.begin(place, stripe, false),
-                    Found::Held(place) => self.released(place, stripe).await,
-                    Found::Full => return claims,
+                    Attempt::Claimed(place) => break self.begin(place, stripe, false),
+                    Attempt::Held(place) => self.released(place, stripe).await,
+                    Attempt::Full => return claims,
                 }
             });
         }
@@ -277,8 +277,8 @@ impl StripeTable {
     /// Becomes the owner of `stripe` alone, if it has none.
     pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
         match self.try_claim(stripe, &Watch::off(shard)) {
-            Found::Claimed(place) => Some(self.begin(place, stripe, false)),
-            Found::Held(_) | Found::Full => None,
+            Attempt::Claimed(place) => Some(self.begin(place, stripe, false)),
+            Attempt::Held(_) | Attempt::Full => None,
         }
     }
 
@@ -287,11 +287,11 @@ impl StripeTable {
         self.owned().len()
     }
 
-    /// Checks what the table says of itself, while no claim is being made or released: no stripe has two owners
-    /// (invariant 4), each owned stripe has a batch of its own, and no other batch has an owner.
+    /// Checks the table while no claim is being made or released: no stripe has two owners (invariant 4), each owned stripe has
+    /// a batch of its own, and no other batch has an owner.
     ///
     /// # Panics
-    /// If it contradicts itself.
+    /// If one of these does not hold.
     pub fn self_check(&self) {
         let mut owned = self.owned();
         owned.sort_unstable();
@@ -314,7 +314,8 @@ impl StripeTable {
         }
     }
 
-    /// True if the owner that `stripe` had when `seen` was empty has gone; else `waker` is called when it goes, or before.
+    /// Whether the owner that `stripe` had at the first call is gone; `seen` keeps that owner between calls. If not, `waker` is
+    /// woken when the owner goes, or earlier.
     pub(crate) fn wake_at_release(&self, stripe: u64, seen: &mut Option<Owner>, waker: &Waker) -> bool {
         let places: SmallVec<[usize; 2]> = match &self.owners {
             Owners::Words(words) => words.holding(stripe).collect(),
@@ -333,7 +334,8 @@ impl StripeTable {
             }
             is_beginning |= self.owners.holds(place, stripe);
         }
-        // Who is just about to begin, or may withdraw still, is none of those that were seen. Else it is worth another look.
+        // A claim between `try_claim` and `begin` is no owner that an earlier call saw. At the first call it may become the one to
+        // wait for, or withdraw: look again.
         if is_beginning && seen.is_none() {
             waker.wake_by_ref();
             return false;
@@ -342,7 +344,7 @@ impl StripeTable {
     }
 
     #[inline]
-    fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Found {
+    fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Attempt {
         match &self.owners {
             Owners::Words(words) => watch
                 .without(Lock::Stripes, || words.try_claim(stripe, watch.shard(), || self.wake_overflow())),
@@ -395,7 +397,7 @@ impl StripeTable {
         .await;
     }
 
-    /// Waits until some entry was released after `stripe` found no place.
+    /// Waits until some entry is released, after a claim of `stripe` found no place.
     async fn room(&self, stripe: u64) {
         let mut waited = false;
         std::future::poll_fn(|context| {
@@ -403,10 +405,10 @@ impl StripeTable {
                 return Poll::Ready(());
             }
             waited = true;
-            // Counted first: a release wakes as many as it counts, and all that stand in the queue are counted.
+            // Counted before the push: a release wakes as many as are counted, so every waker in the queue must be.
             self.overflowed.fetch_add(1, SeqCst);
             self.overflow.push(context.waker().clone());
-            // A release between the failed claim and the push woke nobody: look once more.
+            // A release between the failed claim and the push woke no one: look once more.
             if self.owners.has_room(stripe) {
                 return Poll::Ready(());
             }
@@ -416,8 +418,8 @@ impl StripeTable {
     }
 
     fn wake_overflow(&self) {
-        // All of them: the waker of a claim that went on by itself may stand first. Not those that come back meanwhile
-        // for want of room: on another core they may do so as fast as they are woken.
+        // All that are counted now, since the first waker may be one whose claim has gone on by itself. Not those that queue
+        // again meanwhile: on another core they may do so as fast as this loop wakes them.
         for _ in 0..self.overflowed.load(SeqCst) {
             let Some(waker) = self.overflow.pop() else { return };
             self.overflowed.fetch_sub(1, SeqCst);
@@ -460,7 +462,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The stripe that is owned; of a mirror the region.
+    /// The number of the stripe, or of the mirror's region.
     pub(crate) fn stripe(&self) -> u64 {
         self.stripe
     }
@@ -472,7 +474,7 @@ impl Claim {
         self.joined.len()
     }
 
-    /// Closes the batch and picks up the last ones. Returns how many came since the last [`Claim::gather`].
+    /// Closes the batch and picks up the writes that joined last. Returns how many since the last [`Claim::gather`].
     pub(crate) fn freeze(&mut self) -> usize {
         let before = self.joined.len();
         let mut batch = self.table.batches[self.place].lock();
@@ -490,7 +492,7 @@ impl Claim {
         self.joined.is_empty()
     }
 
-    /// Whether writes may join still.
+    /// Whether writes may still join.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
@@ -500,7 +502,7 @@ impl Claim {
         self.joined.iter().map(|joined| &joined.write)
     }
 
-    /// Releases the stripe and gives every write that joined its result. Without one a claim is just dropped.
+    /// Releases the stripe and gives `result` to every write that joined. A claim that no write can join is just dropped.
     pub(crate) fn release(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
         self.finish(result, watch);
     }
@@ -512,12 +514,12 @@ impl Claim {
         let waiting = std::mem::take(&mut batch.waiting);
         batch.open = false;
         if let Some(next) = batch.turns.give() {
-            batch.owner += 1; // the place stays taken
+            batch.owner += 1; // the next owner keeps the place
             drop(batch);
             next.wake();
         } else {
             let stripe = std::mem::replace(&mut batch.stripe, NO_STRIPE);
-            // Under the lock: whoever locks the batch next sees both the free place and that the owner has gone.
+            // Under the lock: the next task to lock the batch sees both that the place is free and that the owner is gone.
             self.table.owners.release(self.place, stripe, watch);
             drop(batch);
             self.table.wake_overflow();
@@ -544,11 +546,12 @@ impl Drop for Claim {
     }
 }
 
-/// Waits until the owner at a place hands its stripe on. None if it has gone: claim again.
+/// A wait for the owner at a place to hand its stripe over. None: the owner is gone; claim again.
 struct Turn<'a> {
     table: &'a Arc<StripeTable>,
     place: usize,
     stripe: u64,
+    /// The number under which it waits in the batch's [`Turns`].
     number: Option<u64>,
 }
 

@@ -1,19 +1,19 @@
-//! The write of a whole stripe by hand: every data chunk is written, each in one piece, and every member is in sync. New
-//! parity is made of what is written, so nothing is read and nothing planned.
+//! Fast path of a full-stripe write: every data chunk is written, each by one slice, and every member is in sync. New parity
+//! is made of the new data, so nothing is read and nothing planned.
 //!
-//! The general way plans twice, before and after the freeze, and makes lists of rows for either: 4 % of the processor
-//! time of a stripe of 320 KiB in memory. Whatever is not as usual is left to it, with a batch that may be closed by then.
+//! The general path plans twice, before and after the freeze, and makes lists of rows for each plan: 4 % of the processor
+//! time of a stripe of 320 KiB in memory. It takes every other case over, with a batch that may be closed by then.
 
 use smallvec::SmallVec;
 
-use super::by_hand::ByHand;
 use super::engine::{Owned, ParityEngine};
-use super::runner::judge;
+use super::fast_path::FastPath;
+use super::runner::{Verdict, judge};
 use super::stripe_table::Claim;
 use crate::buffer::Slice;
 use crate::code::chunk_set::{Chunk, ChunkSet};
 use crate::code::image::Image;
-use crate::code::parity_step::encode_all;
+use crate::code::parity_step::{NewParity, encode_all};
 use crate::code::union::StripeWrite;
 use crate::device::Device;
 use crate::members::port::MemberWrite;
@@ -22,20 +22,20 @@ use crate::stages::{Stage, Watch};
 /// The contents of each data chunk.
 type Contents = SmallVec<[Slice; 8]>;
 
-/// Makes the write of a whole stripe. It reads nothing.
+/// Makes a full-stripe write. It reads nothing.
 pub(super) async fn write_whole<D: Device>(
     engine: &ParityEngine<D>,
     own: &StripeWrite,
     claim: &mut Claim,
     watch: &mut Watch<'_>,
-) -> ByHand {
+) -> FastPath {
     let owned = engine.owned(claim);
-    let Some(contents) = whole_contents(owned, own) else { return ByHand::Declined };
-    if !is_as_usual(owned) {
-        return ByHand::Declined;
+    let Some(contents) = whole_contents(owned, own) else { return FastPath::Declined };
+    if !is_plain_and_sound(owned) {
+        return FastPath::Declined;
     }
     if claim.freeze() > 0 {
-        return ByHand::Interrupted;
+        return FastPath::Interrupted;
     }
     let owned = engine.owned(claim);
     let rows = owned.all_rows();
@@ -52,10 +52,10 @@ pub(super) async fn write_whole<D: Device>(
     writes.extend(parity.iter().map(|new| owned.write_of(new.chunk, 0, new.slice.clone())));
     let fua = own.fua || claim.joined().any(|write| write.fua);
     let results = owned.port().write(&writes, fua).await;
-    ByHand::Made(judge(owned, rows, &parity, results).await)
+    FastPath::Done(judge(owned, rows, Verdict::of(results), parity.iter().map(NewParity::parts)).await)
 }
 
-/// What the batch writes so far, if that is every chunk of the stripe in one piece.
+/// The new contents by chunk, if the batch so far writes every chunk and each by one slice.
 fn whole_contents<D: Device>(owned: Owned<'_, D>, own: &StripeWrite) -> Option<Contents> {
     let (rows, count) = (owned.all_rows(), owned.geometry().data_chunks() as usize);
     // The first part rules out most writes.
@@ -67,13 +67,13 @@ fn whole_contents<D: Device>(owned: Owned<'_, D>, own: &StripeWrite) -> Option<C
         if part.fragment.rows != rows {
             return None;
         }
-        found[usize::from(part.fragment.chunk)] = Some(&part.data); // later writes over earlier ones
+        found[usize::from(part.fragment.chunk)] = Some(&part.data); // a later write replaces an earlier one
     }
     found.into_iter().map(Option::<&Slice>::cloned).collect()
 }
 
-/// Whether the stripe has all its members and its parity agrees, so that nothing but this write is to be done.
-fn is_as_usual<D: Device>(owned: Owned<'_, D>) -> bool {
+/// Whether every member is in sync and the stripe's parity agrees, so that the write has nothing to repair or log.
+fn is_plain_and_sound<D: Device>(owned: Owned<'_, D>) -> bool {
     owned.shared().members.plain() && owned.shared().consistency.is_sound(owned.stripe())
 }
 

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::agree::make_parity_agree;
-use super::by_hand::ByHand;
 use super::engine::{Owned, ParityEngine};
+use super::fast_path::FastPath;
 use super::fetch::fetch;
 use super::gather::gather_stream;
 use super::redo::headers::settle;
-use super::redo::retire::without_unmade_records;
-use super::runner::{Way, overwrites, plan_write};
+use super::redo::retire::retire_incomplete_records;
+use super::runner::{Method, overwrites, plan_write};
 use super::small::write_small;
 use super::stripe_table::{Claim, Entry};
 use super::update::update;
@@ -25,7 +25,7 @@ use crate::error::VolumeError;
 use crate::executor::{join_all, others_ready, yield_now};
 use crate::stages::{Stage, Watch};
 
-/// Writes a range of a parity array: one task for each stripe it touches.
+/// Writes a range of a parity array: one task for each stripe that the range touches.
 pub(crate) async fn write_stripes<D: Device>(
     engine: &Rc<ParityEngine<D>>,
     offset_bytes: u64,
@@ -51,7 +51,7 @@ pub(crate) async fn write_stripes<D: Device>(
     results.into_iter().collect()
 }
 
-/// The request's part in one stripe, cut at chunks and at the slices it came in.
+/// The request's part in one stripe, cut at chunks and at the slices of its data.
 fn stripe_write<D: Device>(
     engine: &ParityEngine<D>,
     offset_bytes: u64,
@@ -73,15 +73,6 @@ fn stripe_write<D: Device>(
     StripeWrite { parts, fua, in_stream }
 }
 
-/// What a write changes in bytes of the members' data area: parity changes in the same rows.
-fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: u64, write: &StripeWrite) -> Range<u64> {
-    let rows = write.parts.iter().map(|part| part.fragment.rows);
-    let (start, end) =
-        rows.fold((u32::MAX, 0), |(start, end), rows| (start.min(rows.start), end.max(rows.end)));
-    let base = engine.shared.geometry.member_offset(stripe);
-    base + u64::from(start)..base + u64::from(end)
-}
-
 /// Writes one request's part in one stripe and returns when it is on the members.
 async fn write_stripe<D: Device>(
     engine: &ParityEngine<D>,
@@ -92,7 +83,7 @@ async fn write_stripe<D: Device>(
     let mut watch = engine.watch();
     let marked = shared.intent.mark(&watch, &shared.members, written_range(engine, stripe, &write)).await?;
 
-    // Invariant 4: one owner of a stripe; a write that finds one joins its batch, or waits its turn.
+    // Invariant 4: a stripe has one owner; a write that finds one joins its batch, or waits for the release.
     let two_phase = engine.two_phase();
     let entry = match two_phase {
         true => shared.table.claim_or_join(stripe, &watch, write).await,
@@ -113,7 +104,7 @@ async fn write_stripe<D: Device>(
     // First phase: while the old contents are read, more writes may join.
     let in_flight = engine.in_flight.begin();
     if two_phase && others_ready() {
-        yield_now().await; // what has already arrived joins before the first read
+        yield_now().await; // writes that have already arrived join before the first read
     }
     claim.gather();
     if two_phase && own.in_stream {
@@ -121,20 +112,20 @@ async fn write_stripe<D: Device>(
     }
     watch.enter(Stage::PreRead);
     let mut image = Image::default();
-    let mut by_hand = write_whole(engine, &own, &mut claim, &mut watch).await;
-    if matches!(by_hand, ByHand::Declined) && two_phase {
-        by_hand = write_small(engine, &own, &mut claim, &mut image, &mut watch).await;
+    let mut fast_path = write_whole(engine, &own, &mut claim, &mut watch).await;
+    if matches!(fast_path, FastPath::Declined) && two_phase {
+        fast_path = write_small(engine, &own, &mut claim, &mut image, &mut watch).await;
     }
-    // Second phase, from the freeze on: the batch is closed, the union of its writes is what is written.
-    let mut result = match by_hand {
-        ByHand::Made(result) => result,
-        ByHand::Declined | ByHand::Interrupted => {
+    // Second phase, from the freeze on: the batch is closed, and the owner writes the union of its writes.
+    let mut result = match fast_path {
+        FastPath::Done(result) => result,
+        FastPath::Declined | FastPath::Interrupted => {
             write_union(engine, &own, &mut claim, image, &mut watch).await
         }
     };
     watch.enter(Stage::Complete);
     if result.is_ok() {
-        // Invariants 1 and 8: what a missing member did not get is known on disk before the write is acknowledged.
+        // Invariants 1 and 8: the superblocks record a member that missed this write before the write is acknowledged.
         result = settle(&engine.redo).await;
     }
     engine.port.counters().stripe_writes.add(1);
@@ -144,7 +135,16 @@ async fn write_stripe<D: Device>(
     result
 }
 
-/// The general way: reads for what has joined so far, closes the batch, plans again and updates the stripe.
+/// The bytes of the members' data area that a write changes: parity changes in the same rows as data.
+fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: u64, write: &StripeWrite) -> Range<u64> {
+    let rows = write.parts.iter().map(|part| part.fragment.rows);
+    let (start, end) =
+        rows.fold((u32::MAX, 0), |(start, end), rows| (start.min(rows.start), end.max(rows.end)));
+    let base = engine.shared.geometry.member_offset(stripe);
+    base + u64::from(start)..base + u64::from(end)
+}
+
+/// The general path: pre-reads for the writes that have joined so far, closes the batch, plans again and updates the stripe.
 async fn write_union<D: Device>(
     engine: &ParityEngine<D>,
     own: &StripeWrite,
@@ -154,13 +154,13 @@ async fn write_union<D: Device>(
 ) -> Result<(), VolumeError> {
     let owned = engine.owned(claim);
     let mut union = Union::of([own].into_iter().chain(claim.joined()));
-    let mut result = trusted(owned, &union).await;
+    let mut result = ensure_consistent(owned, &union).await;
     if result.is_ok() {
         take_cached_parity(owned, &union, &mut image);
         if claim.is_open() {
             result = pre_read(owned, &union, &mut image).await;
             if let Err(VolumeError::Unreadable { .. }) = result {
-                result = Ok(()); // what joins may write just that
+                result = Ok(()); // a write that joins may overwrite the block
             }
         }
     }
@@ -175,15 +175,15 @@ async fn write_union<D: Device>(
     update(owned, &union, image, fua, watch).await
 }
 
-/// Before anything builds on the parity of a stripe whose last write failed, or that a resync has not come to, it is made
-/// to agree (invariants 1 and 9): what is acknowledged can be recovered from then on. Where data is missing the stripe is in
-/// doubt, and what is written to it is there.
-async fn trusted<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
-    without_unmade_records(owned.redo(), owned.stripe()).await?;
+/// Makes parity agree before a write builds on it, where the stripe's last write failed or a resync has yet to reach it
+/// (invariants 1 and 9): what the write acknowledges can be recovered from then on. A stripe with data missing cannot be made
+/// to agree: it is in doubt.
+async fn ensure_consistent<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
+    retire_incomplete_records(owned.redo(), owned.stripe()).await?;
     let is_suspect = owned.is_suspect();
     if !owned.lost().is_empty() {
         if is_suspect {
-            owned.doubt(); // no more than a crash would have left
+            owned.doubt(); // as a crash at this point would have left it
         }
         return Ok(());
     }
@@ -191,7 +191,7 @@ async fn trusted<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), Vo
         return make_parity_agree(owned).await;
     }
     if owned.is_unsynced() && !overwrites(owned, union, owned.data()) {
-        // If it fails the stripe is in doubt as before.
+        // If this fails the stripe stays unsynced, and the write goes ahead as it would on a stripe in doubt.
         let _ = Box::pin(make_parity_agree(owned)).await;
     }
     Ok(())
@@ -201,13 +201,13 @@ fn take_cached_parity<D: Device>(owned: Owned<'_, D>, union: &Union, image: &mut
     owned.shared().cache.take(owned.stripe(), union.span(), image);
 }
 
-/// One round of reads for what the writes so far need. What fails is found again by the second plan.
+/// One round of reads for the writes that have joined so far. The second plan meets a member that fails here again.
 async fn pre_read<D: Device>(
     owned: Owned<'_, D>,
     union: &Union,
     image: &mut Image,
 ) -> Result<(), VolumeError> {
-    let plan = plan_write(owned, Way::Best, union, image)?;
+    let plan = plan_write(owned, Method::Best, union, image)?;
     fetch(owned, &plan.reads, image).await
 }
 

@@ -1,5 +1,5 @@
-//! Zeroes and discards of whole stripes. They go down to the members, parity included: the parity of zeroes is zero. A member
-//! that does not know how, or will not, is written zeroes: a stripe is zero on every member or its write has failed.
+//! Zeroes and discards of whole stripes. They go to every member, parity included: the parity of zeroes is zero. A member
+//! that cannot zero a range itself is written zeroes: a stripe is zero on every member, or its write has failed.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -15,9 +15,9 @@ use crate::members::attachment::{Attached, Attachment};
 use crate::members::port::{MemberError, in_use};
 use crate::stages::Watch;
 
-/// Stripes zeroed in one go: they are owned together, and each member gets one operation.
+/// Most stripes zeroed at once: the task owns all of them, and each member gets one operation.
 const STRIPES_AT_ONCE: u64 = 64;
-/// One operation of a member covers no more, but at least a chunk: where zeroes have to be written it ends in time.
+/// Most bytes of one operation at a member, but at least a chunk: it ends in time even if zeroes have to be written.
 const BYTES_AT_ONCE: u64 = 32 << 20;
 
 /// How stripes become zeroes.
@@ -27,7 +27,7 @@ pub(crate) enum Zeroing {
     WriteZeroes { may_unmap: bool },
 }
 
-/// Zeroes whole stripes at the members, as many at once as it may own.
+/// Zeroes whole stripes at the members, as many at once as the task can claim without waiting.
 pub(crate) async fn zero_stripes<D: Device>(
     engine: &ParityEngine<D>,
     first: u64,
@@ -49,7 +49,7 @@ pub(crate) async fn zero_stripes<D: Device>(
         let mut result = zero_owned(engine, &claims, zeroing).await;
         match &result {
             Ok(()) => {
-                (at..next).for_each(|stripe| shared.consistency.trust(stripe)); // all that was in doubt is gone
+                (at..next).for_each(|stripe| shared.consistency.trust(stripe)); // zero data and zero parity agree
                 result = settle(&engine.redo).await;
             }
             Err(error) => (at..next).for_each(|stripe| shared.suspect(stripe, &error.to_string())),
@@ -108,8 +108,8 @@ async fn zero_members<D: Device>(
         if attachment == Attachment::Member && error.kind != DeviceErrorKind::Unsupported {
             engine.shared.members.note_error(slot, &error);
         }
-        // An optional operation is no reason to lose a member; if it cannot be written, that is. What is written goes to
-        // its replacement, too.
+        // Zeroing is optional for a device, so its failure fails no member; a failed write of zeroes does. The write goes to
+        // a replacement as well.
         let outcome = match (error.kind, attachment) {
             (DeviceErrorKind::Unsupported | DeviceErrorKind::Io, _) => {
                 engine.port.write_zeroes(slot, offset, bytes).await
@@ -135,7 +135,7 @@ async fn zero_members<D: Device>(
 fn start_zeroing<D: Device>(to: &Attached<D>, offset: u64, bytes: u64, zeroing: Zeroing) -> D::Done {
     let at = to.data_offset_bytes + offset;
     match zeroing {
-        // Looked at here once more: since the request came, another device may have taken the slot.
+        // Checked again: since the request was admitted another device may have taken the slot.
         Zeroing::Discard if !to.device.info().discard_zeroes => to.device.write_zeroes(at, bytes, true),
         Zeroing::Discard => to.device.discard(at, bytes),
         Zeroing::WriteZeroes { may_unmap } => to.device.write_zeroes(at, bytes, may_unmap),

@@ -1,17 +1,17 @@
-//! The bookkeeping of a bitmap: one word for each chunk of the bitmap says how many writes are on their way there, and
-//! whether the chunk's bit is durable.
+//! The in-memory side of a write-intent bitmap: one word for each chunk of the bitmap counts the writes in flight there, and
+//! says whether the chunk's bit is durable.
 //!
 //! Invariant 3: counter and bit are one word, so they cannot come from different chunks.
 //!
 //! ```text
-//! bit 63..32 activity | 31..4 writes on their way | 2 NEEDED | 1 WANTED | 0 READY
+//! bit 63..32 activity | 31..4 writes in flight | 2 NEEDED | 1 WANTED | 0 READY
 //! ```
 //!
-//! - A write that comes adds one to both numbers in one step and goes ahead if it finds READY; a write that ends
-//!   takes one from the lower number. With words that are changed by themselves ([`Words`]) nobody waits for anybody;
-//!   with one lock over all of them ([`Pages`]) the steps are the same, one after the other.
-//! - The activity is taken away by each look for idle bits: a bit is idle if it is without activity twice running, so
-//!   a hot chunk costs no I/O (md's scheme). It runs over at the upper end of the word without harm.
+//! - A write that begins adds one to both numbers in one step and goes ahead if it finds READY; a write that ends
+//!   takes one from the lower number. With atomic words ([`Words`]) no write waits for another; with one lock over all
+//!   words ([`Pages`]) the steps are the same, one after the other.
+//! - Each search for idle bits clears the activity: a bit is idle if two searches in a row find no activity, so
+//!   a hot chunk costs no I/O (md's scheme). The activity may overflow off the upper end of the word without harm.
 
 use std::ops::Range;
 use std::task::{Context, Poll, Waker};
@@ -28,22 +28,22 @@ use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
 /// Most chunks of one bitmap. md's own bitmaps stay far below: 128 KiB hold a million bits.
 pub const CHUNKS_MAX: u64 = words::CHUNKS_MAX;
 
-/// The words of all chunks, and who waits for bits.
+/// The words of all chunks, and the flusher's queue.
 pub(super) struct Bits {
-    /// Which chunk a unit belongs to.
+    /// Maps units to chunks.
     mapping: Mapping,
     counters: Counters,
-    /// No chunk from here on ever had a bit: a look at all words ends here.
+    /// No chunk from here on ever had a bit: searches end here.
     end: AtomicU64,
     /// Chunks whose bits have to become durable.
     wanted: Mutex<Wanted>,
 }
 
-/// The words, by who may change them.
+/// The words, by how they are shared.
 pub(super) enum Counters {
-    /// Anybody, each by itself.
+    /// Atomic words, without a lock.
     Words(Words),
-    /// Who has the one lock.
+    /// Plain words behind one lock.
     Pages(Pages),
 }
 
@@ -55,7 +55,7 @@ struct Wanted {
 }
 
 impl Counters {
-    /// Changes the word of a chunk unless `change` says None; returns what it was, as an error if it is that still.
+    /// Changes the word of a chunk to what `change` returns. Returns the word before; as an error if `change` returned None.
     fn update(&self, chunk: u64, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         match self {
             Counters::Words(words) => words.update(chunk, change),
@@ -63,7 +63,7 @@ impl Counters {
         }
     }
 
-    /// Changes the words of those chunks that ever had one; `changed` hears of the chunk and what its word was.
+    /// Changes the existing words of these chunks, and calls `changed` with each chunk and its word before.
     fn update_all(
         &self,
         chunks: Range<u64>,
@@ -85,16 +85,16 @@ impl Counters {
     }
 }
 
-/// While it lives the stripes of a write may be inconsistent.
+/// The durable intent of a write: while it lives the write's stripes may be inconsistent on the members.
 pub(crate) struct Marked<'a> {
-    /// Where the write is counted, if that is a word that is changed by itself.
+    /// The word that counts the write in its first unit; None with one lock over the words.
     pub(super) word: Option<&'a AtomicU64>,
-    /// The units after that one, hardly ever any; with one lock over the words all units.
+    /// The further units, hardly ever any; all units with one lock over the words.
     pub(super) more: Option<(&'a Bits, Range<u64>)>,
 }
 
 impl Marked<'_> {
-    /// The stripes agree again.
+    /// The write has ended and its stripes are consistent, or known not to be.
     #[inline]
     pub(crate) fn end(mut self, watch: &Watch<'_>) {
         self.leave(watch);
@@ -127,7 +127,7 @@ impl Bits {
         Bits { mapping, counters, end: AtomicU64::new(0), wanted: Mutex::default() }
     }
 
-    /// A write comes to these units. Returns whether all bits are durable.
+    /// Counts a write that begins in these units. Returns whether all their bits are durable.
     #[inline]
     pub(super) fn enter(&self, watch: &Watch<'_>, units: Range<u64>) -> (bool, Marked<'_>) {
         let mapping = self.mapping;
@@ -139,7 +139,7 @@ impl Bits {
             }
         };
         watch.without(Lock::Counters, || {
-            // Invariant 3: the chunk is taken from the address once, for the counter and for the bit.
+            // Invariant 3: the chunk is computed once, for the counter and for the bit.
             let word = words.word(mapping.bit(units.start));
             let mut ready = word.fetch_add(ENTER, SeqCst) & READY;
             let mut marked = Marked { word: Some(word), more: None };
@@ -153,7 +153,7 @@ impl Bits {
         })
     }
 
-    /// A write that came to these units goes.
+    /// Uncounts a write in these units.
     pub(super) fn leave(&self, watch: &Watch<'_>, units: Range<u64>) {
         let chunks = units.map(|unit| self.mapping.bit(unit));
         match &self.counters {
@@ -164,7 +164,7 @@ impl Bits {
         }
     }
 
-    /// The bit is on the members already; with `needed` its chunk has to be resynced.
+    /// The chunk's bit is on the members already. `needed`: the chunk has to be resynced.
     pub(super) fn load(&self, chunk: u64, needed: bool) {
         self.end.fetch_max(chunk + 1, SeqCst);
         let bits = if needed { READY | NEEDED } else { READY };
@@ -176,7 +176,7 @@ impl Bits {
         let mut wanted = Vec::new();
         let mut ready = true;
         for chunk in self.mapping.bits(units).into_iter().flatten() {
-            self.end.fetch_max(chunk + 1, SeqCst); // before a bit is there that a write could find
+            self.end.fetch_max(chunk + 1, SeqCst); // before any write can find the bit durable
             let ask = |word| (word & READY == 0).then_some(word | WANTED);
             let Ok(before) = self.counters.update(chunk, ask) else { continue };
             ready = false;
@@ -194,8 +194,7 @@ impl Bits {
         ready
     }
 
-    /// Checks what the words say of themselves: a bit is durable or wanted, not both, and only a bit that is set waits for
-    /// a resync.
+    /// Checks every word: a bit is not both durable and wanted, and a chunk that waits for a resync has its bit set.
     pub(super) fn self_check(&self) {
         let check = |word: u64| {
             assert_ne!(word & (READY | WANTED), READY | WANTED, "a durable bit is not wanted: {word:x}");
@@ -205,7 +204,7 @@ impl Bits {
         self.counters.update_all(self.all(), check, |_, _| {});
     }
 
-    /// For the flusher: the chunks whose bits have to become durable, as soon as there are some; None once stopped.
+    /// For the flusher: the chunks whose bits writes wait for, once there are any; None once stopped.
     pub(super) fn poll_wanted(&self, context: &Context<'_>) -> Poll<Option<Vec<u64>>> {
         let mut queue = self.wanted.lock();
         if !queue.chunks.is_empty() {
@@ -218,7 +217,7 @@ impl Bits {
         Poll::Pending
     }
 
-    /// The flusher ends when nothing is wanted any more.
+    /// Ends the flusher once no bit is wanted.
     pub(super) fn stop(&self) {
         let mut queue = self.wanted.lock();
         queue.stopped = true;
@@ -227,15 +226,15 @@ impl Bits {
         flusher.into_iter().for_each(Waker::wake);
     }
 
-    /// These bits are durable: their chunks may be written.
+    /// These bits are durable: writes to their chunks go ahead.
     pub(super) fn written(&self, chunks: &[u64]) {
         for &chunk in chunks {
             let _always = self.counters.update(chunk, |word| Some(word & !WANTED | READY));
         }
     }
 
-    /// Takes the mark from chunks that have been idle since the look before this one, and returns them. No write goes
-    /// ahead there before [`Bits::written`]. With `keep_needed` chunks that wait for a resync keep theirs.
+    /// Clears READY of chunks that have been idle since the search before the last, and returns them. No write goes
+    /// ahead there before [`Bits::written`]. With `keep_needed` chunks that wait for a resync keep their bits.
     pub(super) fn take_idle(&self, keep_needed: bool) -> Vec<u64> {
         let is_idle = |word: u64| word & !STATE == 0;
         let look = |now: u64| {
@@ -253,12 +252,12 @@ impl Bits {
         idle
     }
 
-    /// Whether a write is on its way anywhere.
+    /// Whether a write is in flight anywhere.
     pub(super) fn any_write(&self) -> bool {
         self.counters.first(self.all(), WRITES).is_some()
     }
 
-    /// The units were made to agree, in ascending order: so were the chunks that end there.
+    /// A resync in ascending order has done these units: the chunks whose last unit is among them agree.
     pub(super) fn synced(&self, units: Range<u64>) {
         self.mapping.bits(self.mapping.last_of(units)).into_iter().for_each(|chunks| self.agree(chunks));
     }
@@ -268,13 +267,12 @@ impl Bits {
         self.counters.update_all(chunks, agrees, |_, _| {});
     }
 
-    /// All chunks agree.
+    /// A resync has done the whole array: all chunks agree.
     pub(super) fn all_synced(&self) {
         self.agree(self.all());
     }
 
-    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked` one that is marked for
-    /// any reason.
+    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked`, whose chunk is marked at all.
     pub(super) fn next(&self, first: u64, end: u64, marked: bool) -> Option<u64> {
         let mut unit = first;
         for chunks in self.mapping.bits(first..end) {

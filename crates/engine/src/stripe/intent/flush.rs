@@ -1,5 +1,5 @@
-//! The flusher's side of the intents: which bits have to become durable, which may be cleared, which chunks wait for a
-//! resync. Who writes them where is not known here.
+//! The flusher's side of the write intent: which bits have to become durable, which may be cleared, which chunks wait for a
+//! resync. The flusher itself, which writes bitmaps to members, is in `array/`.
 
 use std::ops::Range;
 
@@ -11,28 +11,28 @@ impl Intent {
         matches!(self.marks, Marks::Bitmap(_))
     }
 
-    /// Bits that the members have already; `needed`: their chunks have to be resynced.
+    /// Loads bits that the members have set, each with whether its chunk has to be resynced.
     pub fn load_bits(&self, chunks: impl IntoIterator<Item = (u64, bool)>) {
         if let Marks::Bitmap(bits) = &self.marks {
             chunks.into_iter().for_each(|(chunk, needed)| bits.load(chunk, needed));
         }
     }
 
-    /// Waits for writes that want bits, and returns all those bits: one flush for all who wait (StRAID 4.5). None once
+    /// Waits until writes want bits, and returns all wanted bits: one flush for all waiting writes (StRAID 4.5). None once
     /// [`Intent::stop_flusher`] was called, or without a bitmap.
     pub async fn bits_wanted(&self) -> Option<Vec<u64>> {
         let Marks::Bitmap(bits) = &self.marks else { return None };
         std::future::poll_fn(|context| bits.poll_wanted(context)).await
     }
 
-    /// Ends the flusher when nothing is wanted any more.
+    /// Ends the flusher once no bit is wanted.
     pub fn stop_flusher(&self) {
         if let Marks::Bitmap(bits) = &self.marks {
             bits.stop();
         }
     }
 
-    /// Invariant 2: the bits are durable on every member in use, so writes that wait for them go ahead.
+    /// The bits are durable on every member in use (invariant 2): writes that wait for them go ahead.
     pub fn bits_written(&self, chunks: &[u64]) {
         if let Marks::Bitmap(bits) = &self.marks {
             bits.written(chunks);
@@ -40,8 +40,8 @@ impl Intent {
         self.wake();
     }
 
-    /// Bits of chunks that had no write since the last call but one. They are off limits for writes from here on until
-    /// [`Intent::bits_written`]; the caller makes what was written there durable, then clears the bits. With
+    /// Takes the bits of chunks that had no write since the last call but one. Writes there wait from here on until
+    /// [`Intent::bits_written`]; the caller makes earlier writes durable, then clears the bits on the members. With
     /// `keep_needed` chunks that wait for a resync keep their bits.
     pub fn take_idle_bits(&self, keep_needed: bool) -> Vec<u64> {
         match &self.marks {
@@ -50,13 +50,13 @@ impl Intent {
         }
     }
 
-    /// The first byte from `from_bytes` on that may not agree, where nothing below a marked chunk is looked at:
-    /// `from_bytes` itself without a bitmap. None if there is none below `end_bytes`.
+    /// The first byte from `from_bytes` on, below `end_bytes`, in a chunk that waits for a resync; `from_bytes` itself without a
+    /// bitmap.
     pub fn next_to_resync(&self, from_bytes: u64, end_bytes: u64) -> Option<u64> {
         self.next(from_bytes, end_bytes, false)
     }
 
-    /// The same for a member that was away and lacks only what is marked.
+    /// As [`Intent::next_to_resync`], for a re-added member, which lacks only marked chunks.
     pub fn next_marked(&self, from_bytes: u64, end_bytes: u64) -> Option<u64> {
         self.next(from_bytes, end_bytes, true)
     }
@@ -68,8 +68,8 @@ impl Intent {
         Some(from_bytes.max(chunk << shift)).filter(|at| *at < end_bytes)
     }
 
-    /// The members agree in this range; `is_end`: it goes to the end of what is resynced. A chunk counts when its end
-    /// is reached: what lies before it in the order of a resync was done, or agreed already.
+    /// The members agree in this range; `is_end`: the range reaches the end of the resync. A chunk agrees once the resync
+    /// reaches its end: the resync goes upward, and has done or skipped the part of the chunk below the range.
     pub fn resynced(&self, range: Range<u64>, is_end: bool) {
         let Marks::Bitmap(bits) = &self.marks else { return };
         let shift = self.gate().shift();
@@ -77,24 +77,24 @@ impl Intent {
         bits.synced(range.start >> shift..end);
     }
 
-    /// All of the array agrees.
+    /// The whole array agrees.
     pub fn resynced_all(&self) {
         if let Marks::Bitmap(bits) = &self.marks {
             bits.all_synced();
         }
     }
 
-    /// Checks what the bookkeeping says of itself.
+    /// Checks every word of the bitmap.
     ///
     /// # Panics
-    /// If it contradicts itself.
+    /// If a word contradicts itself.
     pub fn self_check(&self) {
         if let Marks::Bitmap(bits) = &self.marks {
             bits.self_check();
         }
     }
 
-    /// Memory that the bookkeeping of the bitmap takes now, in bytes.
+    /// Memory that the words of the bitmap take now, in bytes.
     pub fn bitmap_memory_bytes(&self) -> u64 {
         match &self.marks {
             Marks::Bitmap(bits) => bits.memory_bytes(),

@@ -1,16 +1,17 @@
-//! Intents: what is durable before a stripe may become inconsistent on the members (invariant 2).
+//! Write intent: the record, durable before a stripe may become inconsistent on the members, that a crash may have left a write
+//! hole there (invariant 2). After the crash a resync repairs the stripes with intent before anything builds on their parity.
 //!
-//! Two of md's policies are here. With `resync` there is one flag for the whole array: before the first write the
-//! superblocks say that the array is dirty; after a quiet time without writes they say clean. With `bitmap` there is a
-//! bit for each chunk of the bitmap besides, and only chunks whose bits are set are resynced after a crash. The journal
-//! and PPL are other ways to make [`Intent::mark`] true.
+//! There are two of md's policies. With `resync` one flag covers the whole array: before the first write the superblocks
+//! say dirty; after a quiet time without writes they say clean. With `bitmap` each chunk of the write-intent bitmap has a
+//! bit as well, and only chunks whose bits are set are resynced after a crash. A journal or PPL would be other ways to keep
+//! the promise of [`Intent::mark`].
 //!
-//! A write that finds what it needs durable pays, with `resync`, one counter of its own shard, with `bitmap` one word
-//! of the chunk that it writes to ([`bits`]), and two loads of a word that hardly ever changes, the *gate*: what the
-//! superblocks say, and the shape of the bitmap. Whoever wants to change either closes the gate first, then waits until
-//! no write is counted anywhere; a write counts itself first and then looks at the gate. So writes never wait for each
-//! other, and only a change waits for writes (C3). The other two systems of ScalaRAID's comparison, with one lock over the
-//! words ([`Locks`]), keep the same promise.
+//! A write whose intent is durable already pays, with `resync`, one counter of its own shard, with `bitmap` one word
+//! of the chunk that it writes to ([`bits`]), and two loads of the *gate*, a word that hardly ever changes: what the
+//! superblocks say, and the shape of the bitmap. A task that changes either closes the gate first and then looks whether any
+//! write is counted; a write counts itself first and then looks at the gate. So writes never wait for each other, and only a
+//! change waits for writes (C3). The other two systems of ScalaRAID's comparison, with one lock over the words ([`Locks`]),
+//! keep the same promise.
 
 pub mod bits;
 mod flush;
@@ -37,23 +38,23 @@ use words::{ENTER, WRITE};
 
 pub(crate) use bits::Marked;
 
-/// The superblocks say clean; a write has to wait.
+/// The superblocks say clean; writes wait.
 const CLEAN: u8 = 0;
-/// A write waits for the superblocks to say dirty.
+/// A write has asked for superblocks that say dirty; writes wait.
 const WANTED: u8 = 1;
 /// The superblocks say dirty; writes go ahead.
 const DIRTY: u8 = 2;
-/// The keeper is about to write clean; a write has to wait.
+/// The superblock writer is about to write clean; writes wait.
 const CLOSING: u8 = 3;
-/// The array has no use for intents (RAID-0, or the policy `none`): writes go ahead.
+/// The array keeps no intent (RAID-0, or the policy `none`): writes go ahead.
 const UNUSED: u8 = 4;
-/// The superblocks cannot be written.
+/// The superblocks cannot be written; writes fail.
 const LOST: u8 = 5;
 
-/// The intents of one array, shared by all shards.
+/// The write intent of one array, shared by all shards.
 pub struct Intent {
     gate: AtomicU64,
-    /// Superblocks have said dirty.
+    /// The superblocks have said dirty in this run.
     opened: AtomicBool,
     marks: Marks,
     locks: Locks,
@@ -68,7 +69,7 @@ enum Marks {
     Bitmap(Box<Bits>),
 }
 
-/// What the gate's word says: bits 63..16 generation of the shape | 15..8 log2 of the mapping's unit | 7..0 state.
+/// The gate's word: bits 63..16 generation of the shape | 15..8 log2 of the mapping's unit | 7..0 state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Gate(u64);
 
@@ -89,7 +90,7 @@ impl Gate {
         u32::from((self.0 >> 8) as u8)
     }
 
-    /// The units of the bitmap's mapping that a range of bytes touches: with md's they are its chunks.
+    /// The units of the bitmap's mapping that a range of bytes touches. In md's mapping a unit is a chunk of the bitmap.
     fn units(self, range: &Range<u64>) -> Range<u64> {
         range.start >> self.shift()..((range.end.max(range.start + 1) - 1) >> self.shift()) + 1
     }
@@ -102,8 +103,8 @@ enum NotYet {
 }
 
 impl Intent {
-    /// Intents of an array written by `shards` shards, by the policy `resync`. `dirty`: the superblocks say so
-    /// already. Not `used`: the policy is `none`, or the level has nothing to disagree.
+    /// The intent of an array with `shards` shards, by the policy `resync`. `dirty`: the superblocks say dirty
+    /// already. Not `used`: the policy is `none`, or the level has no redundancy that could disagree.
     pub fn new(shards: usize, used: bool, dirty: bool) -> Self {
         let state = match (used, dirty) {
             (false, _) => UNUSED,
@@ -114,8 +115,8 @@ impl Intent {
         Intent::with(Gate::new(state, 0), Marks::Whole(writing), Locks::Scala)
     }
 
-    /// Intents by the policy `bitmap`, with no bit set yet: see [`Intent::load_bits`]. `mapping` says which bit stands for
-    /// what; `locks` are over the counters, and over the stripes of the array.
+    /// The intent by the policy `bitmap`, with no bit set yet: see [`Intent::load_bits`]. `mapping` maps ranges of bytes to
+    /// bits; `locks` are those over the counters and over the stripes of the array.
     pub fn with_bitmap(mapping: Mapping, dirty: bool, locks: Locks) -> Self {
         let state = if dirty { DIRTY } else { CLEAN };
         let gate = Gate::new(state, mapping.unit_shift() as u8);
@@ -132,8 +133,8 @@ impl Intent {
         self.locks
     }
 
-    /// Returns once the intent of a write is durable. `range` is what it writes in bytes of the members' data area, at
-    /// RAID-10 of the array: what the bits of a bitmap stand for.
+    /// Returns once the intent of a write is durable. `range` is the bytes that it writes, in the unit of the bitmap's bits: of
+    /// the members' data area, for RAID-10 of the array.
     pub(crate) async fn mark(
         &self,
         watch: &Watch<'_>,
@@ -155,13 +156,13 @@ impl Intent {
         match &self.marks {
             Marks::Whole(writing) => {
                 let word = &*writing[watch.shard()];
-                // Counted before the look at the gate; who closes it looks at the counters afterwards.
+                // Counted before the load of the gate: `try_close` changes the gate before it loads the counters.
                 word.fetch_add(ENTER, SeqCst);
                 self.passed(self.gate(), Marked { word: Some(word), more: None })
             }
             Marks::Bitmap(bits) => {
                 let (ready, marked) = bits.enter(watch, gate.units(range));
-                // The gate as it was before the chunk was taken: the bitmap still has the same shape.
+                // If the gate's generation and shift are as before, the chunk was computed with the bitmap's present shape.
                 let now = self.gate();
                 if !ready || now.with_state(0) != gate.with_state(0) {
                     return Err(if now.state() == LOST { NotYet::Lost } else { NotYet::Wait });
@@ -206,13 +207,13 @@ impl Intent {
         .await;
     }
 
-    /// Whether anything is written down before a stripe changes: not with the policy `none`.
+    /// Whether the array keeps write intent: not with the policy `none`.
     pub fn is_used(&self) -> bool {
         self.state() != UNUSED
     }
 
-    /// Whether the superblocks have to say dirty. They do when intents cannot be kept any more, too: what was written before
-    /// need not be durable (invariant 2).
+    /// Whether the superblocks have to say dirty. They also do once intent cannot be recorded any more: earlier writes need not
+    /// be durable (invariant 2).
     pub fn wants_dirty(&self) -> bool {
         matches!(self.state(), WANTED | DIRTY | LOST)
     }
@@ -227,7 +228,7 @@ impl Intent {
         self.state() == DIRTY
     }
 
-    /// Whether superblocks have ever said dirty in this run. If not, nothing was written.
+    /// Whether the superblocks have said dirty in this run. If not, nothing was written.
     pub fn was_open(&self) -> bool {
         self.opened.load(SeqCst)
     }
@@ -239,8 +240,8 @@ impl Intent {
         self.wake();
     }
 
-    /// Closes the gate if no write is on its way. After true the keeper writes clean superblocks and calls
-    /// [`Intent::clean_written`].
+    /// Closes the gate if no write is in flight. If it returns true the superblock writer writes clean superblocks and then
+    /// calls [`Intent::clean_written`], or [`Intent::reopen`].
     pub fn try_close(&self) -> bool {
         if !self.change(DIRTY, CLOSING) {
             return false;
@@ -252,7 +253,7 @@ impl Intent {
         !any_write
     }
 
-    /// Whether a write is on its way.
+    /// Whether a write is in flight.
     pub fn any_write(&self) -> bool {
         match &self.marks {
             Marks::Whole(writing) => writing.iter().any(|writing| writing.load(SeqCst) & WRITES_WHOLE != 0),
@@ -260,7 +261,7 @@ impl Intent {
         }
     }
 
-    /// Whether a write waits for superblocks or bits: the array is not quiet, however long that takes.
+    /// Whether a write waits for superblocks or bits: such an array is not quiet, however long the wait.
     pub fn any_waits(&self) -> bool {
         !self.waiting.lock().is_empty()
     }
@@ -291,7 +292,7 @@ impl Intent {
         self.gate().state()
     }
 
-    /// One step from one state to another; false if it is in none of the two.
+    /// Changes the state from `from` to `to`. False if the state is another.
     fn change(&self, from: u8, to: u8) -> bool {
         let step = |gate: u64| (Gate(gate).state() == from).then_some(Gate(gate).with_state(to).0);
         self.gate.fetch_update(SeqCst, SeqCst, step).is_ok()
@@ -303,5 +304,5 @@ impl Intent {
     }
 }
 
-/// The number of writes in a counter of the whole array.
+/// The bits of a shard's counter that count writes in flight.
 const WRITES_WHOLE: u64 = (u64::MAX >> 32) & !(WRITE - 1);

@@ -1,5 +1,5 @@
-//! Models of the bitmap's intents (invariants 2 and 3): threads stand for shards and the flusher, shuttle chooses who
-//! runs.
+//! Models of the bitmap's write intent (invariants 2 and 3): threads stand for shards and the flusher, shuttle chooses which
+//! thread runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool as Flag;
@@ -39,7 +39,7 @@ impl Disk {
         })
     }
 
-    /// While a write goes on, the bits of all it touches are on the disk.
+    /// While a write is in flight, the bits of all its chunks are on the disk.
     fn write(&self, range: Range<u64>) {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
         let watch = Watch::off(0);
@@ -90,7 +90,7 @@ fn a_bit_is_on_disk_while_a_write_is_on_its_way() {
     });
 }
 
-/// Who closes the gate knows that no write is on its way, and a write that comes then waits until it is open again.
+/// While the gate is closed no write is in flight, and a write that begins then waits until the gate is open again.
 #[test]
 fn a_closed_gate_has_no_writes_behind_it() {
     check(|locks| {

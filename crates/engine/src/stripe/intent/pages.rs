@@ -1,5 +1,5 @@
-//! The counters of the bitmap as md has them: side by side in pages that are made when first written, and one lock over
-//! all of them for every write that comes and every write that goes.
+//! The counters of the bitmap as md has them: packed in pages that are allocated when first written, with one lock over
+//! all of them that every write takes when it begins and when it ends.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ impl Table {
         &mut page[index(chunk % PAGE_WORDS)]
     }
 
-    /// The words of `chunks` in the page of the first one, if they exist; and where the next page begins.
+    /// The words of `chunks` that lie in the page of the first one, if that page exists; and where they end.
     fn part(&mut self, chunks: &Range<u64>) -> (u64, Option<&mut [u64]>) {
         let (page, first) = (chunks.start / PAGE_WORDS, chunks.start % PAGE_WORDS);
         let end = ((page + 1) * PAGE_WORDS).min(chunks.end);
@@ -40,7 +40,7 @@ impl Pages {
         Pages(Mutex::new(Table::default()))
     }
 
-    /// A write comes: counts it in all its chunks, and says whether all bits are durable.
+    /// Counts a write that begins in these chunks. Returns whether all their bits are durable.
     pub(super) fn enter(&self, watch: &Watch<'_>, chunks: impl Iterator<Item = u64>) -> bool {
         watch.hold(Lock::Counters, &self.0, |table| {
             chunks.fold(true, |ready, chunk| {
@@ -52,7 +52,7 @@ impl Pages {
         })
     }
 
-    /// It goes.
+    /// Uncounts a write that ends.
     pub(super) fn leave(&self, watch: &Watch<'_>, chunks: impl Iterator<Item = u64>) {
         watch.hold(Lock::Counters, &self.0, |table| chunks.for_each(|chunk| *table.word(chunk) -= WRITE));
     }

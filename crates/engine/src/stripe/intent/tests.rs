@@ -1,4 +1,4 @@
-//! The intents with a bitmap, driven by hand: what a write waits for, what a flusher may clear.
+//! Write intent with a bitmap, driven by hand: what a write waits for, what a flusher may clear.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,9 +1,9 @@
 //! The counters of the bitmap without a lock: one atomic word for each chunk (ScalaRAID 3.1, with a word where the paper
 //! has a lock and a counter).
 //!
-//! - Words of neighbouring chunks are a line of memory apart ([`Group`]), so that a sequential load from several
-//!   cores does not fight for a cache line (C2, C4).
-//! - Memory is taken for sixteen thousand chunks when the first of them is written.
+//! - Words of neighbouring chunks lie in different lines of memory ([`Group`]), so that a sequential load from several
+//!   cores does not contend for a cache line (C2, C4).
+//! - Memory is allocated for sixteen thousand chunks at a time, when the first of them is written.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -14,11 +14,11 @@ use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
 pub(super) const READY: u64 = 1;
 /// A write waits for the bit: it is in the flusher's list.
 pub(super) const WANTED: u64 = 1 << 1;
-/// The chunk may not agree, since the array was not stopped in order: the bit stays until a resync was there.
+/// The chunk may not agree, since the array was not stopped cleanly: the bit stays set until a resync has passed.
 pub(super) const NEEDED: u64 = 1 << 2;
-/// One write on its way.
+/// One write in flight.
 pub(super) const WRITE: u64 = 1 << 4;
-/// What a write that comes adds.
+/// What a write adds when it begins: one write in flight, one unit of activity.
 pub(super) const ENTER: u64 = WRITE + (1 << 32);
 /// All but the activity.
 pub(super) const STATE: u64 = u64::MAX >> 32;
@@ -27,7 +27,7 @@ pub(super) const WRITES: u64 = STATE & !(WRITE - 1);
 
 /// Words of one line: two cache lines of 64 bytes, which processors fetch together.
 const LINE_WORDS: u64 = 16;
-/// Few where a model makes all of them thousands of times.
+/// Few in a model, which allocates all of them thousands of times.
 const GROUP_LINES: u64 = if cfg!(feature = "model") { 2 } else { 1 << 10 };
 const GROUP_WORDS: u64 = GROUP_LINES * LINE_WORDS;
 const FOLDERS: u64 = 64;
@@ -50,8 +50,8 @@ impl Group {
 
     fn word(&self, chunk: u64) -> &AtomicU64 {
         let line = chunk % GROUP_LINES;
-        let place = chunk / GROUP_LINES % LINE_WORDS;
-        &self.0[index(line)].0[index(place)]
+        let word = chunk / GROUP_LINES % LINE_WORDS;
+        &self.0[index(line)].0[index(word)]
     }
 }
 
@@ -113,7 +113,7 @@ impl Words {
         self.each(chunks, |chunk, word| (word.load(SeqCst) & bits != 0).then_some(chunk))
     }
 
-    /// Visits the words that exist until one gives something.
+    /// Visits the words that exist until `visit` returns a value.
     fn each<T>(&self, chunks: Range<u64>, mut visit: impl FnMut(u64, &AtomicU64) -> Option<T>) -> Option<T> {
         let mut at = chunks.start;
         while at < chunks.end {
@@ -138,7 +138,7 @@ impl Words {
     }
 }
 
-/// Where counters of a chunk are in what holds them.
-pub(super) fn index(place: u64) -> usize {
-    usize::try_from(place).expect("at most CHUNKS_MAX")
+/// A number below [`CHUNKS_MAX`] as an index.
+pub(super) fn index(number: u64) -> usize {
+    usize::try_from(number).expect("at most CHUNKS_MAX")
 }

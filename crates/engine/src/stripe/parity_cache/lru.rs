@@ -1,4 +1,4 @@
-//! One shard of the parity cache: stripes in the order of their use, and what was written lately.
+//! One shard of the parity cache: stripes in order of use, and fingerprints of the rows written lately.
 
 use slab::Slab;
 use smallvec::SmallVec;
@@ -9,17 +9,17 @@ use super::worth::CacheCounters;
 use crate::buffer::Slice;
 use crate::code::rows::{Fragment, Rows};
 
-/// For each so many bytes of the cache one place is remembered as written lately, whether cached or not: 16 bytes of
+/// The shard remembers one fingerprint of rows written lately, cached or not, for this many bytes of cache: 16 bytes of
 /// memory for 4096.
-const BYTES_A_PLACE: usize = 4096;
+const BYTES_PER_FINGERPRINT: usize = 4096;
 
 /// Spreads a stripe number over all bits.
 pub(super) fn mix(stripe: u64) -> u64 {
     stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A number for the rows of a parity chunk; never 0.
-fn place(stripe: u64, fragment: &Fragment) -> u64 {
+/// A hash of the rows of a parity chunk; never 0.
+fn fingerprint(stripe: u64, fragment: &Fragment) -> u64 {
     mix(mix(stripe + 1) ^ u64::from(fragment.rows.start) << 8 ^ u64::from(fragment.chunk)) | 1
 }
 
@@ -58,17 +58,17 @@ pub(super) struct Lru {
     oldest: usize,
     bytes: usize,
     bytes_max: usize,
-    /// The place last written, for each hash: see [`place`].
+    /// The rows last written, in a table indexed by [`fingerprint`].
     seen: Box<[Seen]>,
     /// Bytes of parity written so far, cached or not.
     written: u64,
     pub counters: CacheCounters,
 }
 
-/// A place, and what [`Lru::written`] was when it was written.
+/// Rows, and the value of [`Lru::written`] when they were written.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    place: u64,
+    fingerprint: u64,
     written: u64,
 }
 
@@ -81,7 +81,7 @@ impl Lru {
             oldest: NONE,
             bytes: 0,
             bytes_max,
-            seen: vec![Seen::default(); (bytes_max / BYTES_A_PLACE).max(1)].into_boxed_slice(),
+            seen: vec![Seen::default(); (bytes_max / BYTES_PER_FINGERPRINT).max(1)].into_boxed_slice(),
             written: 0,
             counters: CacheCounters::default(),
         }
@@ -100,11 +100,11 @@ impl Lru {
         taken
     }
 
-    /// Whether so many stripes were looked for since the last window's end that the share of hits says something: twice as many as
-    /// the shard has places for.
+    /// Whether the last look-up ended a window. A window is long enough for its share of hits to mean something: twice as many
+    /// look-ups as the shard remembers fingerprints.
     pub fn ends_window(&self) -> bool {
-        let looks = self.counters.hits + self.counters.misses;
-        looks.is_multiple_of(2 * self.seen.len() as u64)
+        let lookups = self.counters.hits + self.counters.misses;
+        lookups.is_multiple_of(2 * self.seen.len() as u64)
     }
 
     fn take_parts(&mut self, stripe: u64, rows: Rows) -> Parts {
@@ -115,7 +115,7 @@ impl Lru {
             let apart = fragment.rows.end <= rows.start || rows.end <= fragment.rows.start;
             if !apart {
                 freed += slice.len();
-                // A part that reaches over the rows is of use too: the plan cuts where it begins and ends.
+                // A part that reaches beyond the rows is of use too: the plan cuts at its ends.
                 taken.push((*fragment, slice.clone()));
             }
             apart
@@ -123,15 +123,15 @@ impl Lru {
         self.bytes -= freed;
         self.touch(at);
         for (fragment, _) in &taken {
-            self.note_seen(stripe, fragment); // what was of use is kept again
+            self.note_seen(stripe, fragment); // parity that was of use is admitted again
         }
         taken
     }
 
     pub fn put(&mut self, stripe: u64, fragment: Fragment, slice: &Slice) {
-        let is_due = self.note_seen(stripe, &fragment);
+        let is_admitted = self.note_seen(stripe, &fragment);
         self.written += slice.len() as u64;
-        if !is_due {
+        if !is_admitted {
             return;
         }
         self.bytes += slice.len();
@@ -155,23 +155,23 @@ impl Lru {
         }
     }
 
-    /// Checks what this shard says of itself.
+    /// Checks that list, index and counts match the entries.
     pub fn self_check(&self) {
         let (mut at, mut newer, mut bytes, mut count) = (self.newest, NONE, 0, 0);
         while at != NONE {
             let entry = &self.entries[at];
             assert_eq!(entry.newer, newer, "the list reads the same from both ends");
             assert_eq!(self.index.get(&entry.stripe), Some(&at), "an entry is found by its stripe");
-            for (place, (fragment, slice)) in entry.parts.iter().enumerate() {
+            for (index, (fragment, slice)) in entry.parts.iter().enumerate() {
                 assert_eq!(fragment.rows.bytes(), slice.len(), "a part has the length of its rows");
                 let overlaps = |other: &Fragment| {
                     let (one, two) = (fragment.rows, other.rows);
                     fragment.chunk == other.chunk && one.start < two.end && two.start < one.end
                 };
-                let others = entry.parts[place + 1..].iter();
+                let others = entry.parts[index + 1..].iter();
                 assert!(
                     !others.map(|(other, _)| other).any(overlaps),
-                    "invariant 5: two versions of one place"
+                    "invariant 5: two versions of the same rows"
                 );
                 bytes += slice.len();
             }
@@ -181,13 +181,13 @@ impl Lru {
         assert_eq!((self.bytes, self.index.len(), self.entries.len()), (bytes, count, count));
     }
 
-    /// Remembers a place as written now. True if it was so a while ago.
+    /// Remembers rows as written now. True if they were written before, recently enough for the cache to hold them still.
     fn note_seen(&mut self, stripe: u64, fragment: &Fragment) -> bool {
-        let now = Seen { place: place(stripe, fragment), written: self.written };
-        // The upper half of the number, spread over the table by a multiplication.
-        let at = (((now.place >> 32) * self.seen.len() as u64) >> 32) as usize;
+        let now = Seen { fingerprint: fingerprint(stripe, fragment), written: self.written };
+        // The upper half of the fingerprint, scaled to the size of the table.
+        let at = (((now.fingerprint >> 32) * self.seen.len() as u64) >> 32) as usize;
         let last = std::mem::replace(&mut self.seen[at], now);
-        last.place == now.place && now.written - last.written <= self.bytes_max as u64
+        last.fingerprint == now.fingerprint && now.written - last.written <= self.bytes_max as u64
     }
 
     pub fn remove(&mut self, stripe: u64) {

@@ -6,7 +6,7 @@ use crate::sync::models::{check, threads};
 
 const ROWS: Rows = Rows { start: 0, end: 4096 };
 
-/// Of each of two owners.
+/// Writes of each of two owners.
 const WRITES: u8 = 20;
 
 /// Writes of one stripe by owners one after the other: each finds what the last one wrote, or nothing.
@@ -21,7 +21,7 @@ fn what_is_found_is_what_was_written_last() {
         let slices: Vec<Slice> = (0..=2 * WRITES).map(|byte| Slice::from_bytes(&[byte; 4096])).collect();
         threads(3, move |thread| {
             if thread == 0 {
-                // Misses end the use of all stripes, a judgement without any look begins it again.
+                // Misses switch to samples; a decision without any look-up switches back.
                 for _ in 0..4 {
                     cache.take(sample, ROWS, &mut Image::default());
                     cache.weigh();

@@ -1,13 +1,13 @@
-//! Whether looking for parity pays: pure.
+//! Whether looking parity up pays, as a pure decision.
 //!
-//! A look takes locks and cold lines for nothing where writes do not meet again. So a cache that finds little looks for the
-//! stripes of a few of its shards only, whose hits say what all would find (as a processor's cache compares policies on a few
-//! of its sets). A place that alone is hot may lie in none of them: now and then all are looked for again.
+//! Where writes do not come back to the same rows, a look-up takes locks and touches cold cache lines for nothing. So a cache
+//! that finds little looks up only the stripes of a few shards, whose hits stand for what all would find (set sampling, as
+//! processor caches compare policies). A single hot stripe may lie in none of them: now and then all are looked up again.
 
-/// Looks for each hit below which it does not pay; twice as many hits and it does again.
-const LOOKS_A_HIT: u64 = 32;
+/// With fewer hits than one in this many look-ups the cache does not pay; with twice as many it pays again.
+const LOOKUPS_PER_HIT: u64 = 32;
 
-/// Judgements on samples before all stripes are looked for again.
+/// Most decisions in a row to look up only the samples.
 const SAMPLED_MAX: u32 = 64;
 
 /// Hit and miss counts since the start.
@@ -15,13 +15,13 @@ const SAMPLED_MAX: u32 = 64;
 pub struct CacheCounters {
     /// Stripe writes that found parity.
     pub hits: u64,
-    /// Stripe writes that found none. Those that did not look, because few find any, do not count.
+    /// Stripe writes that found none. Those that did not look, while only samples are looked up, are not counted.
     pub misses: u64,
     /// Stripes evicted.
     pub evictions: u64,
 }
 
-/// What was found until the last judgement.
+/// The counters at the last decision, and how often in a row it was for samples.
 #[derive(Default)]
 pub struct Worth {
     last: CacheCounters,
@@ -29,17 +29,17 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// Whether to look for stripes of samples only from now on, as was so until now if `sampling`.
+    /// Whether to look up only the samples from now on. `sampling`: it was so until now.
     pub fn sample(&mut self, now: CacheCounters, sampling: bool) -> bool {
         let hits = now.hits - self.last.hits;
-        let looks = hits + now.misses - self.last.misses;
+        let lookups = hits + now.misses - self.last.misses;
         self.last = now;
         if !sampling {
             self.sampled = 0;
-            return hits * LOOKS_A_HIT < looks;
+            return hits * LOOKUPS_PER_HIT < lookups;
         }
         self.sampled += 1;
-        hits * LOOKS_A_HIT < 2 * looks && self.sampled < SAMPLED_MAX
+        hits * LOOKUPS_PER_HIT < 2 * lookups && self.sampled < SAMPLED_MAX
     }
 }
 
@@ -50,9 +50,9 @@ mod tests {
     #[test]
     fn what_finds_little_samples_until_samples_find_much_or_long_enough() {
         let (mut worth, mut counters) = (Worth::default(), CacheCounters::default());
-        let mut found = |hits, looks, sampling| {
+        let mut found = |hits, lookups, sampling| {
             counters.hits += hits;
-            counters.misses += looks - hits;
+            counters.misses += lookups - hits;
             worth.sample(counters, sampling)
         };
         assert!(!found(32, 1024, false));

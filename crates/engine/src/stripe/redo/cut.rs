@@ -1,9 +1,9 @@
-//! What is logged of the writes of a stripe, cut so that each part fits in a record. Rows are independent of each other, so
-//! a stripe may be written a few rows at a time.
+//! What a record holds of a stripe's writes, cut into parts that each fit in one record. Rows are independent of each other,
+//! so a stripe may be written a few rows at a time.
 //!
-//! Where the one missing chunk is written its contents are all that is logged: with them and the other data as the members
-//! have it, old or new, parity can be made after a crash. Where it is not, data and parity are logged, for nobody knows what
-//! it holds without reading it all.
+//! Where the one missing chunk is written, only its new contents are logged: replay makes parity from them and from the data on
+//! the other members, old or new. Where it is not written, new data and new parity are logged: only parity knows the missing
+//! chunk, and to log the chunk itself the owner would have to read the whole row.
 
 use smallvec::SmallVec;
 
@@ -11,28 +11,29 @@ use crate::buffer::Gather;
 use crate::members::port::MemberWrite;
 use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
 
-/// Rows are cut at multiples of this, and in smaller ones only where a block has more pieces than a record holds.
+/// Rows are cut at multiples of this.
 const CUT_BYTES: u64 = 4096;
+/// Rows are cut at multiples of this where one block has more pieces than a record holds.
 const CUT_BYTES_MIN: u64 = 512;
 
-/// The writes of one stripe that is owned.
+/// The member writes of one stripe, which the caller owns.
 #[derive(Clone, Copy)]
 pub(in crate::stripe) struct StripeWrites<'a> {
     pub(in crate::stripe) stripe: u64,
-    /// Those of members that are there.
+    /// The writes of working members.
     pub(in crate::stripe) made: &'a [MemberWrite],
-    /// New contents of the missing chunk, where no other member may fail. Where one may, nothing: all that is made is
-    /// logged then.
+    /// The new contents of the missing chunk, where no other member may fail. Empty where one may: then every write in `made`
+    /// is logged.
     pub(in crate::stripe) missing: &'a [MemberWrite],
 }
 
-/// What a record says, with the contents that it holds.
+/// The entries of a record, each with its contents.
 pub(super) type Pieces = SmallVec<[(RedoPiece, Gather); 4]>;
 
-/// Some rows of a stripe for which one record has room.
+/// Rows of a stripe that fit in one record.
 pub(super) struct Part {
     pub(super) pieces: Pieces,
-    /// What is written once the record is durable.
+    /// The member writes to make once the record is durable.
     pub(super) writes: SmallVec<[MemberWrite; 4]>,
 }
 

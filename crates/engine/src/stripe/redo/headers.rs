@@ -1,7 +1,7 @@
-//! Headers: what the log's state is, on every member that has the log, beside the superblock that it goes with.
+//! Headers record the log's state on every member that holds the log, and name the superblock that they belong to.
 //!
-//! Headers and superblocks are written by one task at a time ([`Redo::announce`]). A header comes before the superblock
-//! that it names as the next one, so whichever of the two is on disk after a crash is one of the header's.
+//! One task at a time writes headers and superblocks ([`Redo::announce`]). A header is written before the superblock that it
+//! names as the next one, so it names the superblock that a crash leaves on disk, the old one or the new.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -26,28 +26,44 @@ struct HeaderWrite {
     data: Slice,
 }
 
-/// Stripes that are in doubt no more are so after a crash, too: else what was acknowledged there could not be read then.
+/// Flushes every working member, then waits for the metadata that an acknowledgement relies on.
+pub(crate) async fn flush_volume<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    log.port.flush().await?;
+    settle(log).await
+}
+
+/// Returns once everything that an acknowledgement relies on is on disk: members' failures (invariant 8), and stripes that left
+/// doubt (invariant 10).
+pub(in crate::stripe) async fn settle<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    if !log.shared.members.is_settled() {
+        log.shared.members.settled().await?;
+    }
+    if log.shared.consistency.unpersisted().is_some() { persist_doubts(log).await } else { Ok(()) }
+}
+
+/// Records on the members that stripes have left doubt: a crash would otherwise put them in doubt again, and data that was
+/// acknowledged there would become unreadable.
 ///
 /// # Errors
 /// No member takes a header.
 async fn persist_doubts<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let (redo, consistency) = (&log.shared.redo, &log.shared.consistency);
     let _announcing = redo.announce().await;
-    let Some(removals) = consistency.unpersisted() else { return Ok(()) }; // another header said it meanwhile
+    let Some(removals) = consistency.unpersisted() else { return Ok(()) }; // another task wrote a header meanwhile
     if redo.is_announced() {
         return write_headers(log, true).await;
     }
-    // Without a log nothing on the members says what is in doubt, but that there was no orderly stop.
+    // Without a log the members do not list the stripes in doubt: a crash puts every dirty one in doubt, recorded or not.
     consistency.set_persisted(removals);
     Ok(())
 }
 
-/// Writes a header to every member that has the log. The caller holds [`Redo::announce`].
+/// Writes a header to every member that holds the log. The caller holds [`Redo::announce`].
 ///
 /// # Errors
-/// No member that should have it takes it.
+/// No member took the header.
 pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Result<(), VolumeError> {
-    let removals = log.shared.consistency.unpersisted(); // before the headers are made: they know of these
+    let removals = log.shared.consistency.unpersisted(); // read before the headers are made, so that they include these
     let writes = headers(log, in_force);
     let start = |write: &HeaderWrite| {
         let member = log.port.devices.described(write.slot)?;
@@ -74,7 +90,7 @@ pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -
             Err(error) => no_log_on(log, slot, &member, &error),
         }
     }
-    // Where all of them are gone their headers are old: the superblocks of the others say so.
+    // With no member left that holds the log there is no header to write: the other superblocks make the old ones stale.
     if written > 0 || writes.is_empty() {
         removals.into_iter().for_each(|removals| log.shared.consistency.set_persisted(removals));
         return Ok(());
@@ -83,7 +99,8 @@ pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -
 }
 
 fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
-    // Before the doubts are listed, which takes long if they are many: what is said to be retired left its doubts before.
+    // Read before the doubts are listed, which takes long if they are many: a record that the header calls retired has left
+    // its stripes' doubts in the list.
     let retired_below = log.shared.redo.state.lock().retired_below;
     let doubts = State::doubts(&log.shared.consistency);
     let state = &mut *log.shared.redo.state.lock();
@@ -110,7 +127,7 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
     state.logs.iter().copied().filter(in_use).filter_map(header).collect()
 }
 
-/// A member takes no log: it fails, or does without if the array needs it or only room is lacking.
+/// A member cannot hold the log: it fails. If the array needs it, or it is only out of space, it goes on without the log.
 pub(super) fn no_log_on<D: Device>(
     log: &RedoLog<D>,
     slot: u32,
@@ -119,25 +136,11 @@ pub(super) fn no_log_on<D: Device>(
 ) {
     let members = &log.shared.members;
     if !log.port.devices.is_in_slot(slot, device) {
-        return; // another one has the slot
+        return; // another device has the slot
     }
     members.report(Event::MetadataError { member: slot, reason: error.to_string() });
     let reason = format!("its redo log cannot be written: {error}");
     if error.kind == DeviceErrorKind::NoSpace || members.fail(slot, &reason) == Failing::Needed {
         log.shared.redo.state.lock().logs.retain(|other| *other != slot);
     }
-}
-
-/// Whether a write may be acknowledged: what it relies on is on disk (invariants 8 and 10).
-pub(in crate::stripe) async fn settle<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
-    if !log.shared.members.is_settled() {
-        log.shared.members.settled().await?;
-    }
-    if log.shared.consistency.unpersisted().is_some() { persist_doubts(log).await } else { Ok(()) }
-}
-
-/// Makes everything durable on every working member, and what is known of the others.
-pub(crate) async fn flush_volume<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
-    log.port.flush().await?;
-    settle(log).await
 }

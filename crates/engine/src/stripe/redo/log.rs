@@ -1,4 +1,4 @@
-//! The redo log as one shard writes it.
+//! One shard's handle on the redo log.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use super::super::shared::Shared;
 use super::queue::Queue;
 use crate::members::port::MemberPort;
 
-/// One shard's way to the redo log. What is done with it are functions by subject: [`write`](super::write) logs and makes the
-/// writes of a stripe, [`headers`](super::headers) says what the log's state is, [`retire`](super::retire) frees its slots,
-/// [`tend`](super::tend) begins and ends it.
+/// One shard's handle on the redo log. Functions by subject work on it: [`write`](super::write) logs and makes the
+/// writes of a stripe, [`headers`](super::headers) records the log's state, [`retire`](super::retire) frees its slots,
+/// [`tend`](super::tend) puts it in force and ends it.
 pub struct RedoLog<D> {
     pub(super) shared: Arc<Shared>,
     pub(super) port: Rc<MemberPort<D>>,

@@ -1,4 +1,5 @@
-//! Writers of one shard that want a record, in the order in which they came.
+//! Group commit: writers of one shard that wait for a record, in the order in which they came. The first to come leads, and
+//! writes one record for all whose pieces fit.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,23 +12,24 @@ use super::slots::Taken;
 use crate::error::VolumeError;
 use layout::redo_log::PIECES_MAX;
 
-/// What came of a record: none, if too few members took it.
+/// The outcome of a record. None: too few members took it.
 pub(super) type Logged = Result<Option<Taken>, VolumeError>;
 
-/// Writers of one shard that want a record.
+/// Writers of one shard that wait for a record.
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) waiting: RefCell<VecDeque<Rc<Ticket>>>,
-    pub(super) on_their_way: Cell<u32>,
+    /// Records being written.
+    pub(super) in_flight: Cell<u32>,
 }
 
-/// What one writer wants logged.
+/// One writer's request for a record.
 pub(super) struct Ticket {
     pub(super) stripes: Range<u64>,
     pub(super) pieces: Pieces,
-    /// What its record came to.
+    /// The outcome of its record.
     pub(super) result: RefCell<Option<Logged>>,
-    /// It writes the next record, its own pieces in it or not.
+    /// This writer leads: it writes the next record, which may or may not hold its own pieces.
     pub(super) leading: Cell<bool>,
     pub(super) waker: RefCell<Option<Waker>>,
 }
@@ -59,25 +61,25 @@ impl Ticket {
 }
 
 impl Queue {
-    /// The writer that has waited longest leads next, perhaps the same one again.
+    /// Makes the writer that has waited longest the leader; it may be the same writer again.
     pub(super) fn hand_over(&self) {
         let next = self.waiting.borrow().iter().find(|ticket| !ticket.leading.get()).cloned();
         match next {
             Some(next) => next.lead(),
-            None => self.on_their_way.set(self.on_their_way.get() - 1),
+            None => self.in_flight.set(self.in_flight.get() - 1),
         }
     }
 
-    /// The first writers whose pieces fit in one record.
+    /// Takes the first writers whose pieces together fit in one record.
     pub(super) fn take(&self, payload_bytes: usize) -> Vec<Rc<Ticket>> {
         let mut waiting = self.waiting.borrow_mut();
         let (mut bytes, mut pieces) = (0, 0);
-        let fits = waiting.iter().take_while(|ticket| {
+        let batch = waiting.iter().take_while(|ticket| {
             bytes += ticket.payload_bytes();
             pieces += ticket.pieces.len();
             bytes <= payload_bytes && pieces <= PIECES_MAX
         });
-        let count = fits.count();
+        let count = batch.count();
         waiting.drain(..count).collect()
     }
 }

@@ -1,29 +1,30 @@
-//! Freeing the slots of the log: the writes of their records are durable, and a header says that the records are done with.
+//! Retires records, which frees their slots: their writes are durable, and a header says that replay skips them.
 
 use super::headers::{flush_volume, write_headers};
 use super::log::RedoLog;
-use super::state::{Phase, State, wake_all};
+use super::state::{LogPhase, State, wake_all};
 use crate::device::Device;
 use crate::error::VolumeError;
 
-/// Before anything is made of a stripe whose last write failed or was refused: the record of that write is done with. Made
-/// again it would change data under the parity of a later record. Until parity agrees the stripe is in doubt.
-pub(in crate::stripe) async fn without_unmade_records<D: Device>(
+/// Retires the record of a stripe whose last write failed or was refused, before anything is made from the stripe: replayed
+/// later, the record would change data under the parity of a newer record. The stripe stays in doubt until parity agrees.
+pub(in crate::stripe) async fn retire_incomplete_records<D: Device>(
     log: &RedoLog<D>,
     stripe: u64,
 ) -> Result<(), VolumeError> {
-    match !log.shared.members.plain() && log.shared.redo.has_unmade(stripe) {
+    match !log.shared.members.plain() && log.shared.redo.has_incomplete(stripe) {
         true => Box::pin(outlive_records(log)).await,
         false => Ok(()),
     }
 }
 
-/// Returns when all records that were begun before this call are done with, if the log is in force.
+/// Returns when all records that were begun before this call are retired, if the log is in force.
 pub(crate) async fn outlive_records<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let redo = &log.shared.redo;
     let begun = redo.state.lock().next_sequence;
     let written = |state: &mut State| {
-        let over = state.phase != Phase::InForce || state.slots.written_below(state.next_sequence) >= begun;
+        let over =
+            state.phase != LogPhase::InForce || state.slots.written_below(state.next_sequence) >= begun;
         over.then_some(())
     };
     redo.when(written).await;
@@ -33,17 +34,18 @@ pub(crate) async fn outlive_records<D: Device>(log: &RedoLog<D>) -> Result<(), V
 /// Frees every slot whose writes have been made, if the log is in force.
 pub(crate) async fn empty<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let in_force = log.shared.redo.when(|state| {
-        if state.phase != Phase::InForce {
+        if state.phase != LogPhase::InForce {
             return Some(false);
         }
         let free = !state.retiring;
         state.retiring = true;
         free.then_some(true)
     });
-    if in_force.await { retire_as_the_one(log).await } else { Ok(()) }
+    if in_force.await { retire_exclusively(log).await } else { Ok(()) }
 }
 
-pub(super) async fn retire_as_the_one<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+/// Retires records; the caller has set `retiring`, so that no other task does.
+pub(super) async fn retire_exclusively<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let result = retire(log).await;
     let mut state = log.shared.redo.state.lock();
     state.retiring = false;
@@ -51,19 +53,19 @@ pub(super) async fn retire_as_the_one<D: Device>(log: &RedoLog<D>) -> Result<(),
     result
 }
 
-/// Makes what finished records asked for durable, says so in the headers, and frees their slots.
+/// Flushes the writes of finished records, raises the retired sequence number in the headers, and frees the slots.
 async fn retire<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let redo = &log.shared.redo;
     let below = {
         let state = redo.state.lock();
         state.slots.written_below(state.next_sequence)
     };
-    // What a member missed that failed under these records, or lost when it was flushed now, is told on disk before
-    // they are gone (invariant 8).
+    // Invariant 8: the superblocks record a member that failed since these records, or fails in this flush, before the records
+    // that could make up for it are gone.
     flush_volume(log).await?;
     let _announcing = redo.announce().await;
     {
-        // Superblocks that say clean may have said of more records meanwhile that they are done with.
+        // The superblock writer may have retired more records since, when it wrote clean (`Redo::all_durable`).
         let retired_below = &mut redo.state.lock().retired_below;
         *retired_below = below.max(*retired_below);
     }
@@ -81,8 +83,8 @@ mod tests {
     use layout::geometry::Level;
     use std::rc::Rc;
 
-    /// Seed 611977: records were being retired when superblocks said clean, and the next header asked for what those had
-    /// said is done with.
+    /// Seed 611977: records were being retired while superblocks were written as clean, and the next header brought back
+    /// records that those had retired.
     #[test]
     fn what_was_done_with_when_superblocks_said_clean_stays_so() {
         let world = World::logging(Level::Raid5, 3);

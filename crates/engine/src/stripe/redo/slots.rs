@@ -1,26 +1,26 @@
-//! Slots of the log: taken for a record, open while the record's writes are on their way, then used until a header
-//! says that the record is done with.
+//! Slots of the log. A slot is taken for a record, is open while the record's writes are in flight, and stays in use until a
+//! header says that the record is retired.
 
 use std::ops::Range;
 
 #[derive(Default)]
-pub(super) struct Slots {
-    pub(super) slots: Vec<Slot>,
+pub(super) struct LogSlots {
+    pub(super) slots: Vec<LogSlot>,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Slot {
-    /// The record's number; 0: free.
+pub(super) struct LogSlot {
+    /// The record's sequence number; 0: the slot is free.
     pub(super) sequence: u64,
     /// Writers whose stripe writes have not returned. A slot that was just taken counts as one.
     pub(super) open: usize,
-    /// The stripes it is about.
+    /// The stripes that the record writes.
     pub(super) stripes: Vec<Range<u64>>,
-    /// Those of them of which not all was written: made again they are not what later writes were made from.
-    pub(super) unmade: Vec<Range<u64>>,
+    /// Those of them whose writes were not all made: a replay would not leave what later writes built on.
+    pub(super) incomplete: Vec<Range<u64>>,
 }
 
-/// A slot and the number of its record.
+/// A slot that was taken, and the sequence number of its record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) slot: u32,
@@ -31,26 +31,26 @@ pub(super) struct Taken {
 /// What a writer that wants a slot does next.
 pub(super) enum Next {
     Taken(Taken),
-    /// There is none: free those whose writes are made.
+    /// No slot is free: the writer retires records whose writes have been made.
     Retire,
 }
 
-impl Slots {
+impl LogSlots {
     pub(super) fn new(count: u32) -> Self {
-        Slots { slots: vec![Slot::default(); count as usize] }
+        LogSlots { slots: vec![LogSlot::default(); count as usize] }
     }
 
     pub(super) fn free(&self) -> Option<usize> {
         self.slots.iter().position(|slot| slot.sequence == 0)
     }
 
-    /// Whether a slot would be free after [`Slots::retire`].
+    /// Whether retiring would free a slot.
     pub(super) fn any_to_retire(&self, next_sequence: u64) -> bool {
         let below = self.written_below(next_sequence);
         self.slots.iter().any(|slot| slot.sequence != 0 && slot.sequence < below)
     }
 
-    /// Records below this number have been written out to their stripes.
+    /// Every record below this sequence number has had its stripe writes made.
     pub(super) fn written_below(&self, next_sequence: u64) -> u64 {
         let open = self.slots.iter().filter(|slot| slot.open > 0);
         open.map(|slot| slot.sequence).min().unwrap_or(next_sequence)
@@ -58,7 +58,7 @@ impl Slots {
 
     pub(super) fn retire(&mut self, below: u64) {
         for slot in self.slots.iter_mut().filter(|slot| slot.sequence < below && slot.open == 0) {
-            *slot = Slot::default();
+            *slot = LogSlot::default();
         }
     }
 }

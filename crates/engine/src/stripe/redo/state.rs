@@ -1,4 +1,4 @@
-//! The state of the redo log that all shards share: its phase, its gate, its slots, and what the headers say.
+//! The state of the redo log that all shards share: its phase, its gate, its slots, and the contents of its headers.
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -7,25 +7,25 @@ use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
 use super::super::consistency::Consistency;
-use super::slots::{Next, Slot, Slots, Taken};
+use super::slots::{LogSlot, LogSlots, Next, Taken};
 use crate::error::MetadataLost;
 use crate::members::health::{MemberState, Members};
 use layout::redo_log::{RedoArea, SlotPlan};
 
-/// Where the log of a member is, and whose it is.
+/// Where a member's part of the log lies, and the identity that its headers carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedoMember {
-    /// Room on the device.
+    /// The log's area on the device.
     pub area: RedoArea,
-    /// The array.
+    /// UUID of the array.
     pub set_uuid: [u8; 16],
-    /// The member.
+    /// UUID of the member.
     pub device_uuid: [u8; 16],
     /// [`layout::md_superblock::Superblock::digest`] of its superblock on disk.
     pub digest: u32,
 }
 
-/// What an earlier run left: this run's numbers are higher.
+/// The highest numbers of earlier runs: this run's are higher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RedoStart {
     /// Highest generation of a header.
@@ -34,17 +34,18 @@ pub struct RedoStart {
     pub epoch: u64,
 }
 
+/// Whether the log is in force, and what that means for a write at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// No log is kept, whatever happens to the members.
+pub(super) enum LogPhase {
+    /// The array keeps no log, whatever happens to its members.
     Unused,
-    /// Not in force. While members are missing or about to be, writes wait.
+    /// Not in force. Writes wait while members are missing or about to be, else they go ahead unlogged.
     Off,
     /// Every write is logged.
     InForce,
-    /// It is about to be over; writes wait.
+    /// Being ended or moved to other members; writes wait.
     Closing,
-    /// Members are missing and there is no room: writes go on, and a crash leaves stripes in doubt.
+    /// Members are missing and no area is large enough: writes go ahead unlogged, and a crash leaves stripes in doubt.
     NoRoom,
     /// The superblocks cannot be written: writes fail.
     Lost,
@@ -56,9 +57,9 @@ pub struct Redo {
 }
 
 pub(super) struct State {
-    pub(super) phase: Phase,
+    pub(super) phase: LogPhase,
     pub(super) members: Vec<Option<RedoMember>>,
-    /// Digests that are about to be on disk, by slot.
+    /// Digests of the superblocks that are written next, by slot.
     pub(super) next_digests: Vec<u32>,
     pub(super) events: u64,
     pub(super) generation: u64,
@@ -66,12 +67,12 @@ pub(super) struct State {
     pub(super) next_sequence: u64,
     pub(super) retired_below: u64,
     pub(super) plan: Option<SlotPlan>,
-    /// Slots of the array whose members have the log.
+    /// Slots of the array whose members hold the log.
     pub(super) logs: Vec<u32>,
-    pub(super) slots: Slots,
-    /// Stripe writes that were admitted and are not done.
+    pub(super) slots: LogSlots,
+    /// Logged stripe writes that were admitted and have not returned.
     pub(super) active: u64,
-    /// Stripes whose owners wait at the gate: nothing of theirs is on its way.
+    /// Stripes whose owners wait at the gate: they have no member write in flight.
     pub(super) parked: HashSet<u64>,
     pub(super) announcing: bool,
     pub(super) retiring: bool,
@@ -81,7 +82,7 @@ pub(super) struct State {
     pub(super) waiting: Vec<Waker>,
 }
 
-/// How a write may touch its stripe.
+/// When an admitted write may touch its stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stripe) enum Admitted {
     /// After its record is durable.
@@ -95,7 +96,7 @@ impl Redo {
         let slots = slots as usize;
         Redo {
             state: Mutex::new(State {
-                phase: Phase::Unused,
+                phase: LogPhase::Unused,
                 members: vec![None; slots],
                 next_digests: vec![0; slots],
                 events: 0,
@@ -105,7 +106,7 @@ impl Redo {
                 retired_below: 0,
                 plan: None,
                 logs: Vec::new(),
-                slots: Slots::default(),
+                slots: LogSlots::default(),
                 active: 0,
                 parked: HashSet::new(),
                 announcing: false,
@@ -117,96 +118,97 @@ impl Redo {
         }
     }
 
-    /// From here on a log is kept while members are missing. Whoever calls this keeps the superblocks; `events` is theirs.
+    /// From here on a log is kept while members are missing. The superblock writer calls this; `events` is the event count of
+    /// its superblocks.
     pub(crate) fn begin(&self, start: RedoStart, events: u64) {
         let mut state = self.state.lock();
-        state.phase = Phase::Off;
+        state.phase = LogPhase::Off;
         state.events = events;
         state.generation = state.generation.max(start.generation);
         state.epoch = state.epoch.max(start.epoch);
     }
 
-    /// The member in `slot` has room for a log, or not.
+    /// Sets the log area of the member in `slot`; None: the member has no room for a log.
     pub(crate) fn set_member(&self, slot: u32, member: Option<RedoMember>) {
         let mut state = self.state.lock();
         state.members[slot as usize] = member;
-        // The slots were laid out for the member that was here.
+        // The log's slots were laid out for the area of the former member.
         state.logs.retain(|other| *other != slot);
     }
 
-    /// The member in `slot` is about to go, and its log with it: returns when enough others have the log, or none will be put
-    /// on others. Without any header that goes with the superblocks a crash would leave every stripe in doubt.
+    /// Called before the member in `slot`, and its log with it, is taken out of use. Returns when enough other members hold the
+    /// log, or no more will: with no header that matches a superblock a crash would leave every stripe in doubt.
     pub(crate) async fn ready_without(&self, slot: u32, members: &Members) {
         self.when(|state| {
-            let is_announced = matches!(state.phase, Phase::InForce | Phase::Closing) && !state.stopped;
+            let is_announced = matches!(state.phase, LogPhase::InForce | LogPhase::Closing) && !state.stopped;
             let others = state.logs_in_use(members).filter(|other| *other != slot).count();
-            let is_enough = state.phase == Phase::InForce && others >= members.copies_wanted() as usize;
+            let is_enough = state.phase == LogPhase::InForce && others >= members.copies_wanted() as usize;
             let gave_up = state.gave_up_at == Some(members.metadata_version());
-            let is_coming = state.phase == Phase::Closing
+            let is_coming = state.phase == LogPhase::Closing
                 || state.candidates(members).any(|other| other != slot && !state.logs.contains(&other));
             (!is_announced || is_enough || gave_up || !is_coming).then_some(())
         })
         .await;
     }
 
-    /// The log of the member in a slot, if it has room for one.
+    /// The log area of the member in a slot, if it has one.
     pub(crate) fn member(&self, slot: u32) -> Option<RedoMember> {
         self.state.lock().members[slot as usize]
     }
 
     /// Whether every write is logged before it touches its stripe.
     pub fn in_force(&self) -> bool {
-        self.state.lock().phase == Phase::InForce
+        self.state.lock().phase == LogPhase::InForce
     }
 
-    /// Whether headers on the members say that it is in force.
+    /// Whether headers on the members say that the log is in force.
     pub fn is_announced(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::InForce | Phase::Closing)
+        matches!(self.state.lock().phase, LogPhase::InForce | LogPhase::Closing)
     }
 
     /// Whether members are missing and there is no room for a log.
     pub fn has_no_room(&self) -> bool {
-        self.state.lock().phase == Phase::NoRoom
+        self.state.lock().phase == LogPhase::NoRoom
     }
 
     /// Whether a log is kept when members are missing.
     pub fn is_used(&self) -> bool {
-        self.state.lock().phase != Phase::Unused
+        self.state.lock().phase != LogPhase::Unused
     }
 
     /// The superblocks cannot be written any more: writes fail.
     pub(crate) fn lost(&self) {
         let mut state = self.state.lock();
-        if state.phase != Phase::Unused {
-            state.phase = Phase::Lost;
+        if state.phase != LogPhase::Unused {
+            state.phase = LogPhase::Lost;
         }
         wake_all(state);
     }
 
-    /// Waits until a member may be taken out of use: writes are logged, or will not be.
+    /// Waits until a member may be taken out of use: the log is in force, or will not be.
     pub(crate) async fn ready_for_failure(&self, members: &Members) {
         self.when(|state| {
             let is_late = state.gave_up_at == Some(members.metadata_version());
-            let is_coming = matches!(state.phase, Phase::Off | Phase::Closing) && !state.stopped;
+            let is_coming = matches!(state.phase, LogPhase::Off | LogPhase::Closing) && !state.stopped;
             (!is_coming || is_late).then_some(())
         })
         .await;
     }
 
-    /// Something changed that [`tend`] may have to act on.
+    /// Wakes [`tend`]: a member's state or log area has changed.
     pub(crate) fn poke(&self) {
         wake_all(self.state.lock());
     }
 
-    /// [`tend`] ends.
+    /// Ends [`tend`].
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         wake_all(state);
     }
 
-    /// Waits until the owner of these stripes may touch them. After `Logged` it calls [`Redo::done`] when its writes
-    /// returned.
+    /// The gate: returns when the owner of these stripes may touch them. After `Logged` the owner calls [`Redo::done`] when its
+    /// writes have returned.
     pub(in crate::stripe) async fn admit(
         &self,
         members: &Members,
@@ -216,17 +218,17 @@ impl Redo {
         std::future::poll_fn(|context| {
             let mut state = self.state.lock();
             let admitted = match state.phase {
-                Phase::Unused | Phase::NoRoom => Some(Ok(Admitted::Unlogged)),
-                Phase::Off if !members.want_log() => Some(Ok(Admitted::Unlogged)),
-                Phase::InForce => Some(Ok(Admitted::Logged)),
-                Phase::Lost => Some(Err(MetadataLost)),
-                Phase::Off | Phase::Closing => None,
+                LogPhase::Unused | LogPhase::NoRoom => Some(Ok(Admitted::Unlogged)),
+                LogPhase::Off if !members.want_log() => Some(Ok(Admitted::Unlogged)),
+                LogPhase::InForce => Some(Ok(Admitted::Logged)),
+                LogPhase::Lost => Some(Err(MetadataLost)),
+                LogPhase::Off | LogPhase::Closing => None,
             };
             let Some(admitted) = admitted else {
                 let first = !std::mem::replace(&mut parked, true);
                 state.parked.extend(stripes.clone());
                 if first {
-                    state.wake(); // who drains may go on
+                    state.wake(); // the drain need not wait for this owner
                 }
                 state.waiting.push(context.waker().clone());
                 return Poll::Pending;
@@ -240,15 +242,15 @@ impl Redo {
         .await
     }
 
-    /// Too few members took a record: returns when that is different, or [`tend`] has begun to put the log on others.
-    /// The owner asks to be admitted again.
-    pub(super) async fn another_log(&self, members: &Members) {
+    /// Called when too few members took a record. Returns when enough members hold the log, or [`tend`] has begun to move it to
+    /// others; the owner then asks to be admitted again.
+    pub(super) async fn logs_changed(&self, members: &Members) {
         self.poke();
-        self.when(|state| (state.phase != Phase::InForce || state.has_enough_logs(members)).then_some(()))
+        self.when(|state| (state.phase != LogPhase::InForce || state.has_enough_logs(members)).then_some(()))
             .await;
     }
 
-    /// The writes of an admitted owner have returned.
+    /// The writes of an owner that was admitted as `Logged` have returned.
     pub(in crate::stripe) fn done(&self) {
         let mut state = self.state.lock();
         state.active -= 1;
@@ -257,7 +259,7 @@ impl Redo {
         }
     }
 
-    /// Waits until `ready` gives something.
+    /// Waits until `ready` returns a value.
     pub(super) async fn when<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> T {
         std::future::poll_fn(|context| self.poll_when(context, &mut ready)).await
     }
@@ -278,9 +280,9 @@ impl Redo {
     }
 }
 
-/// Slots and headers.
+/// The log's slots and headers.
 impl Redo {
-    /// Waits for the right to write headers and superblocks.
+    /// Waits for the exclusive right to write headers and superblocks.
     pub(crate) async fn announce(&self) -> Announcing<'_> {
         self.when(|state| {
             let free = !state.announcing;
@@ -291,7 +293,7 @@ impl Redo {
         Announcing(self)
     }
 
-    /// Superblocks with these digests are about to be written, by slot; `events` is theirs.
+    /// Superblocks with these digests, by slot, are written next; `events` is their event count.
     pub(crate) fn superblocks_to_come(&self, digests: &[(u32, u32)], events: u64) {
         let mut state = self.state.lock();
         state.events = events;
@@ -311,7 +313,7 @@ impl Redo {
         }
     }
 
-    /// Nothing is on its way and everything is durable: no record is needed any more.
+    /// Every write is durable. If none is in flight, no record is needed any more.
     pub(crate) fn all_durable(&self) {
         let mut state = self.state.lock();
         if state.active == 0 {
@@ -319,50 +321,49 @@ impl Redo {
         }
     }
 
-    /// `writers` share a record in this slot, about these stripes.
-    pub(super) fn shared_by(&self, taken: Taken, writers: usize, stripes: Vec<Range<u64>>) {
+    /// Gives the slot to a record of `writers` writers, which write these stripes.
+    pub(super) fn assign(&self, taken: Taken, writers: usize, stripes: Vec<Range<u64>>) {
         let slot = &mut self.state.lock().slots.slots[taken.slot as usize];
         (slot.open, slot.stripes) = (writers, stripes);
     }
 
-    /// Nothing was or will be written for the record of this slot.
+    /// Frees a slot for which no record was written.
     pub(super) fn give_back(&self, taken: Taken) {
         let mut state = self.state.lock();
-        state.slots.slots[taken.slot as usize] = Slot::default();
+        state.slots.slots[taken.slot as usize] = LogSlot::default();
         wake_all(state);
     }
 
-    /// Whether a record of this stripe would be redone.
+    /// Whether replay would redo a record of this stripe.
     pub(super) fn has_record(&self, stripe: u64) -> bool {
         let state = self.state.lock();
         state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
     }
 
-    /// Not all writes of this record were made in these stripes, or none was and some member may have the record all the
-    /// same.
-    pub(super) fn unmade(&self, taken: Taken, stripes: Range<u64>) {
-        self.state.lock().slots.slots[taken.slot as usize].unmade.push(stripes);
+    /// In these stripes the record's writes were not all made, or were not made at all while some member may hold the record.
+    pub(super) fn mark_incomplete(&self, taken: Taken, stripes: Range<u64>) {
+        self.state.lock().slots.slots[taken.slot as usize].incomplete.push(stripes);
     }
 
-    /// Whether a record would be redone that does not agree with what is made of this stripe now.
-    pub(super) fn has_unmade(&self, stripe: u64) -> bool {
+    /// Whether replay would redo a record whose writes were not all made in this stripe.
+    pub(super) fn has_incomplete(&self, stripe: u64) -> bool {
         let state = self.state.lock();
-        state.slots.slots.iter().any(|slot| slot.unmade.iter().any(|stripes| stripes.contains(&stripe)))
+        state.slots.slots.iter().any(|slot| slot.incomplete.iter().any(|stripes| stripes.contains(&stripe)))
     }
 
-    /// Array slots whose members have the log.
+    /// Array slots whose members hold the log.
     pub(super) fn logs(&self) -> SmallVec<[u32; 8]> {
         SmallVec::from_slice(&self.state.lock().logs)
     }
 
-    /// Where a slot of the log is on the device of a member.
+    /// Where a slot of the log lies on a member's device.
     pub(super) fn slot_place(&self, member: u32, slot: u32) -> Option<(u64, RedoMember)> {
         let state = self.state.lock();
         let member = state.members[member as usize]?;
         Some((state.plan?.slot_offset(member.area, slot), member))
     }
 
-    /// The stripe writes of one writer of this record have returned, or were never made.
+    /// The stripe writes of one of the record's writers have returned, or will not be made.
     pub(super) fn written(&self, taken: Taken) {
         let mut state = self.state.lock();
         let slot = &mut state.slots.slots[taken.slot as usize];
@@ -373,11 +374,12 @@ impl Redo {
         }
     }
 
+    /// Takes a free slot, or the task of freeing some. None: wait.
     pub(super) fn take(state: &mut State) -> Option<Next> {
         if let Some(slot) = state.slots.free() {
             let sequence = state.next_sequence;
             state.next_sequence += 1;
-            state.slots.slots[slot] = Slot { sequence, open: 1, ..Slot::default() };
+            state.slots.slots[slot] = LogSlot { sequence, open: 1, ..LogSlot::default() };
             let slot = u32::try_from(slot).expect("few slots");
             return Some(Next::Taken(Taken { slot, sequence, epoch: state.epoch }));
         }
@@ -388,12 +390,12 @@ impl Redo {
         Some(Next::Retire)
     }
 
-    /// Whether the log has to be opened before the first write after a quiet time.
+    /// Whether the log has to come into force before the next write.
     pub(crate) fn wants_opening(&self, members: &Members) -> bool {
-        self.state.lock().phase == Phase::Off && members.want_log()
+        self.state.lock().phase == LogPhase::Off && members.want_log()
     }
 
-    /// Bytes of contents that one record holds.
+    /// Bytes of contents that one record has room for.
     pub(super) fn payload_bytes(&self) -> usize {
         self.state.lock().plan.expect("a log in force has slots").payload_bytes()
     }
@@ -410,7 +412,7 @@ impl Drop for Announcing<'_> {
     }
 }
 
-/// What is to be done about the log.
+/// What [`tend`] does next.
 pub(super) enum Due {
     Open,
     Close,
@@ -436,18 +438,18 @@ impl std::fmt::Debug for Redo {
 }
 
 impl State {
-    /// Wakes whoever waits, with the lock held: for wakers that only queue a task.
+    /// Wakes every waiting task with the lock held, which the executor's wakers allow: they only queue the task.
     fn wake(&mut self) {
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// The stripes in doubt as the header has room for them.
+    /// The stripes in doubt, in as many ranges as a header has room for.
     pub(super) fn doubts(consistency: &Consistency) -> Vec<layout::redo_log::StripeRange> {
         consistency.doubt_ranges(layout::redo_log::DOUBTS_MAX)
     }
 
     pub(super) fn due(&mut self, members: &Members) -> Option<Due> {
-        if self.stopped || self.phase == Phase::Lost {
+        if self.stopped || self.phase == LogPhase::Lost {
             return Some(Due::Stop);
         }
         if self.gave_up_at == Some(members.metadata_version()) {
@@ -455,31 +457,31 @@ impl State {
         }
         let wanted = members.want_log();
         match self.phase {
-            Phase::Off if wanted => Some(Due::Open),
-            Phase::NoRoom if !wanted => {
-                self.phase = Phase::Off;
+            LogPhase::Off if wanted => Some(Due::Open),
+            LogPhase::NoRoom if !wanted => {
+                self.phase = LogPhase::Off;
                 None
             }
-            Phase::InForce if !wanted || !self.has_enough_logs(members) => Some(Due::Close),
-            // A member that was rebuilt can take part of the log: it starts anew.
-            Phase::InForce if self.candidates(members).any(|slot| !self.logs.contains(&slot)) => {
+            LogPhase::InForce if !wanted || !self.has_enough_logs(members) => Some(Due::Close),
+            // A rebuilt member can hold the log too: end the log and put it in force again on more members.
+            LogPhase::InForce if self.candidates(members).any(|slot| !self.logs.contains(&slot)) => {
                 Some(Due::Close)
             }
             _ => None,
         }
     }
 
-    /// Whether a record gets as many copies as it needs.
+    /// Whether enough working members hold the log for each record to get its copies.
     pub(super) fn has_enough_logs(&self, members: &Members) -> bool {
         self.logs_in_use(members).count() >= members.copies_wanted() as usize
     }
 
-    /// Members that have the log.
+    /// Working members that hold the log.
     pub(super) fn logs_in_use(&self, members: &Members) -> impl Iterator<Item = u32> {
         self.logs.iter().copied().filter(|slot| members.state(*slot) == MemberState::InSync)
     }
 
-    /// Members that can have the log.
+    /// Working members that have room for the log.
     pub(super) fn candidates(&self, members: &Members) -> impl Iterator<Item = u32> {
         let slots = 0..u32::try_from(self.members.len()).expect("few members");
         slots.filter(|&slot| {

@@ -1,21 +1,21 @@
-//! Puts the log in force when members are missing or about to be, and ends it when the array is whole.
+//! The task that puts the log in force when members are missing or about to be, and ends it when the array is whole.
 
 use std::rc::Rc;
 use std::task::Poll;
 
 use super::headers::{flush_volume, settle, write_headers};
 use super::log::RedoLog;
-use super::slots::Slots;
+use super::slots::LogSlots;
 #[cfg(doc)]
 use super::state::Redo;
-use super::state::{Due, Phase, wake_all};
+use super::state::{Due, LogPhase, wake_all};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
 use crate::stripe::stripe_table::Owner;
 use layout::redo_log::SlotPlan;
 
-/// Looks after the log until [`Redo::stop`]. Runs beside the superblock writer.
+/// Opens and closes the log as members come and go, until [`Redo::stop`]. The superblock writer runs it beside itself.
 pub(crate) async fn tend<D: Device>(log: Rc<RedoLog<D>>) {
     let (redo, members) = (&log.shared.redo, &log.shared.members);
     loop {
@@ -32,16 +32,17 @@ pub(crate) async fn tend<D: Device>(log: Rc<RedoLog<D>>) {
     }
 }
 
-/// Puts the log in force when no unlogged write is on its way any more and all is durable.
+/// Puts the log in force once no unlogged write is in flight and everything written is durable.
 async fn open_when_drained<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let shared = &*log.shared;
-    // The failure itself is on disk first: see `write_logged`.
+    // The superblocks record the member's failure first: see `write_logged`.
     settle(log).await?;
     drained(log).await;
     if shared.redo.is_announced() {
         return Ok(());
     }
-    // A member that fails now may have lost what was written before the log: that is told, too, before it is in force.
+    // A member that fails in this flush may have lost unlogged writes: the superblocks record that too before the log is in
+    // force.
     let flushed = flush_volume(log).await;
     let _announcing = shared.redo.announce().await;
     match flushed {
@@ -51,9 +52,9 @@ async fn open_when_drained<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeErro
     Ok(())
 }
 
-/// Waits until everyone who owns a stripe now has released it, or waits at the gate. A claim that comes later sees that
-/// writes want to be logged. Nobody is waited for when somebody else has put the log in force: stripes change hands
-/// then, and their owners may wait for another log.
+/// Waits until every present owner of a stripe has released it or waits at the gate: later owners see that writes are to be
+/// logged. Ends at once when another task has put the log in force: owners then write behind the gate, and may themselves wait
+/// for the log to move.
 async fn drained<D: Device>(log: &RedoLog<D>) {
     let table = &log.shared.table;
     let mut stripes: Vec<(u64, Option<Owner>)> =
@@ -63,7 +64,7 @@ async fn drained<D: Device>(log: &RedoLog<D>) {
         stripes.retain_mut(|(stripe, owner)| {
             !state.parked.contains(stripe) && !table.wake_at_release(*stripe, owner, context.waker())
         });
-        if stripes.is_empty() || state.phase != Phase::Off {
+        if stripes.is_empty() || state.phase != LogPhase::Off {
             return Poll::Ready(());
         }
         state.waiting.push(context.waker().clone());
@@ -72,15 +73,15 @@ async fn drained<D: Device>(log: &RedoLog<D>) {
     .await;
 }
 
-/// Puts the log in force. Nothing unlogged is on its way, all is durable, and the caller holds
-/// [`Redo::announce`]. Without room writes go on unlogged; if headers say that another log is in force, they say that it
-/// is over before.
+/// Puts the log in force. The caller holds [`Redo::announce`]; no unlogged write is in flight, and everything written is
+/// durable. Without room writes go ahead unlogged. `is_announced`: headers say that a log is in force; without room they first
+/// say that it is over.
 pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
     let shared = &*log.shared;
     doubt_suspects(log);
     let has_room = {
         let mut state = shared.redo.state.lock();
-        if state.phase != Phase::Off || !shared.members.want_log() {
+        if state.phase != LogPhase::Off || !shared.members.want_log() {
             return;
         }
         let logs: Vec<u32> = state.candidates(&shared.members).collect();
@@ -88,7 +89,7 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
         let plan = areas.min().and_then(|bytes| SlotPlan::new(shared.geometry.members(), bytes));
         let plan = plan.filter(|_| logs.len() >= shared.members.copies_wanted() as usize);
         if let Some(plan) = plan {
-            state.slots = Slots::new(plan.slots);
+            state.slots = LogSlots::new(plan.slots);
             state.plan = Some(plan);
             state.logs = logs;
             state.epoch = state.epoch.max(state.events) + 1;
@@ -98,7 +99,8 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
     };
     if !has_room {
         if is_announced {
-            // Who does not take it fails, and no write is acknowledged before superblocks that go with no header.
+            // An error is safe to ignore: a member that does not take the header fails, and the superblocks that record the
+            // failure, before any write is acknowledged, match no header.
             let _ = write_headers(log, false).await;
             shared.members.set_logged(false);
         }
@@ -107,17 +109,17 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
     if let Err(error) = write_headers(log, true).await {
         return no_room(log, &error.to_string());
     }
-    // Before the gate opens: whoever comes through it is logged.
+    // Before the gate opens: every write that passes it must be logged.
     shared.members.set_logged(true);
     let mut state = shared.redo.state.lock();
-    if state.phase == Phase::Off {
-        state.phase = Phase::InForce;
+    if state.phase == LogPhase::Off {
+        state.phase = LogPhase::InForce;
     }
     wake_all(state);
     shared.members.report(Event::RedoLogInForce {});
 }
 
-/// Stripes whose last write failed half way are in doubt.
+/// Puts suspect stripes in doubt: a header records doubt, not suspicion.
 pub(crate) fn doubt_suspects<D: Device>(log: &RedoLog<D>) {
     log.shared
         .consistency
@@ -128,27 +130,27 @@ pub(crate) fn doubt_suspects<D: Device>(log: &RedoLog<D>) {
 
 fn no_room<D: Device>(log: &RedoLog<D>, reason: &str) {
     let mut state = log.shared.redo.state.lock();
-    if state.phase == Phase::Off {
-        state.phase = Phase::NoRoom;
+    if state.phase == LogPhase::Off {
+        state.phase = LogPhase::NoRoom;
     }
     wake_all(state);
     log.shared.members.report(Event::RedoLogAbsent { reason: reason.to_string() });
 }
 
-/// Ends the log: what it asked for is durable, and a header says so before the first write goes unlogged.
+/// Ends the log: its writes are durable, and a header says that it is over before the first write goes unlogged.
 async fn close<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     let redo = &log.shared.redo;
     {
         let mut state = redo.state.lock();
-        if state.phase != Phase::InForce {
+        if state.phase != LogPhase::InForce {
             return Ok(());
         }
-        state.phase = Phase::Closing;
+        state.phase = LogPhase::Closing;
     }
     let result = empty_and_end(log).await;
     let mut state = redo.state.lock();
-    if state.phase == Phase::Closing {
-        state.phase = if result.is_ok() { Phase::Off } else { Phase::InForce };
+    if state.phase == LogPhase::Closing {
+        state.phase = if result.is_ok() { LogPhase::Off } else { LogPhase::InForce };
     }
     wake_all(state);
     result
@@ -164,8 +166,8 @@ async fn empty_and_end<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
         let mut state = redo.state.lock();
         state.retired_below = state.next_sequence;
         if wanted {
-            // It starts anew at once, on other members. The old headers hold until the new ones are there.
-            state.phase = Phase::Off;
+            // The log comes into force again at once, on other members. The old headers count until the new ones are written.
+            state.phase = LogPhase::Off;
         }
     }
     if wanted {

@@ -1,5 +1,5 @@
-//! Logging the writes of a stripe, and making them. Writes of one shard that come while a record is on its way share
-//! the next one.
+//! Logs the writes of a stripe, then makes them. Writers of one shard that come while records are in flight share the next
+//! record.
 
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -11,7 +11,7 @@ use super::cut::{Pieces, StripeWrites, cut, piece};
 use super::headers::{no_log_on, settle};
 use super::log::RedoLog;
 use super::queue::{Logged, Ticket};
-use super::retire::retire_as_the_one;
+use super::retire::retire_exclusively;
 use super::slots::{Next, Taken};
 use super::state::{Admitted, Redo};
 use crate::buffer::{Gather, Slice};
@@ -23,25 +23,25 @@ use crate::members::health::MemberState;
 use crate::members::port::MemberError;
 use layout::redo_log::{Checksum, PieceKind, Place, RedoRecord};
 
-/// Records of one shard on their way at once. With more, fewer writes share one.
+/// Most records of one shard in flight. With more, fewer writers would share one.
 const RECORDS_AT_ONCE: u32 = 2;
 
-/// What each write of a stripe came to.
+/// The result of each member write of a stripe.
 type Results = SmallVec<[Result<(), MemberError>; 4]>;
 
 /// Whether enough members have a record.
-enum Kept {
-    Everywhere,
+enum Copies {
+    Enough,
     TooFew,
-    /// Too few, but this one would have it if there were room.
+    /// Too few, because the file system under this member is full.
     Full(u32),
 }
 
-/// A record of zeroes that are about to be written, if there is one.
+/// The record of a zeroing, if the log is in force.
 pub(in crate::stripe) struct ZeroesLogged(Option<Taken>);
 
-/// Writes of one stripe that is owned, while the array is not whole or its log is in force. `parity`: some of
-/// them are parity.
+/// Makes the writes of one owned stripe while members are missing or the log is in force. `parity`: some of the writes are
+/// parity.
 pub(in crate::stripe) async fn write_degraded<D: Device>(
     log: &RedoLog<D>,
     writes: StripeWrites<'_>,
@@ -50,7 +50,7 @@ pub(in crate::stripe) async fn write_degraded<D: Device>(
 ) -> Result<Results, VolumeError> {
     let (redo, stripe) = (&log.shared.redo, writes.stripe);
     loop {
-        // The gate opens when every owner is there or has ended; who gathers must not wait for those who are.
+        // The gate opens once every owner waits at it or has ended: a gathering owner must not wait for this one.
         let waiting = log.in_flight.wait();
         let admitted = redo.admit(&log.shared.members, stripe..stripe + 1).await;
         drop(waiting);
@@ -61,12 +61,12 @@ pub(in crate::stripe) async fn write_degraded<D: Device>(
         redo.done();
         match results? {
             Some(results) => return Ok(results),
-            None => redo.another_log(&log.shared.members).await,
+            None => redo.logs_changed(&log.shared.members).await,
         }
     }
 }
 
-/// None: no members took the record.
+/// Logs the writes and makes them, part by part. None: too few members took a record.
 async fn write_logged<D: Device>(
     log: &RedoLog<D>,
     writes: StripeWrites<'_>,
@@ -74,10 +74,10 @@ async fn write_logged<D: Device>(
     fua: bool,
 ) -> Result<Option<Results>, VolumeError> {
     let (redo, stripe) = (&log.shared.redo, writes.stripe);
-    // A stripe is touched without a member only after the superblocks say that it failed: were it taken for good
-    // after a crash, this record could not make up for what it has missed (invariant 8).
+    // Invariant 8: a stripe is written without a member only after the superblocks record its failure. Replay could not make up
+    // for what the member missed if a start after a crash took it for good.
     settle(log).await?;
-    // Only data, or one member: nothing can come to disagree with it, and no older record would be redone over it.
+    // Only data, or one member, and no older record that a replay would write over it: a crash leaves nothing in disagreement.
     let is_alone = writes.made.iter().all(|write| write.slot == writes.made[0].slot);
     if (!parity || is_alone) && !redo.has_record(stripe) {
         return Ok(Some(log.port.write(writes.made, fua).await));
@@ -85,14 +85,14 @@ async fn write_logged<D: Device>(
     let mut results = Results::new();
     for part in cut(writes, redo.payload_bytes()) {
         let Some(taken) = record(log, stripe..stripe + 1, part.pieces).await? else {
-            return Ok(None); // what was written already is written again
+            return Ok(None); // the caller writes all parts again
         };
         results.extend(log.port.write(&part.writes, fua).await);
         let failed = results.iter().any(|result| matches!(result, Err(MemberError::Request(_))));
         if failed {
-            // The record goes some time; that the stripe is half written stays known.
+            // Doubt outlives the record, which is retired some time later.
             log.shared.consistency.doubt_stripe(stripe);
-            redo.unmade(taken, stripe..stripe + 1);
+            redo.mark_incomplete(taken, stripe..stripe + 1);
         }
         redo.written(taken);
         if failed {
@@ -102,8 +102,7 @@ async fn write_logged<D: Device>(
     Ok(Some(results))
 }
 
-/// Whole stripes are about to be zeroed. Returns once that may be done; what comes back is for
-/// [`zeroes_written`].
+/// Logs the zeroing of whole stripes. On return the caller may zero them, and then passes the result to [`zeroes_written`].
 pub(in crate::stripe) async fn log_zeroes<D: Device>(
     log: &RedoLog<D>,
     stripes: Range<u64>,
@@ -117,7 +116,7 @@ pub(in crate::stripe) async fn log_zeroes<D: Device>(
             Ok(Some(taken)) => return Ok(ZeroesLogged(Some(taken))),
             Ok(None) => {
                 redo.done();
-                redo.another_log(&log.shared.members).await;
+                redo.logs_changed(&log.shared.members).await;
             }
             Err(error) => {
                 redo.done();
@@ -135,13 +134,13 @@ async fn log_zeroes_admitted<D: Device>(
     let geometry = &log.shared.geometry;
     let offset = geometry.member_offset(stripes.start);
     let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
-    // Of a missing member, too: what earlier records tell of its chunks is no longer so.
+    // A missing member is included: the record supersedes what earlier records say of its chunks.
     let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
     let pieces = (0..geometry.members()).map(zeroes).collect();
     record(log, stripes, pieces).await
 }
 
-/// The zeroes are written, or that has failed somewhere.
+/// The zeroes have been written; `failed`: not at every member.
 pub(in crate::stripe) fn zeroes_written<D: Device>(
     log: &RedoLog<D>,
     stripes: Range<u64>,
@@ -150,15 +149,15 @@ pub(in crate::stripe) fn zeroes_written<D: Device>(
 ) {
     if let Some(taken) = logged.0 {
         if failed {
-            log.shared.redo.unmade(taken, stripes);
+            log.shared.redo.mark_incomplete(taken, stripes);
         }
         log.shared.redo.written(taken);
         log.shared.redo.done();
     }
 }
 
-/// Returns when a record with these pieces is durable. Its writes are to be made then, and
-/// [`Redo::written`] called. None: too few members took the record.
+/// Returns when a record with these pieces is durable. The caller then makes its writes, and calls [`Redo::written`].
+/// None: too few members took the record.
 async fn record<D: Device>(log: &RedoLog<D>, stripes: Range<u64>, pieces: Pieces) -> Logged {
     let ticket = Rc::new(Ticket {
         stripes,
@@ -169,13 +168,13 @@ async fn record<D: Device>(log: &RedoLog<D>, stripes: Range<u64>, pieces: Pieces
     });
     let queue = &log.queue;
     queue.waiting.borrow_mut().push_back(Rc::clone(&ticket));
-    if queue.on_their_way.get() < RECORDS_AT_ONCE {
-        queue.on_their_way.set(queue.on_their_way.get() + 1);
+    if queue.in_flight.get() < RECORDS_AT_ONCE {
+        queue.in_flight.set(queue.in_flight.get() + 1);
         ticket.leading.set(true);
     }
     loop {
         let result = std::future::poll_fn(|context| {
-            // The lead first, or nobody would have it.
+            // The lead comes before the result: a leader that returned with its result would leave the queue without one.
             if ticket.leading.get() {
                 return Poll::Ready(None);
             }
@@ -195,7 +194,7 @@ async fn record<D: Device>(log: &RedoLog<D>, stripes: Range<u64>, pieces: Pieces
     }
 }
 
-/// Writes one record with what waits, as much as fits.
+/// Writes one record for the waiting writers, as many as fit.
 async fn write_record<D: Device>(log: &RedoLog<D>, leader: &Rc<Ticket>) {
     let taken = match slot_for(log, leader).await {
         Ok(Some(taken)) => taken,
@@ -216,25 +215,25 @@ async fn write_record<D: Device>(log: &RedoLog<D>, leader: &Rc<Ticket>) {
         return; // another record took all that waited
     }
     let stripes = batch.iter().map(|ticket| ticket.stripes.clone()).collect();
-    log.shared.redo.shared_by(taken, batch.len(), stripes);
+    log.shared.redo.assign(taken, batch.len(), stripes);
     let kept = write_to_logs(log, taken, &batch).await;
     for ticket in batch {
-        if !matches!(kept, Kept::Everywhere) {
-            // Some member may have it, and a crash would redo it: the slot knows of it until records are retired.
-            log.shared.redo.unmade(taken, ticket.stripes.clone());
+        if !matches!(kept, Copies::Enough) {
+            // A member may hold the record, and replay would redo it: the slot stays in use until it is retired.
+            log.shared.redo.mark_incomplete(taken, ticket.stripes.clone());
             log.shared.redo.written(taken);
         }
         ticket.done(match kept {
-            Kept::Everywhere => Ok(Some(taken)),
-            Kept::TooFew => Ok(None),
-            Kept::Full(member) => Err(VolumeError::NoSpace { member }),
+            Copies::Enough => Ok(Some(taken)),
+            Copies::TooFew => Ok(None),
+            Copies::Full(member) => Err(VolumeError::NoSpace { member }),
         });
     }
 }
 
-/// A free slot, after the log was emptied if there is none. None when another record took the leader's own pieces
-/// along: the slot of that one is open until the leader has made its writes, and no later slot is freed before it.
-/// Whoever waits here has no slot open.
+/// A free slot; if there is none, records are retired first. None once another record holds the leader's own pieces: that
+/// record's slot stays open until the leader has made its writes, and no later slot is freed before it, so a leader that
+/// waited on would wait for itself. A leader that waits here has no slot open.
 async fn slot_for<D: Device>(log: &RedoLog<D>, leader: &Ticket) -> Result<Option<Taken>, VolumeError> {
     let redo = &log.shared.redo;
     loop {
@@ -248,13 +247,13 @@ async fn slot_for<D: Device>(log: &RedoLog<D>, leader: &Ticket) -> Result<Option
         match next.await {
             None => return Ok(None),
             Some(Next::Taken(taken)) => return Ok(Some(taken)),
-            Some(Next::Retire) => retire_as_the_one(log).await?,
+            Some(Next::Retire) => retire_exclusively(log).await?,
         }
     }
 }
 
-/// Writes the record to as many members as keep it when more of them fail within the level.
-async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ticket>]) -> Kept {
+/// Writes the record to as many members as keep a copy when more of them fail within the level.
+async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ticket>]) -> Copies {
     let (mut payload, mut sum) = (Gather::new(), Checksum::default());
     for (_, data) in batch.iter().flat_map(|ticket| &ticket.pieces) {
         for slice in data.slices() {
@@ -275,15 +274,24 @@ async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ti
     while written < copies {
         let targets = log_members(log, taken.slot, &tried, (copies - written) as usize);
         if targets.is_empty() {
-            return full.map_or(Kept::TooFew, Kept::Full);
+            return full.map_or(Copies::TooFew, Copies::Full);
         }
         tried.extend(targets.iter().copied());
         written += write_record_to(log, &targets, taken, &record, &payload, &mut full).await;
     }
-    Kept::Everywhere
+    Copies::Enough
 }
 
-/// How many of these members took it. One whose file system is full is put in `full`: nothing is wrong with it.
+/// Members for a copy of a record in this slot. The first one rotates with the slot, so that all members share the load.
+fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[u32], count: usize) -> SmallVec<[u32; 2]> {
+    let logs = log.shared.redo.logs();
+    let first = slot as usize % logs.len().max(1);
+    let works = |slot: &u32| !tried.contains(slot) && log.shared.members.state(*slot) == MemberState::InSync;
+    logs.iter().cycle().skip(first).take(logs.len()).copied().filter(works).take(count).collect()
+}
+
+/// Writes the record to these members and counts those that took it. A member whose file system is full is put in `full` and
+/// does not fail.
 async fn write_record_to<D: Device>(
     log: &RedoLog<D>,
     targets: &[u32],
@@ -305,7 +313,7 @@ async fn write_record_to<D: Device>(
     for &slot in targets {
         let member = log.port.devices.described(slot);
         let (Some((offset, data)), Some(member)) = (place(slot), member) else { continue };
-        // Else the place may be one on another device, which has just taken the slot.
+        // The slot may have got another device between the two look-ups: the offset would be that one's.
         if log.port.devices.described(slot).is_none_or(|now| !Rc::ptr_eq(&now, &member)) {
             continue;
         }
@@ -332,14 +340,6 @@ async fn write_record_to<D: Device>(
     written
 }
 
-/// Members for a record in this slot, other ones for each slot in turn.
-fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[u32], count: usize) -> SmallVec<[u32; 2]> {
-    let logs = log.shared.redo.logs();
-    let first = slot as usize % logs.len().max(1);
-    let works = |slot: &u32| !tried.contains(slot) && log.shared.members.state(*slot) == MemberState::InSync;
-    logs.iter().cycle().skip(first).take(logs.len()).copied().filter(works).take(count).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,7 +348,7 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
-    /// Members failed for want of room in their logs, one after the other, until the array was gone.
+    /// Members failed one after the other because their logs had no room, until the array was gone.
     #[test]
     fn a_log_without_room_refuses_the_write_and_fails_no_member() {
         let world = World::logging(Level::Raid6, 5);

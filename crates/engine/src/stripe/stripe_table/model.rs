@@ -13,7 +13,7 @@ fn table(locks: Locks) -> Arc<StripeTable> {
     StripeTable::with_entries(PLACES, locks)
 }
 
-/// A table with room for so many stripes besides those that stay.
+/// A table whose other places are taken for good, with room for `room` stripes.
 fn table_with_room(room: usize, locks: Locks) -> Arc<StripeTable> {
     let table = table(locks);
     for stripe in 1000.. {
@@ -37,7 +37,7 @@ fn write() -> StripeWrite {
     StripeWrite { parts: SmallVec::new(), fua: false, in_stream: false }
 }
 
-/// What is seen from outside: whether a stripe has an owner, and how many writes were done.
+/// An observer outside of the table: whether a stripe has an owner, and how many writes were made.
 #[derive(Default)]
 struct Seen {
     owned: AtomicBool,
@@ -53,7 +53,7 @@ impl Seen {
     }
 }
 
-/// One write from the claim to its result. The owner does what joined, too.
+/// One write from the claim to its result. The owner makes the writes that joined too.
 async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &Seen) {
     match table.claim_or_join(stripe, &Watch::off(shard), write()).await {
         Entry::Joined(joined) => joined.await.expect("the owner did it"),
@@ -69,7 +69,7 @@ async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &
     }
 }
 
-/// Nobody is lost: every write is done once, by its owner or by the one it joined, and all come to an end.
+/// No write is lost: each is made once, by itself or by the owner it joined, and all end.
 #[test]
 fn every_write_of_a_stripe_is_done_once() {
     check(|locks| {
@@ -112,7 +112,7 @@ fn one_owner_though_two_places_are_free() {
     });
 }
 
-/// A full table: who finds no room waits for a release and is woken by it.
+/// In a full table a claim waits for a release and is woken by it.
 #[test]
 fn a_claim_that_finds_no_room_is_woken() {
     check(|locks| {
@@ -154,7 +154,7 @@ fn overlapping_runs_do_not_wait_in_a_circle() {
     });
 }
 
-/// An owner that is gone: what joined fails, who waited goes on.
+/// When an owner is dropped, the writes that joined it fail and the claims that wait go on.
 #[test]
 fn nobody_waits_for_an_owner_that_is_gone() {
     check(|locks| {
@@ -178,8 +178,8 @@ fn nobody_waits_for_an_owner_that_is_gone() {
     });
 }
 
-/// Owners hand their stripe on to who waits for his turn, writers that come meanwhile are not lost, and a turn that nobody
-/// waits for any more goes to the next one.
+/// Owners hand their stripe over to the next waiter for a turn, writers that come meanwhile are not lost, and the turn of a
+/// waiter that was dropped goes to the next one.
 #[test]
 fn every_turn_comes_and_nobody_is_lost_meanwhile() {
     check(|locks| {

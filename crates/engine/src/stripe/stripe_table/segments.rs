@@ -1,14 +1,14 @@
-//! Who owns which stripe, as md keeps it: places for stripes in work, a list of those that are free, and chains by
-//! number to find a stripe, in segments with a lock each. Stripe `n` belongs to segment `n & (segments - 1)` (ScalaRAID
-//! 3.1). A segment whose places are all taken has no room, whatever the others have.
+//! Stripe owners kept as md keeps them: a fixed number of places, a list of the free ones, and hash chains to find a stripe,
+//! in segments with a lock each. Stripe `n` belongs to segment `n & (segments - 1)` (ScalaRAID 3.1). A segment whose places are
+//! all taken has no room, even if others do.
 
 use crossbeam::utils::CachePadded;
 
-use super::found::Found;
+use super::attempt::Attempt;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::Mutex;
 
-/// Fewer places than this are not worth a lock.
+/// Least places of a segment: fewer are not worth a lock.
 const SEGMENT_PLACES_MIN: usize = 16;
 
 /// All places.
@@ -18,7 +18,7 @@ pub(super) struct Segments {
     chains: usize,
 }
 
-/// What one lock is over.
+/// The part of the places that one lock covers.
 struct Segment {
     chains: Box<[Vec<Held>]>,
     free: Vec<usize>,
@@ -36,7 +36,7 @@ impl Segment {
 }
 
 impl Segments {
-    /// `entries` places, a power of two, under `locks` locks or as many as there are enough places for.
+    /// `entries` places, a power of two, under `locks` locks, or fewer if their segments would be too small.
     pub(super) fn new(entries: usize, locks: usize) -> Self {
         let count = locks.min(entries / SEGMENT_PLACES_MIN).max(1);
         let places = entries / count;
@@ -48,20 +48,20 @@ impl Segments {
         Segments { segments: (0..count).map(segment).collect(), chains: places }
     }
 
-    /// Becomes the owner of a stripe, or finds it.
-    pub(super) fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Found {
+    /// Becomes the owner of a stripe, or finds its owner.
+    pub(super) fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Attempt {
         let (lock, chain) = self.of(stripe);
         watch.hold(Lock::Stripes, lock, |segment| {
             if let Some(place) = segment.find(chain, stripe) {
-                return Found::Held(place);
+                return Attempt::Held(place);
             }
-            let Some(place) = segment.free.pop() else { return Found::Full };
+            let Some(place) = segment.free.pop() else { return Attempt::Full };
             segment.chains[chain].push(Held { stripe, place });
-            Found::Claimed(place)
+            Attempt::Claimed(place)
         })
     }
 
-    /// The owner of `stripe` gives it up.
+    /// Releases a stripe.
     pub(super) fn release(&self, stripe: u64, watch: &Watch<'_>) {
         let (lock, chain) = self.of(stripe);
         watch.hold(Lock::Stripes, lock, |segment| {
@@ -76,7 +76,7 @@ impl Segments {
         !self.of(stripe).0.lock().free.is_empty()
     }
 
-    /// Where this stripe is.
+    /// The place of a stripe's owner.
     pub(super) fn find(&self, stripe: u64) -> Option<usize> {
         let (lock, chain) = self.of(stripe);
         lock.lock().find(chain, stripe)
@@ -90,7 +90,7 @@ impl Segments {
         self.segments.iter().flat_map(of_segment).collect()
     }
 
-    /// Without what stands in the chains.
+    /// Bytes of memory, without the entries of the chains.
     pub(super) fn bytes(&self) -> usize {
         let places = self.segments.len() * self.chains;
         size_of_val(&*self.segments) + places * (size_of::<Vec<Held>>() + size_of::<usize>())

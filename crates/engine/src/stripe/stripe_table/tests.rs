@@ -85,7 +85,7 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
     }
 }
 
-/// Who waits for an owner does not wait for the next one: on a stripe that is never free that would be for ever.
+/// A wait for an owner does not extend to the next owner: on a stripe that is never free it would not end.
 #[test]
 fn whoever_waits_for_an_owner_waits_for_that_one_only() {
     for locks in Locks::ALL {
@@ -133,7 +133,7 @@ fn an_owner_that_is_gone_fails_its_batch_and_frees_the_stripe() {
     }
 }
 
-/// Threads hammer few stripes in a tiny table: ownership excludes, nobody is lost, overflow drains.
+/// Threads hammer few stripes in a tiny table: ownership excludes, no waiter is lost, the overflow drains.
 #[test]
 fn claims_exclude_each_other_across_threads() {
     for locks in Locks::ALL {

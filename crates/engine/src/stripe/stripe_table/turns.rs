@@ -1,23 +1,22 @@
-//! Turns: work that goes over the array gets a stripe from its owner, before any write that comes later. Writes that follow
-//! each other without a gap would keep a resync or recovery away from their stripe for ever otherwise, since whoever is
-//! woken by a release comes too late.
+//! Turns: an owner hands its stripe over to work that passes over the array, before any write that comes later. Without turns
+//! back-to-back writes would starve a resync or recovery, since a task that a release wakes finds the stripe taken again.
 //!
-//! Not for clients: turns are given before a stripe is free, so those of reads that follow each other would keep its writes
-//! waiting for ever.
+//! Clients get no turns: a turn is given before the stripe becomes free, so back-to-back reads with turns would starve the
+//! stripe's writes.
 
 use std::task::Waker;
 
-/// Who waits for a turn at one place, in order.
+/// The waiters for a turn at one place, in order.
 #[derive(Default)]
 pub(super) struct Turns {
     waiting: Vec<(u64, Waker)>,
-    /// Whose turn it is, from the release until he takes it.
+    /// The waiter whose turn it is, from the owner's release until the waiter takes the stripe.
     given: Option<u64>,
     last: u64,
 }
 
 impl Turns {
-    /// The owner goes: the first who waits owns the stripe now. None if nobody does.
+    /// The owner releases: the first waiter owns the stripe from now on. None if there is no waiter.
     pub(super) fn give(&mut self) -> Option<Waker> {
         if self.waiting.is_empty() {
             return None;
@@ -41,14 +40,14 @@ impl Turns {
         taken
     }
 
-    /// A waiter has another waker now.
+    /// Replaces the waker of a waiter.
     pub(super) fn wake_by(&mut self, number: u64, waker: &Waker) {
         if let Some((_, own)) = self.waiting.iter_mut().find(|(other, _)| *other == number) {
             own.clone_from(waker);
         }
     }
 
-    /// A waiter waits no more.
+    /// Removes a waiter.
     pub(super) fn leave(&mut self, number: u64) {
         self.waiting.retain(|(other, _)| *other != number);
     }

@@ -1,22 +1,21 @@
-//! Who owns which stripe, as words changed by CAS: a stripe hashes to two buckets of eight (a cuckoo table of two
-//! choices). One word is one entry:
+//! Stripe owners in words changed by CAS: a stripe hashes to two buckets of eight words (a cuckoo table of two choices). One
+//! word is one entry:
 //!
 //! ```text
 //! bit 63 LOCKED | 62 TENTATIVE | 61 FROZEN | 60..48 shard that claimed it | 47..0 stripe + 1        0 = free
 //! ```
 //!
-//! An entry never moves, because its place names its batch; where a cuckoo table would kick entries out, a claim that
-//! finds both buckets full waits for a release (with two choices of eight ways that takes thousands of stripes in
-//! flight).
+//! An entry never moves, because its place names its batch. Where a cuckoo table would evict an entry, a claim that finds
+//! both buckets full waits for a release; with two choices of eight ways that takes thousands of stripes in flight.
 //!
 //! *Two shards that claim one stripe at once* may put it into two places. So a claim is first TENTATIVE, then looks
-//! at both buckets again: a locked twin wins; of two tentative ones the lower place stays and the higher withdraws.
-//! The lower waits the few instructions until the higher has decided, since that one may have looked before the
-//! lower was there, and then it is the owner.
+//! at both buckets again: a LOCKED twin wins; of two TENTATIVE twins the one at the lower place stays and the other withdraws.
+//! The lower one waits the few instructions until the higher has decided: the higher may have looked before the lower was
+//! there, and is the owner then.
 
 use crossbeam::utils::CachePadded;
 
-use super::found::Found;
+use super::attempt::Attempt;
 use crate::limits::STRIPE_TABLE_WAYS;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sync::sequential::spin_loop;
@@ -45,9 +44,9 @@ impl Words {
         Words { buckets: (0..entries / STRIPE_TABLE_WAYS).map(bucket).collect() }
     }
 
-    /// Becomes the owner of a stripe, or finds it; `withdrawn` is called when a place was taken for a moment only.
+    /// Becomes the owner of a stripe, or finds its owner. Calls `withdrawn` when it has freed a place that it took for a moment.
     #[inline]
-    pub(super) fn try_claim(&self, stripe: u64, shard: usize, withdrawn: impl Fn()) -> Found {
+    pub(super) fn try_claim(&self, stripe: u64, shard: usize, withdrawn: impl Fn()) -> Attempt {
         assert!(stripe < STRIPE_MASK, "a stripe number has 48 bits");
         let buckets = self.places(stripe);
         let word = (stripe + 1) | (shard as u64 & 0xfff) << 48;
@@ -60,26 +59,26 @@ impl Words {
                         free = free.or(Some(first + way));
                     } else if seen & STRIPE_MASK == stripe + 1 {
                         if seen & TENTATIVE == 0 {
-                            return Found::Held(first + way);
+                            return Attempt::Held(first + way);
                         }
                         spin_loop();
                         continue 'again;
                     }
                 }
             }
-            let Some(mine) = free else { return Found::Full };
+            let Some(mine) = free else { return Attempt::Full };
             if self.word(mine).compare_exchange(0, word | TENTATIVE, SeqCst, SeqCst).is_err() {
                 continue;
             }
             match self.settle(mine, stripe, buckets) {
                 Settled::Won => {
                     self.word(mine).store(word | LOCKED, SeqCst);
-                    return Found::Claimed(mine);
+                    return Attempt::Claimed(mine);
                 }
                 Settled::Held(place) => {
                     self.word(mine).store(0, SeqCst);
                     withdrawn();
-                    return Found::Held(place);
+                    return Attempt::Held(place);
                 }
                 Settled::Lost => {
                     self.word(mine).store(0, SeqCst);
@@ -90,7 +89,7 @@ impl Words {
         }
     }
 
-    /// Looks for a twin of the tentative claim at `mine`.
+    /// Decides between the tentative claim at `mine` and a twin of it, if there is one.
     fn settle(&self, mine: usize, stripe: u64, buckets: [usize; 2]) -> Settled {
         for first in buckets {
             for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
@@ -112,7 +111,7 @@ impl Words {
         Settled::Won
     }
 
-    /// No write joins the owner at `place` any more: who looks need not take its batch's lock.
+    /// The batch at `place` is closed: a write that sees this need not take the batch's lock.
     pub(super) fn freeze(&self, place: usize) {
         self.word(place).fetch_or(FROZEN, SeqCst);
     }
@@ -121,7 +120,7 @@ impl Words {
         self.word(place).load(SeqCst) & FROZEN != 0
     }
 
-    /// The owner at `place` gives its stripe up.
+    /// Releases the stripe at `place`.
     pub(super) fn release(&self, place: usize) {
         self.word(place).store(0, SeqCst);
     }
@@ -131,7 +130,7 @@ impl Words {
         self.all_places(stripe).any(|place| self.word(place).load(SeqCst) == 0)
     }
 
-    /// Where this stripe is.
+    /// The places that hold a word of this stripe.
     pub(super) fn holding(&self, stripe: u64) -> impl Iterator<Item = usize> {
         self.all_places(stripe).filter(move |place| self.holds(*place, stripe))
     }
@@ -154,7 +153,7 @@ impl Words {
         let mask = self.buckets.len() - 1;
         let hash = stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (first, second) = ((hash >> 32) as usize & mask, (hash >> 48) as usize & mask);
-        // Two different buckets, in ascending order: "lower place" is the same for everybody.
+        // Two different buckets, in ascending order, so that all claims agree which place is lower.
         let second = if first == second { (second + 1) & mask } else { second };
         [first.min(second) * STRIPE_TABLE_WAYS, first.max(second) * STRIPE_TABLE_WAYS]
     }
