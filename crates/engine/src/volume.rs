@@ -58,8 +58,8 @@ pub trait Volume: 'static {
 
 /// The ability of a volume to read into a buffer that lies outside of this process.
 pub trait ReadInto: Volume {
-    /// Fills `target` with the range, if members can read straight into it. False if `target` is not filled, or only in part:
-    /// the caller then uses [`Volume::read`]. Operations may still fill `target` while they hold a lease of it.
+    /// Fills `target` with the range, if members can read straight into it. False if `target` is not filled, or only in
+    /// part: the caller then uses [`Volume::read`]. Operations may still fill `target` while they hold a lease of it.
     fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool>;
 }
 
@@ -74,8 +74,8 @@ pub struct EngineShape {
     pub io_opt_bytes: u64,
 }
 
-/// An engine that serves the requests of a volume on one shard. Ranges lie inside its space and are not empty: the volume above
-/// it refuses all others.
+/// An engine that serves the requests of a volume on one shard. Ranges lie inside its space and are not empty: the volume
+/// above it refuses all others.
 pub trait Engine: 'static {
     /// Size and units.
     fn shape(&self) -> EngineShape;

@@ -1,5 +1,5 @@
-//! The in-memory side of a write-intent bitmap: one word for each chunk of the bitmap counts the writes in flight there, and
-//! says whether the chunk's bit is durable.
+//! The in-memory side of a write-intent bitmap: one word for each chunk of the bitmap counts the writes in flight there,
+//! and says whether the chunk's bit is durable.
 //!
 //! Invariant 3: counter and bit are one word, so they cannot come from different chunks.
 //!
@@ -55,7 +55,8 @@ struct Wanted {
 }
 
 impl Counters {
-    /// Changes the word of a chunk to what `change` returns. Returns the word before; as an error if `change` returned None.
+    /// Changes the word of a chunk to what `change` returns. Returns the word before; as an error if `change` returned
+    /// None.
     fn update(&self, chunk: u64, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         match self {
             Counters::Words(words) => words.update(chunk, change),
@@ -272,7 +273,8 @@ impl Bits {
         self.agree(self.all());
     }
 
-    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked`, whose chunk is marked at all.
+    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked`, whose chunk is marked at
+    /// all.
     pub(super) fn next(&self, first: u64, end: u64, marked: bool) -> Option<u64> {
         let mut unit = first;
         for chunks in self.mapping.bits(first..end) {
