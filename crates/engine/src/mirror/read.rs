@@ -9,6 +9,7 @@ use crate::error::VolumeError;
 use crate::members::port::MemberError;
 use crate::members::read_into::Reads;
 
+/// Reads a range of a mirror.
 pub(crate) async fn read_copies<D: Device>(
     engine: &MirrorEngine<D>,
     offset_bytes: u64,

@@ -56,8 +56,7 @@ pub(super) async fn salvage_copy<D: Device>(
     let mut places = block.places.clone();
     places.sort_by_key(|place| place.member != slot);
     let mut unreadable = SmallVec::<[MemberRead; 4]>::new();
-    // The filter is lazy, so the state is checked before each read: another device may have taken a slot since (invariant
-    // 8).
+    // The filter is lazy: the state is checked before each read, since another device may have taken a slot (invariant 8).
     for place in places.iter().filter(|place| in_sync(place.member)) {
         let read = block.read_of(place);
         match engine.port.read_quietly(&read).await {

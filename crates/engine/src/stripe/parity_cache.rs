@@ -15,8 +15,9 @@
 //! Where look-ups find little ([`worth`]) only the stripes of the first shards, the samples, are looked up and kept.
 //! Invariant 5 holds across the change, which happens under the lock of `worth`: first `sampling` is set, then the other
 //! shards are cleared, each under its own lock, under which every put checks `sampling` again. So once a shard is cleared
-//! it stays empty. An owner that still reads the old value finds nothing stale either: parity put since is from later
-//! owners, and ownership passed to it from one that had read the new value.
+//! it stays empty. Nor does an owner act on an old value of `sampling` in a shard that is in use again: a task that put
+//! parity of the stripe there had read the new value, and an owner that got the stripe after it reads that value or a
+//! later one.
 
 mod lru;
 mod worth;

@@ -242,8 +242,7 @@ impl StripeTable {
         [claim].into_iter().chain(self.claim_free_run(next, end, shard)).collect()
     }
 
-    /// As [`StripeTable::claim_run`] without a wait, for a task that owns stripes already. Empty if the first one is not
-    /// free.
+    /// As [`StripeTable::claim_run`], without a wait: for a task that owns stripes already. Empty if the first is not free.
     pub(crate) fn claim_free_run(
         self: &Arc<Self>,
         first: u64,

@@ -144,8 +144,7 @@ fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: u64, write: &Strip
     base + u64::from(start)..base + u64::from(end)
 }
 
-/// The general path: pre-reads for the writes that have joined so far, closes the batch, plans again and updates the
-/// stripe.
+/// The general path: pre-reads for the writes that have joined, closes the batch, plans again and updates the stripe.
 async fn write_union<D: Device>(
     engine: &ParityEngine<D>,
     own: &StripeWrite,
