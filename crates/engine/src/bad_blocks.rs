@@ -16,8 +16,8 @@ pub struct BadBlocks {
 }
 
 impl BadBlocks {
-    /// Reads a log, whose entries count in sectors of the device; the data area starts at `data_offset`. Ranges before the data
-    /// area are dropped.
+    /// Reads a log, whose entries count in sectors of the device; the data area starts at `data_offset`. Ranges before the
+    /// data area are dropped.
     pub fn from_log(log: &[BadRange], data_offset: Sectors) -> Self {
         let mut bad = BadBlocks::default();
         for BadRange { start, length } in log {
@@ -93,8 +93,8 @@ impl BadBlocks {
         true
     }
 
-    /// Removes `range`, which was written, unless the rest would need more than `room` entries of a log: then all of it stays
-    /// bad, as in md. False if nothing changed.
+    /// Removes `range`, which was written, unless the rest would need more than `room` entries of a log: then all of it
+    /// stays bad, as in md. False if nothing changed.
     pub fn clear_within(&mut self, range: &Range<u64>, room: usize) -> bool {
         let mut without = self.clone();
         if !without.clear(range) || without.entries() > room.max(self.entries()) {

@@ -1,5 +1,5 @@
-//! Latencies of clients' requests, for the budget of background work. While they are not measured a request pays one load of a
-//! flag.
+//! Latencies of clients' requests, for the budget of background work. While they are not measured a request pays one load
+//! of a flag.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

@@ -1,5 +1,5 @@
-//! The in-place engines of one shard: RAID-0, mirrors and parity over md's layouts. The level of the array decides which engine
-//! gets the requests of the volume and the work of the array's management on stripes or regions.
+//! The in-place engines of one shard: RAID-0, mirrors and parity over md's layouts. The level of the array decides which
+//! engine gets the requests of the volume and the work of the array's management on stripes or regions.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -227,8 +227,8 @@ impl<D: Device> InPlace<D> {
         recovery::lacking(&self.shared, slot, stripes)
     }
 
-    /// Rebuilds a run of stripes of the member in `slot`. The caller owns the stripes until the member's cursor has moved over
-    /// them.
+    /// Rebuilds a run of stripes of the member in `slot`. The caller owns the stripes until the member's cursor has moved
+    /// over them.
     pub(crate) async fn recover_run(&self, run: &[Claim], slot: u32) -> Result<(), VolumeError> {
         recovery::recover_run(self.parity(), run, slot).await
     }
@@ -281,8 +281,8 @@ impl<D: Device> InPlace<D> {
         replay::redo_piece(&self.port, slot, offset, bytes, data).await
     }
 
-    /// Redoes a logged write of a missing chunk: makes parity of its contents from `offset` on. Called before the array serves
-    /// anything.
+    /// Redoes a logged write of a missing chunk: makes parity of its contents from `offset` on. Called before the array
+    /// serves anything.
     pub(crate) async fn redo_missing(
         &self,
         slot: u32,

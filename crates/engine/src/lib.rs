@@ -1,6 +1,6 @@
-//! All RAID behaviour: what happens to a read, a write, a flush, a failed member. The engine has no syscalls, threads, clock or
-//! randomness of its own: it reaches devices through [`device::Device`] and runs tasks on [`executor::Executor`], so the
-//! simulator and the host run the same code.
+//! All RAID behaviour: what happens to a read, a write, a flush, a failed member. The engine has no syscalls, threads,
+//! clock or randomness of its own: it reaches devices through [`device::Device`] and runs tasks on [`executor::Executor`],
+//! so the simulator and the host run the same code.
 #![forbid(unsafe_code)]
 
 pub mod array;

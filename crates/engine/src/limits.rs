@@ -22,8 +22,8 @@ pub const DATA_CHUNKS_MAX: u32 = 254;
 /// Bytes of each chunk that a resync, recovery or scrub works on at once: what fits in a core's cache.
 pub const CHUNK_WINDOW_BYTES: u32 = 256 << 10;
 
-/// A region, the unit that a write of a mirror owns: large enough that a large write claims few, small enough that small writes
-/// rarely meet in one.
+/// A region, the unit that a write of a mirror owns: large enough that a large write claims few, small enough that small
+/// writes rarely meet in one.
 pub const REGION_BYTES: u64 = 256 << 10;
 
 /// Reads of a mirror move on to the next copy after this many bytes, so that every member works and reads stay sequential.
@@ -46,7 +46,8 @@ pub const STALL_FACTOR: u64 = 4;
 /// Shorter silence is no stall: the host itself may take that long to reap completions.
 pub const STALL_NS_MIN: u64 = 500_000;
 
-/// A member is slow if it takes more than this many times as long as any other: reconstruction waits for the slowest of those.
+/// A member is slow if it takes more than this many times as long as any other: reconstruction waits for the slowest of
+/// those.
 pub const SLOW_FACTOR: u64 = 3;
 
 /// A member that answers faster is not slow: such reads are not worth reconstructing.
@@ -55,7 +56,8 @@ pub const SLOW_NS_MIN: u64 = 200_000;
 /// Extra member reads that avoiding a slow member may cost, in percent of all reads.
 pub const AVOID_EXTRA_PERCENT: u64 = 25;
 
-/// Most of that allowance that a shard may save up, in hundredths of a read: enough to avoid a pause of some milliseconds whole.
+/// Most of that allowance that a shard may save up, in hundredths of a read: enough to avoid a pause of some milliseconds
+/// whole.
 pub const AVOID_ALLOWANCE_MAX: u64 = 100 * 512;
 
 /// Most recent corrected read errors of a member before it fails: md's default (`MD_DEFAULT_MAX_CORRECTED_READ_ERRORS`).
@@ -87,8 +89,8 @@ pub const MEND_NS_MIN: u64 = 1_000_000_000;
 /// See [`MEND_NS_MIN`].
 pub const MEND_NS_MAX: u64 = 300_000_000_000;
 
-/// A resync, recovery or replacement that stopped is tried again after half a minute, then after twice as long each time, up
-/// to ten minutes.
+/// A resync, recovery or replacement that stopped is tried again after half a minute, then after twice as long each time,
+/// up to ten minutes.
 pub const RETRY_NS_MIN: u64 = 30_000_000_000;
 /// See [`RETRY_NS_MIN`].
 pub const RETRY_NS_MAX: u64 = 600_000_000_000;

@@ -10,8 +10,8 @@ use crate::limits::BLOCK_BYTES;
 pub struct ScrubMode {
     /// Write what is right. Otherwise nothing is written.
     pub repair: bool,
-    /// A repair writes new parity in RAID-6 rows whose wrong block cannot be located, as it always does for RAID-5. Otherwise
-    /// it leaves such rows as they are: an operator may know better.
+    /// A repair writes new parity in RAID-6 rows whose wrong block cannot be located, as it always does for RAID-5.
+    /// Otherwise it leaves such rows as they are: an operator may know better.
     pub trust_data: bool,
 }
 

@@ -53,8 +53,8 @@ pub trait Observer: Send + Sync {
     /// A write on `shard` was in `stage` for `ns` nanoseconds, including the time in which other tasks ran.
     fn spent(&self, shard: usize, stage: Stage, ns: u64);
 
-    /// A write on `shard` waited `wait_ns` nanoseconds for `lock` and held it for `held_ns`. Without a lock the wait is 0 and
-    /// `held_ns` is the time of the same work.
+    /// A write on `shard` waited `wait_ns` nanoseconds for `lock` and held it for `held_ns`. Without a lock the wait is 0
+    /// and `held_ns` is the time of the same work.
     fn locked(&self, shard: usize, lock: Lock, wait_ns: u64, held_ns: u64);
 }
 

@@ -1,6 +1,6 @@
 //! The erasure code of a stripe as pure values: sets of chunks, the plan of a write, how parity is made, how lost data is
-//! recovered, which block of a row is wrong. There is no I/O, so every case is a row of a table test, and another parity engine
-//! can use the same arithmetic.
+//! recovered, which block of a row is wrong. There is no I/O, so every case is a row of a table test, and another parity
+//! engine can use the same arithmetic.
 
 pub mod chunk_set;
 pub mod cost;

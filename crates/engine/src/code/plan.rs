@@ -2,10 +2,10 @@
 //! case is a row of a table test.
 //!
 //! The written rows are cut into steps in which the set of written chunks is the same. Each step takes the routine that
-//! has the fewest chunks left to read (StRAID 3.1, Eq. 1): read-modify-write needs the old data of the written chunks and the
-//! old parity, reconstruct-write all data that is not written. Contents already in memory (a parity cache hit, the pre-read of
-//! the batching phase) are `held` and cost nothing. On a tie read-modify-write wins, as Eq. 1
-//! has it below half a stripe: it reads the blocks that it then writes, so device and processor caches hold them.
+//! has the fewest chunks left to read (StRAID 3.1, Eq. 1): read-modify-write needs the old data of the written chunks and
+//! the old parity, reconstruct-write all data that is not written. Contents already in memory (a parity cache hit, the
+//! pre-read of the batching phase) are `held` and cost nothing. On a tie read-modify-write wins, as Eq. 1 has it below half
+//! a stripe: it reads the blocks that it then writes, so device and processor caches hold them.
 //!
 //! Where the load of the members is given, the choice is by the cost of the reads there ([`cost`](super::cost), Eq. 4
 //! to 9).
@@ -166,7 +166,8 @@ impl Plan {
         }
     }
 
-    /// The rows of steps that make parity, adjacent ones merged: each parity chunk is written in as few fragments as possible.
+    /// The rows of steps that make parity, adjacent ones merged: each parity chunk is written in as few fragments as
+    /// possible.
     fn runs_with_parity(&self) -> SmallVec<[Rows; 1]> {
         let mut runs = SmallVec::<[Rows; 1]>::new();
         for step in self.steps.iter().filter(|step| step.routine != Routine::DataOnly) {
@@ -256,8 +257,8 @@ fn choose(
     }
 }
 
-/// A routine's cost, times the number of its reads: the model counts how long a read waits and how long writes wait for it, but
-/// not the delay of other reads, which each read adds alike.
+/// A routine's cost, times the number of its reads: the model counts how long a read waits and how long writes wait for it,
+/// but not the delay of other reads, which each read adds alike.
 fn weight(load: &StripeLoad, reads: ChunkSet) -> u64 {
     let cost = routine_cost(reads.iter().map(|chunk| load.of(chunk)));
     cost.total_ns().saturating_mul(u64::from(reads.len()))
@@ -283,8 +284,8 @@ fn reads(steps: &[Step], held: &[Fragment]) -> SmallVec<[Fragment; 4]> {
     reads
 }
 
-/// The fragments to fetch for a read of `wanted` data while `missing` chunks are out: the wanted rows that are there, and for
-/// each lost row all other data of that row and as many parity chunks as data chunks are missing.
+/// The fragments to fetch for a read of `wanted` data while `missing` chunks are out: the wanted rows that are there, and
+/// for each lost row all other data of that row and as many parity chunks as data chunks are missing.
 pub fn plan_read(
     shape: Shape,
     missing: ChunkSet,

@@ -9,8 +9,8 @@ use super::rows::{Fragment, Rows};
 use crate::buffer::{Buffer, Pool, Slice};
 use layout::geometry::Geometry;
 
-/// Recovers the data chunks among `missing`, in ascending order, from the `known` chunks of the same rows. Asserts that every
-/// chunk that this needs is known.
+/// Recovers the data chunks among `missing`, in ascending order, from the `known` chunks of the same rows. Asserts that
+/// every chunk that this needs is known.
 pub(crate) fn recover_data<'a>(
     geometry: &Geometry,
     stripe: u64,
@@ -49,7 +49,8 @@ pub(crate) fn recover_data<'a>(
     recovered
 }
 
-/// A fragment of a stripe out of its image: shared with the image, or recovered where the fragment's chunk is among `missing`.
+/// A fragment of a stripe out of its image: shared with the image, or recovered where the fragment's chunk is among
+/// `missing`.
 pub(crate) fn extract(
     geometry: &Geometry,
     stripe: u64,

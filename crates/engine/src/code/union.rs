@@ -44,8 +44,8 @@ pub(crate) struct Union {
 }
 
 impl Union {
-    /// The union of `writes` in the order in which they joined. A client can rely on no order among writes in flight at the same
-    /// time, so any order is right, as long as data and parity follow the same one.
+    /// The union of `writes` in the order in which they joined. A client can rely on no order among writes in flight at the
+    /// same time, so any order is right, as long as data and parity follow the same one.
     pub(crate) fn of<'a>(writes: impl Iterator<Item = &'a StripeWrite>) -> Self {
         let mut union = Union::default();
         for part in writes.flat_map(|write| &write.parts) {

@@ -1,5 +1,6 @@
-//! The devices of each slot on this shard: the member, and while that is being replaced its replacement. [`Members`] decides
-//! for all shards at once which of the two is the slot's current device; a shard has both attached before that can change.
+//! The devices of each slot on this shard: the member, and while that is being replaced its replacement. [`Members`]
+//! decides for all shards at once which of the two is the slot's current device; a shard has both attached before that can
+//! change.
 
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -105,7 +106,8 @@ impl<D> Attachments<D> {
         self.slots.borrow()[slot as usize].current(self.step(slot)).cloned()
     }
 
-    /// The device that the slot's superblock describes: the offsets of bitmap and logs in that superblock hold for this device.
+    /// The device that the slot's superblock describes: the offsets of bitmap and logs in that superblock hold for this
+    /// device.
     pub(crate) fn described(&self, slot: u32) -> Option<Rc<Attached<D>>> {
         let is_replacements = self.replacements.get() > 0 && self.members.is_superblock_replacements(slot);
         let step = if is_replacements { Replacing::Alone } else { Replacing::No };
@@ -142,9 +144,9 @@ impl<D> Attachments<D> {
         }
     }
 
-    /// The device for a read that ends at `end_bytes` of a slot's data area. None if the slot is empty, if `is_bad` says that a
-    /// block of it is bad, or if the slot's current device has changed since the read was planned and does not hold the range
-    /// yet (invariant 8).
+    /// The device for a read that ends at `end_bytes` of a slot's data area. None if the slot is empty, if `is_bad` says
+    /// that a block of it is bad, or if the slot's current device has changed since the read was planned and does not hold
+    /// the range yet (invariant 8).
     pub(super) fn source(
         &self,
         slot: u32,

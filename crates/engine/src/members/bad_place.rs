@@ -1,5 +1,5 @@
-//! Blocks that a member cannot read: written again with reconstructed contents, or recorded as bad where reconstruction fails.
-//! The member stays, unless the rewrite fails or it has had more of these lately than md tolerates.
+//! Blocks that a member cannot read: written again with reconstructed contents, or recorded as bad where reconstruction
+//! fails. The member stays, unless the rewrite fails or it has had more of these lately than md tolerates.
 
 use super::health::MemberState;
 use super::port::{MemberPort, MemberRead};

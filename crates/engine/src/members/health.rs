@@ -1,4 +1,5 @@
-//! The members' health, shared by all shards, and the rule that a failure is on disk before any acknowledgement relies on it.
+//! The members' health, shared by all shards, and the rule that a failure is on disk before any acknowledgement relies on
+//! it.
 //!
 //! Invariant 8 (a stale member is never read) has two halves. A member that failed is not read again in this run:
 //! its state says so before the next plan is made. It is not read in a later run either: a write that was not made
@@ -73,8 +74,8 @@ pub struct Members {
     logged: AtomicBool,
     /// Members that an operator is about to take out of use.
     expected_failures: AtomicUsize,
-    /// Every slot is in sync and no failure is expected, no write is logged, no block is known to be bad, and no member is being
-    /// replaced: the write path checks nothing else.
+    /// Every slot is in sync and no failure is expected, no write is logged, no block is known to be bad, and no member is
+    /// being replaced: the write path checks nothing else.
     plain: AtomicBool,
     /// Serialises changes of state.
     changing: Mutex<()>,
@@ -267,8 +268,8 @@ impl Members {
         self.slots[slot as usize].read_errors.lock().total()
     }
 
-    /// Takes over, at the start, what a member's superblock and bad-block log say: corrected read errors, bad blocks, and how
-    /// many entries the log has room for.
+    /// Takes over, at the start, what a member's superblock and bad-block log say: corrected read errors, bad blocks, and
+    /// how many entries the log has room for.
     pub fn begin_with(&self, slot: u32, corrected_reads: u64, bad: BadBlocks, bad_room: usize) {
         let _changing = self.changing.lock();
         let slot = &self.slots[slot as usize];
@@ -283,8 +284,7 @@ impl Members {
         self.slots[slot as usize].bad_room.store(entries, SeqCst);
     }
 
-    /// How often any member's state has changed in this run. Equal states at two moments do not show that nothing changed
-    /// between them; equal counts do.
+    /// How often any member's state has changed in this run: unlike equal states, equal counts show that nothing changed.
     pub fn state_changes(&self) -> u64 {
         self.state_changes.load(SeqCst)
     }
@@ -321,8 +321,7 @@ impl Members {
         }
     }
 
-    /// Changes the bad blocks of a member. The change counts as metadata: it is on disk before a request that relies on it is
-    /// acknowledged.
+    /// Changes the bad blocks of a member: metadata, on disk before a request that relies on it is acknowledged.
     fn change_bad(&self, slot: u32, change: impl FnOnce(&BadBlocks, usize) -> Option<BadBlocks>) -> bool {
         let _changing = self.changing.lock();
         let slot = &self.slots[slot as usize];
@@ -422,8 +421,8 @@ impl Members {
         true
     }
 
-    /// A member that was detached for a while takes its empty slot again. It lacks only chunks that the bitmap marks, and keeps
-    /// its read errors and bad blocks. False if the slot is taken.
+    /// A member that was detached for a while takes its empty slot again. It lacks only chunks that the bitmap marks, and
+    /// keeps its read errors and bad blocks. False if the slot is taken.
     pub fn begin_catching_up(&self, slot: u32, corrected_reads: u64, bad: BadBlocks) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::Missing {
@@ -439,8 +438,8 @@ impl Members {
         true
     }
 
-    /// Sets, at the start, how far the recovery of a member had come in an earlier run. `lacks_marked`: beyond that the member
-    /// lacks only chunks that the bitmap marks.
+    /// Sets, at the start, how far the recovery of a member had come in an earlier run. `lacks_marked`: beyond that the
+    /// member lacks only chunks that the bitmap marks.
     pub fn resume_recovery(&self, slot: u32, from_bytes: u64, lacks_marked: bool) {
         let slot = &self.slots[slot as usize];
         slot.recovered_bytes.store(from_bytes, SeqCst);
@@ -540,9 +539,9 @@ impl Members {
         Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
     }
 
-    /// The step that decides which device serves a read that ends before `end_bytes` of a slot's data area. None: the slot has
-    /// got another device since the read was planned, which does not hold the range yet (invariant 8). The caller checks the
-    /// bad blocks next and then the step again: if that has changed, they were the bad blocks of another device.
+    /// The step that decides which device serves a read that ends before `end_bytes` of a slot's data area. None: the slot
+    /// has got another device since the read was planned, which does not hold the range yet (invariant 8). The caller
+    /// checks the bad blocks next and then the step again: if that has changed, they were the bad blocks of another device.
     pub(crate) fn step_to_read(&self, slot: u32, end_bytes: u64) -> Option<Replacing> {
         let step = self.replacing(slot);
         let holds = || match self.geometry.parity_chunks() {
@@ -552,9 +551,9 @@ impl Members {
         (step != Replacing::Moving && (!step.has_slot() || holds())).then_some(step)
     }
 
-    /// Begins a replacement, which every shard has attached: from here on it gets every write. `from_bytes` were copied in an
-    /// earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or is being replaced
-    /// already.
+    /// Begins a replacement, which every shard has attached: from here on it gets every write. `from_bytes` were copied in
+    /// an earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or is being
+    /// replaced already.
     pub fn begin_replacement(&self, slot: u32, from_bytes: u64, bad_room: usize) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::No {
@@ -608,8 +607,8 @@ impl Members {
         first_bad.map_or(done_bytes, |first| first.min(done_bytes))
     }
 
-    /// Fails the replacement in a slot; the member stays. False if the replacement has the slot by now: its errors are then the
-    /// member's.
+    /// Fails the replacement in a slot; the member stays. False if the replacement has the slot by now: its errors are then
+    /// the member's.
     pub fn fail_replacement(&self, slot: u32, reason: &str) -> bool {
         let changing = self.changing.lock();
         match self.replacing(slot) {
@@ -622,8 +621,8 @@ impl Members {
         true
     }
 
-    /// Gives the slot to the replacement, which holds everything durably and has a superblock of its own that says so. False if
-    /// the member or the replacement has failed.
+    /// Gives the slot to the replacement, which holds everything durably and has a superblock of its own that says so.
+    /// False if the member or the replacement has failed.
     pub fn hand_over(&self, slot: u32) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::Copying {

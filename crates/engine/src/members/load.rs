@@ -1,5 +1,5 @@
-//! How busy each member is and how fast it answers: for [`plan`](crate::code::plan) with [`UpdatePolicy::Adaptive`], and for
-//! reads that avoid a fail-slow member. With both off an operation pays one load of a flag.
+//! How busy each member is and how fast it answers: for [`plan`](crate::code::plan) with [`UpdatePolicy::Adaptive`], and
+//! for reads that avoid a fail-slow member. With both off an operation pays one load of a flag.
 //!
 //! Each shard counts its own operations with plain stores, as in [`counters`](crate::counters). A plan adds up all
 //! shards, since its pre-reads would stand in the member's whole queue: one line of memory for each shard and member,
@@ -154,8 +154,8 @@ impl Loads {
         self.update_counting();
     }
 
-    /// Sets whether parity agrees with data, and copies with each other, wherever no write is in flight. Until it does, reads
-    /// avoid no member and take the first copy (invariants 6 and 10).
+    /// Sets whether parity agrees with data, and copies with each other, wherever no write is in flight. Until it does,
+    /// reads avoid no member and take the first copy (invariants 6 and 10).
     pub fn set_parity_agrees(&self, agrees: bool) {
         self.parity_agrees.store(agrees, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Which changes of the members are on disk. A change is counted here before any shard can act on it, and the superblock writer
-//! says when the superblocks contain it.
+//! Which changes of the members are on disk. A change is counted here before any shard can act on it, and the superblock
+//! writer says when the superblocks contain it.
 
 use std::task::{Context, Poll, Waker};
 

@@ -135,8 +135,8 @@ fn whoever_waits_for_superblocks_that_are_lost_is_told() {
 const OLD: u32 = 2;
 const COPIED: u64 = 64 << 10;
 
-/// A member's replacement takes its slot after a read was planned: the read goes to neither device, or to one that holds the
-/// range.
+/// A member's replacement takes its slot after a read was planned: the read goes to neither device, or to one that holds
+/// the range.
 #[test]
 fn a_read_planned_for_a_member_does_not_go_to_a_replacement_that_lacks_it() {
     check(|| {
@@ -180,8 +180,8 @@ fn bad_places_are_those_of_the_device_that_is_read() {
     });
 }
 
-/// A replacement that fails is not used any more, in whatever order things happen: it fails as the replacement, or as the member
-/// that it has become.
+/// A replacement that fails is not used any more, in whatever order things happen: it fails as the replacement, or as the
+/// member that it has become.
 #[test]
 fn a_replacement_fails_as_itself_or_as_the_member() {
     check(|| {

@@ -1,8 +1,8 @@
 //! The port through which an engine reads, writes and flushes members, many at once, with the verdict on every result.
 //!
 //! Fault model: an operation that fails with an I/O error is tried once more. A block that still cannot be read is for the
-//! engine to reconstruct ([`MemberError::Unreadable`]); any other error fails the member, or the request if the array cannot do
-//! without the member. An error of a device that has left its slot counts against no member.
+//! engine to reconstruct ([`MemberError::Unreadable`]); any other error fails the member, or the request if the array
+//! cannot do without the member. An error of a device that has left its slot counts against no member.
 
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -204,7 +204,8 @@ impl<D: Device> MemberPort<D> {
         !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
     }
 
-    /// Reads, with a second try, without reporting I/O errors: for a caller that knows already that the range cannot be read.
+    /// Reads, with a second try, without reporting I/O errors: for a caller that knows already that the range cannot be
+    /// read.
     pub(crate) async fn read_quietly(&self, read: &MemberRead) -> Result<Slice, MemberError> {
         match self.read_once(read).await {
             Err(MemberError::Unreadable) => self.read_once(read).await,
@@ -351,8 +352,8 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// A device failed an operation after it had lost its slot to another, which has nothing to do with the error. Ok if the new
-    /// device replaced the member and can be read; an error if it has yet to be rebuilt (invariant 8).
+    /// A device failed an operation after it had lost its slot to another, which has nothing to do with the error. Ok if
+    /// the new device replaced the member and can be read; an error if it has yet to be rebuilt (invariant 8).
     pub(crate) fn has_successor(&self, slot: u32) -> Result<(), MemberError> {
         if self.members.state(slot) == MemberState::InSync { Ok(()) } else { Err(MemberError::Gone) }
     }
@@ -380,8 +381,8 @@ impl<D: Device> MemberPort<D> {
                 continue;
             }
             self.members.note_error(slot, &error);
-            // No second try: after a failed flush, with ENOSPC too, the kernel may have dropped the dirty pages, so a second one
-            // that succeeds proves nothing.
+            // No second try: after a failed flush, with ENOSPC too, the kernel may have dropped the dirty pages, so a
+            // second one that succeeds proves nothing.
             if let MemberError::Request(error) = self.fail_member(slot, &error) {
                 self.members.set_flush_failed();
                 outcome = Err(error);
@@ -400,8 +401,8 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// Judges the second error of an operation, or the first if it is final: the member fails, or the request does if the array
-    /// needs the member.
+    /// Judges the second error of an operation, or the first if it is final: the member fails, or the request does if the
+    /// array needs the member.
     pub(crate) fn give_up(&self, slot: u32, error: &DeviceError) -> MemberError {
         // Before the kind of error: a drive that was pulled answers writes with ENOSPC.
         if matches!(self.members.state(slot), MemberState::Failed | MemberState::Missing) {
@@ -445,9 +446,9 @@ impl<D: Device> MemberPort<D> {
         }
     }
 
-    /// The member in `slot` refused a write and stays, since it is needed or full, while its replacement may have taken it. Copies
-    /// the member's contents to the replacement again: in the copied part the two never differ (invariant 6; parity is made to
-    /// agree with the member). The caller owns the stripes or regions.
+    /// The member in `slot` refused a write and stays, since it is needed or full, while its replacement may have taken it.
+    /// Copies the member's contents to the replacement again: in the copied part the two never differ (invariant 6; parity
+    /// is made to agree with the member). The caller owns the stripes or regions.
     pub(crate) async fn take_back_from_replacement(&self, slot: u32, range: Range<u64>) {
         for at in range.clone().step_by(CHUNK_WINDOW_BYTES as usize) {
             if self.members.replacing(slot) != Replacing::Copying {

@@ -1,6 +1,6 @@
-//! Reads that members put straight into a foreign buffer, outside of this process. They serve the ordinary case: the data is
-//! there, and every read succeeds. In any other case they decline, and the caller makes an ordinary read, which finds out
-//! why and reconstructs lost data.
+//! Reads that members put straight into a foreign buffer, outside of this process. They serve the ordinary case: the data
+//! is there, and every read succeeds. In any other case they decline, and the caller makes an ordinary read, which finds
+//! out why and reconstructs lost data.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -54,7 +54,8 @@ fn not_read_into<D: Device>(
     error: &DeviceError,
 ) {
     let is_buffers = matches!(error.kind, DeviceErrorKind::Invalid | DeviceErrorKind::Unsupported);
-    // An `Invalid` or `Unsupported` error means that the foreign buffer does not suit the device, not that the member failed.
+    // An `Invalid` or `Unsupported` error means that the foreign buffer does not suit the device, not that the member
+    // failed.
     if !is_buffers && port.devices.is_in_slot(read.slot, from) {
         let _what_the_next_read_meets = port.first_error(read.slot, error);
     }

@@ -1,10 +1,11 @@
 //! A device that is to replace a member that still works (mdadm's `--replace`): it gets every write that the member
 //! gets, while the member's contents are copied to it.
 //!
-//! - Reads go to the member until everything is copied, then to the replacement. Writes go to both until the superblocks name
-//!   the replacement as the member: a later run may start from either, and neither lacks an acknowledged write (invariant 8).
-//! - When the replacement fails, only the replacement ends. The superblocks record its failure before any write is acknowledged
-//!   that it lacks.
+//! - Reads go to the member until everything is copied, then to the replacement. Writes go to both until the superblocks
+//!   name the replacement as the member: a later run may start from either, and neither lacks an acknowledged write
+//!   (invariant 8).
+//! - When the replacement fails, only the replacement ends. The superblocks record its failure before any write is
+//!   acknowledged that it lacks.
 //! - When the member fails, the replacement takes its slot at that moment, and is rebuilt from where the copying had come.
 //!   A write that a shard has begun goes to the replacement too.
 

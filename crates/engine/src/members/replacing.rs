@@ -1,6 +1,6 @@
-//! Copies a member's contents to its replacement: the parts that do not depend on the level. The engine reconstructs a block
-//! that the member cannot read, and does not write it back, since the member is about to go. A block that cannot be reconstructed
-//! either is recorded as bad on the replacement.
+//! Copies a member's contents to its replacement: the parts that do not depend on the level. The engine reconstructs a
+//! block that the member cannot read, and does not write it back, since the member is about to go. A block that cannot be
+//! reconstructed either is recorded as bad on the replacement.
 
 use super::bad_place;
 use super::port::{MemberError, MemberPort, MemberRead, replacement_ended};

@@ -1,4 +1,4 @@
-//! Makes the copies of a region agree (resync), or writes the copy of a recovering member (recovery), as the region's owner.
+//! Makes the copies of a region agree (resync), or rebuilds a member's copy (recovery), as the region's owner.
 
 use smallvec::SmallVec;
 use std::ops::Range;

@@ -33,7 +33,7 @@ impl<D: Device> MirrorEngine<D> {
         OwnedRegion::of(self.shared.table.claim_in_turn(region, self.shard).await)
     }
 
-    /// Becomes the owner of the regions from `first` to `end` - 1, of fewer if the stripe table has no room, of one at least.
+    /// Becomes the owner of the regions from `first` to `end` - 1; of fewer, but at least one, if the stripe table is full.
     pub(super) async fn claim_all(&self, first: u64, end: u64) -> SmallVec<[OwnedRegion; 2]> {
         let claims = self.shared.table.claim_whole_run(first, end, self.shard).await;
         claims.into_iter().map(OwnedRegion::of).collect()

@@ -9,6 +9,7 @@ use crate::error::VolumeError;
 use crate::members::port::MemberError;
 use crate::members::read_into::Reads;
 
+/// Reads a range of a mirror.
 pub(crate) async fn read_copies<D: Device>(
     engine: &MirrorEngine<D>,
     offset_bytes: u64,
@@ -44,8 +45,8 @@ fn copy_reads<D: Device>(engine: &MirrorEngine<D>, runs: &[Run]) -> Result<Reads
     runs.iter().map(read).collect()
 }
 
-/// Which copy a run is read from: the copies take turns along the array. Where copies may differ it is always the first, which
-/// a resync will write over the others: a later read does not return older data (invariant 6).
+/// Which copy a run is read from: the copies take turns along the array. Where copies may differ it is always the first,
+/// which a resync will write over the others: a later read does not return older data (invariant 6).
 fn read_turn<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> usize {
     if may_differ(engine, run) {
         return 0;

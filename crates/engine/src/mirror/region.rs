@@ -14,7 +14,7 @@ use layout::geometry::{CopyPlace, Geometry};
 pub(super) struct OwnedRegion(Claim);
 
 impl OwnedRegion {
-    /// Region `n` is entry `n` of the stripe table.
+    /// The region of a claim: the stripe table knows regions by their numbers.
     pub(super) fn of(claim: Claim) -> Self {
         OwnedRegion(claim)
     }

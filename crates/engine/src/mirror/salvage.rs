@@ -29,8 +29,8 @@ pub(super) async fn salvage_run<D: Device>(
     Ok(gather)
 }
 
-/// Reads a run block by block, each from the first copy that can be read, beginning with the one in `slot`. The run lies in the
-/// owned region.
+/// Reads a run block by block, each from the first copy that can be read, beginning with the one in `slot`. The run lies in
+/// the owned region.
 pub(super) async fn salvage_owned<D: Device>(
     engine: &MirrorEngine<D>,
     _owned: &OwnedRegion,
@@ -45,8 +45,8 @@ pub(super) async fn salvage_owned<D: Device>(
     Ok(whole.freeze())
 }
 
-/// Reads one block from the first copy that can be read, beginning with the one in `slot`, and writes it again to the members
-/// that could not read it.
+/// Reads one block from the first copy that can be read, beginning with the one in `slot`, and writes it again to the
+/// members that could not read it.
 pub(super) async fn salvage_copy<D: Device>(
     engine: &MirrorEngine<D>,
     block: &Run,
@@ -56,7 +56,7 @@ pub(super) async fn salvage_copy<D: Device>(
     let mut places = block.places.clone();
     places.sort_by_key(|place| place.member != slot);
     let mut unreadable = SmallVec::<[MemberRead; 4]>::new();
-    // The filter is lazy, so the state is checked before each read: another device may have taken a slot since (invariant 8).
+    // The filter is lazy: the state is checked before each read, since another device may have taken a slot (invariant 8).
     for place in places.iter().filter(|place| in_sync(place.member)) {
         let read = block.read_of(place);
         match engine.port.read_quietly(&read).await {

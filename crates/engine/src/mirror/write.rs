@@ -12,6 +12,7 @@ use crate::limits::REGION_BYTES;
 use crate::members::port::{MemberError, MemberWrite, in_use};
 use crate::stages::Watch;
 
+/// Writes a range of a mirror.
 pub(crate) async fn write_copies<D: Device>(
     engine: &MirrorEngine<D>,
     offset_bytes: u64,

@@ -1,9 +1,9 @@
 //! Makes the parity of one stripe agree with its data, as its owner.
 //!
-//! Where a data block can be neither read nor reconstructed, no parity would be right. The parity of those rows is recorded in
-//! the bad-block logs of its members, as md records what it cannot rebuild, and the resync goes on. No reader builds on such
-//! parity, neither a later run nor md (invariant 10), and the array becomes clean. The medium is left as it is: an operator with
-//! better knowledge may take the entry out of the log.
+//! Where a data block can be neither read nor reconstructed, no parity would be right. The parity of those rows is recorded
+//! in the bad-block logs of its members, as md records what it cannot rebuild, and the resync goes on. No reader builds on
+//! such parity, neither a later run nor md (invariant 10), and the array becomes clean. The medium is left as it is: an
+//! operator with better knowledge may take the entry out of the log.
 
 use smallvec::SmallVec;
 

@@ -37,8 +37,8 @@ pub(super) fn rmw_is_chosen<D: Device>(engine: &ParityEngine<D>, stripe: u64, fr
 }
 
 /// Reads pieces of which one is on a slow member: that piece is reconstructed, as its stripe's owner. None if no member is
-/// slow, the stripe is not free or not consistent, a read fails, or the shard's allowance of extra reads is spent: the caller
-/// then reads from the members as usual.
+/// slow, the stripe is not free or not consistent, a read fails, or the shard's allowance of extra reads is spent: the
+/// caller then reads from the members as usual.
 pub(super) async fn read_avoiding<D: Device>(
     engine: &ParityEngine<D>,
     pieces: &[ChunkPiece],

@@ -1,5 +1,5 @@
-//! Scrub of one stripe: do data and parity agree, and if not, which block on which member is wrong? A repair writes contents
-//! that are known to be right, never parity that was made from a block located as wrong (invariant 9).
+//! Scrub of one stripe: do data and parity agree, and if not, which block on which member is wrong? A repair writes
+//! contents that are known to be right, never parity that was made from a block located as wrong (invariant 9).
 //!
 //! The check owns its stripe, so no write comes between two of its reads. A repair needs no write intent: the rows did not
 //! agree before it, and if a crash cuts it short they still do not.

@@ -2,11 +2,11 @@
 //!
 //! - **Suspect**: the last write of the stripe, or of a mirror's region, failed half way in this run. The next write makes
 //!   parity agree first; nothing builds on the parity before that (invariant 9).
-//! - **In doubt**: the write hole. A crash may have left parity that does not agree with data, and members are missing: what
-//!   parity reconstructs of their chunks may be wrong (invariant 10). Reads of those chunks fail; the rest of the array works.
-//!   A stripe leaves doubt when its missing chunks are overwritten whole or its parity is made to agree.
-//! - **Unsynced**: a resync has yet to reach the stripe. With all members present reads do not need its parity; once one has
-//!   failed the stripe is in doubt.
+//! - **In doubt**: the write hole. A crash may have left parity that does not agree with data, and members are missing:
+//!   what parity reconstructs of their chunks may be wrong (invariant 10). Reads of those chunks fail; the rest of the
+//!   array works. A stripe leaves doubt when its missing chunks are overwritten whole or its parity is made to agree.
+//! - **Unsynced**: a resync has yet to reach the stripe. With all members present reads do not need its parity; once one
+//!   has failed the stripe is in doubt.
 
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -17,8 +17,8 @@ use super::ranges::{Ranges, common, join};
 use crate::error::VolumeError;
 use layout::redo_log::StripeRange;
 
-/// Most ranges beyond the resync's cursor that are remembered as consistent: 32 MiB of memory. Stripes over the limit wait for
-/// the resync.
+/// Most ranges beyond the resync's cursor that are remembered as consistent: 32 MiB of memory. Stripes over the limit wait
+/// for the resync.
 const AGREED_MAX: usize = 1 << 20;
 
 /// Where parity or copies of one array may not agree, shared by all shards.
@@ -30,8 +30,8 @@ pub struct Consistency {
     doubts: Mutex<Ranges>,
     /// The resync's cursor: the first stripe that it has yet to reach, plus one; 0 if no resync is due.
     unsynced: AtomicU64,
-    /// Stripes beyond the cursor that agree already: a write overwrote them whole, or made their parity agree before it built
-    /// on it.
+    /// Stripes beyond the cursor that agree already: a write overwrote them whole, or made their parity agree before it
+    /// built on it.
     agreed: Mutex<Ranges>,
     /// The stripes that a bitmap marks: a resync skips all others. None without a bitmap.
     marked: Option<Box<[StripeRange]>>,
@@ -170,8 +170,8 @@ impl Consistency {
         self.any_doubt.store(false, SeqCst);
     }
 
-    /// Moves the resync's cursor; None: no resync is due. A cursor that moves up keeps what is known to agree beyond it; one
-    /// that moves back starts another resync, which trusts nothing beyond it.
+    /// Moves the resync's cursor; None: no resync is due. A cursor that moves up keeps what is known to agree beyond it;
+    /// one that moves back starts another resync, which trusts nothing beyond it.
     pub fn set_unsynced(&self, from_stripe: Option<u64>) {
         let (new, mut agreed) = (from_stripe.map_or(0, |stripe| stripe + 1), self.agreed.lock());
         let old = self.unsynced.swap(new, SeqCst);
@@ -228,9 +228,9 @@ impl Consistency {
             .sum()
     }
 
-    /// The stripes in doubt as at most `most` ascending ranges, those that a resync has yet to reach included: where there are
-    /// more ranges, those with the smallest gaps are joined. There may be a million, and the list is made again for every header
-    /// that records a removal: hence a selection rather than a sort.
+    /// The stripes in doubt as at most `most` ascending ranges, those that a resync has yet to reach included: where there
+    /// are more ranges, those with the smallest gaps are joined. There may be a million, and the list is made again for
+    /// every header that records a removal: hence a selection rather than a sort.
     pub fn doubt_ranges(&self, most: usize) -> Vec<StripeRange> {
         let mut all = self.unsynced();
         all.extend(self.doubts.lock().0.iter().map(|(&first, &end)| StripeRange { first, end }));

@@ -1,12 +1,13 @@
 //! How long a batch gathers before its first read (StRAID 4.3: a write that has joined by then needs no read of its own).
 //!
-//! A sequential stream reaches its last stripe in parts: the client sends the next write when an earlier one is acknowledged.
-//! An owner that reads at once reads data that is about to be overwritten. So an owner whose batch holds the beginning of a
-//! stripe and belongs to a stream waits until the batch covers the stripe, or until as many stripe writes of its shard have
-//! ended as were in flight when the batch last grew: at most the time of one write. Other owners do not wait.
+//! A sequential stream reaches its last stripe in parts: the client sends the next write when an earlier one is
+//! acknowledged. An owner that reads at once reads data that is about to be overwritten. So an owner whose batch holds the
+//! beginning of a stripe and belongs to a stream waits until the batch covers the stripe, or until as many stripe writes of
+//! its shard have ended as were in flight when the batch last grew: at most the time of one write. Other owners do not
+//! wait.
 //!
-//! The wait ends: a gathering owner waits only for owners that are not themselves waiting, and those end within the members'
-//! time limit.
+//! The wait ends: a gathering owner waits only for owners that are not themselves waiting, and those end within the
+//! members' time limit.
 
 use super::engine::ParityEngine;
 use super::stripe_table::Claim;

@@ -107,8 +107,8 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
     }
 }
 
-/// A member fails after its old data and parity that does not agree were read: the new parity of the chunk that is written whole
-/// must not come from them.
+/// A member fails after its old data and parity that does not agree were read: the new parity of the chunk that is written
+/// whole must not come from them.
 #[test]
 fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
     let world = World::new(Level::Raid5, 4);

@@ -20,13 +20,13 @@ pub(super) struct InFlight {
 }
 
 /// One stripe write in flight. Dropping it counts the write as ended.
-pub(super) struct Owner<'a>(&'a InFlight);
+pub(super) struct StripeWriteInFlight<'a>(&'a InFlight);
 
 impl InFlight {
     /// A stripe write begins.
-    pub(super) fn begin(&self) -> Owner<'_> {
+    pub(super) fn begin(&self) -> StripeWriteInFlight<'_> {
         self.owners.set(self.owners.get() + 1);
-        Owner(self)
+        StripeWriteInFlight(self)
     }
 
     /// An owner waits for other owners from now on: no gathering owner may wait for it.
@@ -71,7 +71,7 @@ impl InFlight {
     }
 }
 
-impl Drop for Owner<'_> {
+impl Drop for StripeWriteInFlight<'_> {
     fn drop(&mut self) {
         let writes = self.0;
         writes.owners.set(writes.owners.get() - 1);

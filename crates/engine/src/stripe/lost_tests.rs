@@ -1,5 +1,5 @@
-//! Blocks that can be neither read nor reconstructed, met by a resync and by writes: the rest goes on, no read returns wrong
-//! data, and a block that is overwritten is whole again.
+//! Blocks that can be neither read nor reconstructed, met by a resync and by writes: the rest goes on, no read returns
+//! wrong data, and a block that is overwritten is whole again.
 
 use std::rc::Rc;
 

@@ -2,9 +2,9 @@
 //! the request arrived (S1). [`write`](mod@write) is the entry; the other files are its parts.
 //!
 //! The **write hole** (a crash between the write of data and the write of parity leaves them in disagreement, and a failed
-//! member's data is then reconstructed wrong) is closed in three places: [`intent`] makes the stripes that a crash may leave
-//! inconsistent known before they are written, so that a resync repairs them; while members are missing [`redo`] journals each
-//! stripe write; [`consistency`] keeps reconstruction away from stripes that neither of the two vouches for.
+//! member's data is then reconstructed wrong) is closed in three places: [`intent`] makes the stripes that a crash may
+//! leave inconsistent known before they are written, so that a resync repairs them; while members are missing [`redo`]
+//! journals each stripe write; [`consistency`] keeps reconstruction away from stripes that neither of the two vouches for.
 
 mod agree;
 mod avoid;

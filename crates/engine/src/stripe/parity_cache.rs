@@ -5,18 +5,19 @@
 //! nothing. Only the owner of a stripe (see [`super::stripe_table`]) may touch the stripe's entry.
 //!
 //! Parity is admitted when the same rows are written a second time before the shard has seen as much other parity as it can
-//! hold: after that the first write's parity would have been evicted anyway. Caching parity that is written once only costs:
-//! its memory comes back cold, which doubled the price of uniformly random 4 KiB writes.
+//! hold: after that the first write's parity would have been evicted anyway. Caching parity that is written once only
+//! costs: its memory comes back cold, which doubled the price of uniformly random 4 KiB writes.
 //!
 //! No byte is copied: an entry holds the slices that were written. The table is cut into shards by stripe, so
 //! that cores rarely meet; each shard evicts when it grows past its share. Memory does not grow with the
 //! capacity of the array.
 //!
-//! Where look-ups find little ([`worth`]) only the stripes of the first shards, the samples, are looked up and kept. Invariant
-//! 5 holds across the change, which happens under the lock of `worth`: first `sampling` is set, then the other shards are
-//! cleared, each under its own lock, under which every put checks `sampling` again. So once a shard is cleared it stays empty.
-//! An owner that still reads the old value finds nothing stale either: parity put since is from later owners, and ownership
-//! passed to it from one that had read the new value.
+//! Where look-ups find little ([`worth`]) only the stripes of the first shards, the samples, are looked up and kept.
+//! Invariant 5 holds across the change, which happens under the lock of `worth`: first `sampling` is set, then the other
+//! shards are cleared, each under its own lock, under which every put checks `sampling` again. So once a shard is cleared
+//! it stays empty. Nor does an owner act on an old value of `sampling` in a shard that is in use again: a task that put
+//! parity of the stripe there had read the new value, and an owner that got the stripe after it reads that value or a
+//! later one.
 
 mod lru;
 mod worth;

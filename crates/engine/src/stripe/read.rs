@@ -1,5 +1,5 @@
-//! Reads. While every member is in sync a read takes no lock and no shared state but the health flag. A read of a lost chunk
-//! owns the stripe while it reconstructs: during a write parity and data do not agree.
+//! Reads. While every member is in sync a read takes no lock and no shared state but the health flag. A read of a lost
+//! chunk owns the stripe while it reconstructs: during a write parity and data do not agree.
 
 use smallvec::SmallVec;
 

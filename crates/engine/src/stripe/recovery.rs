@@ -1,5 +1,5 @@
-//! Recovery: reconstructs the contents of a member that is being rebuilt, and writes them. The caller owns the stripes until
-//! the member's cursor has moved over them. Adjacent stripes with nothing out of the ordinary are done at once
+//! Recovery: reconstructs the contents of a member that is being rebuilt, and writes them. The caller owns the stripes
+//! until the member's cursor has moved over them. Adjacent stripes with nothing out of the ordinary are done at once
 //! ([`run`](super::run)), others one by one in windows that fit in the cache. `array/` decides which stripes, and how fast.
 
 use smallvec::SmallVec;

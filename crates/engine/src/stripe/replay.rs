@@ -32,9 +32,9 @@ pub(crate) async fn redo_piece<D: Device>(
     }
 }
 
-/// Redoes a logged write of a missing chunk, whose member's data area was to hold `contents` from `offset` on: makes parity of
-/// them and of the data on the other members. Where a data block of those cannot be read, no parity would be right: it is
-/// recorded as bad.
+/// Redoes a logged write of a missing chunk, whose member's data area was to hold `contents` from `offset` on: makes parity
+/// of them and of the data on the other members. Where a data block of those cannot be read, no parity would be right: it
+/// is recorded as bad.
 pub(crate) async fn redo_missing<D: Device>(
     engine: &ParityEngine<D>,
     slot: u32,

@@ -1,6 +1,6 @@
 //! Resync and recovery of a run of adjacent stripes at once: each member gets one read for the whole run, and a member that
-//! is being rebuilt gets one write. The functions here decline where anything is out of the ordinary (a block that cannot be
-//! read, a member that fails, a stripe in doubt); the caller then does the stripes one by one.
+//! is being rebuilt gets one write. The functions here decline where anything is out of the ordinary (a block that cannot
+//! be read, a member that fails, a stripe in doubt); the caller then does the stripes one by one.
 
 use smallvec::SmallVec;
 

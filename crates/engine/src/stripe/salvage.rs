@@ -1,8 +1,8 @@
 //! Blocks that a member cannot read: latent errors of the medium, and places that its bad-block log lists. The owner
 //! reconstructs them from the other members, writes them again and reads them back; the member stays ([`bad_place`]).
 //!
-//! Nothing is reconstructed from a stripe whose parity may not agree with its data (invariant 10): the request fails. A block
-//! that is written again holds what it held, so it needs no write intent.
+//! Nothing is reconstructed from a stripe whose parity may not agree with its data (invariant 10): the request fails. A
+//! block that is written again holds what it held, so it needs no write intent.
 
 use smallvec::SmallVec;
 
@@ -19,8 +19,8 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::port::{MemberError, MemberRead};
 
-/// The contents of a fragment that its member could not read whole. None if the member fails meanwhile: the caller plans again
-/// without it.
+/// The contents of a fragment that its member could not read whole. None if the member fails meanwhile: the caller plans
+/// again without it.
 pub(super) async fn salvage<D: Device>(
     owned: Owned<'_, D>,
     fragment: &Fragment,

@@ -2,8 +2,8 @@
 //! the plan would say without making one: arrays of three instead of lists, and old parity is updated in place.
 //!
 //! The general path costs about three times the instructions, which at 4 KiB is more than the copies
-//! (docs/decisions/2026-11-25-rooms.md has the figures). On cached parity of other rows, a write that joins or an error, the
-//! fast path leaves what it has read in the image, and the general path goes on from there.
+//! (docs/decisions/2026-11-25-rooms.md has the figures). On cached parity of other rows, a write that joins or an error,
+//! the fast path leaves what it has read in the image, and the general path goes on from there.
 
 use super::avoid::rmw_is_chosen;
 use super::engine::{Owned, ParityEngine};

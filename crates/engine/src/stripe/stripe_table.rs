@@ -6,8 +6,9 @@
 //! The owners are kept in [`Words`] that are changed by CAS, or, in the other systems of ScalaRAID's comparison, in
 //! [`Segments`] with a lock each ([`Locks`]). Either gives an owned stripe a place, which it keeps until the release.
 //!
-//! Each place has a batch (StRAID 4.3): the writes that join while the owner reads. Freeze, join and release happen under the
-//! batch's own lock, so no write slips in between the freeze and the pick-up, and no waker comes after the last wake-up.
+//! Each place has a batch (StRAID 4.3): the writes that join while the owner reads. Freeze, join and release happen under
+//! the batch's own lock, so no write slips in between the freeze and the pick-up, and no waker comes after the last
+//! wake-up.
 
 mod attempt;
 mod segments;
@@ -180,8 +181,8 @@ impl StripeTable {
         self.claim_watched(stripe, &Watch::off(shard)).await
     }
 
-    /// As [`StripeTable::claim`], in its turn: the owner hands the stripe over to this claim before any that comes later. For
-    /// work that passes over the array once: clients that took turns would starve each other's writes.
+    /// As [`StripeTable::claim`], in its turn: the owner hands the stripe over to this claim before any that comes later.
+    /// For work that passes over the array once: clients that took turns would starve each other's writes.
     pub(crate) async fn claim_in_turn(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
         loop {
             match self.try_claim(stripe, &Watch::off(shard)) {
@@ -208,8 +209,8 @@ impl StripeTable {
     }
 
     /// Becomes the owner of the stripes from `first` on, in ascending order, up to `end` - 1 or as many as are free,
-    /// at least one. It waits for the first stripe only: a task that owns a stripe must not wait for another owner or for room,
-    /// since other owners may wait for it.
+    /// at least one. It waits for the first stripe only: a task that owns a stripe must not wait for another owner or for
+    /// room, since other owners may wait for it.
     pub(crate) async fn claim_run(
         self: &Arc<Self>,
         first: u64,
@@ -241,7 +242,7 @@ impl StripeTable {
         [claim].into_iter().chain(self.claim_free_run(next, end, shard)).collect()
     }
 
-    /// As [`StripeTable::claim_run`] without a wait, for a task that owns stripes already. Empty if the first one is not free.
+    /// As [`StripeTable::claim_run`], without a wait: for a task that owns stripes already. Empty if the first is not free.
     pub(crate) fn claim_free_run(
         self: &Arc<Self>,
         first: u64,
@@ -251,9 +252,9 @@ impl StripeTable {
         (first..end).map_while(|stripe| self.claim_if_free(stripe, shard)).collect()
     }
 
-    /// Becomes the owner of the regions from `first` to `end` - 1, of fewer if the table has no room. It waits for their owners
-    /// in ascending order, so that no circle of waits forms. For mirrors only: at the parity levels the drain before the
-    /// redo log is in force waits for every owner, so an owner there must not wait for another.
+    /// Becomes the owner of the regions from `first` to `end` - 1, of fewer if the table has no room. It waits for their
+    /// owners in ascending order, so that no circle of waits forms. For mirrors only: at the parity levels the drain before
+    /// the redo log is in force waits for every owner, so an owner there must not wait for another.
     pub(crate) async fn claim_whole_run(
         self: &Arc<Self>,
         first: u64,
@@ -287,8 +288,8 @@ impl StripeTable {
         self.owned().len()
     }
 
-    /// Checks the table while no claim is being made or released: no stripe has two owners (invariant 4), each owned stripe has
-    /// a batch of its own, and no other batch has an owner.
+    /// Checks the table while no claim is being made or released: no stripe has two owners (invariant 4), each owned stripe
+    /// has a batch of its own, and no other batch has an owner.
     ///
     /// # Panics
     /// If one of these does not hold.
@@ -314,8 +315,8 @@ impl StripeTable {
         }
     }
 
-    /// Whether the owner that `stripe` had at the first call is gone; `seen` keeps that owner between calls. If not, `waker` is
-    /// woken when the owner goes, or earlier.
+    /// Whether the owner that `stripe` had at the first call is gone; `seen` keeps that owner between calls. If not,
+    /// `waker` is woken when the owner goes, or earlier.
     pub(crate) fn wake_at_release(&self, stripe: u64, seen: &mut Option<Owner>, waker: &Waker) -> bool {
         let places: SmallVec<[usize; 2]> = match &self.owners {
             Owners::Words(words) => words.holding(stripe).collect(),
@@ -334,8 +335,8 @@ impl StripeTable {
             }
             is_beginning |= self.owners.holds(place, stripe);
         }
-        // A claim between `try_claim` and `begin` is no owner that an earlier call saw. At the first call it may become the one to
-        // wait for, or withdraw: look again.
+        // A claim between `try_claim` and `begin` is no owner that an earlier call saw. At the first call it may become the
+        // one to wait for, or withdraw: look again.
         if is_beginning && seen.is_none() {
             waker.wake_by_ref();
             return false;
@@ -418,8 +419,8 @@ impl StripeTable {
     }
 
     fn wake_overflow(&self) {
-        // All that are counted now, since the first waker may be one whose claim has gone on by itself. Not those that queue
-        // again meanwhile: on another core they may do so as fast as this loop wakes them.
+        // All that are counted now, since the first waker may be one whose claim has gone on by itself. Not those that
+        // queue again meanwhile: on another core they may do so as fast as this loop wakes them.
         for _ in 0..self.overflowed.load(SeqCst) {
             let Some(waker) = self.overflow.pop() else { return };
             self.overflowed.fetch_sub(1, SeqCst);

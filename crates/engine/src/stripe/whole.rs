@@ -1,5 +1,5 @@
-//! Fast path of a full-stripe write: every data chunk is written, each by one slice, and every member is in sync. New parity
-//! is made of the new data, so nothing is read and nothing planned.
+//! Fast path of a full-stripe write: every data chunk is written, each by one slice, and every member is in sync. New
+//! parity is made of the new data, so nothing is read and nothing planned.
 //!
 //! The general path plans twice, before and after the freeze, and makes lists of rows for each plan: 4 % of the processor
 //! time of a stripe of 320 KiB in memory. It takes every other case over, with a batch that may be closed by then.
@@ -39,7 +39,8 @@ pub(super) async fn write_whole<D: Device>(
     }
     let owned = engine.owned(claim);
     let rows = owned.all_rows();
-    // Invariant 5: this write makes cached parity stale. `take` rather than `forget`, so that the cache also counts the lookup.
+    // Invariant 5: this write makes cached parity stale. `take` rather than `forget`, so that the cache also counts the
+    // lookup.
     owned.shared().cache.take(owned.stripe(), rows, &mut Image::default());
     watch.enter(Stage::Parity);
     let bytes = |chunk: Chunk| contents[usize::from(chunk)].bytes();

@@ -144,7 +144,7 @@ fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: u64, write: &Strip
     base + u64::from(start)..base + u64::from(end)
 }
 
-/// The general path: pre-reads for the writes that have joined so far, closes the batch, plans again and updates the stripe.
+/// The general path: pre-reads for the writes that have joined, closes the batch, plans again and updates the stripe.
 async fn write_union<D: Device>(
     engine: &ParityEngine<D>,
     own: &StripeWrite,
@@ -176,8 +176,8 @@ async fn write_union<D: Device>(
 }
 
 /// Makes parity agree before a write builds on it, where the stripe's last write failed or a resync has yet to reach it
-/// (invariants 1 and 9): what the write acknowledges can be recovered from then on. A stripe with data missing cannot be made
-/// to agree: it is in doubt.
+/// (invariants 1 and 9): what the write acknowledges can be recovered from then on. A stripe with data missing cannot be
+/// made to agree: it is in doubt.
 async fn ensure_consistent<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
     retire_incomplete_records(owned.redo(), owned.stripe()).await?;
     let is_suspect = owned.is_suspect();

@@ -108,8 +108,8 @@ async fn zero_members<D: Device>(
         if attachment == Attachment::Member && error.kind != DeviceErrorKind::Unsupported {
             engine.shared.members.note_error(slot, &error);
         }
-        // Zeroing is optional for a device, so its failure fails no member; a failed write of zeroes does. The write goes to
-        // a replacement as well.
+        // Zeroing is optional for a device, so its failure fails no member; a failed write of zeroes does. The write goes
+        // to a replacement as well.
         let outcome = match (error.kind, attachment) {
             (DeviceErrorKind::Unsupported | DeviceErrorKind::Io, _) => {
                 engine.port.write_zeroes(slot, offset, bytes).await

@@ -1,5 +1,5 @@
-//! The in-memory side of a write-intent bitmap: one word for each chunk of the bitmap counts the writes in flight there, and
-//! says whether the chunk's bit is durable.
+//! The in-memory side of a write-intent bitmap: one word for each chunk of the bitmap counts the writes in flight there,
+//! and says whether the chunk's bit is durable.
 //!
 //! Invariant 3: counter and bit are one word, so they cannot come from different chunks.
 //!
@@ -32,7 +32,7 @@ pub const CHUNKS_MAX: u64 = words::CHUNKS_MAX;
 pub(super) struct Bits {
     /// Maps units to chunks.
     mapping: Mapping,
-    counters: Counters,
+    counters: ChunkCounters,
     /// No chunk from here on ever had a bit: searches end here.
     end: AtomicU64,
     /// Chunks whose bits have to become durable.
@@ -40,7 +40,7 @@ pub(super) struct Bits {
 }
 
 /// The words, by how they are shared.
-pub(super) enum Counters {
+pub(super) enum ChunkCounters {
     /// Atomic words, without a lock.
     Words(Words),
     /// Plain words behind one lock.
@@ -54,12 +54,13 @@ struct Wanted {
     stopped: bool,
 }
 
-impl Counters {
-    /// Changes the word of a chunk to what `change` returns. Returns the word before; as an error if `change` returned None.
+impl ChunkCounters {
+    /// Changes the word of a chunk to what `change` returns. Returns the word before; as an error if `change` returned
+    /// None.
     fn update(&self, chunk: u64, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         match self {
-            Counters::Words(words) => words.update(chunk, change),
-            Counters::Pages(pages) => pages.update(chunk, change),
+            ChunkCounters::Words(words) => words.update(chunk, change),
+            ChunkCounters::Pages(pages) => pages.update(chunk, change),
         }
     }
 
@@ -71,16 +72,16 @@ impl Counters {
         changed: impl FnMut(u64, u64),
     ) {
         match self {
-            Counters::Words(words) => words.update_all(chunks, change, changed),
-            Counters::Pages(pages) => pages.update_all(chunks, change, changed),
+            ChunkCounters::Words(words) => words.update_all(chunks, change, changed),
+            ChunkCounters::Pages(pages) => pages.update_all(chunks, change, changed),
         }
     }
 
     /// The first chunk whose word has one of these bits.
     fn first(&self, chunks: Range<u64>, bits: u64) -> Option<u64> {
         match self {
-            Counters::Words(words) => words.first(chunks, bits),
-            Counters::Pages(pages) => pages.first(chunks, bits),
+            ChunkCounters::Words(words) => words.first(chunks, bits),
+            ChunkCounters::Pages(pages) => pages.first(chunks, bits),
         }
     }
 }
@@ -121,8 +122,8 @@ impl Drop for Marked<'_> {
 impl Bits {
     pub(super) fn new(mapping: Mapping, locks: Locks) -> Self {
         let counters = match locks.one_for_counters() {
-            true => Counters::Pages(Pages::new()),
-            false => Counters::Words(Words::new()),
+            true => ChunkCounters::Pages(Pages::new()),
+            false => ChunkCounters::Words(Words::new()),
         };
         Bits { mapping, counters, end: AtomicU64::new(0), wanted: Mutex::default() }
     }
@@ -132,8 +133,8 @@ impl Bits {
     pub(super) fn enter(&self, watch: &Watch<'_>, units: Range<u64>) -> (bool, Marked<'_>) {
         let mapping = self.mapping;
         let words = match &self.counters {
-            Counters::Words(words) => words,
-            Counters::Pages(pages) => {
+            ChunkCounters::Words(words) => words,
+            ChunkCounters::Pages(pages) => {
                 let ready = pages.enter(watch, units.clone().map(|unit| mapping.bit(unit)));
                 return (ready, Marked { word: None, more: Some((self, units)) });
             }
@@ -157,10 +158,10 @@ impl Bits {
     pub(super) fn leave(&self, watch: &Watch<'_>, units: Range<u64>) {
         let chunks = units.map(|unit| self.mapping.bit(unit));
         match &self.counters {
-            Counters::Words(words) => watch.without(Lock::Counters, || {
+            ChunkCounters::Words(words) => watch.without(Lock::Counters, || {
                 chunks.for_each(|chunk| _ = words.word(chunk).fetch_sub(WRITE, SeqCst));
             }),
-            Counters::Pages(pages) => pages.leave(watch, chunks),
+            ChunkCounters::Pages(pages) => pages.leave(watch, chunks),
         }
     }
 
@@ -272,7 +273,8 @@ impl Bits {
         self.agree(self.all());
     }
 
-    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked`, whose chunk is marked at all.
+    /// The first unit from `first` on, below `end`, whose chunk waits for a resync; with `marked`, whose chunk is marked at
+    /// all.
     pub(super) fn next(&self, first: u64, end: u64, marked: bool) -> Option<u64> {
         let mut unit = first;
         for chunks in self.mapping.bits(first..end) {
@@ -287,8 +289,8 @@ impl Bits {
     /// Bytes of memory taken for words so far.
     pub(super) fn memory_bytes(&self) -> u64 {
         match &self.counters {
-            Counters::Words(words) => words.memory_bytes(),
-            Counters::Pages(pages) => pages.memory_bytes(),
+            ChunkCounters::Words(words) => words.memory_bytes(),
+            ChunkCounters::Pages(pages) => pages.memory_bytes(),
         }
     }
 

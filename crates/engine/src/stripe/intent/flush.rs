@@ -50,8 +50,8 @@ impl Intent {
         }
     }
 
-    /// The first byte from `from_bytes` on, below `end_bytes`, in a chunk that waits for a resync; `from_bytes` itself without a
-    /// bitmap.
+    /// The first byte from `from_bytes` on, below `end_bytes`, in a chunk that waits for a resync; `from_bytes` itself
+    /// without a bitmap.
     pub fn next_to_resync(&self, from_bytes: u64, end_bytes: u64) -> Option<u64> {
         self.next(from_bytes, end_bytes, false)
     }

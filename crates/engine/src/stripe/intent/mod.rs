@@ -1,5 +1,6 @@
-//! Write intent: the record, durable before a stripe may become inconsistent on the members, that a crash may have left a write
-//! hole there (invariant 2). After the crash a resync repairs the stripes with intent before anything builds on their parity.
+//! Write intent: the record, durable before a stripe may become inconsistent on the members, that a crash may have left a
+//! write hole there (invariant 2). After the crash a resync repairs the stripes with intent before anything builds on their
+//! parity.
 //!
 //! There are two of md's policies. With `resync` one flag covers the whole array: before the first write the superblocks
 //! say dirty; after a quiet time without writes they say clean. With `bitmap` each chunk of the write-intent bitmap has a
@@ -8,10 +9,10 @@
 //!
 //! A write whose intent is durable already pays, with `resync`, one counter of its own shard, with `bitmap` one word
 //! of the chunk that it writes to ([`bits`]), and two loads of the *gate*, a word that hardly ever changes: what the
-//! superblocks say, and the shape of the bitmap. A task that changes either closes the gate first and then looks whether any
-//! write is counted; a write counts itself first and then looks at the gate. So writes never wait for each other, and only a
-//! change waits for writes (C3). The other two systems of ScalaRAID's comparison, with one lock over the words ([`Locks`]),
-//! keep the same promise.
+//! superblocks say, and the shape of the bitmap. A task that changes either closes the gate first and then looks whether
+//! any write is counted; a write counts itself first and then looks at the gate. So writes never wait for each other, and
+//! only a change waits for writes (C3). The other two systems of ScalaRAID's comparison, with one lock over the words
+//! ([`Locks`]), keep the same promise.
 
 pub mod bits;
 mod flush;
@@ -133,8 +134,8 @@ impl Intent {
         self.locks
     }
 
-    /// Returns once the intent of a write is durable. `range` is the bytes that it writes, in the unit of the bitmap's bits: of
-    /// the members' data area, for RAID-10 of the array.
+    /// Returns once the intent of a write is durable. `range` is the bytes that it writes, in the unit of the bitmap's
+    /// bits: of the members' data area, for RAID-10 of the array.
     pub(crate) async fn mark(
         &self,
         watch: &Watch<'_>,
@@ -212,8 +213,8 @@ impl Intent {
         self.state() != UNUSED
     }
 
-    /// Whether the superblocks have to say dirty. They also do once intent cannot be recorded any more: earlier writes need not
-    /// be durable (invariant 2).
+    /// Whether the superblocks have to say dirty. They also do once intent cannot be recorded any more: earlier writes need
+    /// not be durable (invariant 2).
     pub fn wants_dirty(&self) -> bool {
         matches!(self.state(), WANTED | DIRTY | LOST)
     }

@@ -1,5 +1,5 @@
-//! Models of the bitmap's write intent (invariants 2 and 3): threads stand for shards and the flusher, shuttle chooses which
-//! thread runs.
+//! Models of the bitmap's write intent (invariants 2 and 3): threads stand for shards and the flusher, shuttle chooses
+//! which thread runs.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool as Flag;

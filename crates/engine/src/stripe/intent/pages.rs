@@ -57,7 +57,7 @@ impl Pages {
         watch.hold(Lock::Counters, &self.0, |table| chunks.for_each(|chunk| *table.word(chunk) -= WRITE));
     }
 
-    /// As [`super::bits::Counters::update`].
+    /// As [`super::bits::ChunkCounters::update`].
     pub(super) fn update(&self, chunk: u64, mut change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         let mut table = self.0.lock();
         let word = table.word(chunk);
@@ -66,7 +66,7 @@ impl Pages {
         Ok(before)
     }
 
-    /// As [`super::bits::Counters::update_all`]: the lock is free between two pages.
+    /// As [`super::bits::ChunkCounters::update_all`]: the lock is free between two pages.
     pub(super) fn update_all(
         &self,
         mut chunks: Range<u64>,
@@ -85,7 +85,7 @@ impl Pages {
         }
     }
 
-    /// As [`super::bits::Counters::first`].
+    /// As [`super::bits::ChunkCounters::first`].
     pub(super) fn first(&self, mut chunks: Range<u64>, bits: u64) -> Option<u64> {
         while !chunks.is_empty() {
             let mut table = self.0.lock();

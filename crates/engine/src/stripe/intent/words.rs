@@ -88,12 +88,12 @@ impl Words {
         folder[index(group % FOLDER_GROUPS)].get_or_init(Group::new)
     }
 
-    /// As [`super::bits::Counters::update`].
+    /// As [`super::bits::ChunkCounters::update`].
     pub(super) fn update(&self, chunk: u64, change: impl FnMut(u64) -> Option<u64>) -> Result<u64, u64> {
         self.word(chunk).fetch_update(SeqCst, SeqCst, change)
     }
 
-    /// As [`super::bits::Counters::update_all`].
+    /// As [`super::bits::ChunkCounters::update_all`].
     pub(super) fn update_all(
         &self,
         chunks: Range<u64>,
@@ -108,7 +108,7 @@ impl Words {
         });
     }
 
-    /// As [`super::bits::Counters::first`].
+    /// As [`super::bits::ChunkCounters::first`].
     pub(super) fn first(&self, chunks: Range<u64>, bits: u64) -> Option<u64> {
         self.each(chunks, |chunk, word| (word.load(SeqCst) & bits != 0).then_some(chunk))
     }

@@ -100,8 +100,8 @@ impl Lru {
         taken
     }
 
-    /// Whether the last look-up ended a window. A window is long enough for its share of hits to mean something: twice as many
-    /// look-ups as the shard remembers fingerprints.
+    /// Whether the last look-up ended a window. A window is long enough for its share of hits to mean something: twice as
+    /// many look-ups as the shard remembers fingerprints.
     pub fn ends_window(&self) -> bool {
         let lookups = self.counters.hits + self.counters.misses;
         lookups.is_multiple_of(2 * self.seen.len() as u64)

@@ -1,8 +1,9 @@
 //! Whether looking parity up pays, as a pure decision.
 //!
-//! Where writes do not come back to the same rows, a look-up takes locks and touches cold cache lines for nothing. So a cache
-//! that finds little looks up only the stripes of a few shards, whose hits stand for what all would find (set sampling, as
-//! processor caches compare policies). A single hot stripe may lie in none of them: now and then all are looked up again.
+//! Where writes do not come back to the same rows, a look-up takes locks and touches cold cache lines for nothing. So a
+//! cache that finds little looks up only the stripes of a few shards, whose hits stand for what all would find (set
+//! sampling, as processor caches compare policies). A single hot stripe may lie in none of them: now and then all are
+//! looked up again.
 
 /// With fewer hits than one in this many look-ups the cache does not pay; with twice as many it pays again.
 const LOOKUPS_PER_HIT: u64 = 32;

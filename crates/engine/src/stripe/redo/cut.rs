@@ -1,9 +1,9 @@
-//! What a record holds of a stripe's writes, cut into parts that each fit in one record. Rows are independent of each other,
-//! so a stripe may be written a few rows at a time.
+//! What a record holds of a stripe's writes, cut into parts that each fit in one record. Rows are independent of each
+//! other, so a stripe may be written a few rows at a time.
 //!
-//! Where the one missing chunk is written, only its new contents are logged: replay makes parity from them and from the data on
-//! the other members, old or new. Where it is not written, new data and new parity are logged: only parity knows the missing
-//! chunk, and to log the chunk itself the owner would have to read the whole row.
+//! Where the one missing chunk is written, only its new contents are logged: replay makes parity from them and from the
+//! data on the other members, old or new. Where it is not written, new data and new parity are logged: only parity knows
+//! the missing chunk, and to log the chunk itself the owner would have to read the whole row.
 
 use smallvec::SmallVec;
 
@@ -22,8 +22,8 @@ pub(in crate::stripe) struct StripeWrites<'a> {
     pub(in crate::stripe) stripe: u64,
     /// The writes of working members.
     pub(in crate::stripe) made: &'a [MemberWrite],
-    /// The new contents of the missing chunk, where no other member may fail. Empty where one may: then every write in `made`
-    /// is logged.
+    /// The new contents of the missing chunk, where no other member may fail. Empty where one may: then every write in
+    /// `made` is logged.
     pub(in crate::stripe) missing: &'a [MemberWrite],
 }
 

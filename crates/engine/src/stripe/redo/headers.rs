@@ -1,7 +1,7 @@
 //! Headers record the log's state on every member that holds the log, and name the superblock that they belong to.
 //!
-//! One task at a time writes headers and superblocks ([`Redo::announce`]). A header is written before the superblock that it
-//! names as the next one, so it names the superblock that a crash leaves on disk, the old one or the new.
+//! One task at a time writes headers and superblocks ([`Redo::announce`]). A header is written before the superblock that
+//! it names as the next one, so it names the superblock that a crash leaves on disk, the old one or the new.
 
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -32,8 +32,8 @@ pub(crate) async fn flush_volume<D: Device>(log: &RedoLog<D>) -> Result<(), Volu
     settle(log).await
 }
 
-/// Returns once everything that an acknowledgement relies on is on disk: members' failures (invariant 8), and stripes that left
-/// doubt (invariant 10).
+/// Returns once everything that an acknowledgement relies on is on disk: members' failures (invariant 8), and stripes that
+/// left doubt (invariant 10).
 pub(in crate::stripe) async fn settle<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
     if !log.shared.members.is_settled() {
         log.shared.members.settled().await?;

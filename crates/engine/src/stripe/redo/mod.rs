@@ -1,21 +1,21 @@
 //! The redo log closes the write hole of a degraded array. It is a journal on the members themselves: while members are
 //! missing, the writes of a stripe are durable in the log before the first of them goes out, so a crash between data and
-//! parity loses no missing chunk; the next start replays the log (invariants 2, 6 and 10). A healthy array never comes here: the
-//! write path asks [`Members::plain`] and goes on.
+//! parity loses no missing chunk; the next start replays the log (invariants 2, 6 and 10). A healthy array never comes
+//! here: the write path asks [`Members::plain`] and goes on.
 //!
 //! - **Which writes are logged.** From the moment a member fails, writes wait at a gate before they touch their stripe
-//!   ([`Redo::admit`](state::Redo::admit)). Unlogged stripe writes in flight end first, everything is flushed, and then a header on
-//!   the members says that the log is in force ([`tend`]). From then on every stripe in flight has a record, so a
-//!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says
-//!   that the log is over. The same happens before an operator takes a member out of use, if there is time.
+//!   ([`Redo::admit`](state::Redo::admit)). Unlogged stripe writes in flight end first, everything is flushed, and then a
+//!   header on the members says that the log is in force ([`tend`]). From then on every stripe in flight has a record, so a
+//!   stripe without one is consistent. When the array is whole again the gate closes once more, until a header says that
+//!   the log is over. The same happens before an operator takes a member out of use, if there is time.
 //! - **What is logged.** New data and new parity; where no other member may fail and the missing chunk is written, only the
 //!   new contents of that chunk ([`cut`]), from which replay makes parity.
-//! - **Order.** The record is durable, then the stripe's writes go out ([`write`]). A log slot is used again only after those
-//!   writes are durable and a header says that records below a sequence number are retired ([`retire`]): replay never
-//!   writes an old record over newer contents. Records of one stripe are in the order of its owners.
-//! - **Whether a log is current.** The header names the superblock beside it by its digest, both the old and the new one while
-//!   superblocks are written ([`headers`]). Any other program that runs the array, md too, changes the superblock and so makes
-//!   the log stale.
+//! - **Order.** The record is durable, then the stripe's writes go out ([`write`](mod@write)). A log slot is used again
+//!   only after those writes are durable and a header says that records below a sequence number are retired ([`retire`]):
+//!   replay never writes an old record over newer contents. Records of one stripe are in the order of its owners.
+//! - **Whether a log is current.** The header names the superblock beside it by its digest, both the old and the new one
+//!   while superblocks are written ([`headers`]). Any other program that runs the array, md too, changes the superblock and
+//!   so makes the log stale.
 //!
 //! [`Members::plain`]: crate::members::Members::plain
 

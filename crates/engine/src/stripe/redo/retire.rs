@@ -60,8 +60,8 @@ async fn retire<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
         let state = redo.state.lock();
         state.slots.written_below(state.next_sequence)
     };
-    // Invariant 8: the superblocks record a member that failed since these records, or fails in this flush, before the records
-    // that could make up for it are gone.
+    // Invariant 8: the superblocks record a member that failed since these records, or fails in this flush, before the
+    // records that could make up for it are gone.
     flush_volume(log).await?;
     let _announcing = redo.announce().await;
     {

@@ -1,5 +1,5 @@
-//! Slots of the log. A slot is taken for a record, is open while the record's writes are in flight, and stays in use until a
-//! header says that the record is retired.
+//! Slots of the log. A slot is taken for a record, is open while the record's writes are in flight, and stays in use until
+//! a header says that the record is retired.
 
 use std::ops::Range;
 

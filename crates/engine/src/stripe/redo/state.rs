@@ -118,8 +118,8 @@ impl Redo {
         }
     }
 
-    /// From here on a log is kept while members are missing. The superblock writer calls this; `events` is the event count of
-    /// its superblocks.
+    /// From here on a log is kept while members are missing. The superblock writer calls this; `events` is the event count
+    /// of its superblocks.
     pub(crate) fn begin(&self, start: RedoStart, events: u64) {
         let mut state = self.state.lock();
         state.phase = LogPhase::Off;
@@ -136,8 +136,8 @@ impl Redo {
         state.logs.retain(|other| *other != slot);
     }
 
-    /// Called before the member in `slot`, and its log with it, is taken out of use. Returns when enough other members hold the
-    /// log, or no more will: with no header that matches a superblock a crash would leave every stripe in doubt.
+    /// Called before the member in `slot`, and its log with it, is taken out of use. Returns when enough other members hold
+    /// the log, or no more will: with no header that matches a superblock a crash would leave every stripe in doubt.
     pub(crate) async fn ready_without(&self, slot: u32, members: &Members) {
         self.when(|state| {
             let is_announced = matches!(state.phase, LogPhase::InForce | LogPhase::Closing) && !state.stopped;
@@ -195,20 +195,20 @@ impl Redo {
         .await;
     }
 
-    /// Wakes [`tend`]: a member's state or log area has changed.
+    /// Wakes `tend`: a member's state or log area has changed.
     pub(crate) fn poke(&self) {
         wake_all(self.state.lock());
     }
 
-    /// Ends [`tend`].
+    /// Ends `tend`.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         wake_all(state);
     }
 
-    /// The gate: returns when the owner of these stripes may touch them. After `Logged` the owner calls [`Redo::done`] when its
-    /// writes have returned.
+    /// The gate: returns when the owner of these stripes may touch them. After `Logged` the owner calls [`Redo::done`] when
+    /// its writes have returned.
     pub(in crate::stripe) async fn admit(
         &self,
         members: &Members,
@@ -242,8 +242,8 @@ impl Redo {
         .await
     }
 
-    /// Called when too few members took a record. Returns when enough members hold the log, or [`tend`] has begun to move it to
-    /// others; the owner then asks to be admitted again.
+    /// Called when too few members took a record. Returns when enough members hold the log, or `tend` has begun to move it
+    /// to others; the owner then asks to be admitted again.
     pub(super) async fn logs_changed(&self, members: &Members) {
         self.poke();
         self.when(|state| (state.phase != LogPhase::InForce || state.has_enough_logs(members)).then_some(()))
@@ -340,7 +340,8 @@ impl Redo {
         state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
     }
 
-    /// In these stripes the record's writes were not all made, or were not made at all while some member may hold the record.
+    /// In these stripes the record's writes were not all made, or were not made at all while some member may hold the
+    /// record.
     pub(super) fn mark_incomplete(&self, taken: Taken, stripes: Range<u64>) {
         self.state.lock().slots.slots[taken.slot as usize].incomplete.push(stripes);
     }
@@ -412,7 +413,7 @@ impl Drop for Announcing<'_> {
     }
 }
 
-/// What [`tend`] does next.
+/// What `tend` does next.
 pub(super) enum Due {
     Open,
     Close,

@@ -53,8 +53,8 @@ async fn open_when_drained<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeErro
 }
 
 /// Waits until every present owner of a stripe has released it or waits at the gate: later owners see that writes are to be
-/// logged. Ends at once when another task has put the log in force: owners then write behind the gate, and may themselves wait
-/// for the log to move.
+/// logged. Ends at once when another task has put the log in force: owners then write behind the gate, and may themselves
+/// wait for the log to move.
 async fn drained<D: Device>(log: &RedoLog<D>) {
     let table = &log.shared.table;
     let mut stripes: Vec<(u64, Option<Owner>)> =
@@ -74,8 +74,8 @@ async fn drained<D: Device>(log: &RedoLog<D>) {
 }
 
 /// Puts the log in force. The caller holds [`Redo::announce`]; no unlogged write is in flight, and everything written is
-/// durable. Without room writes go ahead unlogged. `is_announced`: headers say that a log is in force; without room they first
-/// say that it is over.
+/// durable. Without room writes go ahead unlogged. `is_announced`: headers say that a log is in force; without room they
+/// first say that it is over.
 pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
     let shared = &*log.shared;
     doubt_suspects(log);
@@ -166,7 +166,8 @@ async fn empty_and_end<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
         let mut state = redo.state.lock();
         state.retired_below = state.next_sequence;
         if wanted {
-            // The log comes into force again at once, on other members. The old headers count until the new ones are written.
+            // The log comes into force again at once, on other members. The old headers count until the new ones are
+            // written.
             state.phase = LogPhase::Off;
         }
     }

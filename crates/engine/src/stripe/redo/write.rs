@@ -74,10 +74,11 @@ async fn write_logged<D: Device>(
     fua: bool,
 ) -> Result<Option<Results>, VolumeError> {
     let (redo, stripe) = (&log.shared.redo, writes.stripe);
-    // Invariant 8: a stripe is written without a member only after the superblocks record its failure. Replay could not make up
-    // for what the member missed if a start after a crash took it for good.
+    // Invariant 8: a stripe is written without a member only after the superblocks record its failure. Replay could not
+    // make up for what the member missed if a start after a crash took it for good.
     settle(log).await?;
-    // Only data, or one member, and no older record that a replay would write over it: a crash leaves nothing in disagreement.
+    // Only data, or one member, and no older record that a replay would write over it: a crash leaves nothing in
+    // disagreement.
     let is_alone = writes.made.iter().all(|write| write.slot == writes.made[0].slot);
     if (!parity || is_alone) && !redo.has_record(stripe) {
         return Ok(Some(log.port.write(writes.made, fua).await));
@@ -290,8 +291,8 @@ fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[u32], count: usi
     logs.iter().cycle().skip(first).take(logs.len()).copied().filter(works).take(count).collect()
 }
 
-/// Writes the record to these members and counts those that took it. A member whose file system is full is put in `full` and
-/// does not fail.
+/// Writes the record to these members and counts those that took it. A member whose file system is full is put in `full`
+/// and does not fail.
 async fn write_record_to<D: Device>(
     log: &RedoLog<D>,
     targets: &[u32],

@@ -1,6 +1,6 @@
-//! Stripe owners kept as md keeps them: a fixed number of places, a list of the free ones, and hash chains to find a stripe,
-//! in segments with a lock each. Stripe `n` belongs to segment `n & (segments - 1)` (ScalaRAID 3.1). A segment whose places are
-//! all taken has no room, even if others do.
+//! Stripe owners kept as md keeps them: a fixed number of places, a list of the free ones, and hash chains to find a
+//! stripe, in segments with a lock each. Stripe `n` belongs to segment `n & (segments - 1)` (ScalaRAID 3.1). A segment
+//! whose places are all taken has no room, even if others do.
 
 use crossbeam::utils::CachePadded;
 

@@ -1,5 +1,6 @@
-//! Turns: an owner hands its stripe over to work that passes over the array, before any write that comes later. Without turns
-//! back-to-back writes would starve a resync or recovery, since a task that a release wakes finds the stripe taken again.
+//! Turns: an owner hands its stripe over to work that passes over the array, before any write that comes later. Without
+//! turns back-to-back writes would starve a resync or recovery, since a task that a release wakes finds the stripe taken
+//! again.
 //!
 //! Clients get no turns: a turn is given before the stripe becomes free, so back-to-back reads with turns would starve the
 //! stripe's writes.

@@ -1,5 +1,5 @@
-//! Stripe owners in words changed by CAS: a stripe hashes to two buckets of eight words (a cuckoo table of two choices). One
-//! word is one entry:
+//! Stripe owners in words changed by CAS: a stripe hashes to two buckets of eight words (a cuckoo table of two choices).
+//! One word is one entry:
 //!
 //! ```text
 //! bit 63 LOCKED | 62 TENTATIVE | 61 FROZEN | 60..48 shard that claimed it | 47..0 stripe + 1        0 = free
@@ -9,9 +9,9 @@
 //! both buckets full waits for a release; with two choices of eight ways that takes thousands of stripes in flight.
 //!
 //! *Two shards that claim one stripe at once* may put it into two places. So a claim is first TENTATIVE, then looks
-//! at both buckets again: a LOCKED twin wins; of two TENTATIVE twins the one at the lower place stays and the other withdraws.
-//! The lower one waits the few instructions until the higher has decided: the higher may have looked before the lower was
-//! there, and is the owner then.
+//! at both buckets again: a LOCKED twin wins; of two TENTATIVE twins the one at the lower place stays and the other
+//! withdraws. The lower one waits the few instructions until the higher has decided: the higher may have looked before the
+//! lower was there, and is the owner then.
 
 use crossbeam::utils::CachePadded;
 
@@ -44,7 +44,8 @@ impl Words {
         Words { buckets: (0..entries / STRIPE_TABLE_WAYS).map(bucket).collect() }
     }
 
-    /// Becomes the owner of a stripe, or finds its owner. Calls `withdrawn` when it has freed a place that it took for a moment.
+    /// Becomes the owner of a stripe, or finds its owner. Calls `withdrawn` when it has freed a place that it took for a
+    /// moment.
     #[inline]
     pub(super) fn try_claim(&self, stripe: u64, shard: usize, withdrawn: impl Fn()) -> Attempt {
         assert!(stripe < STRIPE_MASK, "a stripe number has 48 bits");
