@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::counts::Counts;
-use crate::history::{Failure, Options, Report};
+use crate::report::{Failure, Options, Report};
 
 /// Longer than anything takes, on the slowest machine.
 const SEED_SECONDS_MAX: u64 = 120;

@@ -26,6 +26,8 @@ mod platform;
 mod random;
 mod reading;
 mod recorded;
+mod reduced;
+mod report;
 mod scenario;
 pub mod shrink;
 mod silent;
@@ -35,4 +37,6 @@ mod workload;
 mod world;
 
 pub use counts::Counts;
-pub use history::{Failure, Options, Report, run};
+pub use history::run;
+pub use reduced::Reduced;
+pub use report::{Failure, Options, Report};

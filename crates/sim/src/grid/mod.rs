@@ -11,13 +11,13 @@ use std::rc::Rc;
 use layout::geometry::{Geometry, Layout, Level};
 
 use crate::array::{Array, Machine};
-use crate::history::{Failure, Options, Report, witness};
+use crate::history::witness;
 use crate::random::Random;
+use crate::report::{Failure, Options, Report};
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
-use crate::start::How;
 use crate::workload;
 use crate::world::{Ended, NO_LIMIT, World};
-use states::{STATES, State};
+use states::{STATES, State, start};
 
 /// Runs the crash history of a seed.
 ///
@@ -63,20 +63,6 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     crate::check::at_rest(&array);
     crate::check::quiet(&array);
     workload::read_all(&array);
-}
-
-/// Starts the array that the devices make. None: it is refused.
-fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
-    match Array::assemble(machine, How::logged_or_not(machine))? {
-        Ok(array) => {
-            *running = Some(Rc::clone(&array));
-            Some(array)
-        }
-        Err(refusal) => {
-            machine.refused(&refusal);
-            None
-        }
-    }
 }
 
 /// Requests that fill the array before the grid begins.

@@ -7,12 +7,12 @@ use engine::members::{Failing, MemberState, Replacing};
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
-use super::start;
 use crate::array::{Array, Machine};
 use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::scenario::{Consistency, Scenario};
+use crate::start::How;
 use crate::workload;
 use crate::world::{Ended, NO_LIMIT};
 
@@ -57,6 +57,20 @@ impl State {
             return false; // nobody knows that there is something to resync
         }
         geometry.level() != Level::Raid0 && lost(geometry.members(), self.losses, geometry).is_some()
+    }
+}
+
+/// Starts the array that the devices make. None: it is refused.
+pub(super) fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
+    match Array::assemble(machine, How::logged_or_not(machine))? {
+        Ok(array) => {
+            *running = Some(Rc::clone(&array));
+            Some(array)
+        }
+        Err(refusal) => {
+            machine.refused(&refusal);
+            None
+        }
     }
 }
 
