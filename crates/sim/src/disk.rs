@@ -15,6 +15,7 @@
 
 pub(crate) mod cache;
 mod lies;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
@@ -28,11 +29,12 @@ use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
 use crate::pages::Pages;
 use crate::random::Random;
-use crate::recorded::Guard;
 use crate::trace::Note;
 use crate::world::{Pending, World, pending};
 use cache::{Cache, Survivors, Written};
+use lies::Lies;
 pub(crate) use lies::{Astray, Damage};
+pub(crate) use watch::{Change, Watch};
 
 pub(crate) struct Disk {
     pub(crate) number: u32,
@@ -40,11 +42,11 @@ pub(crate) struct Disk {
     info: DeviceInfo,
     abilities: Abilities,
     world: Rc<World>,
-    guard: Rc<Guard>,
+    watch: Rc<Watch>,
     cache: RefCell<Cache>,
     pub(crate) faults: RefCell<Faults>,
     /// Where it does not hold what it should.
-    damage: RefCell<Vec<Damage>>,
+    lies: RefCell<Lies>,
     /// It is plugged in: whoever assembles finds it.
     pub(crate) connected: Cell<bool>,
 }
@@ -113,7 +115,7 @@ impl Disk {
     pub(crate) fn new(
         number: u32,
         contents: Pages,
-        (world, guard): (&Rc<World>, &Rc<Guard>),
+        (world, watch): (&Rc<World>, &Rc<Watch>),
         places: Places,
         abilities: Abilities,
     ) -> Rc<Self> {
@@ -128,26 +130,26 @@ impl Disk {
             },
             abilities,
             world: Rc::clone(world),
-            guard: Rc::clone(guard),
+            watch: Rc::clone(watch),
             cache: RefCell::new(Cache::new(contents, places.block)),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
-            damage: RefCell::default(),
+            lies: RefCell::default(),
             connected: Cell::new(true),
         })
     }
 
     /// The same device in another world, with the same contents and nothing wrong with it.
-    pub(crate) fn twin(&self, world: &Rc<World>, guard: &Rc<Guard>) -> Rc<Self> {
+    pub(crate) fn twin(&self, world: &Rc<World>, watch: &Rc<Watch>) -> Rc<Self> {
         Rc::new(Disk {
             number: self.number,
             places: self.places,
             info: self.info.clone(),
             abilities: self.abilities,
             world: Rc::clone(world),
-            guard: Rc::clone(guard),
+            watch: Rc::clone(watch),
             cache: self.cache.clone(),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
-            damage: RefCell::default(),
+            lies: RefCell::default(),
             connected: self.connected.clone(),
         })
     }
@@ -214,19 +216,50 @@ impl Disk {
         let blocks = bytes.len() as u64 / u64::from(self.places.block);
         cache.apply(operation, offset, &written, (0, blocks));
         cache.returned(operation, true);
-        self.guard.metadata_changed();
+        self.watch.metadata_changed();
     }
 
     /// The power is gone; `survives` says what is left of each write that was not durable, given its blocks.
     pub(crate) fn cut(&self, survives: &impl Fn(u64, &Random) -> Survivors) {
         self.cache.borrow_mut().cut(|blocks| survives(blocks, self.world.random()));
-        self.guard.metadata_changed();
+        self.watch.metadata_changed();
     }
 
     /// The device works again; what it holds is as old as it is.
     pub(crate) fn mend(&self) {
         let flushes_lie = self.faults.borrow().flushes_lie;
         *self.faults.borrow_mut() = Faults { slow: 1, flushes_lie, ..Faults::default() };
+    }
+
+    /// Flips a bit of a logical block of the data area, for good. False if the device lies there already.
+    pub(crate) fn flip(&self, at: u64, bit: u64) -> bool {
+        let range = at..at + u64::from(self.places.block);
+        if self.lies.borrow().overlap(&range) {
+            return false;
+        }
+        let mut bytes = vec![0; self.places.block as usize];
+        self.peek(at, &mut bytes);
+        self.lies.borrow_mut().add(range, bytes.clone());
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        self.put(self.places.data + at, &bytes);
+        true
+    }
+
+    /// Where the device lies, or did before that was written again.
+    pub(crate) fn damage(&self) -> Vec<Damage> {
+        self.lies.borrow().all()
+    }
+
+    /// Whether the device still holds something else than it should in a part of the damage.
+    pub(crate) fn still_lies(&self, damage: &Damage, part: &Range<u64>) -> bool {
+        let mut held = vec![0; (part.end - part.start) as usize];
+        self.peek(part.start, &mut held);
+        damage.differs(part.start, &held)
+    }
+
+    /// All is as it should be again.
+    pub(crate) fn forget_damage(&self) {
+        self.lies.borrow_mut().clear();
     }
 
     fn delay(&self) -> u64 {
@@ -322,7 +355,7 @@ impl Disk {
     fn apply(&self, operation: u64, offset: u64, written: &Written, (from, to): (u64, u64)) {
         self.cache.borrow_mut().apply(operation, offset, written, (from, to));
         if from < to {
-            self.guard.boundary();
+            self.watch.boundary();
             let first = offset / u64::from(self.places.block);
             self.faults.borrow_mut().bad.retain(|block| !(first + from..first + to).contains(block));
             self.changed(offset);
@@ -332,7 +365,7 @@ impl Disk {
     fn changed(&self, offset: u64) {
         let superblock = self.places.superblock..self.places.superblock + SUPERBLOCK_BYTES_MAX as u64;
         if superblock.contains(&offset) {
-            self.guard.metadata_changed();
+            self.watch.metadata_changed();
         }
     }
 
@@ -380,7 +413,8 @@ impl Disk {
                 let cache = self.cache.borrow();
                 cache.changes(offset, &written, data + range.start..data + range.end)
             };
-            self.guard.check(&self.world, self.number, name, (offset - self.places.data, bytes), changes);
+            let range = offset - data..offset - data + bytes;
+            self.watch.check(&Change { device: self.number, operation: name, range, changes: &changes });
         }
         let mut blocks = bytes / u64::from(self.info.logical_block_bytes);
         let (dead, fua) = {
@@ -412,12 +446,31 @@ impl Disk {
             };
             disk.apply(operation, offset, &written, (early, to));
             disk.cache.borrow_mut().returned(operation, fua && result.is_ok());
-            disk.guard.boundary();
+            disk.watch.boundary();
             disk.changed(offset);
             disk.done(name, meant, bytes, &result);
             filler.fill(result);
         });
         pending
+    }
+
+    /// Where on the device a write to the data area really goes, and how many of its blocks.
+    fn led_astray(&self, astray: Astray, offset: u64, written: &Written) -> (u64, u64) {
+        let (data, bytes) = (self.places.data, written.bytes());
+        let mut right = vec![0; bytes as usize];
+        written.copy_to(&mut right);
+        let lies = &mut *self.lies.borrow_mut();
+        lies.add(offset - data..offset - data + bytes, right);
+        let unit = u64::from(self.places.block);
+        let room = self.places.data_end - data - bytes;
+        let at = self.world.random().below(room / unit + 1) * unit;
+        if astray == Astray::Lost || lies.overlap(&(at..at + bytes)) {
+            return (offset, 0);
+        }
+        let mut right = vec![0; bytes as usize];
+        self.peek(at, &mut right);
+        lies.add(at..at + bytes, right);
+        (data + at, bytes / unit)
     }
 }
 
@@ -455,8 +508,8 @@ impl Device for SimDevice {
             let failed = result.is_err();
             let sent = if disk.faults.borrow().flushes_lie { 0 } else { sent };
             disk.cache.borrow_mut().flushed(sent, || failed && disk.world.random().one_in(2));
-            disk.guard.metadata_changed();
-            disk.guard.boundary();
+            disk.watch.metadata_changed();
+            disk.watch.boundary();
             disk.done("flush", 0, 0, &result);
             filler.fill(result);
         });

@@ -18,13 +18,17 @@ use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::redo_log::StripeRange;
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::check;
 use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::disk::{Disk, SimDevice};
+use crate::drawer::machine_with_array;
+use crate::lost::may_lose;
+use crate::machine::Machine;
 use crate::operator;
 use crate::random::Random;
+use crate::recorded;
 use crate::scenario::{Consistency, DATA_OFFSET_WITH_LOG, FaultPlan, Load, Scenario, Support};
 use crate::start::How;
 use crate::workload::{self, Kind};
@@ -50,7 +54,7 @@ fn array_with_table(
 }
 
 fn start(scenario: Scenario) -> Rc<Array> {
-    let machine = Machine::new(World::new(Random::new(1), 100), scenario);
+    let machine = machine_with_array(World::new(Random::new(1), 100), scenario);
     assemble(&machine)
 }
 
@@ -265,7 +269,7 @@ fn copies_that_differ_are_not_called_clean() {
     write_in_vain(&array, 1, 0..BLOCKS);
     array.writer.want_close();
     finish(&array);
-    let outcomes = array.machine.outcomes();
+    let outcomes = recorded::outcomes(&array.machine);
     assert!(outcomes.iter().all(|outcome| outcome.resync_from.is_some()), "clean, and the copies differ");
     make_room(&array, 1);
     write(&array, BLOCKS..2 * BLOCKS);
@@ -375,8 +379,8 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
         assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
         let mut mixed = 0;
         while array.run(1) == Ended::Steps {
-            array.machine.outcomes(); // looks at each of them
-            let candidates = array.machine.candidates();
+            recorded::outcomes(&array.machine); // looks at each of them
+            let candidates = recorded::candidates(&array.machine);
             let events = |slot: usize| candidates[slot].superblock.as_ref().map(Superblock::events);
             mixed += u64::from(events(0) != events(2) || events(2) != events(3));
             if array.shared.members.is_settled() {
@@ -396,7 +400,7 @@ fn what_the_redo_log_made_good_is_called_clean() {
     fail(&array, 0);
     write(&array, 0..BLOCKS);
     let (own, machine) = (Rc::clone(&array), Rc::clone(&array.machine));
-    let says_dirty = || machine.outcomes().iter().all(|outcome| outcome.resync_from.is_some());
+    let says_dirty = || recorded::outcomes(&machine).iter().all(|outcome| outcome.resync_from.is_some());
     array.spawn(0, "a write", async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await });
     while !says_dirty() {
         assert_eq!(array.run(1), Ended::Steps, "no write without dirty superblocks");

@@ -8,17 +8,19 @@ use engine::array::scrub::ScrubRequest;
 use engine::members::MemberState;
 use engine::mismatch::ScrubMode;
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::check;
-use crate::disk::cache::Survivors;
+use crate::crash::crash;
+use crate::drawer;
+use crate::machine::Machine;
 use crate::operator;
 use crate::random::Random;
 use crate::reading;
+use crate::recorded;
 use crate::report::{Failure, Options, Report};
 use crate::scenario::{Consistency, Scenario};
 use crate::silent;
 use crate::start::How;
-use crate::trace::Note;
 use crate::workload::{self, read_all};
 use crate::world::{Ended, NO_LIMIT, World};
 
@@ -43,7 +45,7 @@ pub(crate) fn witness(
     live: impl Fn(&Rc<Machine>, &mut Option<Rc<Array>>),
 ) -> Result<Report, Box<Failure>> {
     let (words, drawn) = (scenario.words(), scenario.clone());
-    let machine = Machine::new(Rc::clone(world), scenario);
+    let machine = drawer::machine_with_array(Rc::clone(world), scenario);
     let mut running: Option<Rc<Array>> = None;
     let lived = catch_unwind(AssertUnwindSafe(|| live(&machine, &mut running)));
     if let Some(array) = &running {
@@ -184,7 +186,7 @@ fn stop(array: &Rc<Array>) {
     });
     array.run(NO_LIMIT);
     let machine = &array.machine;
-    let dirty = machine.outcomes().iter().any(|outcome| outcome.resync_from.is_some());
+    let dirty = recorded::outcomes(machine).iter().any(|outcome| outcome.resync_from.is_some());
     let redundant = machine.geometry().losses_survived() > 0;
     let resynced = array.writer.resync_from_bytes().is_none() && array.shared.consistency.suspects() == 0;
     if dirty && redundant && resynced && array.world.failure().is_none() {
@@ -216,57 +218,4 @@ fn replace_all(array: &Rc<Array>) {
         }
     });
     array.run(NO_LIMIT);
-}
-
-/// The process is killed, or the power goes and takes what was not durable.
-fn crash(array: &Rc<Array>) {
-    let (machine, world) = (&array.machine, &array.world);
-    machine.excuses.all_logged.set(array.is_all_logged());
-    if array.writer.resync_from_bytes().is_none() {
-        machine.oracle.borrow_mut().resynced();
-    }
-    array.kill();
-    world.cut();
-    let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);
-    if survive == 100 {
-        world.counts.borrow_mut().kills += 1;
-    } else {
-        world.counts.borrow_mut().power_cuts += 1;
-    }
-    world.note(Note::Words(format!("crash; {survive} % of what is not durable survives")));
-    machine.cut_power(|blocks, random| Survivors::some(blocks, survive, random));
-    come_back(machine);
-    check::after_cut(machine);
-}
-
-/// The machine starts again, with every device that works: those that had failed too, with what they held then. Or
-/// one is away this time, and back the next.
-fn come_back(machine: &Machine) {
-    let random = machine.world.random();
-    let with_bad_places = machine.draw_bad_places();
-    for disk in machine.all_disks.borrow().iter() {
-        // Broken members come back as working ones: assembling with fewer is what a later check is for.
-        if with_bad_places.as_ref().is_none_or(|other| other.number != disk.number) {
-            disk.mend();
-        }
-        disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;
-        disk.connected.set(true);
-    }
-    machine.excuses.full.set(false);
-    machine.excuses.hurt.borrow_mut().clear();
-    if random.one_in(4) && machine.geometry().losses_survived() > 0 && !machine.excuses.beyond.get() {
-        let away = random.below(u64::from(machine.geometry().members())) as usize;
-        let outcomes = machine.outcomes();
-        let outcome = &outcomes[0];
-        let out = |slot: u32| {
-            let hard = outcome.disks[slot as usize].as_ref().is_some_and(|disk| disk.faults.borrow().hard());
-            slot as usize == away || outcome.states[slot as usize] != MemberState::InSync || hard
-        };
-        if let Some(disk) = outcome.disks[away].as_ref().filter(|_| machine.geometry().survives(out)) {
-            machine.world.note(Note::Words(format!("device {} is away", disk.number)));
-            machine.world.counts.borrow_mut().members_away += 1;
-            disk.connected.set(false);
-            machine.guard.metadata_changed();
-        }
-    }
 }

@@ -11,6 +11,7 @@ use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
 use crate::drawer;
+use crate::lost::may_lose;
 use crate::start::bad_blocks;
 use crate::trace::Note;
 
@@ -69,7 +70,7 @@ fn break_member(array: &Rc<Array>) {
     let what = array.world.random().below(7);
     inflict(array, &disk, what);
     let unknown = array.shared.consistency.suspects() > 0 || array.writer.resync_from_bytes().is_some();
-    machine.may_lose(&disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
+    may_lose(machine, &disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
     array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
 }
 

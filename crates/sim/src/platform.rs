@@ -8,8 +8,8 @@ use engine::in_place::InPlace;
 use engine::limits::LOOK_NS;
 use engine::members::Attached;
 
-use crate::array::Machine;
 use crate::disk::SimDevice;
+use crate::machine::Machine;
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,

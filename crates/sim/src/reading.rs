@@ -7,9 +7,11 @@ use engine::array::scrub::ScrubRequest;
 use engine::mismatch::ScrubMode;
 use engine::volume::{Space, VolumeError};
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::disk::Disk;
+use crate::machine::Machine;
 use crate::random::Random;
+use crate::recorded::guarded_machine;
 use crate::scenario::Consistency;
 use crate::start::How;
 use crate::workload::read_all;
@@ -37,9 +39,9 @@ pub(crate) fn look(of: &Machine) {
 
 /// The same devices with the same faults, and the same knowledge of what they may hold.
 fn twin(of: &Machine, world: &Rc<World>) -> Rc<Machine> {
-    let machine = Machine::empty(Rc::clone(world), of.scenario.clone(), of.oracle.borrow().clone());
+    let machine = guarded_machine(Rc::clone(world), of.scenario.clone(), of.oracle.borrow().clone());
     let twin = |disk: &Rc<Disk>| {
-        let twin = disk.twin(world, &machine.guard);
+        let twin = disk.twin(world, &machine.watch);
         let (faults, own) = (disk.faults.borrow(), &mut *twin.faults.borrow_mut());
         (own.dead, own.bad, own.transient_one_in) =
             (faults.dead, faults.bad.clone(), faults.transient_one_in);

@@ -8,11 +8,14 @@ use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{Mapping, may_be_spread};
 use layout::md_superblock::MinorVersion;
 
-use crate::disk::Abilities;
+use crate::disk::{Abilities, Places};
 use crate::random::Random;
 
 /// Contents of all members together: small, so that a history is quick and writes meet.
 const MEMBERS_BYTES: u64 = 6 << 20;
+
+/// Room behind the data area for what metadata 1.0 keeps there.
+const TAIL_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -173,6 +176,20 @@ impl Scenario {
             true => Mapping::spread(unit, chunk, geometry.member_bytes()),
             false => Mapping::contiguous(chunk),
         })
+    }
+
+    /// What lies where on each device.
+    pub(crate) fn places(&self) -> Places {
+        let geometry = &self.geometry;
+        let data = self.data_offset;
+        let data_end = data + geometry.member_bytes();
+        let size = match (geometry.level(), self.metadata) {
+            (Level::Raid0, _) => data_end, // all that is there is used
+            (_, MinorVersion::V1_0) => data_end.next_multiple_of(4096) + TAIL_BYTES,
+            _ => data_end.next_multiple_of(4096),
+        };
+        let superblock = self.metadata.superblock_offset(size).expect("a device that is large enough");
+        Places { size, superblock, data, data_end, block: self.unit }
     }
 
     pub(crate) fn abilities(&self, random: &Random) -> Abilities {

@@ -38,7 +38,7 @@ pub(crate) fn trial(array: &Rc<Array>) {
     let unit = array.machine.unit() as usize;
     let used = |lie: &Damage| lie.range.clone().step_by(unit).all(|at| is_used(array, slot, at));
     let (damage, nowhere): (Vec<Damage>, Vec<Damage>) =
-        disk.damage().into_iter().filter(|damage| damage.is_real(&disk)).partition(used);
+        disk.damage().into_iter().filter(|damage| disk.still_lies(damage, &damage.range)).partition(used);
     nowhere.iter().for_each(|lie| disk.put(disk.places.data + lie.range.start, &lie.right));
     let words: Vec<Range<u64>> = damage.iter().map(|damage| damage.range.clone()).collect();
     array.world.note(Note::Words(format!("  member {slot} lies at {words:?}, unreadable places: {latent}")));
@@ -159,7 +159,7 @@ fn named(array: &Array, slot: u32, disk: &Disk, damage: &[Damage], found: &[Mism
             let block = at..(at / BLOCK_BYTES + 1) * BLOCK_BYTES;
             at = block.end;
             let block = block.start..block.end.min(lie.range.end);
-            if !lie.is_real_in(disk, block.clone()) {
+            if !disk.still_lies(lie, &block) {
                 continue;
             }
             if !found.iter().any(|mismatch| names(array, slot, disk, block.start, mismatch)) {
@@ -223,7 +223,7 @@ fn heal(array: &Rc<Array>, disk: &Disk, damage: &[Damage]) {
             return;
         }
     }
-    if let Some(lie) = damage.iter().find(|lie| lie.is_real(disk)) {
+    if let Some(lie) = damage.iter().find(|lie| disk.still_lies(lie, &lie.range)) {
         array.world.fail(format!("repair: device {} still lies at {:?}", disk.number, lie.range));
     }
     let Some(state) = scrub(array, false) else { return };

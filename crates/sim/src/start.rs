@@ -6,8 +6,8 @@ use engine::array::start::{self, Inspection, Policy};
 use engine::bad_blocks::BadBlocks;
 use layout::md_superblock::Superblock;
 
-use crate::array::Machine;
 use crate::disk::Disk;
+use crate::machine::Machine;
 use crate::scenario::{Consistency, Scenario};
 
 /// What the operator says of one start.

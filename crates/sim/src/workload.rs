@@ -8,6 +8,7 @@ use engine::volume::{ReadInto, Space, VolumeError};
 
 use crate::array::Array;
 use crate::check;
+use crate::lost::is_lost;
 use crate::oracle::Write;
 use crate::pages;
 use crate::trace::Note;
@@ -275,7 +276,7 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
         excuses.hurt.borrow_mut().extend(stripes);
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
-    let lost = matches!(error, VolumeError::Unreadable { .. }) && machine.is_lost(blocks);
+    let lost = matches!(error, VolumeError::Unreadable { .. }) && is_lost(machine, blocks);
     if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) && !lost {
         let states = array.shared.members.states();
         array.world.fail(format!(

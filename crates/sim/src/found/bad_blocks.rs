@@ -14,7 +14,7 @@ fn break_block(array: &Array, slot: u32, stripe: u64) {
     let disk = disk(array, slot);
     let first = (disk.places.data + stripe * u64::from(CHUNK)) / 512;
     disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
-    array.machine.may_lose(&disk, |_| true);
+    may_lose(&array.machine, &disk, |_| true);
 }
 
 /// Seeds 4421 and 11892: a block was recorded as bad after the logs of a round were written and before its superblocks. They

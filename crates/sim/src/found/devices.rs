@@ -28,7 +28,7 @@ fn every_member_gets_every_round_whenever_a_replacement_fails() {
         let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
         members.fail_replacement(1, "by hand");
         loop {
-            let candidates = array.machine.candidates();
+            let candidates = recorded::candidates(&array.machine);
             let superblocks = candidates.iter().filter_map(|candidate| candidate.superblock.as_ref().ok());
             let of_members = superblocks.filter(|superblock| {
                 matches!(superblock.role(), DeviceRole::Active(_)) && !superblock.is_replacement()
@@ -82,7 +82,7 @@ fn a_replacement_keeps_its_number_through_a_crash() {
         }
         let is_replacement =
             |found: &&Candidate| found.superblock.as_ref().is_ok_and(Superblock::is_replacement);
-        while array.machine.candidates().iter().filter(is_replacement).count() < 2 {
+        while recorded::candidates(&array.machine).iter().filter(is_replacement).count() < 2 {
             assert_eq!(array.run(1), Ended::Steps);
         }
         (0..2).for_each(|slot| disk(&array, slot).mend());
@@ -155,7 +155,8 @@ fn superblocks_are_newer_than_those_of_a_replacement() {
         (0..3).for_each(|slot| disk(&array, slot).mend());
         let array = cut(&array, 0);
         let newest = |replacements: bool| {
-            let found = array.machine.candidates().into_iter().filter_map(|found| found.superblock.ok());
+            let found =
+                recorded::candidates(&array.machine).into_iter().filter_map(|found| found.superblock.ok());
             found.filter(|found| found.is_replacement() == replacements).map(|found| found.events()).max()
         };
         ahead += u32::from(newest(true) > newest(false));
@@ -389,8 +390,8 @@ fn a_spare_gets_one_slot() {
 /// Whether a crash now leaves stripes in doubt.
 fn leaves_doubt(array: &Array) -> bool {
     let machine = &array.machine;
-    let candidates = machine.candidates();
-    let Some(assembly) = machine.one_array(&candidates, false) else { return true };
+    let candidates = recorded::candidates(machine);
+    let Some(assembly) = recorded::one_array(machine, &candidates, false) else { return true };
     let inspection = starting::inspection(machine, &candidates, &assembly);
     !inspection.redo(None, false, false).repair.doubts.is_empty()
 }
@@ -402,7 +403,7 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
     let mut ended = 0;
     for seed in 0..30 {
         let scenario = logged(quiet(Level::Raid5, 3, Support::None, 16, 4096));
-        let machine = Machine::new(World::new(Random::new(seed), 100), scenario);
+        let machine = machine_with_array(World::new(Random::new(seed), 100), scenario);
         let array = assemble(&machine);
         write(&array, 0..6 * BLOCKS);
         fail(&array, 2);

@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Layout, Level};
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::history::witness;
+use crate::machine::Machine;
 use crate::random::Random;
 use crate::report::{Failure, Options, Report};
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
@@ -46,14 +47,14 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     }
     let Some(array) = (state.reach)(array, running) else { return };
     workload::start(&array, machine.scenario.load.requests);
-    let (mut seen, mut points) = (machine.guard.boundaries(), 0);
+    let (mut seen, mut points) = (machine.watch.boundaries(), 0);
     loop {
         match array.run(1) {
             Ended::Idle => break,
             Ended::Failed | Ended::Circles => return,
             Ended::Steps => {}
         }
-        let boundaries = machine.guard.boundaries();
+        let boundaries = machine.watch.boundaries();
         if boundaries != seen && points < POINTS_MAX {
             points += 1;
             seen = boundaries;

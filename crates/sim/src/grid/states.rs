@@ -7,9 +7,10 @@ use engine::members::{Failing, MemberState, Replacing};
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::counts::Counts;
 use crate::disk::cache::Survivors;
+use crate::machine::Machine;
 use crate::operator;
 use crate::scenario::{Consistency, Scenario};
 use crate::start::How;
