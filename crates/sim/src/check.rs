@@ -136,7 +136,7 @@ pub(crate) fn settle(array: &Array) {
     }
 }
 
-/// What must hold when nothing is on its way: invariants 4 and 5, redundancy that is worth its name, and superblocks
+/// What must hold when nothing is on its way: invariants 4 and 5, parity and copies that agree, and superblocks
 /// from which the array starts again.
 pub(crate) fn quiet(array: &Array) {
     array.shared.self_check();
@@ -162,7 +162,7 @@ pub(crate) fn at_rest(array: &Array) {
         return;
     }
     if (!members.all_in_sync() && array.has_doubts()) || may_end_rebuilds(array) {
-        return; // what nobody knows cannot be rebuilt
+        return; // a stripe in doubt cannot be rebuilt
     }
     let states = members.states();
     let free = states.iter().any(|s| matches!(s, MemberState::Missing | MemberState::Failed));
@@ -346,7 +346,7 @@ fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<Rc<Disk>> {
     trusted.then(disk).flatten()
 }
 
-/// Whether a block that nobody can make may end what makes the array whole: some member has no bad-block log.
+/// Whether a block that cannot be reconstructed may end a rebuild: some member has no bad-block log to record it in.
 fn may_end_rebuilds(array: &Array) -> bool {
     let has_log = |slot: u32| {
         let superblock = array.writer.superblocks().try_superblock(slot as usize).flatten();

@@ -1,4 +1,4 @@
-//! How a run ends that nobody stops: the process is killed or the power goes, and the machine starts again.
+//! How a run ends without an orderly stop: the process is killed or the power goes, and the machine starts again.
 
 use std::rc::Rc;
 
@@ -36,8 +36,8 @@ pub(crate) fn crash(array: &Rc<Array>) {
     recorded::check_after_cut(machine);
 }
 
-/// The machine starts again, with every device that works: those that had failed too, with what they held then. Or
-/// one is away this time, and back the next.
+/// The machine starts again with every device, also those that had failed, with the contents that they had then. Now and
+/// then one is away this time, and back the next.
 fn come_back(machine: &Machine) {
     let random = machine.world.random();
     let with_bad_places = draw_bad_places(machine);
@@ -68,7 +68,7 @@ fn come_back(machine: &Machine) {
     }
 }
 
-/// After a crash a member in sync may not be able to read a few places, if the array can do without it. Its device.
+/// Now and then a member in sync cannot read a few places after a crash, if the array can do without it. Its device.
 fn draw_bad_places(machine: &Machine) -> Option<Rc<Disk>> {
     let random = machine.world.random();
     let outcomes = recorded::outcomes(machine);

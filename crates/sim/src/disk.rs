@@ -47,7 +47,7 @@ pub(crate) struct Disk {
     pub(crate) faults: RefCell<Faults>,
     /// Where it does not hold what it should.
     lies: RefCell<Lies>,
-    /// It is plugged in: whoever assembles finds it.
+    /// It is plugged in: an assembly finds it.
     pub(crate) connected: Cell<bool>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Whether a range is of the data area; None if it is of both.
+    /// Whether a range lies in the data area; None if it lies partly in it.
     fn is_data(&self, range: &Range<u64>) -> Option<bool> {
         match range.start >= self.data && range.end <= self.data_end {
             true => Some(true),
@@ -86,25 +86,25 @@ pub(crate) struct Faults {
     pub(crate) dead: Option<DeviceErrorKind>,
     /// Logical blocks that cannot be read until they are written.
     pub(crate) bad: BTreeSet<u64>,
-    /// One in so many writes fails for want of space; 0 is never.
+    /// One in this many writes fails because the device has no space; 0 is never.
     pub(crate) full_one_in: u64,
     /// Every flush fails in this way.
     pub(crate) flush_fails: Option<DeviceErrorKind>,
     /// Writes outside the data area fail.
     pub(crate) no_superblocks: bool,
-    /// The next write to the data area is acknowledged, and this becomes of it.
+    /// The next write to the data area is acknowledged, and goes astray in this way.
     pub(crate) astray: Option<Astray>,
     /// Flush and FUA do nothing.
     pub(crate) flushes_lie: bool,
-    /// Times that an operation takes.
+    /// An operation takes this many times as long.
     pub(crate) slow: u64,
-    /// One in so many operations fails once; 0 is never. What failed once never does again: the retry succeeds.
+    /// One in this many operations fails once; 0 is never. The same operation does not fail again, so a retry succeeds.
     pub(crate) transient_one_in: u64,
     spent: HashSet<(&'static str, u64, u64)>,
 }
 
 impl Faults {
-    /// Whether the device is bound to be failed by the engine.
+    /// Whether the engine will fail this device sooner or later.
     pub(crate) fn hard(&self) -> bool {
         self.dead.is_some() || !self.bad.is_empty() || self.flush_fails.is_some() || self.no_superblocks
     }
@@ -164,7 +164,7 @@ impl Disk {
         self.cache.borrow().read(offset, target);
     }
 
-    /// A read of the device by somebody who waits for it.
+    /// What a read of the device finds now, as bytes.
     pub(crate) fn read_at_once(&self, offset: u64, bytes: usize) -> Vec<u8> {
         let mut read = vec![0; bytes];
         self.peek_device(offset, &mut read);
@@ -225,7 +225,7 @@ impl Disk {
         self.watch.metadata_changed();
     }
 
-    /// The device works again; what it holds is as old as it is.
+    /// The device works again, with the contents that it had when it failed.
     pub(crate) fn mend(&self) {
         let flushes_lie = self.faults.borrow().flushes_lie;
         *self.faults.borrow_mut() = Faults { slow: 1, flushes_lie, ..Faults::default() };
@@ -390,7 +390,7 @@ impl Disk {
             match &result {
                 Ok(()) if early => {}
                 Ok(()) => disk.peek_device(offset_bytes, buffer.bytes_mut()),
-                Err(_) => buffer.bytes_mut().fill(0xbd), // nobody may look at it
+                Err(_) => buffer.bytes_mut().fill(0xbd), // garbage: the reader must not use it
             }
             disk.done("read", offset_bytes, bytes, &result);
             done((buffer, result));

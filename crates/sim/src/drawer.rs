@@ -35,7 +35,7 @@ fn create(machine: &Machine) {
     let created = new_array(machine).create(&devices).expect("an array of simulated members");
     for (disk, mut superblock) in disks.iter().zip(created.superblocks) {
         if !machine.scenario.bad_log {
-            superblock.drop_bad_block_log(); // what nobody can make ends what makes the array whole
+            superblock.drop_bad_block_log(); // without one, a block that cannot be reconstructed ends a rebuild
         }
         let block_bytes = disk.places.block as usize;
         if let Some((bitmap, start)) = created.bitmap.as_ref().zip(superblock.bitmap_start()) {

@@ -38,7 +38,7 @@ const CHUNK: u32 = 4096;
 /// Blocks of 512 bytes in a chunk.
 const BLOCKS: u64 = 8;
 
-/// A quiet array on members that do everything as they are told.
+/// A quiet array on members without faults.
 fn array(level: Level, members: u32, write_zeroes: Support) -> Rc<Array> {
     array_with_table(level, members, write_zeroes, 8, 4096)
 }
@@ -83,18 +83,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         pause: 1,
         bytes_max: 4096,
     };
-    let faults = FaultPlan {
-        transient_one_in: 0,
-        pause: 0,
-        deaths: false,
-        beyond: false,
-        re_adds: false,
-        full: false,
-        metadata_lost: false,
-        flushes_lie: false,
-        write_zeroes,
-        discard: Support::All.into(),
-    };
+    let faults = FaultPlan::none(write_zeroes, Support::All);
     Scenario {
         geometry,
         unit: 512,
@@ -307,7 +296,7 @@ fn a_discard_asks_the_device_it_goes_to() {
     finish(&array);
 }
 
-/// Two members fail to flush, one for want of space. Neither may be trusted again: a second flush proves nothing.
+/// Two members fail to flush, one because it has no space. Neither may be trusted again: a second flush proves nothing.
 #[test]
 fn a_flush_that_fails_fails_the_member() {
     let array = array(Level::Raid6, 5, Support::None);
@@ -392,8 +381,8 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
     }
 }
 
-/// The redo log made good what a crash left. The superblocks have to say so, though nobody writes and nobody stops the
-/// array: they called it dirty until then.
+/// The redo log made good what a crash left. The superblocks called the array dirty until then, and have to call it clean
+/// although no client writes and the array is not stopped.
 #[test]
 fn what_the_redo_log_made_good_is_called_clean() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
@@ -427,8 +416,8 @@ fn the_next_write_of_a_stripe_in_suspicion_makes_its_parity_agree() {
     finish(&array);
 }
 
-/// A write failed half way, for want of room that comes later. Nobody writes there again, and one member that fails must not take
-/// what others hold with it.
+/// A write failed half way because a member had no space; it has space later, and no client writes there again. A member
+/// that then fails must not take data of the others with it.
 #[test]
 fn a_stripe_in_suspicion_is_mended_by_itself() {
     let array = array(Level::Raid5, 4, Support::None);
@@ -537,8 +526,8 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
     assert!(degraded > 10, "the crash was {degraded} times after the failure");
 }
 
-/// Seed 699171: before the redo log is in force it is waited for everyone who owns a stripe, but not for those who come
-/// after them. Reads of a missing chunk that follow each other own its stripe all the time.
+/// Seed 699171: the redo log comes into force once the present owners of stripes are done; it does not wait for later
+/// owners. Reads of a missing chunk that follow each other own its stripe all the time.
 #[test]
 fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
@@ -664,7 +653,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             check::quiet(&array);
             finish(&array);
             if array.shared.consistency.is_in_doubt(0) {
-                write(&array, all.clone()); // whoever reads was told
+                write(&array, all.clone()); // reads of it fail until then
             }
             for slot in 0..2 {
                 if array.shared.members.state(slot) == MemberState::Missing {

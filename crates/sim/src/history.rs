@@ -122,8 +122,8 @@ fn restart(array: &Rc<Array>) -> bool {
     array.world.failure().is_none()
 }
 
-/// Nothing was written down before stripes changed: whoever chose that has a repair run after a crash. Where members are
-/// missing nobody knows what they held.
+/// Nothing was written down before stripes changed, so after a crash the operator runs a repair. What missing members held
+/// cannot be known then.
 pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
     if array.machine.geometry().losses_survived() > 0 {
         if !array.shared.members.all_in_sync() {
@@ -175,7 +175,7 @@ fn afterwards(array: &Rc<Array>) {
     }
 }
 
-/// The program is told to stop: the superblocks say clean.
+/// An orderly stop, after which the superblocks have to say clean.
 fn stop(array: &Rc<Array>) {
     array.world.counts.borrow_mut().clean_stops += 1;
     let own = Rc::clone(array);

@@ -2,7 +2,9 @@
 //!
 //! One history is one seed: an array of any level and layout on simulated members ([`disk`](self) says with which
 //! faults), clients that read and write the same few places at once, an operator with bad luck, and a crash at the
-//! end. What is checked is in `check.rs`, what a block may hold is in `oracle.rs`.
+//! end. The checks are in `check.rs` (of a running array) and `recorded.rs` (of what a crash would leave), the contents
+//! that a block may have in `oracle.rs`. What outlives a crash is a machine (`machine.rs`), on which an array runs
+//! (`array.rs`).
 #![forbid(unsafe_code)]
 
 mod agenda;

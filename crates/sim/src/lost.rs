@@ -1,5 +1,5 @@
-//! Blocks that nobody can make: a place of a member cannot be read, and parity may not agree there. A client may get an error
-//! then, of these stripes and no others. What is read is never wrong.
+//! Blocks that cannot be reconstructed: a place of a member cannot be read, and parity may not agree there. A client may get
+//! errors from these stripes and no others, and never wrong data.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,8 +7,8 @@ use std::ops::Range;
 use crate::disk::Disk;
 use crate::machine::Machine;
 
-/// Parity may not agree in some stripes. Those of which this member cannot read a place may be lost from here on: what
-/// was written in them may be more than what the place held.
+/// Parity may not agree in some stripes. Where this member cannot read a place of such a stripe, the block is
+/// lost: parity that does not agree cannot reconstruct it.
 pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(u64) -> bool) {
     let chunk_bytes = u64::from(machine.geometry().chunk_bytes());
     if machine.geometry().parity_chunks() == 0 {
@@ -27,8 +27,8 @@ pub(crate) fn is_lost(machine: &Machine, blocks: &Range<u64>) -> bool {
     !lost.is_empty() && blocks.clone().any(|block| lost.contains(&machine.stripe_of(block * machine.unit())))
 }
 
-/// Whether a part of these bytes of some member may be known to be bad. That may be written at any time: nobody takes it
-/// for data before the log says that it was.
+/// Whether a part of these bytes of some member may be recorded as bad. Bad blocks may be written at any time: they are not
+/// read as data before the bad-block log lets go of them.
 pub(crate) fn may_be_bad(machine: &Machine, bytes: Range<u64>) -> bool {
     learn_what_was_given_up(machine);
     let lost = machine.excuses.lost.borrow();
@@ -56,7 +56,7 @@ fn learn_what_was_given_up(machine: &Machine) {
                 .collect(),
         };
         let lost = &mut *machine.excuses.lost.borrow_mut();
-        // Where a write failed half way, for want of space too, nobody can make a block.
+        // A write that failed half way, as one without space does, leaves blocks that cannot be reconstructed.
         let excused = machine.excuses.beyond.get() || machine.excuses.full.get();
         if !excused && !stripes.is_subset(lost) {
             machine.world.fail(format!(

@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     pub(crate) unmarked: Cell<bool>,
 }
 
-/// What has happened that a client's error may come from.
+/// What excuses an error that a client gets, or a check that would fail otherwise.
 #[derive(Default)]
 pub(crate) struct Excuses {
     /// More members failed than the level survives, or superblocks cannot be written.
@@ -45,13 +45,14 @@ pub(crate) struct Excuses {
     pub(crate) full: Cell<bool>,
     /// Stripes, or places of a mirror, that a failed request touched.
     pub(crate) hurt: RefCell<BTreeSet<u64>>,
-    /// Stripes whose missing chunks nobody knows, since a crash with members missing.
+    /// Stripes in doubt since a crash with members missing: their missing chunks cannot be reconstructed.
     pub(crate) doubted: RefCell<BTreeSet<u64>>,
-    /// Stripes of which nobody can make a block: parity may not have agreed when a place could not be read.
+    /// Stripes with a block that cannot be reconstructed: parity may not have agreed when a place could not be read.
     pub(crate) lost: RefCell<BTreeSet<u64>>,
-    /// Blocks of a mirror whose copies a crash left different: until the resync is over, or a write with FUA, the first counts.
+    /// Blocks of a mirror whose copies a crash left different. The first copy counts until the resync is over or a write with
+    /// FUA replaces the block.
     pub(crate) uneven: RefCell<BTreeSet<u64>>,
-    /// A member lies: what it holds is compared when that is over.
+    /// A member lies on purpose: its contents are compared once the trial is over.
     pub(crate) lying: Cell<bool>,
     /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
     pub(crate) all_logged: Cell<bool>,

@@ -1,4 +1,4 @@
-//! Who is neither client nor program: the operator with bad luck, and spare devices for what broke.
+//! The operator with bad luck: members break, and devices are added, replaced and taken back.
 
 use std::rc::Rc;
 
@@ -159,7 +159,7 @@ fn slow_down(array: &Rc<Array>) {
         disk.faults.borrow_mut().slow = array.world.random().pick(&[1, 1, 20]);
         array.world.counts.borrow_mut().slow_members += 1;
     }
-    // Whoever looks after it tries what helps.
+    // The operator tries other settings against it.
     array.shared.loads.set_policy(array.world.random().pick(&UpdatePolicy::ALL));
     array.shared.loads.set_avoid_slow(array.world.random().one_in(2));
 }

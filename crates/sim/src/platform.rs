@@ -1,4 +1,4 @@
-//! What the manager of an array needs from whoever runs it: shards that are told one after another, and time.
+//! What the manager of an array needs from the simulator: changes that reach one shard after another, and time.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ impl SimPlatform {
         SimPlatform { machine: Rc::clone(machine), sets }
     }
 
-    /// Tells the shards one after another, with time between.
+    /// Makes a change on one shard after another, with time between.
     async fn tell(&self, change: impl Fn(&InPlace<SimDevice>)) {
         let world = &self.machine.world;
         for set in &self.sets {

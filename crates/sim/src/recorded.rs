@@ -29,8 +29,8 @@ pub(crate) fn guarded_machine(world: Rc<World>, scenario: Scenario, oracle: Orac
     machine
 }
 
-/// Invariant 2: what the superblocks call in sync and clean changes only to what it is already. With a bitmap what
-/// no bit marks is as good as clean.
+/// Invariant 2: a write may not change what the superblocks call in sync and clean. With a bitmap, a range without its
+/// bit counts as clean.
 fn check_change(machine: &Machine, change: &Change<'_>) {
     let Change { device, operation, range, changes } = change;
     if machine.excuses.lying.get() {
@@ -149,8 +149,8 @@ fn all_start(machine: &Machine, outcomes: &[Outcome]) {
     }
 }
 
-/// Invariant 2, its other half: what the superblocks call clean is durable. Else a power cut could leave a part of it,
-/// and nobody would look for that.
+/// Invariant 2, its other half: what the superblocks call clean is durable. Otherwise a power cut could leave a part of
+/// it, and no resync would find that.
 fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
     if machine.excuses.lying.get() || !machine.promises_redundancy() || may_be_bad(machine, 0..u64::MAX) {
         return;

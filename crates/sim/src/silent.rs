@@ -182,7 +182,7 @@ fn named(array: &Array, slot: u32, disk: &Disk, damage: &[Damage], found: &[Mism
     }
 }
 
-/// RAID-6 computes who is wrong; of three copies and more two outvote one.
+/// RAID-6 computes which chunk is wrong; of three or more copies the majority is right.
 fn locates(array: &Array) -> bool {
     let geometry = array.machine.geometry();
     match geometry.parity_chunks() {
@@ -206,8 +206,8 @@ fn names(array: &Array, slot: u32, disk: &Disk, at: u64, mismatch: &Mismatch) ->
     mismatch.wrong == Wrong::Unknown && mismatch.stripe == at / chunk && rows.contains(&(at % chunk))
 }
 
-/// Where the level can tell who lies a repair does it. Elsewhere it says that it guessed, and a person puts back what was
-/// there.
+/// Where the level can tell which member lies, a repair restores its data. Elsewhere the repair says that it guessed, and
+/// an operator puts back the right data.
 fn heal(array: &Rc<Array>, disk: &Disk, damage: &[Damage]) {
     let guesses = array.machine.geometry().parity_chunks() == 1 && array.world.random().one_in(2);
     if locates(array) || guesses {

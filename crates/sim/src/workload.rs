@@ -257,7 +257,7 @@ fn contents(array: &Array, write: &Write) -> Gather {
     cuts.windows(2).map(piece).collect()
 }
 
-/// Whether nobody knows what missing chunks of these blocks' stripes held (invariant 10).
+/// Whether missing chunks of these blocks' stripes cannot be reconstructed because a stripe is in doubt (invariant 10).
 fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
     let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
     let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));

@@ -1,4 +1,4 @@
-//! Blocks that nobody can make, and the logs that list them.
+//! Blocks that cannot be reconstructed, and the logs that list them.
 
 use super::*;
 use crate::start::bad_blocks;
@@ -94,8 +94,8 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
     }
 }
 
-/// Seed 189: a device was taken out while it was rebuilt, and then a block that could not be made for it was recorded as bad: of
-/// nobody, at a place counted from the start of a device.
+/// Seed 189: a device was taken out while it was rebuilt, and then a block that could not be made for it was recorded as bad on
+/// an empty slot, at a place counted from the start of a device.
 #[test]
 fn a_member_that_is_gone_gets_no_bad_places() {
     let recorded = |array: &Array| array.world.counts.borrow().bad_blocks_recorded;

@@ -231,7 +231,7 @@ fn bits_stay_until_the_redo_log_is_over() {
     assert!(before > 0 && bits() == 0, "{before} bits were there, and {} are", bits());
 }
 
-/// A recovery stopped because the device had no space. When it has, nobody has to say so: nothing in the array changed.
+/// A recovery stopped because the device had no space. It goes on once there is space, without a word from the operator.
 #[test]
 fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
     let mut stopped = 0;
@@ -427,7 +427,7 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
     assert_eq!(ended, 60, "all are replaced");
 }
 
-/// The array starts without a member that nobody calls failed, and with it again after `between`. Its state then.
+/// The array starts without a member that no superblock calls failed, and with it again after `between`. Its state then.
 fn away_for_a_run(
     level: Level,
     members: u32,
@@ -457,7 +457,7 @@ fn stop(array: &Rc<Array>) {
 const LEVELS: [(Level, u32); 4] =
     [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)];
 
-/// Found by a question: nothing but an orderly stop told the others that they had gone on without it.
+/// Only an orderly stop recorded on the others that they had gone on without the member.
 #[test]
 fn a_member_that_was_away_is_stale_after_writes_that_nobody_wrote_down() {
     for (level, members) in LEVELS {

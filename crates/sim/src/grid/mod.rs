@@ -127,15 +127,10 @@ fn draw_scenario(random: &Random, level: Level) -> Option<Scenario> {
     };
     scenario.faults = FaultPlan {
         transient_one_in: random.pick(&[0, 0, 50]),
-        pause: 0,
-        deaths: false,
-        beyond: false,
-        re_adds: false,
-        full: false,
-        metadata_lost: false,
-        flushes_lie: false,
-        write_zeroes: random.pick(&[Support::All, Support::None]),
-        discard: random.pick(&[Support::All, Support::None]).into(),
+        ..FaultPlan::none(
+            random.pick(&[Support::All, Support::None]),
+            random.pick(&[Support::All, Support::None]),
+        )
     };
     Some(scenario)
 }

@@ -55,7 +55,7 @@ impl State {
     pub(super) fn fits(&self, scenario: &Scenario) -> bool {
         let geometry = &scenario.geometry;
         if self.name == "resyncing" && scenario.consistency == Consistency::None {
-            return false; // nobody knows that there is something to resync
+            return false; // no record says that there is something to resync
         }
         geometry.level() != Level::Raid0 && lost(geometry.members(), self.losses, geometry).is_some()
     }
