@@ -1,5 +1,5 @@
-//! An array in the world: devices with superblocks on them, and what the program makes of them when it starts: one
-//! engine a shard, the writer of the superblocks and the manager, all of them the program's own.
+//! An array that runs on a machine: one engine a shard, the superblock writer and the manager, all of them the program's
+//! own and started by the engine's own start.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

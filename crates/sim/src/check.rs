@@ -103,7 +103,7 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
     }
 }
 
-/// After a crash and a resync: every block holds one of what may have survived, and from here on just that.
+/// After a crash and a resync: every block holds one of the contents that may have survived, and later reads find that one.
 pub(crate) fn settle(array: &Array) {
     let machine = &array.machine;
     let unit = machine.unit() as usize;
@@ -155,7 +155,7 @@ pub(crate) fn quiet(array: &Array) {
     }
 }
 
-/// What the program owes when it has had its time: what can be rebuilt is rebuilt, what can be called clean is.
+/// What must be done once the array is idle: all that can be rebuilt is rebuilt, and a clean array is called clean.
 pub(crate) fn at_rest(array: &Array) {
     let (members, excuses) = (&array.shared.members, &array.machine.excuses);
     if excuses.beyond.get() || excuses.full.get() || array.shared.consistency.suspects() > 0 {
@@ -226,8 +226,8 @@ fn copies(array: &Array) {
     }
 }
 
-/// Invariant 5: cached parity is what the members hold, or is known to be bad there: a replacement that could not get it knows
-/// less than the cache.
+/// Invariant 5: cached parity is what the members hold, or their block is recorded as bad: a replacement may lack parity that
+/// the cache has.
 fn cached_parity(array: &Array) {
     let geometry = &array.shared.geometry;
     for (stripe, chunk, start, slice) in array.shared.cache.contents() {

@@ -6,7 +6,7 @@
 //! - A write that returned sits in the cache. A flush makes durable what had returned when it was sent; a write with
 //!   FUA is durable when it returns. At a power cut every other write since then is durable in any part.
 //! - A failed write was applied in any part. A failed flush loses any part of what it should have made durable.
-//! - A write that is acknowledged is lost or goes elsewhere, a bit flips (`lies.rs`).
+//! - An acknowledged write is lost or goes elsewhere, or a bit flips (`lies.rs`).
 //! - A device fails an operation once, reads badly at a place until that is written, has no space, fails its flushes,
 //!   takes no superblocks, or fails everything: as an error, as gone, or silent until the time limit.
 //!
@@ -208,7 +208,7 @@ impl Disk {
         all
     }
 
-    /// Writes at once and for good, past all that is simulated: how a new array or a spare is made.
+    /// Writes at once and durably, without faults or checks, as a new array or a spare is made.
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
         let mut cache = self.cache.borrow_mut();
         let operation = cache.begin();

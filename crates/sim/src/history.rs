@@ -37,7 +37,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     witness(seed, &world, scenario, live)
 }
 
-/// Lives a history and says how it ended; a panic is a failure.
+/// Runs a history by `live` and reports how it ended; a panic is a failure.
 pub(crate) fn witness(
     seed: u64,
     world: &Rc<World>,
@@ -101,8 +101,8 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     }
 }
 
-/// After a crash a dirty array is resynced, and every block is known. Where no member can fail meanwhile, it is used
-/// while the resync is on its way.
+/// After a crash the oracle settles on one content of every block. Where members can fail during a resync, it first waits
+/// for the resync to end; elsewhere clients use the array meanwhile.
 fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
@@ -146,7 +146,7 @@ pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
     array.world.failure().is_none()
 }
 
-/// All clients have ended: everything has to add up, also with as many members out as the level survives.
+/// All clients have ended: every check has to pass, also with as many members out as the level survives.
 fn afterwards(array: &Rc<Array>) {
     check::at_rest(array);
     check::quiet(array);

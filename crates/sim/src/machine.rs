@@ -84,7 +84,7 @@ impl Machine {
         u64::from(self.scenario.unit)
     }
 
-    /// Whether there is anything that could disagree, and a promise that it does not.
+    /// Whether the array has parity or copies, and keeps records by which they agree again after a crash.
     pub(crate) fn promises_redundancy(&self) -> bool {
         self.geometry().losses_survived() > 0
             && self.scenario.consistency != Consistency::None
@@ -146,7 +146,7 @@ impl Machine {
         offsets.any(|offset| self.places(offset).contains(&(slot, at)))
     }
 
-    /// The program refused to start the array: not while failures are within the level.
+    /// The program refused to start the array, which it may not while failures are within the level (invariant 6).
     pub(crate) fn refused(&self, refusal: &Refusal) {
         self.world.note(Note::Words(format!("refused: {refusal:?}")));
         if !self.excuses.beyond.get() {

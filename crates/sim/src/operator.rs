@@ -15,7 +15,7 @@ use crate::lost::may_lose;
 use crate::start::bad_blocks;
 use crate::trace::Note;
 
-/// Spares that wait at most.
+/// Waiting spares at most.
 const SPARES_MAX: usize = 2;
 const INTERVENTIONS_MAX: u64 = 500;
 
@@ -124,7 +124,7 @@ pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
     array.machine.geometry().survives(broken)
 }
 
-/// In order, or at once as by an error of it.
+/// A member is failed: by the operator through the manager, or at once as after an error of its device.
 async fn fail_by_hand(array: &Rc<Array>) {
     let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as u32;
     if !expendable(array, slot) {
@@ -164,7 +164,7 @@ fn slow_down(array: &Rc<Array>) {
     array.shared.loads.set_avoid_slow(array.world.random().one_in(2));
 }
 
-/// No member takes superblocks any more: what comes now cannot be acknowledged.
+/// No member takes superblocks any more, so that later writes cannot be acknowledged.
 fn lose_superblocks(array: &Array) {
     array.machine.excuses.beyond.set(true);
     if array.world.random().one_in(2) {
@@ -175,7 +175,7 @@ fn lose_superblocks(array: &Array) {
     }
 }
 
-/// A free slot gets a device: a new one, or the old one with what it held. Or a spare comes before one is needed.
+/// A free slot gets a device: a new one, or the old one with its contents. With no free slot a spare is added now and then.
 async fn replace_any(array: &Rc<Array>) {
     if array.machine.geometry().losses_survived() == 0 {
         return;
@@ -272,7 +272,7 @@ pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32>
     }
 }
 
-/// Makes a few stripes agree while clients write to them; that changes nothing a client sees.
+/// Resyncs a few stripes while clients write to them, which no client may notice.
 fn start_resync(array: &Rc<Array>) {
     if array.machine.geometry().level() == Level::Raid0 || array.resyncs.get() > 2 {
         return;

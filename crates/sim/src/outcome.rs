@@ -31,8 +31,8 @@ impl Outcome {
         })
     }
 
-    /// A device in sync whose bitmap need not have the bits of a range of the members' data areas after a power cut,
-    /// where that range changes. RAID-10's bits are about the array, not about members: its copies are compared after each crash.
+    /// A device in sync whose bitmap may lack a bit of a changing part of `range` (of the members' data areas) after a power
+    /// cut. None for RAID-10, whose bits stand for places of the array: its copies are compared after each crash.
     pub(crate) fn unmarked(
         &self,
         scenario: &Scenario,

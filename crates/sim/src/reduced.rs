@@ -1,5 +1,5 @@
-//! How a history is made smaller than its seed says, in words that replay it: which kinds of faults and requests it goes
-//! without, and lower numbers of the rest.
+//! How a history is made smaller than its seed says, in words that replay it: without some kinds of faults and requests, and
+//! with lower numbers.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -127,7 +127,7 @@ impl FromStr for Reduced {
 }
 
 impl Reduced {
-    /// Makes a scenario smaller. Returns the seed of another order of events, if there is to be one.
+    /// Makes a scenario smaller. With a salt it returns the seed of another order of events.
     pub(crate) fn apply(&self, scenario: &mut Scenario, seed: u64) -> Option<u64> {
         for (_, leave_out) in PARTS.iter().filter(|(name, _)| self.without.contains(name)) {
             leave_out(scenario);

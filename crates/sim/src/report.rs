@@ -21,7 +21,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Changes a drawn scenario as wanted; returns another source of chance, if there is to be one.
+    /// Changes a drawn scenario to these options. With a salt it returns another source of chance.
     pub(crate) fn change(&self, scenario: &mut Scenario, seed: u64) -> Option<Random> {
         scenario.faults.flushes_lie = self.flushes_lie;
         self.reduced.apply(scenario, seed).map(Random::new)
@@ -50,6 +50,6 @@ pub struct Failure {
     pub scenario: String,
     /// The last part of the trace.
     pub tail: Vec<String>,
-    /// What it was about.
+    /// The scenario, for shrinking.
     pub(crate) drawn: Scenario,
 }

@@ -1,5 +1,5 @@
-//! Makes a failing history smaller: fewer requests, clients, rounds and stripes, fewer kinds of faults. What is tried is
-//! kept if the same check still fails. The rest is written as words that replay it, with the seed.
+//! Makes a failing history smaller: fewer requests, clients, rounds and stripes, fewer kinds of faults. A smaller
+//! history is kept if the same check still fails. Seed and words of the smallest one replay it.
 
 use std::time::{Duration, Instant};
 

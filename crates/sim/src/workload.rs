@@ -159,7 +159,8 @@ pub(crate) fn read_all(array: &Rc<Array>) {
     array.run(NO_LIMIT);
 }
 
-/// As a client of a block device reads, or one over a network: the place says which, so that no other choice changes.
+/// Reads as a client of a block device does, or as one over a network. The place decides which, not chance, so that the
+/// draws of a seed stay the same.
 async fn read_somewhere(
     array: &Rc<Array>,
     shard: usize,

@@ -23,7 +23,7 @@ use crate::foreign_buffer::ForeignBuffers;
 use crate::random::Random;
 use crate::trace::{Note, Trace};
 
-/// More steps than any history needs: a world that gets here runs in circles.
+/// More steps than any history needs: a world that makes them runs in circles.
 const STEPS_MAX: u64 = 1_000_000;
 
 /// Steps that are as good as no limit: the world has its own.
@@ -36,7 +36,7 @@ const LOOKS_MAX: u64 = 40;
 pub(crate) struct World {
     random: Random,
     now: Cell<u64>,
-    /// The same for the engine, one tick being so long that delays matter to it.
+    /// The same in nanoseconds for the engine: a tick is long enough for delays to matter to its choices.
     pub(crate) ticks: Arc<Ticks>,
     steps: Cell<u64>,
     agenda: Agenda,
@@ -47,7 +47,7 @@ pub(crate) struct World {
     failure: RefCell<Option<String>>,
     pub(crate) counts: RefCell<Counts>,
     pub(crate) foreign_buffers: ForeignBuffers,
-    /// What the engine reported and the trace does not have yet.
+    /// Events of the engine that are not in the trace yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     /// What the engine recorded as bad: member, and bytes of its device.
     pub(crate) given_up: RefCell<Vec<(u32, Range<u64>)>>,

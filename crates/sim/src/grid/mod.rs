@@ -1,6 +1,5 @@
-//! The crash grid: a small array in a given state, a few requests, and a power cut at every moment at which what would
-//! be left changes. Of every such moment a few images are taken: nothing of what is not durable survives, all of it,
-//! or any part. Each image is started by the program's own assembly in a world of its own; everything is read and
+//! The crash grid: a small array in a given state, a few requests, and a power cut after every change of what a cut would
+//! leave. Of every such moment three images are taken: nothing of what is not durable survives, all of it, or any part. Each image is started by the program's own assembly in a world of its own; everything is read and
 //! compared with the oracle, while repairs are on their way and after them, and all parity is checked.
 
 mod image;
@@ -38,7 +37,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     report
 }
 
-/// What has to be on the members before the grid begins, the state, then the requests under the grid.
+/// Fills the array, brings it into the state, then cuts the power at every moment of a few requests.
 fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     let Some(array) = start(machine, running) else { return };
     workload::start(&array, PRELUDE_REQUESTS);
@@ -69,7 +68,7 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
 /// Requests that fill the array before the grid begins.
 const PRELUDE_REQUESTS: u64 = 10;
 const CHUNK_BYTES: u32 = 4096;
-/// Moments of one history at most: the rest of a very long one goes on without.
+/// Moments of one history at most: the rest of a longer one runs without power cuts.
 const POINTS_MAX: u64 = 500;
 
 fn draw(random: &Random, wanted: Option<Level>) -> (Scenario, &'static State) {

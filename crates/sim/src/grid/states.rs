@@ -19,7 +19,7 @@ use crate::world::{Ended, NO_LIMIT};
 
 pub(super) struct State {
     pub(super) name: &'static str,
-    /// Members that are out, or were.
+    /// Members that are missing in this state or were before it.
     losses: u32,
     /// Brings a quiet, whole array there. None: a check failed on the way.
     pub(super) reach: fn(Rc<Array>, &mut Option<Rc<Array>>) -> Option<Rc<Array>>,
@@ -95,7 +95,7 @@ fn lose(array: Rc<Array>, losses: u32) -> Option<Rc<Array>> {
     (array.run(NO_LIMIT) == Ended::Idle).then_some(array)
 }
 
-/// Something was written meanwhile, so that the one that is rebuilt is not the one that left.
+/// A spare is being rebuilt, in place of a member that lacks the writes since it failed.
 fn recover(array: Rc<Array>) -> Option<Rc<Array>> {
     let array = lose(array, 1)?;
     workload::start(&array, 4);
