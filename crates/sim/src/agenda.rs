@@ -17,7 +17,7 @@ pub(crate) struct Agenda {
 pub(crate) enum Kind {
     /// Something has been asked for and will happen.
     Work,
-    /// Somebody looks now and then whether there is something to do.
+    /// A task looks now and then whether there is something to do.
     Look,
 }
 

@@ -1,8 +1,8 @@
-//! An array in the world: devices with superblocks on them, and what the program makes of them when it starts: one
-//! engine a shard, the writer of the superblocks and the manager, all of them the program's own.
+//! An array that runs on a machine: one engine a shard, the superblock writer and the manager, all of them the program's
+//! own and started by the engine's own start.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,166 +20,17 @@ use engine::in_place::InPlace;
 use engine::members::Attached;
 use engine::stripe::Shared;
 use engine::stripe::stripe_table::StripeTable;
-use layout::geometry::Geometry;
 
-use crate::check;
-use crate::disk::cache::Survivors;
 use crate::disk::{Disk, SimDevice};
-use crate::oracle::Oracle;
+use crate::machine::Machine;
 use crate::platform::SimPlatform;
-use crate::random::Random;
-use crate::recorded::Guard;
-use crate::scenario::Scenario;
+use crate::recorded;
 use crate::start::{self, How};
 use crate::trace::Note;
 use crate::world::{Ended, World};
 
 /// Small, so that neighbouring reads of a mirror go to different copies.
 const READ_TURN_BYTES: u64 = 8 << 10;
-
-/// What outlives a crash: devices with all that is on them, and what the oracle knows.
-pub(crate) struct Machine {
-    pub(crate) world: Rc<World>,
-    pub(crate) scenario: Scenario,
-    pub(crate) guard: Rc<Guard>,
-    /// The device in each slot of the running array.
-    pub(crate) disks: RefCell<Vec<Option<Rc<Disk>>>>,
-    /// The device that is to replace the one in each slot.
-    pub(crate) coming: RefCell<Vec<Option<Rc<Disk>>>>,
-    /// Every device there is.
-    pub(crate) all_disks: RefCell<Vec<Rc<Disk>>>,
-    pub(crate) oracle: RefCell<Oracle>,
-    pub(crate) excuses: Excuses,
-    /// A run since the last repair by hand wrote nothing down before stripes changed: no record says which parity agrees.
-    pub(crate) unmarked: Cell<bool>,
-}
-
-/// What has happened that a client's error may come from.
-#[derive(Default)]
-pub(crate) struct Excuses {
-    /// More members failed than the level survives, or superblocks cannot be written.
-    pub(crate) beyond: Cell<bool>,
-    /// A member had no space.
-    pub(crate) full: Cell<bool>,
-    /// Stripes, or places of a mirror, that a failed request touched.
-    pub(crate) hurt: RefCell<BTreeSet<u64>>,
-    /// Stripes whose missing chunks nobody knows, since a crash with members missing.
-    pub(crate) doubted: RefCell<BTreeSet<u64>>,
-    /// Stripes of which nobody can make a block: parity may not have agreed when a place could not be read.
-    pub(crate) lost: RefCell<BTreeSet<u64>>,
-    /// Blocks of a mirror whose copies a crash left different: until the resync is over, or a write with FUA, the first counts.
-    pub(crate) uneven: RefCell<BTreeSet<u64>>,
-    /// A member lies: what it holds is compared when that is over.
-    pub(crate) lying: Cell<bool>,
-    /// When the power went every write was logged before it touched its stripe, and no stripe was in doubt.
-    pub(crate) all_logged: Cell<bool>,
-}
-
-impl Machine {
-    pub(crate) fn new(world: Rc<World>, scenario: Scenario) -> Rc<Self> {
-        let geometry = scenario.geometry;
-        let oracle =
-            Oracle::new(geometry.array_bytes() / u64::from(scenario.unit), !geometry.level().is_striped());
-        let machine = Self::empty(world, scenario, oracle);
-        machine.create();
-        machine
-    }
-
-    /// A machine without devices.
-    pub(crate) fn empty(world: Rc<World>, scenario: Scenario, oracle: Oracle) -> Rc<Self> {
-        let members = scenario.geometry.members() as usize;
-        let machine = Rc::new(Machine {
-            world,
-            scenario,
-            guard: Rc::new(Guard::default()),
-            disks: RefCell::new(vec![None; members]),
-            coming: RefCell::new(vec![None; members]),
-            all_disks: RefCell::default(),
-            oracle: RefCell::new(oracle),
-            excuses: Excuses::default(),
-            unmarked: Cell::new(false),
-        });
-        machine.guard.watch(&machine);
-        machine
-    }
-
-    /// An array starts. Where the redo log was in force when the power went, no stripe may be in doubt (invariant 10).
-    fn starts(&self, how: How, repair: &Repair) {
-        let counts = &mut *self.world.counts.borrow_mut();
-        counts.logs_replayed += u64::from(!repair.records.is_empty());
-        counts.records_replayed += repair.records.len() as u64;
-        counts.logs_voided += u64::from(repair.in_force && (how.unlogged || how.unmarked) && !how.read_only);
-        counts.started_unmarked += u64::from(how.unmarked);
-        let stripes = repair.doubts.iter().flat_map(|range| range.first..range.end);
-        self.excuses.doubted.borrow_mut().extend(stripes);
-        if repair.doubts.is_empty() || how.read_only {
-            return; // a read-only start doubts what it may not make good
-        }
-        counts.started_in_doubt += 1;
-        if self.excuses.all_logged.get() {
-            let (doubts, reason) = (&repair.doubts, &repair.reason);
-            self.world.fail(format!(
-                "invariant 10: the redo log was in force, and after the crash stripes are in doubt: {doubts:?}, {reason:?}"
-            ));
-        }
-    }
-
-    pub(crate) fn geometry(&self) -> &Geometry {
-        &self.scenario.geometry
-    }
-
-    pub(crate) fn unit(&self) -> u64 {
-        u64::from(self.scenario.unit)
-    }
-
-    /// Devices that are plugged in.
-    pub(crate) fn connected(&self) -> Vec<Rc<Disk>> {
-        self.all_disks.borrow().iter().filter(|disk| disk.connected.get()).cloned().collect()
-    }
-
-    /// The power goes: on all devices, and for the oracle.
-    pub(crate) fn cut_power(&self, survives: impl Fn(u64, &Random) -> Survivors) {
-        self.all_disks.borrow().iter().for_each(|disk| disk.cut(&survives));
-        self.oracle.borrow_mut().cut();
-    }
-
-    /// Member and offset of each copy of a byte of the array; one for levels without copies.
-    pub(crate) fn places(&self, offset: u64) -> Vec<(u32, u64)> {
-        let geometry = self.geometry();
-        if !geometry.level().is_striped() {
-            let copies = geometry.copies(offset, self.unit());
-            return copies.places.iter().map(|place| (place.member, place.member_offset)).collect();
-        }
-        let place = geometry.locate(offset);
-        let member = geometry.data_member(place.stripe, place.data_index);
-        vec![(member, geometry.member_offset(place.stripe) + u64::from(place.chunk_offset))]
-    }
-
-    /// Whether a place of a member's data area holds a copy of something.
-    pub(crate) fn holds_copy(&self, slot: u32, at: u64) -> bool {
-        let mut offsets = (0..self.geometry().array_bytes()).step_by(self.unit() as usize);
-        offsets.any(|offset| self.places(offset).contains(&(slot, at)))
-    }
-
-    /// The program refused to start the array: not while failures are within the level.
-    pub(crate) fn refused(&self, refusal: &Refusal) {
-        self.world.note(Note::Words(format!("refused: {refusal:?}")));
-        if !self.excuses.beyond.get() {
-            self.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
-        }
-    }
-
-    /// Number of the stripe of a byte, or of a mirror's place.
-    pub(crate) fn stripe_of(&self, offset: u64) -> u64 {
-        offset / self.scenario.spot_bytes()
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        self.guard.forget();
-    }
-}
 
 /// An assembled array.
 pub(crate) struct Array {
@@ -212,8 +63,8 @@ impl Array {
     /// Starts the array that the devices make, as the program does. None: that is no array, and the world knows.
     pub(crate) fn assemble(machine: &Rc<Machine>, how: How) -> Option<Result<Rc<Self>, Refusal>> {
         machine.world.counts.borrow_mut().assemblies += 1;
-        let candidates = machine.candidates();
-        let assembly = machine.one_array(&candidates, how.force)?;
+        let candidates = recorded::candidates(machine);
+        let assembly = recorded::one_array(machine, &candidates, how.force)?;
         machine.world.note(Note::Words(format!("assembly: {:?}; {how:?}", assembly.verdicts)));
         match assembly.start {
             Err(refusal) => Some(Err(refusal)),
@@ -237,13 +88,13 @@ impl Array {
         let assembled =
             Assembled::read(&inspection, how.policy(scenario)).expect("a member that was written");
         let after_unmarked = machine.unmarked.replace(machine.unmarked.get() || how.unmarked);
-        machine.starts(how, &assembled.redo().repair);
+        note_start(machine, how, &assembled.redo().repair);
         let prepared = share(machine, assembled);
         let shared = Arc::clone(prepared.shared());
         let shards: Vec<Shard> =
             (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard, how)).collect();
         let running = run_start(machine, prepared, &shards)?;
-        check::after_cut(machine); // also of what the redo log wrote again
+        recorded::check_after_cut(machine); // also of what the redo log wrote again
         let manager = Rc::clone(running.manager());
         Some(Rc::new(Array {
             machine: Rc::clone(machine),
@@ -339,6 +190,27 @@ impl Array {
             members.is_settled(),
             self.shared.consistency.suspects(),
         )
+    }
+}
+
+/// An array starts. Where the redo log was in force when the power went, no stripe may be in doubt (invariant 10).
+fn note_start(machine: &Machine, how: How, repair: &Repair) {
+    let counts = &mut *machine.world.counts.borrow_mut();
+    counts.logs_replayed += u64::from(!repair.records.is_empty());
+    counts.records_replayed += repair.records.len() as u64;
+    counts.logs_voided += u64::from(repair.in_force && (how.unlogged || how.unmarked) && !how.read_only);
+    counts.started_unmarked += u64::from(how.unmarked);
+    let stripes = repair.doubts.iter().flat_map(|range| range.first..range.end);
+    machine.excuses.doubted.borrow_mut().extend(stripes);
+    if repair.doubts.is_empty() || how.read_only {
+        return; // a read-only start doubts what it may not make good
+    }
+    counts.started_in_doubt += 1;
+    if machine.excuses.all_logged.get() {
+        let (doubts, reason) = (&repair.doubts, &repair.reason);
+        machine.world.fail(format!(
+                "invariant 10: the redo log was in force, and after the crash stripes are in doubt: {doubts:?}, {reason:?}"
+            ));
     }
 }
 

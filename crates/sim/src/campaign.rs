@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::counts::Counts;
-use crate::history::{Failure, Options, Report};
+use crate::report::{Failure, Options, Report};
 
-/// Longer than anything takes, on the slowest machine.
+/// Longer than any seed takes, on the slowest machine.
 const SEED_SECONDS_MAX: u64 = 120;
 
 /// What is made of a seed.
@@ -55,17 +55,17 @@ pub struct Campaign<'a> {
     pub limit: Duration,
     /// Threads that work at once.
     pub threads: usize,
-    /// A failure does not end it.
+    /// A failure does not end the campaign.
     pub keep_going: bool,
     /// What else is wanted.
     pub options: &'a Options,
 }
 
-/// How it ended.
+/// How a campaign ended.
 pub struct Outcome {
     /// What was done.
     pub counts: Counts,
-    /// What failed, in the order in which it was found; one at the most unless it was to keep going.
+    /// What failed, in the order in which it was found; at most one without `keep_going`.
     pub failures: Vec<(Kind, Box<Failure>)>,
 }
 
@@ -124,7 +124,7 @@ impl Campaign<'_> {
     }
 }
 
-/// A loop without an end inside one step is nothing the world can see: this ends the program, with the seed.
+/// A world cannot notice an endless loop inside one of its steps: this names the seed and ends the program.
 fn watch(busy: &[AtomicU64]) {
     let mut since: Vec<(u64, Instant)> = busy.iter().map(|_| (u64::MAX, Instant::now())).collect();
     while busy.iter().any(|seed| seed.load(Relaxed) != u64::MAX) {

@@ -8,12 +8,13 @@ use engine::limits::BLOCK_BYTES;
 use engine::members::{MemberState, Replacing};
 use engine::stripe::{P, Q};
 use layout::geometry::Role;
+use layout::md_superblock::Superblock;
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::disk::Disk;
-use crate::lost::may_end_rebuilds;
 use crate::oracle::{Read, Write};
 use crate::pages::{describe, identify};
+use crate::recorded;
 
 /// Invariant 6: a read found what it may.
 pub(crate) fn read(array: &Array, read: &Read, blocks: Range<u64>, data: &Gather) {
@@ -32,7 +33,7 @@ pub(crate) fn read(array: &Array, read: &Read, blocks: Range<u64>, data: &Gather
             let (found, expected) = (describe(block, number), oracle.expected(number));
             array.world.fail(format!(
                 "invariant 6: block {number} {} reads as {found}; it may be: {expected}",
-                where_is(machine, number)
+                machine.where_is(number)
             ));
             return;
         }
@@ -49,7 +50,7 @@ pub(crate) fn acknowledged(array: &Array, write: &Write, fua: bool) {
     let mut block = vec![0; machine.unit() as usize];
     let oracle = machine.oracle.borrow();
     for number in write.blocks.clone() {
-        for (slot, disk, offset) in recorded_places(machine, number) {
+        for (slot, disk, offset) in recorded::in_sync_places(machine, number) {
             disk.peek(offset, &mut block);
             array.world.counts.borrow_mut().blocks_on_acknowledgement += 1;
             if !identify(&block, number).is_some_and(|content| oracle.may_hold(number, content)) {
@@ -58,7 +59,7 @@ pub(crate) fn acknowledged(array: &Array, write: &Write, fua: bool) {
                     "invariant 8: write {} was acknowledged; its block {number} {} on member {slot} (device {}), \
                      which the superblocks call in sync, holds {found}; it may be: {expected}",
                     write.number,
-                    where_is(machine, number),
+                    machine.where_is(number),
                     disk.number
                 ));
                 return;
@@ -84,7 +85,7 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
     let mut block = vec![0; machine.unit() as usize];
     let oracle = machine.oracle.borrow();
     for number in blocks {
-        for (slot, disk, offset) in recorded_places(machine, number) {
+        for (slot, disk, offset) in recorded::in_sync_places(machine, number) {
             array.world.counts.borrow_mut().blocks_durable += 1;
             disk.peek_durable(offset, &mut block, |block| {
                 if identify(block, number).is_some_and(|content| oracle.may_survive(number, content)) {
@@ -94,7 +95,7 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
                 array.world.fail(format!(
                     "invariant 7: {when} a power cut could leave {found} in block {number} {} on member {slot} \
                      (device {}); it may be: {expected}",
-                    where_is(machine, number),
+                    machine.where_is(number),
                     disk.number
                 ));
             });
@@ -102,29 +103,7 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
     }
 }
 
-/// After a power cut every copy on a member that the superblocks call in sync holds what may survive.
-pub(crate) fn after_cut(machine: &Machine) {
-    let mut block = vec![0; machine.unit() as usize];
-    let oracle = machine.oracle.borrow();
-    for number in oracle.touched() {
-        for (slot, disk, offset) in recorded_places(machine, number) {
-            machine.world.counts.borrow_mut().blocks_after_cut += 1;
-            disk.peek(offset, &mut block);
-            if !identify(&block, number).is_some_and(|content| oracle.may_survive(number, content)) {
-                let (found, expected) = (describe(&block, number), oracle.expected(number));
-                machine.world.fail(format!(
-                    "invariant 7: after a crash block {number} {} on member {slot} (device {}) holds {found}; it \
-                     may be: {expected}",
-                    where_is(machine, number),
-                    disk.number
-                ));
-                return;
-            }
-        }
-    }
-}
-
-/// After a crash and a resync: every block holds one of what may have survived, and from here on just that.
+/// After a crash and a resync: every block holds one of the contents that may have survived, and later reads find that one.
 pub(crate) fn settle(array: &Array) {
     let machine = &array.machine;
     let unit = machine.unit() as usize;
@@ -132,7 +111,7 @@ pub(crate) fn settle(array: &Array) {
     let oracle = &mut *machine.oracle.borrow_mut();
     machine.excuses.uneven.borrow_mut().clear();
     for number in oracle.touched() {
-        let mut places = recorded_places(machine, number);
+        let mut places = recorded::in_sync_places(machine, number);
         let Some((_, disk, offset)) = places.next() else { continue };
         disk.peek(offset, &mut block);
         let content = identify(&block, number).filter(|content| oracle.may_hold(number, *content));
@@ -157,7 +136,7 @@ pub(crate) fn settle(array: &Array) {
     }
 }
 
-/// What must hold when nothing is on its way: invariants 4 and 5, redundancy that is worth its name, and superblocks
+/// What must hold when nothing is on its way: invariants 4 and 5, parity and copies that agree, and superblocks
 /// from which the array starts again.
 pub(crate) fn quiet(array: &Array) {
     array.shared.self_check();
@@ -176,18 +155,18 @@ pub(crate) fn quiet(array: &Array) {
     }
 }
 
-/// What the program owes when it has had its time: what can be rebuilt is rebuilt, what can be called clean is.
+/// What must be done once the array is idle: all that can be rebuilt is rebuilt, and a clean array is called clean.
 pub(crate) fn at_rest(array: &Array) {
     let (members, excuses) = (&array.shared.members, &array.machine.excuses);
     if excuses.beyond.get() || excuses.full.get() || array.shared.consistency.suspects() > 0 {
         return;
     }
     if (!members.all_in_sync() && array.has_doubts()) || may_end_rebuilds(array) {
-        return; // what nobody knows cannot be rebuilt
+        return; // a stripe in doubt cannot be rebuilt
     }
     let states = members.states();
     let free = states.iter().any(|s| matches!(s, MemberState::Missing | MemberState::Failed));
-    let outcome = &array.machine.outcomes()[0];
+    let outcome = &recorded::outcomes(&array.machine)[0];
     let redundant = array.shared.geometry.losses_survived() > 0;
     let replaced = |slot| members.replacing(slot) != Replacing::No;
     let problem = if states.contains(&MemberState::Recovering) {
@@ -210,21 +189,9 @@ pub(crate) fn at_rest(array: &Array) {
     } else {
         return;
     };
-    let verdicts = array.machine.one_array(&array.machine.candidates(), false).map(|array| array.verdicts);
+    let verdicts = recorded::one_array(&array.machine, &recorded::candidates(&array.machine), false)
+        .map(|array| array.verdicts);
     array.world.fail(format!("at rest: {problem}; members {states:?}, superblocks say {verdicts:?}"));
-}
-
-/// A crash now leaves an array that starts.
-pub(crate) fn starts(machine: &Machine) {
-    for outcome in machine.outcomes().iter() {
-        let fair = match &outcome.refusal {
-            None => true,
-            Some(_) => machine.excuses.beyond.get(),
-        };
-        if !fair {
-            machine.world.fail(format!("a crash now leaves an array that is refused: {:?}", outcome.refusal));
-        }
-    }
 }
 
 fn copies(array: &Array) {
@@ -259,8 +226,8 @@ fn copies(array: &Array) {
     }
 }
 
-/// Invariant 5: cached parity is what the members hold, or is known to be bad there: a replacement that could not get it knows
-/// less than the cache.
+/// Invariant 5: cached parity is what the members hold, or their block is recorded as bad: a replacement may lack parity that
+/// the cache has.
 fn cached_parity(array: &Array) {
     let geometry = &array.shared.geometry;
     for (stripe, chunk, start, slice) in array.shared.cache.contents() {
@@ -379,34 +346,11 @@ fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<Rc<Disk>> {
     trusted.then(disk).flatten()
 }
 
-/// Slot, device and offset of each copy of a block that a crash now could leave in sync.
-fn recorded_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, Rc<Disk>, u64)> {
-    let mut found: Vec<(u32, Rc<Disk>, u64)> = Vec::new();
-    if machine.is_lost(&(block..block + 1)) {
-        return found.into_iter(); // what a member holds there may be known to be bad
-    }
-    for (slot, offset) in machine.places(block * machine.unit()) {
-        for outcome in machine.outcomes().iter() {
-            let in_sync = outcome.states[slot as usize] == MemberState::InSync;
-            let Some(disk) = outcome.disks[slot as usize].clone().filter(|_| in_sync) else { continue };
-            if found.iter().all(|(_, other, _)| other.number != disk.number) {
-                found.push((slot, disk, offset));
-            }
-        }
-    }
-    if machine.excuses.uneven.borrow().contains(&block) {
-        found.truncate(1);
-    }
-    found.into_iter()
-}
-
-fn where_is(machine: &Machine, block: u64) -> String {
-    let offset = block * machine.unit();
-    match machine.geometry().level().is_striped() {
-        true => {
-            let place = machine.geometry().locate(offset);
-            format!("(stripe {} chunk {} row {})", place.stripe, place.data_index, place.chunk_offset)
-        }
-        false => format!("(offset {offset})"),
-    }
+/// Whether a block that cannot be reconstructed may end a rebuild: some member has no bad-block log to record it in.
+fn may_end_rebuilds(array: &Array) -> bool {
+    let has_log = |slot: u32| {
+        let superblock = array.writer.superblocks().try_superblock(slot as usize).flatten();
+        superblock.as_ref().is_none_or(|superblock: &Superblock| superblock.bad_block_log().is_some())
+    };
+    !array.machine.excuses.lost.borrow().is_empty() && !(0..array.machine.geometry().members()).all(has_log)
 }

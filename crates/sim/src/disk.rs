@@ -6,7 +6,7 @@
 //! - A write that returned sits in the cache. A flush makes durable what had returned when it was sent; a write with
 //!   FUA is durable when it returns. At a power cut every other write since then is durable in any part.
 //! - A failed write was applied in any part. A failed flush loses any part of what it should have made durable.
-//! - A write that is acknowledged is lost or goes elsewhere, a bit flips (`lies.rs`).
+//! - An acknowledged write is lost or goes elsewhere, or a bit flips (`lies.rs`).
 //! - A device fails an operation once, reads badly at a place until that is written, has no space, fails its flushes,
 //!   takes no superblocks, or fails everything: as an error, as gone, or silent until the time limit.
 //!
@@ -15,6 +15,7 @@
 
 pub(crate) mod cache;
 mod lies;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
@@ -28,11 +29,12 @@ use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
 use crate::pages::Pages;
 use crate::random::Random;
-use crate::recorded::Guard;
 use crate::trace::Note;
 use crate::world::{Pending, World, pending};
 use cache::{Cache, Survivors, Written};
+use lies::Lies;
 pub(crate) use lies::{Astray, Damage};
+pub(crate) use watch::{Change, Watch};
 
 pub(crate) struct Disk {
     pub(crate) number: u32,
@@ -40,12 +42,12 @@ pub(crate) struct Disk {
     info: DeviceInfo,
     abilities: Abilities,
     world: Rc<World>,
-    guard: Rc<Guard>,
+    watch: Rc<Watch>,
     cache: RefCell<Cache>,
     pub(crate) faults: RefCell<Faults>,
     /// Where it does not hold what it should.
-    damage: RefCell<Vec<Damage>>,
-    /// It is plugged in: whoever assembles finds it.
+    lies: RefCell<Lies>,
+    /// It is plugged in: an assembly finds it.
     pub(crate) connected: Cell<bool>,
 }
 
@@ -60,7 +62,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Whether a range is of the data area; None if it is of both.
+    /// Whether a range lies in the data area; None if it lies partly in it.
     fn is_data(&self, range: &Range<u64>) -> Option<bool> {
         match range.start >= self.data && range.end <= self.data_end {
             true => Some(true),
@@ -84,25 +86,25 @@ pub(crate) struct Faults {
     pub(crate) dead: Option<DeviceErrorKind>,
     /// Logical blocks that cannot be read until they are written.
     pub(crate) bad: BTreeSet<u64>,
-    /// One in so many writes fails for want of space; 0 is never.
+    /// One in this many writes fails because the device has no space; 0 is never.
     pub(crate) full_one_in: u64,
     /// Every flush fails in this way.
     pub(crate) flush_fails: Option<DeviceErrorKind>,
     /// Writes outside the data area fail.
     pub(crate) no_superblocks: bool,
-    /// The next write to the data area is acknowledged, and this becomes of it.
+    /// The next write to the data area is acknowledged, and goes astray in this way.
     pub(crate) astray: Option<Astray>,
     /// Flush and FUA do nothing.
     pub(crate) flushes_lie: bool,
-    /// Times that an operation takes.
+    /// An operation takes this many times as long.
     pub(crate) slow: u64,
-    /// One in so many operations fails once; 0 is never. What failed once never does again: the retry succeeds.
+    /// One in this many operations fails once; 0 is never. The same operation does not fail again, so a retry succeeds.
     pub(crate) transient_one_in: u64,
     spent: HashSet<(&'static str, u64, u64)>,
 }
 
 impl Faults {
-    /// Whether the device is bound to be failed by the engine.
+    /// Whether the engine will fail this device sooner or later.
     pub(crate) fn hard(&self) -> bool {
         self.dead.is_some() || !self.bad.is_empty() || self.flush_fails.is_some() || self.no_superblocks
     }
@@ -113,7 +115,7 @@ impl Disk {
     pub(crate) fn new(
         number: u32,
         contents: Pages,
-        (world, guard): (&Rc<World>, &Rc<Guard>),
+        (world, watch): (&Rc<World>, &Rc<Watch>),
         places: Places,
         abilities: Abilities,
     ) -> Rc<Self> {
@@ -128,26 +130,26 @@ impl Disk {
             },
             abilities,
             world: Rc::clone(world),
-            guard: Rc::clone(guard),
+            watch: Rc::clone(watch),
             cache: RefCell::new(Cache::new(contents, places.block)),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
-            damage: RefCell::default(),
+            lies: RefCell::default(),
             connected: Cell::new(true),
         })
     }
 
     /// The same device in another world, with the same contents and nothing wrong with it.
-    pub(crate) fn twin(&self, world: &Rc<World>, guard: &Rc<Guard>) -> Rc<Self> {
+    pub(crate) fn twin(&self, world: &Rc<World>, watch: &Rc<Watch>) -> Rc<Self> {
         Rc::new(Disk {
             number: self.number,
             places: self.places,
             info: self.info.clone(),
             abilities: self.abilities,
             world: Rc::clone(world),
-            guard: Rc::clone(guard),
+            watch: Rc::clone(watch),
             cache: self.cache.clone(),
             faults: RefCell::new(Faults { slow: 1, ..Faults::default() }),
-            damage: RefCell::default(),
+            lies: RefCell::default(),
             connected: self.connected.clone(),
         })
     }
@@ -162,7 +164,7 @@ impl Disk {
         self.cache.borrow().read(offset, target);
     }
 
-    /// A read of the device by somebody who waits for it.
+    /// What a read of the device finds now, as bytes.
     pub(crate) fn read_at_once(&self, offset: u64, bytes: usize) -> Vec<u8> {
         let mut read = vec![0; bytes];
         self.peek_device(offset, &mut read);
@@ -206,7 +208,7 @@ impl Disk {
         all
     }
 
-    /// Writes at once and for good, past all that is simulated: how a new array or a spare is made.
+    /// Writes at once and durably, without faults or checks, as a new array or a spare is made.
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
         let mut cache = self.cache.borrow_mut();
         let operation = cache.begin();
@@ -214,19 +216,50 @@ impl Disk {
         let blocks = bytes.len() as u64 / u64::from(self.places.block);
         cache.apply(operation, offset, &written, (0, blocks));
         cache.returned(operation, true);
-        self.guard.metadata_changed();
+        self.watch.metadata_changed();
     }
 
     /// The power is gone; `survives` says what is left of each write that was not durable, given its blocks.
     pub(crate) fn cut(&self, survives: &impl Fn(u64, &Random) -> Survivors) {
         self.cache.borrow_mut().cut(|blocks| survives(blocks, self.world.random()));
-        self.guard.metadata_changed();
+        self.watch.metadata_changed();
     }
 
-    /// The device works again; what it holds is as old as it is.
+    /// The device works again, with the contents that it had when it failed.
     pub(crate) fn mend(&self) {
         let flushes_lie = self.faults.borrow().flushes_lie;
         *self.faults.borrow_mut() = Faults { slow: 1, flushes_lie, ..Faults::default() };
+    }
+
+    /// Flips a bit of a logical block of the data area, for good. False if the device lies there already.
+    pub(crate) fn flip(&self, at: u64, bit: u64) -> bool {
+        let range = at..at + u64::from(self.places.block);
+        if self.lies.borrow().overlap(&range) {
+            return false;
+        }
+        let mut bytes = vec![0; self.places.block as usize];
+        self.peek(at, &mut bytes);
+        self.lies.borrow_mut().add(range, bytes.clone());
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        self.put(self.places.data + at, &bytes);
+        true
+    }
+
+    /// Where the device lies, or did before that was written again.
+    pub(crate) fn damage(&self) -> Vec<Damage> {
+        self.lies.borrow().all()
+    }
+
+    /// Whether the device still holds something else than it should in a part of the damage.
+    pub(crate) fn still_lies(&self, damage: &Damage, part: &Range<u64>) -> bool {
+        let mut held = vec![0; (part.end - part.start) as usize];
+        self.peek(part.start, &mut held);
+        damage.differs(part.start, &held)
+    }
+
+    /// All is as it should be again.
+    pub(crate) fn forget_damage(&self) {
+        self.lies.borrow_mut().clear();
     }
 
     fn delay(&self) -> u64 {
@@ -322,7 +355,7 @@ impl Disk {
     fn apply(&self, operation: u64, offset: u64, written: &Written, (from, to): (u64, u64)) {
         self.cache.borrow_mut().apply(operation, offset, written, (from, to));
         if from < to {
-            self.guard.boundary();
+            self.watch.boundary();
             let first = offset / u64::from(self.places.block);
             self.faults.borrow_mut().bad.retain(|block| !(first + from..first + to).contains(block));
             self.changed(offset);
@@ -332,7 +365,7 @@ impl Disk {
     fn changed(&self, offset: u64) {
         let superblock = self.places.superblock..self.places.superblock + SUPERBLOCK_BYTES_MAX as u64;
         if superblock.contains(&offset) {
-            self.guard.metadata_changed();
+            self.watch.metadata_changed();
         }
     }
 
@@ -357,7 +390,7 @@ impl Disk {
             match &result {
                 Ok(()) if early => {}
                 Ok(()) => disk.peek_device(offset_bytes, buffer.bytes_mut()),
-                Err(_) => buffer.bytes_mut().fill(0xbd), // nobody may look at it
+                Err(_) => buffer.bytes_mut().fill(0xbd), // garbage: the reader must not use it
             }
             disk.done("read", offset_bytes, bytes, &result);
             done((buffer, result));
@@ -380,7 +413,8 @@ impl Disk {
                 let cache = self.cache.borrow();
                 cache.changes(offset, &written, data + range.start..data + range.end)
             };
-            self.guard.check(&self.world, self.number, name, (offset - self.places.data, bytes), changes);
+            let range = offset - data..offset - data + bytes;
+            self.watch.check(&Change { device: self.number, operation: name, range, changes: &changes });
         }
         let mut blocks = bytes / u64::from(self.info.logical_block_bytes);
         let (dead, fua) = {
@@ -412,12 +446,31 @@ impl Disk {
             };
             disk.apply(operation, offset, &written, (early, to));
             disk.cache.borrow_mut().returned(operation, fua && result.is_ok());
-            disk.guard.boundary();
+            disk.watch.boundary();
             disk.changed(offset);
             disk.done(name, meant, bytes, &result);
             filler.fill(result);
         });
         pending
+    }
+
+    /// Where on the device a write to the data area really goes, and how many of its blocks.
+    fn led_astray(&self, astray: Astray, offset: u64, written: &Written) -> (u64, u64) {
+        let (data, bytes) = (self.places.data, written.bytes());
+        let mut right = vec![0; bytes as usize];
+        written.copy_to(&mut right);
+        let lies = &mut *self.lies.borrow_mut();
+        lies.add(offset - data..offset - data + bytes, right);
+        let unit = u64::from(self.places.block);
+        let room = self.places.data_end - data - bytes;
+        let at = self.world.random().below(room / unit + 1) * unit;
+        if astray == Astray::Lost || lies.overlap(&(at..at + bytes)) {
+            return (offset, 0);
+        }
+        let mut right = vec![0; bytes as usize];
+        self.peek(at, &mut right);
+        lies.add(at..at + bytes, right);
+        (data + at, bytes / unit)
     }
 }
 
@@ -455,8 +508,8 @@ impl Device for SimDevice {
             let failed = result.is_err();
             let sent = if disk.faults.borrow().flushes_lie { 0 } else { sent };
             disk.cache.borrow_mut().flushed(sent, || failed && disk.world.random().one_in(2));
-            disk.guard.metadata_changed();
-            disk.guard.boundary();
+            disk.watch.metadata_changed();
+            disk.watch.boundary();
             disk.done("flush", 0, 0, &result);
             filler.fill(result);
         });

@@ -18,13 +18,17 @@ use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::redo_log::StripeRange;
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::check;
 use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::disk::{Disk, SimDevice};
+use crate::drawer::machine_with_array;
+use crate::lost::may_lose;
+use crate::machine::Machine;
 use crate::operator;
 use crate::random::Random;
+use crate::recorded;
 use crate::scenario::{Consistency, DATA_OFFSET_WITH_LOG, FaultPlan, Load, Scenario, Support};
 use crate::start::How;
 use crate::workload::{self, Kind};
@@ -34,7 +38,7 @@ const CHUNK: u32 = 4096;
 /// Blocks of 512 bytes in a chunk.
 const BLOCKS: u64 = 8;
 
-/// A quiet array on members that do everything as they are told.
+/// A quiet array on members without faults.
 fn array(level: Level, members: u32, write_zeroes: Support) -> Rc<Array> {
     array_with_table(level, members, write_zeroes, 8, 4096)
 }
@@ -50,7 +54,7 @@ fn array_with_table(
 }
 
 fn start(scenario: Scenario) -> Rc<Array> {
-    let machine = Machine::new(World::new(Random::new(1), 100), scenario);
+    let machine = machine_with_array(World::new(Random::new(1), 100), scenario);
     assemble(&machine)
 }
 
@@ -79,18 +83,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         pause: 1,
         bytes_max: 4096,
     };
-    let faults = FaultPlan {
-        transient_one_in: 0,
-        pause: 0,
-        deaths: false,
-        beyond: false,
-        re_adds: false,
-        full: false,
-        metadata_lost: false,
-        flushes_lie: false,
-        write_zeroes,
-        discard: Support::All.into(),
-    };
+    let faults = FaultPlan::none(write_zeroes, Support::All);
     Scenario {
         geometry,
         unit: 512,
@@ -265,7 +258,7 @@ fn copies_that_differ_are_not_called_clean() {
     write_in_vain(&array, 1, 0..BLOCKS);
     array.writer.want_close();
     finish(&array);
-    let outcomes = array.machine.outcomes();
+    let outcomes = recorded::outcomes(&array.machine);
     assert!(outcomes.iter().all(|outcome| outcome.resync_from.is_some()), "clean, and the copies differ");
     make_room(&array, 1);
     write(&array, BLOCKS..2 * BLOCKS);
@@ -303,7 +296,7 @@ fn a_discard_asks_the_device_it_goes_to() {
     finish(&array);
 }
 
-/// Two members fail to flush, one for want of space. Neither may be trusted again: a second flush proves nothing.
+/// Two members fail to flush, one because it has no space. Neither may be trusted again: a second flush proves nothing.
 #[test]
 fn a_flush_that_fails_fails_the_member() {
     let array = array(Level::Raid6, 5, Support::None);
@@ -375,8 +368,8 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
         assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
         let mut mixed = 0;
         while array.run(1) == Ended::Steps {
-            array.machine.outcomes(); // looks at each of them
-            let candidates = array.machine.candidates();
+            recorded::outcomes(&array.machine); // looks at each of them
+            let candidates = recorded::candidates(&array.machine);
             let events = |slot: usize| candidates[slot].superblock.as_ref().map(Superblock::events);
             mixed += u64::from(events(0) != events(2) || events(2) != events(3));
             if array.shared.members.is_settled() {
@@ -388,15 +381,15 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
     }
 }
 
-/// The redo log made good what a crash left. The superblocks have to say so, though nobody writes and nobody stops the
-/// array: they called it dirty until then.
+/// The redo log made good what a crash left. The superblocks called the array dirty until then, and have to call it clean
+/// although no client writes and the array is not stopped.
 #[test]
 fn what_the_redo_log_made_good_is_called_clean() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     fail(&array, 0);
     write(&array, 0..BLOCKS);
     let (own, machine) = (Rc::clone(&array), Rc::clone(&array.machine));
-    let says_dirty = || machine.outcomes().iter().all(|outcome| outcome.resync_from.is_some());
+    let says_dirty = || recorded::outcomes(&machine).iter().all(|outcome| outcome.resync_from.is_some());
     array.spawn(0, "a write", async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await });
     while !says_dirty() {
         assert_eq!(array.run(1), Ended::Steps, "no write without dirty superblocks");
@@ -423,8 +416,8 @@ fn the_next_write_of_a_stripe_in_suspicion_makes_its_parity_agree() {
     finish(&array);
 }
 
-/// A write failed half way, for want of room that comes later. Nobody writes there again, and one member that fails must not take
-/// what others hold with it.
+/// A write failed half way because a member had no space; it has space later, and no client writes there again. A member
+/// that then fails must not take data of the others with it.
 #[test]
 fn a_stripe_in_suspicion_is_mended_by_itself() {
     let array = array(Level::Raid5, 4, Support::None);
@@ -533,8 +526,8 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
     assert!(degraded > 10, "the crash was {degraded} times after the failure");
 }
 
-/// Seed 699171: before the redo log is in force it is waited for everyone who owns a stripe, but not for those who come
-/// after them. Reads of a missing chunk that follow each other own its stripe all the time.
+/// Seed 699171: the redo log comes into force once the present owners of stripes are done; it does not wait for later
+/// owners. Reads of a missing chunk that follow each other own its stripe all the time.
 #[test]
 fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
@@ -660,7 +653,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             check::quiet(&array);
             finish(&array);
             if array.shared.consistency.is_in_doubt(0) {
-                write(&array, all.clone()); // whoever reads was told
+                write(&array, all.clone()); // reads of it fail until then
             }
             for slot in 0..2 {
                 if array.shared.members.state(slot) == MemberState::Missing {

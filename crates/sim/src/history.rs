@@ -7,69 +7,22 @@ use std::rc::Rc;
 use engine::array::scrub::ScrubRequest;
 use engine::members::MemberState;
 use engine::mismatch::ScrubMode;
-use layout::geometry::Level;
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::check;
-use crate::counts::Counts;
-use crate::disk::cache::Survivors;
+use crate::crash::crash;
+use crate::drawer;
+use crate::machine::Machine;
 use crate::operator;
 use crate::random::Random;
 use crate::reading;
+use crate::recorded;
+use crate::report::{Failure, Options, Report};
 use crate::scenario::{Consistency, Scenario};
-use crate::shrink::Reduced;
 use crate::silent;
 use crate::start::How;
-use crate::trace::Note;
 use crate::workload::{self, read_all};
 use crate::world::{Ended, NO_LIMIT, World};
-
-/// What to run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Only this level.
-    pub level: Option<Level>,
-    /// A bug that is planted: members say that a flush is done, and nothing is durable.
-    pub flushes_lie: bool,
-    /// How the history is made smaller than the seed says.
-    pub reduced: Reduced,
-    /// Lines of the trace to keep for a failure.
-    pub tail: usize,
-}
-
-impl Options {
-    /// Changes a drawn scenario as wanted; returns another source of chance, if there is to be one.
-    pub(crate) fn change(&self, scenario: &mut Scenario, seed: u64) -> Option<Random> {
-        scenario.faults.flushes_lie = self.flushes_lie;
-        self.reduced.apply(scenario, seed).map(Random::new)
-    }
-}
-
-/// A history that ended well.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// What was done.
-    pub counts: Counts,
-    /// Hash of everything that happened, in order.
-    pub trace_hash: u64,
-    /// The array, the load and the faults in words.
-    pub scenario: String,
-}
-
-/// A history in which a check failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The seed that replays it.
-    pub seed: u64,
-    /// What went wrong.
-    pub what: String,
-    /// The array, the load and the faults in words.
-    pub scenario: String,
-    /// The last part of the trace.
-    pub tail: Vec<String>,
-    /// What it was about.
-    pub(crate) drawn: Scenario,
-}
 
 /// Runs the history of a seed.
 ///
@@ -84,7 +37,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     witness(seed, &world, scenario, live)
 }
 
-/// Lives a history and says how it ended; a panic is a failure.
+/// Runs a history by `live` and reports how it ended; a panic is a failure.
 pub(crate) fn witness(
     seed: u64,
     world: &Rc<World>,
@@ -92,7 +45,7 @@ pub(crate) fn witness(
     live: impl Fn(&Rc<Machine>, &mut Option<Rc<Array>>),
 ) -> Result<Report, Box<Failure>> {
     let (words, drawn) = (scenario.words(), scenario.clone());
-    let machine = Machine::new(Rc::clone(world), scenario);
+    let machine = drawer::machine_with_array(Rc::clone(world), scenario);
     let mut running: Option<Rc<Array>> = None;
     let lived = catch_unwind(AssertUnwindSafe(|| live(&machine, &mut running)));
     if let Some(array) = &running {
@@ -148,8 +101,8 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     }
 }
 
-/// After a crash a dirty array is resynced, and every block is known. Where no member can fail meanwhile, it is used
-/// while the resync is on its way.
+/// After a crash the oracle settles on one content of every block. Where members can fail during a resync, it first waits
+/// for the resync to end; elsewhere clients use the array meanwhile.
 fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
@@ -169,8 +122,8 @@ fn restart(array: &Rc<Array>) -> bool {
     array.world.failure().is_none()
 }
 
-/// Nothing was written down before stripes changed: whoever chose that has a repair run after a crash. Where members are
-/// missing nobody knows what they held.
+/// Nothing was written down before stripes changed, so after a crash the operator runs a repair. What missing members held
+/// cannot be known then.
 pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
     if array.machine.geometry().losses_survived() > 0 {
         if !array.shared.members.all_in_sync() {
@@ -193,7 +146,7 @@ pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
     array.world.failure().is_none()
 }
 
-/// All clients have ended: everything has to add up, also with as many members out as the level survives.
+/// All clients have ended: every check has to pass, also with as many members out as the level survives.
 fn afterwards(array: &Rc<Array>) {
     check::at_rest(array);
     check::quiet(array);
@@ -222,7 +175,7 @@ fn afterwards(array: &Rc<Array>) {
     }
 }
 
-/// The program is told to stop: the superblocks say clean.
+/// An orderly stop, after which the superblocks have to say clean.
 fn stop(array: &Rc<Array>) {
     array.world.counts.borrow_mut().clean_stops += 1;
     let own = Rc::clone(array);
@@ -233,7 +186,7 @@ fn stop(array: &Rc<Array>) {
     });
     array.run(NO_LIMIT);
     let machine = &array.machine;
-    let dirty = machine.outcomes().iter().any(|outcome| outcome.resync_from.is_some());
+    let dirty = recorded::outcomes(machine).iter().any(|outcome| outcome.resync_from.is_some());
     let redundant = machine.geometry().losses_survived() > 0;
     let resynced = array.writer.resync_from_bytes().is_none() && array.shared.consistency.suspects() == 0;
     if dirty && redundant && resynced && array.world.failure().is_none() {
@@ -265,57 +218,4 @@ fn replace_all(array: &Rc<Array>) {
         }
     });
     array.run(NO_LIMIT);
-}
-
-/// The process is killed, or the power goes and takes what was not durable.
-fn crash(array: &Rc<Array>) {
-    let (machine, world) = (&array.machine, &array.world);
-    machine.excuses.all_logged.set(array.is_all_logged());
-    if array.writer.resync_from_bytes().is_none() {
-        machine.oracle.borrow_mut().resynced();
-    }
-    array.kill();
-    world.cut();
-    let survive = world.random().pick(&[100, 0, 0, 50, 50, 90]);
-    if survive == 100 {
-        world.counts.borrow_mut().kills += 1;
-    } else {
-        world.counts.borrow_mut().power_cuts += 1;
-    }
-    world.note(Note::Words(format!("crash; {survive} % of what is not durable survives")));
-    machine.cut_power(|blocks, random| Survivors::some(blocks, survive, random));
-    come_back(machine);
-    check::after_cut(machine);
-}
-
-/// The machine starts again, with every device that works: those that had failed too, with what they held then. Or
-/// one is away this time, and back the next.
-fn come_back(machine: &Machine) {
-    let random = machine.world.random();
-    let with_bad_places = machine.draw_bad_places();
-    for disk in machine.all_disks.borrow().iter() {
-        // Broken members come back as working ones: assembling with fewer is what a later check is for.
-        if with_bad_places.as_ref().is_none_or(|other| other.number != disk.number) {
-            disk.mend();
-        }
-        disk.faults.borrow_mut().transient_one_in = machine.scenario.faults.transient_one_in;
-        disk.connected.set(true);
-    }
-    machine.excuses.full.set(false);
-    machine.excuses.hurt.borrow_mut().clear();
-    if random.one_in(4) && machine.geometry().losses_survived() > 0 && !machine.excuses.beyond.get() {
-        let away = random.below(u64::from(machine.geometry().members())) as usize;
-        let outcomes = machine.outcomes();
-        let outcome = &outcomes[0];
-        let out = |slot: u32| {
-            let hard = outcome.disks[slot as usize].as_ref().is_some_and(|disk| disk.faults.borrow().hard());
-            slot as usize == away || outcome.states[slot as usize] != MemberState::InSync || hard
-        };
-        if let Some(disk) = outcome.disks[away].as_ref().filter(|_| machine.geometry().survives(out)) {
-            machine.world.note(Note::Words(format!("device {} is away", disk.number)));
-            machine.world.counts.borrow_mut().members_away += 1;
-            disk.connected.set(false);
-            machine.guard.metadata_changed();
-        }
-    }
 }

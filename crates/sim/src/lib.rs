@@ -2,7 +2,9 @@
 //!
 //! One history is one seed: an array of any level and layout on simulated members ([`disk`](self) says with which
 //! faults), clients that read and write the same few places at once, an operator with bad luck, and a crash at the
-//! end. What is checked is in `check.rs`, what a block may hold is in `oracle.rs`.
+//! end. The checks are in `check.rs` (of a running array) and `recorded.rs` (of what a crash would leave), the contents
+//! that a block may have in `oracle.rs`. What outlives a crash is a machine (`machine.rs`), on which an array runs
+//! (`array.rs`).
 #![forbid(unsafe_code)]
 
 mod agenda;
@@ -10,6 +12,7 @@ mod array;
 pub mod campaign;
 mod check;
 mod counts;
+mod crash;
 mod disk;
 mod drawer;
 pub mod experiment;
@@ -19,13 +22,17 @@ mod found;
 pub mod grid;
 mod history;
 mod lost;
+mod machine;
 mod operator;
 mod oracle;
+mod outcome;
 mod pages;
 mod platform;
 mod random;
 mod reading;
 mod recorded;
+mod reduced;
+mod report;
 mod scenario;
 pub mod shrink;
 mod silent;
@@ -35,4 +42,6 @@ mod workload;
 mod world;
 
 pub use counts::Counts;
-pub use history::{Failure, Options, Report, run};
+pub use history::run;
+pub use reduced::Reduced;
+pub use report::{Failure, Options, Report};

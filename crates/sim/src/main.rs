@@ -8,8 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
 use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
-use sim::shrink::{Reduced, shrink};
-use sim::{Counts, Failure, Options};
+use sim::shrink::shrink;
+use sim::{Counts, Failure, Options, Reduced};
 
 /// Lines of the trace that a failure prints.
 const TAIL: usize = 60;

@@ -1,4 +1,4 @@
-//! Who is neither client nor program: the operator with bad luck, and spare devices for what broke.
+//! The operator with bad luck: members break, and devices are added, replaced and taken back.
 
 use std::rc::Rc;
 
@@ -11,10 +11,11 @@ use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
 use crate::drawer;
+use crate::lost::may_lose;
 use crate::start::bad_blocks;
 use crate::trace::Note;
 
-/// Spares that wait at most.
+/// Waiting spares at most.
 const SPARES_MAX: usize = 2;
 const INTERVENTIONS_MAX: u64 = 500;
 
@@ -69,7 +70,7 @@ fn break_member(array: &Rc<Array>) {
     let what = array.world.random().below(7);
     inflict(array, &disk, what);
     let unknown = array.shared.consistency.suspects() > 0 || array.writer.resync_from_bytes().is_some();
-    machine.may_lose(&disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
+    may_lose(machine, &disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
     array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
 }
 
@@ -123,7 +124,7 @@ pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
     array.machine.geometry().survives(broken)
 }
 
-/// In order, or at once as by an error of it.
+/// A member is failed: by the operator through the manager, or at once as after an error of its device.
 async fn fail_by_hand(array: &Rc<Array>) {
     let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as u32;
     if !expendable(array, slot) {
@@ -158,12 +159,12 @@ fn slow_down(array: &Rc<Array>) {
         disk.faults.borrow_mut().slow = array.world.random().pick(&[1, 1, 20]);
         array.world.counts.borrow_mut().slow_members += 1;
     }
-    // Whoever looks after it tries what helps.
+    // The operator tries other settings against it.
     array.shared.loads.set_policy(array.world.random().pick(&UpdatePolicy::ALL));
     array.shared.loads.set_avoid_slow(array.world.random().one_in(2));
 }
 
-/// No member takes superblocks any more: what comes now cannot be acknowledged.
+/// No member takes superblocks any more, so that later writes cannot be acknowledged.
 fn lose_superblocks(array: &Array) {
     array.machine.excuses.beyond.set(true);
     if array.world.random().one_in(2) {
@@ -174,7 +175,7 @@ fn lose_superblocks(array: &Array) {
     }
 }
 
-/// A free slot gets a device: a new one, or the old one with what it held. Or a spare comes before one is needed.
+/// A free slot gets a device: a new one, or the old one with its contents. With no free slot a spare is added now and then.
 async fn replace_any(array: &Rc<Array>) {
     if array.machine.geometry().losses_survived() == 0 {
         return;
@@ -271,7 +272,7 @@ pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32>
     }
 }
 
-/// Makes a few stripes agree while clients write to them; that changes nothing a client sees.
+/// Resyncs a few stripes while clients write to them, which no client may notice.
 fn start_resync(array: &Rc<Array>) {
     if array.machine.geometry().level() == Level::Raid0 || array.resyncs.get() > 2 {
         return;

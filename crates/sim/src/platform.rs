@@ -1,4 +1,4 @@
-//! What the manager of an array needs from whoever runs it: shards that are told one after another, and time.
+//! What the manager of an array needs from the simulator: changes that reach one shard after another, and time.
 
 use std::rc::Rc;
 
@@ -8,8 +8,8 @@ use engine::in_place::InPlace;
 use engine::limits::LOOK_NS;
 use engine::members::Attached;
 
-use crate::array::Machine;
 use crate::disk::SimDevice;
+use crate::machine::Machine;
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,
@@ -21,7 +21,7 @@ impl SimPlatform {
         SimPlatform { machine: Rc::clone(machine), sets }
     }
 
-    /// Tells the shards one after another, with time between.
+    /// Makes a change on one shard after another, with time between.
     async fn tell(&self, change: impl Fn(&InPlace<SimDevice>)) {
         let world = &self.machine.world;
         for set in &self.sets {

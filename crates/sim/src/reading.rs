@@ -1,5 +1,5 @@
-//! A read-only start of what is on the devices, in a world of its own: what it reads is right or refused, and it writes
-//! nothing. What is started afterwards knows nothing of it.
+//! A read-only start on copies of the devices, in a world of its own: it reads right data or an error, and writes nothing.
+//! The history goes on as if it had not been.
 
 use std::rc::Rc;
 
@@ -7,9 +7,11 @@ use engine::array::scrub::ScrubRequest;
 use engine::mismatch::ScrubMode;
 use engine::volume::{Space, VolumeError};
 
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::disk::Disk;
+use crate::machine::Machine;
 use crate::random::Random;
+use crate::recorded::guarded_machine;
 use crate::scenario::Consistency;
 use crate::start::How;
 use crate::workload::read_all;
@@ -21,7 +23,7 @@ const TAIL: usize = 40;
 /// Starts the array read-only, reads all of it, checks it and stops it; then compares the devices.
 pub(crate) fn look(of: &Machine) {
     if of.unmarked.get() || of.scenario.consistency == Consistency::None {
-        return; // no record says which parity agrees: what is missing reads as anything
+        return; // no record says which parity agrees, so a missing chunk may read as anything
     }
     let world = World::new(Random::new(of.world.random().below(u64::MAX)), TAIL);
     let machine = twin(of, &world);
@@ -37,9 +39,9 @@ pub(crate) fn look(of: &Machine) {
 
 /// The same devices with the same faults, and the same knowledge of what they may hold.
 fn twin(of: &Machine, world: &Rc<World>) -> Rc<Machine> {
-    let machine = Machine::empty(Rc::clone(world), of.scenario.clone(), of.oracle.borrow().clone());
+    let machine = guarded_machine(Rc::clone(world), of.scenario.clone(), of.oracle.borrow().clone());
     let twin = |disk: &Rc<Disk>| {
-        let twin = disk.twin(world, &machine.guard);
+        let twin = disk.twin(world, &machine.watch);
         let (faults, own) = (disk.faults.borrow(), &mut *twin.faults.borrow_mut());
         (own.dead, own.bad, own.transient_one_in) =
             (faults.dead, faults.bad.clone(), faults.transient_one_in);
@@ -95,7 +97,7 @@ fn refuses_writes(array: &Rc<Array>) {
     array.run(NO_LIMIT);
 }
 
-/// No device was written to, and none holds anything else than before.
+/// No device was written to, and each holds what it held before.
 fn changed_nothing(machine: &Machine, of: &Machine) {
     let counts = *machine.world.counts.borrow();
     let written = counts.member_writes + counts.member_zeroes + counts.member_discards;

@@ -1,149 +1,158 @@
 //! What the superblocks on the members say: the array that the program's own assembly would make of them after a
 //! crash at this moment. Checks ask this, never what the running array believes of itself.
 
-use std::cell::{Cell, RefCell};
-use std::ops::Range;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use engine::array::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
+use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
 use engine::members::MemberState;
-use layout::geometry::Level;
-use layout::md_bitmap;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
-use crate::array::Machine;
-use crate::check;
-use crate::disk::Disk;
+use crate::disk::{Change, Disk};
+use crate::lost::{is_lost, may_be_bad};
+use crate::machine::Machine;
+use crate::oracle::Oracle;
+use crate::outcome::Outcome;
+use crate::pages::{describe, identify};
 use crate::random::Random;
-use crate::scenario::{Consistency, Scenario};
+use crate::scenario::Scenario;
 use crate::world::World;
 
-/// One of the arrays that a crash now could leave.
-pub(crate) struct Outcome {
-    pub(crate) states: Vec<MemberState>,
-    pub(crate) disks: Vec<Option<Rc<Disk>>>,
-    /// Where the bitmap begins on the device in each slot, if there is one.
-    bitmaps: Vec<Option<u64>>,
-    /// From here on, in bytes of the data area, parity or copies need not agree.
-    pub(crate) resync_from: Option<u64>,
-    pub(crate) refusal: Option<Refusal>,
+/// A machine without devices, on which invariant 2 is held against every write.
+pub(crate) fn guarded_machine(world: Rc<World>, scenario: Scenario, oracle: Oracle) -> Rc<Machine> {
+    let machine = Machine::empty(world, scenario, oracle);
+    let weak = Rc::downgrade(&machine);
+    machine.watch.set_check(move |change| {
+        if let Some(machine) = weak.upgrade() {
+            check_change(&machine, change);
+        }
+    });
+    machine
 }
 
-impl Outcome {
-    /// Whether the array has this device in sync.
-    fn trusts(&self, device: u32) -> bool {
-        self.states.iter().zip(&self.disks).any(|(state, disk)| {
-            *state == MemberState::InSync && disk.as_ref().is_some_and(|disk| disk.number == device)
-        })
+/// Invariant 2: a write may not change what the superblocks call in sync and clean. With a bitmap, a range without its
+/// bit counts as clean.
+fn check_change(machine: &Machine, change: &Change<'_>) {
+    let Change { device, operation, range, changes } = change;
+    if machine.excuses.lying.get() {
+        return; // a repair writes what is right over what lies
     }
-
-    /// A device in sync whose bitmap need not have the bits of a range of the members' data areas after a power cut,
-    /// where that range changes. RAID-10's bits are about the array, not about members: its copies are compared after each crash.
-    fn unmarked(
-        &self,
-        scenario: &Scenario,
-        range: Range<u64>,
-        changes: &impl Fn(Range<u64>) -> bool,
-    ) -> Option<u32> {
-        let mapping = scenario.mapping()?;
-        if scenario.geometry.level() == Level::Raid10 || self.resync_from.is_none() {
-            return None;
-        }
-        let shift = mapping.unit_shift();
-        for (slot, disk) in self.disks.iter().enumerate() {
-            let in_sync = self.states[slot] == MemberState::InSync;
-            let Some((disk, start)) = disk.as_ref().filter(|_| in_sync).zip(self.bitmaps[slot]) else {
-                continue;
-            };
-            for unit in range.start >> shift..range.end.div_ceil(1 << shift) {
-                let (mut set, bit) = (true, mapping.bit(unit));
-                let byte = start + md_bitmap::SUPER_BYTES as u64 + bit / 8;
-                disk.may_hold_byte(byte, |byte| set &= byte & (1 << (bit % 8)) != 0);
-                if !set && changes(unit << shift..(unit + 1) << shift) {
-                    return Some(disk.number);
-                }
-            }
-        }
-        None
+    if !machine.promises_redundancy() || may_be_bad(machine, range.clone()) {
+        return;
+    }
+    let (offset, bytes) = (range.start, range.end - range.start);
+    let clean =
+        |outcome: &Outcome| outcome.trusts(*device) && outcome.resync_from.is_none_or(|from| offset < from);
+    let unmarked = |outcome: &Outcome| {
+        outcome.trusts(*device).then(|| outcome.unmarked(&machine.scenario, range.clone(), changes)).flatten()
+    };
+    let outcomes = outcomes(machine);
+    if outcomes.iter().any(clean) && changes(range.clone()) {
+        machine.world.fail(format!(
+            "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area while superblocks \
+             say clean"
+        ));
+    } else if let Some(other) = outcomes.iter().find_map(unmarked) {
+        machine.world.fail(format!(
+            "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area, and after a power \
+             cut the bitmap of device {other} need not have its bit"
+        ));
     }
 }
 
-/// Knows when superblocks changed, and holds invariant 2 against every write.
-#[derive(Default)]
-pub(crate) struct Guard {
-    machine: RefCell<Weak<Machine>>,
-    generation: Cell<u64>,
-    /// Counts what may change what a power cut leaves.
-    boundaries: Cell<u64>,
-    known: RefCell<Option<(u64, Rc<Vec<Outcome>>)>>,
+/// What a crash now could leave: with the oldest superblock of each device that is possible, with the newest, and
+/// with some of both.
+pub(crate) fn outcomes(machine: &Machine) -> Rc<Vec<Outcome>> {
+    let generation = machine.watch.generation();
+    if let Some((known, outcomes)) = &*machine.outcomes.borrow()
+        && *known == generation
+    {
+        return Rc::clone(outcomes);
+    }
+    let disks = machine.connected();
+    let choices: Vec<Vec<Vec<u8>>> = disks.iter().map(|disk| disk.superblocks()).collect();
+    let several = choices.iter().any(|of_disk| of_disk.len() > 1);
+    let random = Random::new(generation);
+    let mut outcomes = vec![outcome(machine, &disks, &choices, |count| count - 1)];
+    if several {
+        outcomes.push(outcome(machine, &disks, &choices, |_| 0));
+        outcomes.push(outcome(machine, &disks, &choices, |count| random.below(count as u64) as usize));
+    }
+    let outcomes = Rc::new(outcomes);
+    *machine.outcomes.borrow_mut() = Some((generation, Rc::clone(&outcomes)));
+    all_start(machine, &outcomes);
+    clean_is_durable(machine, &outcomes);
+    outcomes
 }
 
-impl Guard {
-    pub(crate) fn watch(&self, machine: &Rc<Machine>) {
-        *self.machine.borrow_mut() = Rc::downgrade(machine);
-    }
-
-    /// A write was applied, or what was applied became durable.
-    pub(crate) fn boundary(&self) {
-        self.boundaries.set(self.boundaries.get() + 1);
-    }
-
-    pub(crate) fn boundaries(&self) -> u64 {
-        self.boundaries.get()
-    }
-
-    /// The machine is gone. What is known of its devices leads back here: they would stay for ever.
-    pub(crate) fn forget(&self) {
-        *self.known.borrow_mut() = None;
-    }
-
-    pub(crate) fn metadata_changed(&self) {
-        self.generation.set(self.generation.get() + 1);
-    }
-
-    /// Invariant 2: what the superblocks call in sync and clean changes only to what it is already. With a bitmap what
-    /// no bit marks is as good as clean.
-    pub(crate) fn check(
-        &self,
-        world: &World,
-        device: u32,
-        operation: &'static str,
-        (offset, bytes): (u64, u64),
-        changes: impl Fn(Range<u64>) -> bool,
-    ) {
-        let Some(machine) = self.machine.borrow().upgrade() else { return };
-        if machine.excuses.lying.get() {
-            return; // a repair writes what is right over what lies
-        }
-        if !machine.promises_redundancy() || machine.may_be_bad(offset..offset + bytes) {
-            return;
-        }
-        let clean = |outcome: &Outcome| {
-            outcome.trusts(device) && outcome.resync_from.is_none_or(|from| offset < from)
-        };
-        let unmarked = |outcome: &Outcome| {
-            let range = offset..offset + bytes;
-            outcome.trusts(device).then(|| outcome.unmarked(&machine.scenario, range, &changes)).flatten()
-        };
-        let outcomes = machine.outcomes();
-        if outcomes.iter().any(clean) && changes(offset..offset + bytes) {
-            world.fail(format!(
-                "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area while superblocks \
-                 say clean"
-            ));
-        } else if let Some(other) = outcomes.iter().find_map(unmarked) {
-            world.fail(format!(
-                "invariant 2: device {device}: {operation} of {bytes} at {offset} of the data area, and after a power \
-                 cut the bitmap of device {other} need not have its bit"
-            ));
-        }
+fn outcome(
+    machine: &Machine,
+    disks: &[Rc<Disk>],
+    choices: &[Vec<Vec<u8>>],
+    choose: impl Fn(usize) -> usize,
+) -> Outcome {
+    let candidates: Vec<Candidate> = disks
+        .iter()
+        .zip(choices)
+        .map(|(disk, of_disk)| candidate(machine, disk, &of_disk[choose(of_disk.len())]))
+        .collect();
+    let Some(assembly) = one_array(machine, &candidates, false) else {
+        let states = vec![MemberState::Missing; machine.geometry().members() as usize];
+        let disks = vec![None; states.len()];
+        return Outcome { states, disks, bitmaps: Vec::new(), resync_from: None, refusal: None };
+    };
+    let bitmap =
+        |slot: &Option<usize>| Some(candidates[(*slot)?].superblock.as_ref().ok()?.bitmap_start()?.bytes());
+    Outcome {
+        states: assembly.states(),
+        bitmaps: assembly.slots.iter().map(bitmap).collect(),
+        disks: assembly.slots.iter().map(|slot| slot.map(|index| Rc::clone(&disks[index]))).collect(),
+        resync_from: assembly.resync_from_bytes,
+        refusal: assembly.start.err(),
     }
 }
 
-/// Invariant 2, its other half: what the superblocks call clean is durable. Else a power cut could leave a part of it,
-/// and nobody would look for that.
+/// A device as the assembly sees it.
+fn candidate(machine: &Machine, disk: &Disk, superblock: &[u8]) -> Candidate {
+    let parsed = Superblock::parse(superblock, machine.scenario.metadata, disk.places.size);
+    Candidate {
+        name: format!("device {}", disk.number),
+        size_bytes: disk.places.size,
+        superblock: parsed.map_err(|error| error.to_string()),
+    }
+}
+
+/// What is on all devices that are plugged in, as the program reads it when it starts.
+pub(crate) fn candidates(machine: &Machine) -> Vec<Candidate> {
+    let read = |disk: &Rc<Disk>| {
+        let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
+        disk.peek_device(disk.places.superblock, &mut bytes);
+        candidate(machine, disk, &bytes)
+    };
+    machine.connected().iter().map(read).collect()
+}
+
+/// The one array that the candidates make.
+pub(crate) fn one_array(machine: &Machine, candidates: &[Candidate], force: bool) -> Option<Assembly> {
+    let mut arrays = assemble(candidates, &Filter { force, ..Filter::default() }).arrays;
+    if arrays.len() != 1 {
+        machine.world.fail(format!("{} arrays where there was one", arrays.len()));
+    }
+    arrays.pop()
+}
+
+/// A crash now leaves an array that starts.
+fn all_start(machine: &Machine, outcomes: &[Outcome]) {
+    for refusal in outcomes.iter().filter_map(|outcome| outcome.refusal.as_ref()) {
+        if !machine.excuses.beyond.get() {
+            machine.world.fail(format!("a crash now leaves an array that is refused: {refusal:?}"));
+        }
+    }
+}
+
+/// Invariant 2, its other half: what the superblocks call clean is durable. Otherwise a power cut could leave a part of
+/// it, and no resync would find that.
 fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
-    if machine.excuses.lying.get() || !machine.promises_redundancy() || machine.may_be_bad(0..u64::MAX) {
+    if machine.excuses.lying.get() || !machine.promises_redundancy() || may_be_bad(machine, 0..u64::MAX) {
         return;
     }
     for outcome in outcomes.iter().filter(|outcome| outcome.refusal.is_none()) {
@@ -161,93 +170,45 @@ fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
     }
 }
 
-impl Machine {
-    /// Whether there is anything that could disagree, and a promise that it does not.
-    pub(crate) fn promises_redundancy(&self) -> bool {
-        self.geometry().losses_survived() > 0
-            && self.scenario.consistency != Consistency::None
-            && !self.unmarked.get()
+/// Slot, device and offset of each copy of a block that a crash now could leave in sync.
+pub(crate) fn in_sync_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, Rc<Disk>, u64)> {
+    let mut found: Vec<(u32, Rc<Disk>, u64)> = Vec::new();
+    if is_lost(machine, &(block..block + 1)) {
+        return found.into_iter(); // what a member holds there may be known to be bad
     }
-
-    /// What a crash now could leave: with the oldest superblock of each device that is possible, with the newest, and
-    /// with some of both.
-    pub(crate) fn outcomes(&self) -> Rc<Vec<Outcome>> {
-        let generation = self.guard.generation.get();
-        if let Some((known, outcomes)) = &*self.guard.known.borrow()
-            && *known == generation
-        {
-            return Rc::clone(outcomes);
-        }
-        let disks = self.connected();
-        let choices: Vec<Vec<Vec<u8>>> = disks.iter().map(|disk| disk.superblocks()).collect();
-        let several = choices.iter().any(|of_disk| of_disk.len() > 1);
-        let random = Random::new(generation);
-        let mut outcomes = vec![self.outcome(&disks, &choices, |count| count - 1)];
-        if several {
-            outcomes.push(self.outcome(&disks, &choices, |_| 0));
-            outcomes.push(self.outcome(&disks, &choices, |count| random.below(count as u64) as usize));
-        }
-        let outcomes = Rc::new(outcomes);
-        *self.guard.known.borrow_mut() = Some((generation, Rc::clone(&outcomes)));
-        check::starts(self);
-        clean_is_durable(self, &outcomes);
-        outcomes
-    }
-
-    fn outcome(
-        &self,
-        disks: &[Rc<Disk>],
-        choices: &[Vec<Vec<u8>>],
-        choose: impl Fn(usize) -> usize,
-    ) -> Outcome {
-        let candidates: Vec<Candidate> = disks
-            .iter()
-            .zip(choices)
-            .map(|(disk, of_disk)| self.candidate(disk, &of_disk[choose(of_disk.len())]))
-            .collect();
-        let Some(assembly) = self.one_array(&candidates, false) else {
-            let states = vec![MemberState::Missing; self.geometry().members() as usize];
-            let disks = vec![None; states.len()];
-            return Outcome { states, disks, bitmaps: Vec::new(), resync_from: None, refusal: None };
-        };
-        let bitmap = |slot: &Option<usize>| {
-            Some(candidates[(*slot)?].superblock.as_ref().ok()?.bitmap_start()?.bytes())
-        };
-        Outcome {
-            states: assembly.states(),
-            bitmaps: assembly.slots.iter().map(bitmap).collect(),
-            disks: assembly.slots.iter().map(|slot| slot.map(|index| Rc::clone(&disks[index]))).collect(),
-            resync_from: assembly.resync_from_bytes,
-            refusal: assembly.start.err(),
+    for (slot, offset) in machine.places(block * machine.unit()) {
+        for outcome in outcomes(machine).iter() {
+            let in_sync = outcome.states[slot as usize] == MemberState::InSync;
+            let Some(disk) = outcome.disks[slot as usize].clone().filter(|_| in_sync) else { continue };
+            if found.iter().all(|(_, other, _)| other.number != disk.number) {
+                found.push((slot, disk, offset));
+            }
         }
     }
-
-    /// What a device has to say for itself.
-    fn candidate(&self, disk: &Disk, superblock: &[u8]) -> Candidate {
-        let parsed = Superblock::parse(superblock, self.scenario.metadata, disk.places.size);
-        Candidate {
-            name: format!("device {}", disk.number),
-            size_bytes: disk.places.size,
-            superblock: parsed.map_err(|error| error.to_string()),
-        }
+    if machine.excuses.uneven.borrow().contains(&block) {
+        found.truncate(1);
     }
+    found.into_iter()
+}
 
-    /// What is on all devices that are plugged in, as the program reads it when it starts.
-    pub(crate) fn candidates(&self) -> Vec<Candidate> {
-        let read = |disk: &Rc<Disk>| {
-            let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
-            disk.peek_device(disk.places.superblock, &mut bytes);
-            self.candidate(disk, &bytes)
-        };
-        self.connected().iter().map(read).collect()
-    }
-
-    /// The one array that the candidates make.
-    pub(crate) fn one_array(&self, candidates: &[Candidate], force: bool) -> Option<Assembly> {
-        let mut arrays = assemble(candidates, &Filter { force, ..Filter::default() }).arrays;
-        if arrays.len() != 1 {
-            self.world.fail(format!("{} arrays where there was one", arrays.len()));
+/// After a power cut every copy on a member that the superblocks call in sync holds what may survive.
+pub(crate) fn check_after_cut(machine: &Machine) {
+    let mut block = vec![0; machine.unit() as usize];
+    let oracle = machine.oracle.borrow();
+    for number in oracle.touched() {
+        for (slot, disk, offset) in in_sync_places(machine, number) {
+            machine.world.counts.borrow_mut().blocks_after_cut += 1;
+            disk.peek(offset, &mut block);
+            if !identify(&block, number).is_some_and(|content| oracle.may_survive(number, content)) {
+                let (found, expected) = (describe(&block, number), oracle.expected(number));
+                machine.world.fail(format!(
+                    "invariant 7: after a crash block {number} {} on member {slot} (device {}) holds {found}; it \
+                     may be: {expected}",
+                    machine.where_is(number),
+                    disk.number
+                ));
+                return;
+            }
         }
-        arrays.pop()
     }
 }

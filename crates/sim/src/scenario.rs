@@ -8,11 +8,14 @@ use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{Mapping, may_be_spread};
 use layout::md_superblock::MinorVersion;
 
-use crate::disk::Abilities;
+use crate::disk::{Abilities, Places};
 use crate::random::Random;
 
 /// Contents of all members together: small, so that a history is quick and writes meet.
 const MEMBERS_BYTES: u64 = 6 << 20;
+
+/// Room behind the data area for what metadata 1.0 keeps there.
+const TAIL_BYTES: u64 = 64 << 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -21,7 +24,7 @@ pub(crate) struct Scenario {
     /// Which superblock, and where the data area begins on the devices.
     pub(crate) metadata: MinorVersion,
     pub(crate) data_offset: u64,
-    /// Longest time between two looks of the manager.
+    /// Longest time between two looks of the manager, in ticks.
     pub(crate) look: u64,
     pub(crate) shards: usize,
     pub(crate) cache_bytes: usize,
@@ -38,7 +41,7 @@ pub(crate) struct Scenario {
     pub(crate) bitmap: (Locks, bool),
     /// Writes are logged while members are missing, as far as there is room.
     pub(crate) redo_log: bool,
-    /// But not after every start: the operator says so now and then.
+    /// Some starts go without that log, as the operator may choose.
     pub(crate) unlogged_starts: bool,
     /// Members have a log of bad blocks.
     pub(crate) bad_log: bool,
@@ -47,11 +50,11 @@ pub(crate) struct Scenario {
 /// What is durable before a stripe may become inconsistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {
-    /// Nothing: after a crash nobody knows which parity agrees.
+    /// Nothing: after a crash no record says which parity agrees.
     None,
     /// The superblocks say dirty.
     Resync,
-    /// And a bitmap says where, with chunks of so many bytes.
+    /// The superblocks say dirty, and a bitmap with chunks of this many bytes says where.
     Bitmap(u32),
 }
 
@@ -104,8 +107,26 @@ pub(crate) struct FaultPlan {
     /// A bug that is planted: members say that a flush is done, and nothing is durable.
     pub(crate) flushes_lie: bool,
     pub(crate) write_zeroes: Support,
-    /// Changes in a test only.
+    /// A cell, because a test changes it while the array runs.
     pub(crate) discard: Cell<Support>,
+}
+
+impl FaultPlan {
+    /// Nothing goes wrong, on members with this support of two operations.
+    pub(crate) fn none(write_zeroes: Support, discard: Support) -> Self {
+        FaultPlan {
+            transient_one_in: 0,
+            pause: 0,
+            deaths: false,
+            beyond: false,
+            re_adds: false,
+            full: false,
+            metadata_lost: false,
+            flushes_lie: false,
+            write_zeroes,
+            discard: discard.into(),
+        }
+    }
 }
 
 /// How many members know an operation.
@@ -173,6 +194,20 @@ impl Scenario {
             true => Mapping::spread(unit, chunk, geometry.member_bytes()),
             false => Mapping::contiguous(chunk),
         })
+    }
+
+    /// What lies where on each device.
+    pub(crate) fn places(&self) -> Places {
+        let geometry = &self.geometry;
+        let data = self.data_offset;
+        let data_end = data + geometry.member_bytes();
+        let size = match (geometry.level(), self.metadata) {
+            (Level::Raid0, _) => data_end, // all that is there is used
+            (_, MinorVersion::V1_0) => data_end.next_multiple_of(4096) + TAIL_BYTES,
+            _ => data_end.next_multiple_of(4096),
+        };
+        let superblock = self.metadata.superblock_offset(size).expect("a device that is large enough");
+        Places { size, superblock, data, data_end, block: self.unit }
     }
 
     pub(crate) fn abilities(&self, random: &Random) -> Abilities {

@@ -38,7 +38,7 @@ pub(crate) fn trial(array: &Rc<Array>) {
     let unit = array.machine.unit() as usize;
     let used = |lie: &Damage| lie.range.clone().step_by(unit).all(|at| is_used(array, slot, at));
     let (damage, nowhere): (Vec<Damage>, Vec<Damage>) =
-        disk.damage().into_iter().filter(|damage| damage.is_real(&disk)).partition(used);
+        disk.damage().into_iter().filter(|damage| disk.still_lies(damage, &damage.range)).partition(used);
     nowhere.iter().for_each(|lie| disk.put(disk.places.data + lie.range.start, &lie.right));
     let words: Vec<Range<u64>> = damage.iter().map(|damage| damage.range.clone()).collect();
     array.world.note(Note::Words(format!("  member {slot} lies at {words:?}, unreadable places: {latent}")));
@@ -159,7 +159,7 @@ fn named(array: &Array, slot: u32, disk: &Disk, damage: &[Damage], found: &[Mism
             let block = at..(at / BLOCK_BYTES + 1) * BLOCK_BYTES;
             at = block.end;
             let block = block.start..block.end.min(lie.range.end);
-            if !lie.is_real_in(disk, block.clone()) {
+            if !disk.still_lies(lie, &block) {
                 continue;
             }
             if !found.iter().any(|mismatch| names(array, slot, disk, block.start, mismatch)) {
@@ -182,7 +182,7 @@ fn named(array: &Array, slot: u32, disk: &Disk, damage: &[Damage], found: &[Mism
     }
 }
 
-/// RAID-6 computes who is wrong; of three copies and more two outvote one.
+/// RAID-6 computes which chunk is wrong; of three or more copies the majority is right.
 fn locates(array: &Array) -> bool {
     let geometry = array.machine.geometry();
     match geometry.parity_chunks() {
@@ -206,8 +206,8 @@ fn names(array: &Array, slot: u32, disk: &Disk, at: u64, mismatch: &Mismatch) ->
     mismatch.wrong == Wrong::Unknown && mismatch.stripe == at / chunk && rows.contains(&(at % chunk))
 }
 
-/// Where the level can tell who lies a repair does it. Elsewhere it says that it guessed, and a person puts back what was
-/// there.
+/// Where the level can tell which member lies, a repair restores its data. Elsewhere the repair says that it guessed, and
+/// an operator puts back the right data.
 fn heal(array: &Rc<Array>, disk: &Disk, damage: &[Damage]) {
     let guesses = array.machine.geometry().parity_chunks() == 1 && array.world.random().one_in(2);
     if locates(array) || guesses {
@@ -223,7 +223,7 @@ fn heal(array: &Rc<Array>, disk: &Disk, damage: &[Damage]) {
             return;
         }
     }
-    if let Some(lie) = damage.iter().find(|lie| lie.is_real(disk)) {
+    if let Some(lie) = damage.iter().find(|lie| disk.still_lies(lie, &lie.range)) {
         array.world.fail(format!("repair: device {} still lies at {:?}", disk.number, lie.range));
     }
     let Some(state) = scrub(array, false) else { return };

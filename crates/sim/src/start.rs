@@ -6,8 +6,8 @@ use engine::array::start::{self, Inspection, Policy};
 use engine::bad_blocks::BadBlocks;
 use layout::md_superblock::Superblock;
 
-use crate::array::Machine;
 use crate::disk::Disk;
+use crate::machine::Machine;
 use crate::scenario::{Consistency, Scenario};
 
 /// What the operator says of one start.
@@ -17,7 +17,7 @@ pub(crate) struct How {
     pub(crate) force: bool,
     /// Nothing is written.
     pub(crate) read_only: bool,
-    /// Nothing is written down before stripes change, whatever the array's other runs do.
+    /// Nothing is written down before stripes change in this run, whatever the array's other runs do.
     pub(crate) unmarked: bool,
     /// While members are missing, writes are not logged.
     pub(crate) unlogged: bool,
@@ -41,7 +41,7 @@ impl How {
         how
     }
 
-    /// The same, or now and then without any mark either. What such a run leaves has to be repaired by hand.
+    /// The same, or now and then without marks either: after such a run the operator has to repair the array.
     pub(crate) fn marked_or_not(machine: &Machine) -> Self {
         let mut how = How::logged_or_not(machine);
         let may = how.unlogged && machine.scenario.consistency == Consistency::Resync;

@@ -8,6 +8,7 @@ use engine::volume::{ReadInto, Space, VolumeError};
 
 use crate::array::Array;
 use crate::check;
+use crate::lost::is_lost;
 use crate::oracle::Write;
 use crate::pages;
 use crate::trace::Note;
@@ -158,7 +159,8 @@ pub(crate) fn read_all(array: &Rc<Array>) {
     array.run(NO_LIMIT);
 }
 
-/// As a client of a block device reads, or one over a network: the place says which, so that no other choice changes.
+/// Reads as a client of a block device does, or as one over a network. The place decides which, not chance, so that the
+/// draws of a seed stay the same.
 async fn read_somewhere(
     array: &Rc<Array>,
     shard: usize,
@@ -256,7 +258,7 @@ fn contents(array: &Array, write: &Write) -> Gather {
     cuts.windows(2).map(piece).collect()
 }
 
-/// Whether nobody knows what missing chunks of these blocks' stripes held (invariant 10).
+/// Whether missing chunks of these blocks' stripes cannot be reconstructed because a stripe is in doubt (invariant 10).
 fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
     let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
     let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));
@@ -275,7 +277,7 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
         excuses.hurt.borrow_mut().extend(stripes);
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
-    let lost = matches!(error, VolumeError::Unreadable { .. }) && machine.is_lost(blocks);
+    let lost = matches!(error, VolumeError::Unreadable { .. }) && is_lost(machine, blocks);
     if !excuses.beyond.get() && !excuses.full.get() && !in_doubt(array, blocks) && !lost {
         let states = array.shared.members.states();
         array.world.fail(format!(

@@ -23,20 +23,20 @@ use crate::foreign_buffer::ForeignBuffers;
 use crate::random::Random;
 use crate::trace::{Note, Trace};
 
-/// More steps than any history needs: a world that gets here runs in circles.
+/// More steps than any history needs: a world that makes them runs in circles.
 const STEPS_MAX: u64 = 1_000_000;
 
 /// Steps that are as good as no limit: the world has its own.
 pub(crate) const NO_LIMIT: u64 = u64::MAX;
 
-/// After so many looks in a row nothing will come of the next one: more than the manager needs to call an array quiet,
-/// and who clears bits to clear them.
+/// After this many looks in a row with nothing else to do the next one finds nothing either: the manager needs fewer to
+/// call an array quiet, and the bitmap's writer to clear bits.
 const LOOKS_MAX: u64 = 40;
 
 pub(crate) struct World {
     random: Random,
     now: Cell<u64>,
-    /// The same for the engine, one tick being so long that delays matter to it.
+    /// The same in nanoseconds for the engine: a tick is long enough for delays to matter to its choices.
     pub(crate) ticks: Arc<Ticks>,
     steps: Cell<u64>,
     agenda: Agenda,
@@ -47,7 +47,7 @@ pub(crate) struct World {
     failure: RefCell<Option<String>>,
     pub(crate) counts: RefCell<Counts>,
     pub(crate) foreign_buffers: ForeignBuffers,
-    /// What the engine reported and the trace does not have yet.
+    /// Events of the engine that are not in the trace yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     /// What the engine recorded as bad: member, and bytes of its device.
     pub(crate) given_up: RefCell<Vec<(u32, Range<u64>)>>,
@@ -82,7 +82,7 @@ pub(crate) enum Ended {
     Idle,
     /// The given number of steps was made.
     Steps,
-    /// It goes on and on.
+    /// More than [`STEPS_MAX`] steps were made.
     Circles,
     /// A check failed.
     Failed,
@@ -111,11 +111,11 @@ impl World {
         })
     }
 
-    /// Runs until nothing is left to do, `steps` steps were made, or a check failed. Who looks now and then whether
-    /// there is something to do has looked often enough in the end.
+    /// Runs until nothing is left to do, `steps` steps were made, or a check failed. Tasks that look now and then for work
+    /// never end by themselves: after [`LOOKS_MAX`] looks in a row they count as nothing to do.
     pub(crate) fn run(&self, executors: &[Executor], steps: u64) -> Ended {
         if steps > 1 {
-            self.looks.set(0); // who goes step by step has looked as often as that
+            self.looks.set(0); // a caller that goes step by step keeps its count of looks
         }
         for _ in 0..steps {
             if self.failure.borrow().is_some() {
@@ -189,7 +189,7 @@ impl World {
         self.agenda.add(self.now.get() + ticks, Kind::Work, action);
     }
 
-    /// Waits for the next look of somebody who looks now and then: nobody waits for that.
+    /// Waits for the next look of a task that looks now and then for work. The world does not go on for its sake.
     pub(crate) fn look_after(&self, ticks: u64) -> Pending<()> {
         let (pending, filler) = pending();
         self.agenda.add(self.now.get() + ticks, Kind::Look, move || filler.fill(()));

@@ -1,7 +1,7 @@
 //! Members that take time and do nothing else: contents are not kept, for here it is only latency that counts.
 //!
 //! A member serves [`WIDTH`] operations at once, in the order they came. It may pause, as an SSD that collects: what
-//! runs is finished and nothing new begins. Or somebody else may read there, too.
+//! runs is finished and nothing new begins. Or other clients may read there, too.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ impl Timeline {
 pub(super) enum Trouble {
     None,
     Pauses,
-    /// Others read there, so many percent of what it can do.
+    /// Other clients read there, this many percent of what it can do.
     Others(u64),
 }
 

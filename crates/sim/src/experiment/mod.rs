@@ -2,13 +2,14 @@
 //! latencies, with the engine as it is and members that only take time. Virtual time, so a seed gives the same figures
 //! on any machine. What came out is in `docs/adaptive.md`.
 
+mod conditions;
 mod member;
 mod traffic;
 
-use engine::members::load::UpdatePolicy;
 use layout::geometry::Level;
 use serde::Serialize;
 
+pub use conditions::{Policy, Troubles, Writes};
 use traffic::{Outcome, Run};
 
 /// How much is run.
@@ -22,56 +23,6 @@ pub struct Plan {
     pub load_percent: u64,
     /// Shards of the array, on one thread.
     pub shards: usize,
-}
-
-/// What the writes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Writes {
-    /// 4 KiB each.
-    Small,
-    /// One chunk to all data chunks but one, each number as often.
-    Mixed,
-}
-
-/// What the members suffer from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Troubles {
-    /// Nothing.
-    None,
-    /// Each pauses now and then.
-    Pauses,
-    /// One of them has others' reads to serve.
-    Others,
-}
-
-impl Writes {
-    const fn word(self) -> &'static str {
-        match self {
-            Writes::Small => "small",
-            Writes::Mixed => "mixed",
-        }
-    }
-}
-
-impl Troubles {
-    const fn word(self) -> &'static str {
-        match self {
-            Troubles::None => "none",
-            Troubles::Pauses => "pauses",
-            Troubles::Others => "others",
-        }
-    }
-}
-
-/// How the array behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Policy {
-    /// How writes choose.
-    pub update: UpdatePolicy,
-    /// Whether reads avoid slow members.
-    pub avoid_slow: bool,
 }
 
 /// A figure over all seeds: mean, least and greatest.

@@ -10,15 +10,14 @@ use engine::counters::CounterTotals;
 use engine::executor::Executor;
 use engine::in_place::InPlace;
 use engine::members::Attached;
-use engine::members::load::UpdatePolicy;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
 use engine::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 
+use super::conditions::{Policy, Troubles, Writes};
 use super::member::{Member, READ_NS, TimedDevice, Timeline, Trouble, WIDTH, WRITE_NS, exponential};
-use super::{Policy, Troubles, Writes};
 use crate::random::Random;
 
 const MEMBERS: u32 = 6;
@@ -184,17 +183,4 @@ impl Traffic {
         let first = random.below(data - chunks + 1);
         (false, stripe + first * chunk, chunks * chunk)
     }
-}
-
-impl Policy {
-    /// Every way that is compared, the one that all are compared with first.
-    pub const ALL: [Policy; 4] = {
-        use UpdatePolicy::{Adaptive, FewestReads};
-        [
-            Policy { update: FewestReads, avoid_slow: false },
-            Policy { update: Adaptive, avoid_slow: false },
-            Policy { update: FewestReads, avoid_slow: true },
-            Policy { update: Adaptive, avoid_slow: true },
-        ]
-    };
 }

@@ -1,4 +1,4 @@
-//! Blocks that nobody can make, and the logs that list them.
+//! Blocks that cannot be reconstructed, and the logs that list them.
 
 use super::*;
 use crate::start::bad_blocks;
@@ -14,7 +14,7 @@ fn break_block(array: &Array, slot: u32, stripe: u64) {
     let disk = disk(array, slot);
     let first = (disk.places.data + stripe * u64::from(CHUNK)) / 512;
     disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
-    array.machine.may_lose(&disk, |_| true);
+    may_lose(&array.machine, &disk, |_| true);
 }
 
 /// Seeds 4421 and 11892: a block was recorded as bad after the logs of a round were written and before its superblocks. They
@@ -94,8 +94,8 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
     }
 }
 
-/// Seed 189: a device was taken out while it was rebuilt, and then a block that could not be made for it was recorded as bad: of
-/// nobody, at a place counted from the start of a device.
+/// Seed 189: a device was taken out while it was rebuilt, and then a block that could not be made for it was recorded as bad on
+/// an empty slot, at a place counted from the start of a device.
 #[test]
 fn a_member_that_is_gone_gets_no_bad_places() {
     let recorded = |array: &Array| array.world.counts.borrow().bad_blocks_recorded;

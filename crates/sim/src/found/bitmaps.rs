@@ -26,7 +26,7 @@ fn bitmap_on(array: &Array, slot: u32) -> (u64, Bitmap) {
     (start, Bitmap::parse(&bytes, superblock.set_uuid(), room).expect("a bitmap"))
 }
 
-/// Somebody wrote the array without keeping the bitmap.
+/// Another program wrote the array without keeping the bitmap.
 fn make_stale(array: &Array, slot: u32) {
     let (start, mut bitmap) = bitmap_on(array, slot);
     bitmap.superblock_mut().set_events(0);

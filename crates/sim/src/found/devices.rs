@@ -28,7 +28,7 @@ fn every_member_gets_every_round_whenever_a_replacement_fails() {
         let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
         members.fail_replacement(1, "by hand");
         loop {
-            let candidates = array.machine.candidates();
+            let candidates = recorded::candidates(&array.machine);
             let superblocks = candidates.iter().filter_map(|candidate| candidate.superblock.as_ref().ok());
             let of_members = superblocks.filter(|superblock| {
                 matches!(superblock.role(), DeviceRole::Active(_)) && !superblock.is_replacement()
@@ -82,7 +82,7 @@ fn a_replacement_keeps_its_number_through_a_crash() {
         }
         let is_replacement =
             |found: &&Candidate| found.superblock.as_ref().is_ok_and(Superblock::is_replacement);
-        while array.machine.candidates().iter().filter(is_replacement).count() < 2 {
+        while recorded::candidates(&array.machine).iter().filter(is_replacement).count() < 2 {
             assert_eq!(array.run(1), Ended::Steps);
         }
         (0..2).for_each(|slot| disk(&array, slot).mend());
@@ -155,7 +155,8 @@ fn superblocks_are_newer_than_those_of_a_replacement() {
         (0..3).for_each(|slot| disk(&array, slot).mend());
         let array = cut(&array, 0);
         let newest = |replacements: bool| {
-            let found = array.machine.candidates().into_iter().filter_map(|found| found.superblock.ok());
+            let found =
+                recorded::candidates(&array.machine).into_iter().filter_map(|found| found.superblock.ok());
             found.filter(|found| found.is_replacement() == replacements).map(|found| found.events()).max()
         };
         ahead += u32::from(newest(true) > newest(false));
@@ -230,7 +231,7 @@ fn bits_stay_until_the_redo_log_is_over() {
     assert!(before > 0 && bits() == 0, "{before} bits were there, and {} are", bits());
 }
 
-/// A recovery stopped because the device had no space. When it has, nobody has to say so: nothing in the array changed.
+/// A recovery stopped because the device had no space. It goes on once there is space, without a word from the operator.
 #[test]
 fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
     let mut stopped = 0;
@@ -389,8 +390,8 @@ fn a_spare_gets_one_slot() {
 /// Whether a crash now leaves stripes in doubt.
 fn leaves_doubt(array: &Array) -> bool {
     let machine = &array.machine;
-    let candidates = machine.candidates();
-    let Some(assembly) = machine.one_array(&candidates, false) else { return true };
+    let candidates = recorded::candidates(machine);
+    let Some(assembly) = recorded::one_array(machine, &candidates, false) else { return true };
     let inspection = starting::inspection(machine, &candidates, &assembly);
     !inspection.redo(None, false, false).repair.doubts.is_empty()
 }
@@ -402,7 +403,7 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
     let mut ended = 0;
     for seed in 0..30 {
         let scenario = logged(quiet(Level::Raid5, 3, Support::None, 16, 4096));
-        let machine = Machine::new(World::new(Random::new(seed), 100), scenario);
+        let machine = machine_with_array(World::new(Random::new(seed), 100), scenario);
         let array = assemble(&machine);
         write(&array, 0..6 * BLOCKS);
         fail(&array, 2);
@@ -426,7 +427,7 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
     assert_eq!(ended, 60, "all are replaced");
 }
 
-/// The array starts without a member that nobody calls failed, and with it again after `between`. Its state then.
+/// The array starts without a member that no superblock calls failed, and with it again after `between`. Its state then.
 fn away_for_a_run(
     level: Level,
     members: u32,
@@ -456,7 +457,7 @@ fn stop(array: &Rc<Array>) {
 const LEVELS: [(Level, u32); 4] =
     [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)];
 
-/// Found by a question: nothing but an orderly stop told the others that they had gone on without it.
+/// Only an orderly stop recorded on the others that they had gone on without the member.
 #[test]
 fn a_member_that_was_away_is_stale_after_writes_that_nobody_wrote_down() {
     for (level, members) in LEVELS {

@@ -7,8 +7,9 @@ use layout::geometry::Level;
 use layout::redo_log::StripeRange;
 
 use super::{BLOCKS, assemble, assemble_as, fail, finish, logged, quiet, read, start, write};
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::disk::cache::Survivors;
+use crate::machine::Machine;
 use crate::reading;
 use crate::scenario::Support;
 use crate::start::How;

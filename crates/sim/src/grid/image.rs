@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use super::states::State;
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::check;
 use crate::disk::cache::Survivors;
 use crate::history::repair_by_hand;
 use crate::random::Random;
 use crate::reading;
+use crate::recorded::{check_after_cut, guarded_machine};
 use crate::scenario::Consistency;
 use crate::start::How;
 use crate::workload::read_all;
@@ -52,12 +53,12 @@ fn check_image(running: &Array, world: &Rc<World>, percent: u64) {
     let mut scenario = of.scenario.clone();
     (scenario.shards, scenario.table_entries, scenario.look) = (1, 64, 20);
     scenario.faults.transient_one_in = 0;
-    let machine = Machine::empty(Rc::clone(world), scenario, of.oracle.borrow().clone());
+    let machine = guarded_machine(Rc::clone(world), scenario, of.oracle.borrow().clone());
     *machine.all_disks.borrow_mut() =
-        of.all_disks.borrow().iter().map(|disk| disk.twin(world, &machine.guard)).collect();
+        of.all_disks.borrow().iter().map(|disk| disk.twin(world, &machine.watch)).collect();
     machine.excuses.all_logged.set(running.is_all_logged());
     machine.cut_power(|blocks, random| Survivors::some(blocks, percent, random));
-    check::after_cut(&machine);
+    check_after_cut(&machine);
     if world.random().one_in(8) {
         reading::look(&machine);
     }

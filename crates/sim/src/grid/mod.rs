@@ -1,6 +1,5 @@
-//! The crash grid: a small array in a given state, a few requests, and a power cut at every moment at which what would
-//! be left changes. Of every such moment a few images are taken: nothing of what is not durable survives, all of it,
-//! or any part. Each image is started by the program's own assembly in a world of its own; everything is read and
+//! The crash grid: a small array in a given state, a few requests, and a power cut after every change of what a cut would
+//! leave. Of every such moment three images are taken: nothing of what is not durable survives, all of it, or any part. Each image is started by the program's own assembly in a world of its own; everything is read and
 //! compared with the oracle, while repairs are on their way and after them, and all parity is checked.
 
 mod image;
@@ -10,14 +9,15 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Layout, Level};
 
-use crate::array::{Array, Machine};
-use crate::history::{Failure, Options, Report, witness};
+use crate::array::Array;
+use crate::history::witness;
+use crate::machine::Machine;
 use crate::random::Random;
+use crate::report::{Failure, Options, Report};
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
-use crate::start::How;
 use crate::workload;
 use crate::world::{Ended, NO_LIMIT, World};
-use states::{STATES, State};
+use states::{STATES, State, start};
 
 /// Runs the crash history of a seed.
 ///
@@ -37,7 +37,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     report
 }
 
-/// What has to be on the members before the grid begins, the state, then the requests under the grid.
+/// Fills the array, brings it into the state, then cuts the power at every moment of a few requests.
 fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     let Some(array) = start(machine, running) else { return };
     workload::start(&array, PRELUDE_REQUESTS);
@@ -46,14 +46,14 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     }
     let Some(array) = (state.reach)(array, running) else { return };
     workload::start(&array, machine.scenario.load.requests);
-    let (mut seen, mut points) = (machine.guard.boundaries(), 0);
+    let (mut seen, mut points) = (machine.watch.boundaries(), 0);
     loop {
         match array.run(1) {
             Ended::Idle => break,
             Ended::Failed | Ended::Circles => return,
             Ended::Steps => {}
         }
-        let boundaries = machine.guard.boundaries();
+        let boundaries = machine.watch.boundaries();
         if boundaries != seen && points < POINTS_MAX {
             points += 1;
             seen = boundaries;
@@ -65,24 +65,10 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     workload::read_all(&array);
 }
 
-/// Starts the array that the devices make. None: it is refused.
-fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
-    match Array::assemble(machine, How::logged_or_not(machine))? {
-        Ok(array) => {
-            *running = Some(Rc::clone(&array));
-            Some(array)
-        }
-        Err(refusal) => {
-            machine.refused(&refusal);
-            None
-        }
-    }
-}
-
 /// Requests that fill the array before the grid begins.
 const PRELUDE_REQUESTS: u64 = 10;
 const CHUNK_BYTES: u32 = 4096;
-/// Moments of one history at most: the rest of a very long one goes on without.
+/// Moments of one history at most: the rest of a longer one runs without power cuts.
 const POINTS_MAX: u64 = 500;
 
 fn draw(random: &Random, wanted: Option<Level>) -> (Scenario, &'static State) {
@@ -140,15 +126,10 @@ fn draw_scenario(random: &Random, level: Level) -> Option<Scenario> {
     };
     scenario.faults = FaultPlan {
         transient_one_in: random.pick(&[0, 0, 50]),
-        pause: 0,
-        deaths: false,
-        beyond: false,
-        re_adds: false,
-        full: false,
-        metadata_lost: false,
-        flushes_lie: false,
-        write_zeroes: random.pick(&[Support::All, Support::None]),
-        discard: random.pick(&[Support::All, Support::None]).into(),
+        ..FaultPlan::none(
+            random.pick(&[Support::All, Support::None]),
+            random.pick(&[Support::All, Support::None]),
+        )
     };
     Some(scenario)
 }

@@ -7,18 +7,19 @@ use engine::members::{Failing, MemberState, Replacing};
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
-use super::start;
-use crate::array::{Array, Machine};
+use crate::array::Array;
 use crate::counts::Counts;
 use crate::disk::cache::Survivors;
+use crate::machine::Machine;
 use crate::operator;
 use crate::scenario::{Consistency, Scenario};
+use crate::start::How;
 use crate::workload;
 use crate::world::{Ended, NO_LIMIT};
 
 pub(super) struct State {
     pub(super) name: &'static str,
-    /// Members that are out, or were.
+    /// Members that are missing in this state or were before it.
     losses: u32,
     /// Brings a quiet, whole array there. None: a check failed on the way.
     pub(super) reach: fn(Rc<Array>, &mut Option<Rc<Array>>) -> Option<Rc<Array>>,
@@ -54,9 +55,23 @@ impl State {
     pub(super) fn fits(&self, scenario: &Scenario) -> bool {
         let geometry = &scenario.geometry;
         if self.name == "resyncing" && scenario.consistency == Consistency::None {
-            return false; // nobody knows that there is something to resync
+            return false; // no record says that there is something to resync
         }
         geometry.level() != Level::Raid0 && lost(geometry.members(), self.losses, geometry).is_some()
+    }
+}
+
+/// Starts the array that the devices make. None: it is refused.
+pub(super) fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
+    match Array::assemble(machine, How::logged_or_not(machine))? {
+        Ok(array) => {
+            *running = Some(Rc::clone(&array));
+            Some(array)
+        }
+        Err(refusal) => {
+            machine.refused(&refusal);
+            None
+        }
     }
 }
 
@@ -80,7 +95,7 @@ fn lose(array: Rc<Array>, losses: u32) -> Option<Rc<Array>> {
     (array.run(NO_LIMIT) == Ended::Idle).then_some(array)
 }
 
-/// Something was written meanwhile, so that the one that is rebuilt is not the one that left.
+/// A spare is being rebuilt, in place of a member that lacks the writes since it failed.
 fn recover(array: Rc<Array>) -> Option<Rc<Array>> {
     let array = lose(array, 1)?;
     workload::start(&array, 4);
