@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod disk_struct;
+pub mod generations;
 pub mod geometry;
 pub mod md_bitmap;
 pub mod md_superblock;

@@ -16,6 +16,7 @@ mod create;
 mod error;
 mod features;
 mod join;
+mod more_roles;
 mod raw;
 mod verify;
 
