@@ -21,8 +21,10 @@ use crate::redo_log::{BitmapExtent, Checksum, Place, RedoArea};
 pub const RECORD_BYTES: usize = 4096;
 /// Generations before the current one that are remembered.
 pub const HISTORY_MAX: usize = 8;
-/// Slots that the record has room for: an array of more members has none.
-pub const SLOTS_MAX: usize = (RECORD_BYTES - FIXED_BYTES) / UUID_BYTES;
+/// Devices that the record has room for.
+pub const NAMES_MAX: usize = (RECORD_BYTES - FIXED_BYTES) / UUID_BYTES;
+/// An array of more slots has no record: each member may have a replacement, too.
+pub const SLOTS_MAX: usize = NAMES_MAX / 2;
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawGenerations::FIELDS;
@@ -45,7 +47,7 @@ disk_struct! {
         sequence: U64 = 56,
         events: U64 = 64,
         superblock: U32 = 72,
-        slots: U32 = 76,
+        names: U32 = 76,
         current: U64 = 80,
         bitmap: U64 = 88,
         since_events: U64 = 96,
@@ -56,7 +58,7 @@ disk_struct! {
 
 const _: () = {
     assert!(FIXED_BYTES == size_of::<RawGenerations>());
-    assert!(FIXED_BYTES + SLOTS_MAX * UUID_BYTES <= RECORD_BYTES);
+    assert!(FIXED_BYTES + NAMES_MAX * UUID_BYTES <= RECORD_BYTES);
     assert!(size_of::<[U64; HISTORY_MAX]>() == 64);
 };
 
@@ -149,7 +151,7 @@ pub struct Generations {
     pub history: Vec<u64>,
     /// Event count from which on every superblock of the array went with a record.
     pub since_events: u64,
-    /// By slot, the device UUID of the member that is in sync in this generation.
+    /// Device UUIDs of its members: first by slot, then those that are to replace members.
     pub members: Vec<Option<[u8; 16]>>,
 }
 
@@ -188,8 +190,8 @@ impl Generations {
                     reasons
                         .push(format!("it goes with another superblock, of event {own}, this is {events}"));
                 }
-                Ok(record) if record.generations.members.len() != superblock.raid_disks() as usize => {
-                    reasons.push(format!("it has {} slots", record.generations.members.len()));
+                Ok(record) if record.generations.members.len() < superblock.raid_disks() as usize => {
+                    reasons.push(format!("it has {} slots only", record.generations.members.len()));
                 }
                 Ok(record) if chosen.as_ref().is_none_or(|other| other.sequence < record.sequence) => {
                     chosen = Some(record);
@@ -238,10 +240,10 @@ impl GenerationsRecord {
         }
         let history: Vec<u64> = raw.history.iter().map(|id| id.get()).collect();
         let known = history.iter().position(|id| *id == 0).unwrap_or(HISTORY_MAX);
-        let slots = raw.slots.get() as usize;
-        check_values(&raw, &history[known..], slots, rest)?;
+        let names = raw.names.get() as usize;
+        check_values(&raw, &history[known..], names, rest)?;
         let (uuids, _) =
-            <[[u8; UUID_BYTES]]>::ref_from_prefix_with_elems(rest, slots).expect("checked to fit");
+            <[[u8; UUID_BYTES]]>::ref_from_prefix_with_elems(rest, names).expect("checked to fit");
         let member = |uuid: &[u8; UUID_BYTES]| Some(*uuid).filter(|uuid| *uuid != [0; UUID_BYTES]);
         let generations = Generations {
             current: raw.current.get(),
@@ -257,11 +259,11 @@ impl GenerationsRecord {
     /// The block to write at `place`.
     ///
     /// # Panics
-    /// If there are more than [`SLOTS_MAX`] slots or [`HISTORY_MAX`] generations, or the current one has no id.
+    /// If there are more than [`NAMES_MAX`] names or [`HISTORY_MAX`] generations, or the current one has no id.
     #[must_use]
     pub fn encode(&self, place: Place) -> Vec<u8> {
         let Generations { current, bitmap, history, since_events, members } = &self.generations;
-        assert!(members.len() <= SLOTS_MAX && history.len() <= HISTORY_MAX, "{:?}", self.generations);
+        assert!(members.len() <= NAMES_MAX && history.len() <= HISTORY_MAX, "{:?}", self.generations);
         assert!(*current != 0 && *bitmap != 0 && !history.contains(&0), "{:?}", self.generations);
         let mut raw = RawGenerations::new_zeroed();
         raw.magic = MAGIC;
@@ -272,7 +274,7 @@ impl GenerationsRecord {
         raw.sequence.set(self.sequence);
         raw.events.set(self.events);
         raw.superblock.set(self.superblock);
-        raw.slots.set(u32::try_from(members.len()).expect("a few slots"));
+        raw.names.set(u32::try_from(members.len()).expect("a few names"));
         raw.current.set(*current);
         raw.bitmap.set(*bitmap);
         raw.since_events.set(*since_events);
@@ -290,12 +292,12 @@ impl GenerationsRecord {
 fn check_values(
     raw: &RawGenerations,
     beyond: &[u64],
-    slots: usize,
+    names: usize,
     rest: &[u8],
 ) -> Result<(), GenerationsError> {
     let wrong = |field, found: u64, expected| Err(GenerationsError::Field { field, found, expected });
-    if slots == 0 || slots > SLOTS_MAX {
-        return wrong("slots", slots as u64, "as many as the record holds");
+    if names == 0 || names > NAMES_MAX {
+        return wrong("names", names as u64, "as many as the record holds");
     }
     if raw.current.get() == 0 || raw.bitmap.get() == 0 {
         return wrong("current", 0, "an id");
@@ -304,7 +306,7 @@ fn check_values(
         return wrong("history", *id, "nothing after its end");
     }
     let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    if !is_empty(&raw.reserve) || !is_empty(&rest[slots * UUID_BYTES..RECORD_BYTES - FIXED_BYTES]) {
+    if !is_empty(&raw.reserve) || !is_empty(&rest[names * UUID_BYTES..RECORD_BYTES - FIXED_BYTES]) {
         return wrong("reserve", 1, "zeroes");
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The record of generations: what was written is read back, nothing else is believed, and it is in nobody's way.
 
 use layout::generations::{
-    Generations, GenerationsArea, GenerationsError, GenerationsRecord, HISTORY_MAX, RECORD_BYTES, SLOTS_MAX,
-    place,
+    Generations, GenerationsArea, GenerationsError, GenerationsRecord, HISTORY_MAX, NAMES_MAX, RECORD_BYTES,
+    SLOTS_MAX, place,
 };
 use layout::geometry::{Layout, Level};
 use layout::md_superblock::{DeviceRole, MAX_DEV, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
@@ -54,7 +54,7 @@ fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap, 
 
 #[test]
 fn what_is_written_is_read_back() {
-    for (history, slots) in [(0, 1), (3, 4), (HISTORY_MAX, SLOTS_MAX)] {
+    for (history, slots) in [(0, 1), (3, 4), (HISTORY_MAX, NAMES_MAX)] {
         let record = record(history, slots);
         assert_eq!(GenerationsRecord::parse(&record.encode(PLACE), PLACE), Ok(record));
     }
@@ -107,8 +107,8 @@ fn what_is_not_ours_or_makes_no_sense_is_refused_by_name() {
         Err(GenerationsError::Field { field, .. }) => field,
         other => panic!("{at}: {other:?}"),
     };
-    assert_eq!(field(76, &0u32.to_le_bytes()), "slots");
-    assert_eq!(field(76, &241u32.to_le_bytes()), "slots");
+    assert_eq!(field(76, &0u32.to_le_bytes()), "names");
+    assert_eq!(field(76, &241u32.to_le_bytes()), "names");
     assert_eq!(field(80, &[0; 8]), "current");
     assert_eq!(field(88, &[0; 8]), "current");
     assert_eq!(field(104 + 7 * 8, &[1]), "history", "a hole before it");

@@ -227,6 +227,7 @@ impl Machine {
             name: format!("device {}", disk.number),
             size_bytes: disk.places.size,
             superblock: parsed.map_err(|error| error.to_string()),
+            generations: None,
         }
     }
 

@@ -82,7 +82,7 @@ impl Candidates {
             None => problem.what,
         });
         let name = member.path.display().to_string();
-        self.read.push(Candidate { name, size_bytes: member.device_bytes, superblock });
+        self.read.push(Candidate { name, size_bytes: member.device_bytes, superblock, generations: None });
         self.paths.push(member.path);
     }
 

@@ -6,7 +6,13 @@ pub mod assemble;
 mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
+mod device_numbers;
 mod fail;
+mod generations;
+#[cfg(test)]
+mod generations_tests;
+#[cfg(test)]
+mod histories;
 pub mod keeper;
 mod mend;
 pub mod re_add;

@@ -569,8 +569,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             others: &others,
             events: self.keeper.events(),
             events_cleared: self.keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
+            bitmap: layout::redo_log::BitmapExtent::Absent,
+            generations: None,
         };
-        re_add::judge(superblock, &array)
+        re_add::judge(superblock, None, &array)
     }
 
     /// Lets go of the spare with this device number. False if there is none, or slots are just being filled.

@@ -133,6 +133,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
         size_bytes: DEVICE_BYTES,
         superblock: Superblock::parse(&disk.peek(4096, 4096), MinorVersion::V1_2, DEVICE_BYTES)
             .map_err(|error| error.to_string()),
+        generations: None,
     };
     let candidates: Vec<Candidate> = disks.iter().map(candidate).collect();
     let assembly = assemble(&candidates, &Filter { force, ..Filter::default() }).arrays.remove(0);
