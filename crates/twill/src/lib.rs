@@ -4,23 +4,19 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod bitmap;
 mod bytes;
-mod candidates;
 mod commands;
 mod control;
 mod counted;
 mod exit;
 mod failure;
-mod md_places;
-mod member_file;
-mod redo;
+mod probe;
 mod serving;
-mod signatures;
 mod status;
+mod words;
 
 use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -29,9 +25,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use arguments::{Arguments, Command, LogFormat};
-use commands::{
-    Output, assemble, bench, create, events, examine, members, scrub, serve, ssdsim, status as show,
-};
+use commands::output::{Output, report};
+use commands::{assemble, bench, create, events, examine, members, scrub, serve, ssdsim, status as show};
 use exit::ExitKind;
 use failure::Failure;
 
@@ -104,20 +99,6 @@ fn wrong_usage(text: &str) -> Failure {
     let (message, help) = text.split_once("\n\nUsage:").unwrap_or((text, ""));
     let failure = Failure::new(ExitKind::Usage, message).said();
     if help.is_empty() { failure } else { failure.help(format!("Usage:{help}")) }
-}
-
-pub(crate) fn report(failure: &Failure, output: Output) -> ExitCode {
-    if output.json && !failure.answered {
-        let text = serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain data");
-        if let Err(unwritten) = output.line(&text) {
-            let _gone = writeln!(io::stderr(), "twill: {unwritten}");
-        }
-    }
-    if !failure.said {
-        // A terminal that has gone away is no reason to end in another way.
-        let _gone = writeln!(io::stderr(), "twill: {failure}");
-    }
-    failure.kind.into()
 }
 
 /// Warnings are always logged; `RUST_LOG` says more than -v can.

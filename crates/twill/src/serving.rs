@@ -1,90 +1,51 @@
 //! A served array: members opened, assembled, put on shards, exported, looked after, and stopped in order.
 
+pub mod acts;
+pub mod add;
 pub mod block_device;
-mod control;
+mod clock;
 mod deleted;
 mod event_log;
-mod re_add;
-mod replace;
+mod exports;
+mod managed;
+mod manager;
+mod open;
+mod options;
+mod platform;
+pub mod re_add;
+pub mod replace;
+pub mod scrub;
 mod scrub_file;
-mod spares;
 mod speed;
 mod start;
+mod status;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use engine::stripe::load::UpdatePolicy;
 use host::array::HostArray;
-use host::export::nbd::Server;
-use host::export::ublk::UblkDevice;
 use host::shard::Shards;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::LoggedEvent;
-use control::{ArrayManager, Known};
+use crate::status::{ArrayStatus, LoggedEvent};
+use clock::now_unix_s;
 use event_log::EventLog;
+pub use exports::Exports;
+pub use managed::ManagedArray;
+use manager::ArrayManager;
+pub use options::ServeOptions;
 use scrub_file::ScrubFile;
 pub use speed::NewLimits;
 
-/// How an array is served.
-#[derive(Clone, Debug)]
-pub struct ServeOptions {
-    /// Threads, each with a ring.
-    pub shards: usize,
-    /// Parity kept in memory, in bytes; 0 turns it off.
-    pub parity_cache_bytes: usize,
-    /// Writes that arrive together share one stripe write.
-    pub two_phase: bool,
-    /// How writes choose what to read for new parity.
-    pub update_policy: UpdatePolicy,
-    /// Reads of a member that is far slower than the others are reconstructed.
-    pub avoid_slow: bool,
-    /// Nothing is written down before a stripe changes (the policy `none`).
-    pub no_consistency: bool,
-    /// While members are missing, stripes are written without being logged first.
-    pub no_redo_log: bool,
-    /// No write is accepted, nothing is written to members.
-    pub read_only: bool,
-    /// Writes of a busy shard's clients go to others that are not.
-    pub balance: bool,
-    /// Members put what is read through the block device where it is wanted, if the kernel can.
-    pub zero_copy: bool,
-    /// Idle shards poll for a while instead of sleeping at once.
-    pub poll: bool,
-    /// Unix sockets to listen on.
-    pub unix: Vec<PathBuf>,
-    /// TCP addresses to listen on.
-    pub tcp: Vec<SocketAddr>,
-    /// Serve as a block device, with this number if there is one.
-    pub ublk: Option<Option<u32>>,
-    /// Name that clients ask for; the array is the default export too.
-    pub export_name: String,
-    /// Arrays of this group share their spares.
-    pub spare_group: Option<String>,
-    /// Past the page cache wherever the file system can.
-    pub direct: bool,
-}
-
-/// How long clients get to finish at a stop.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
-
 /// A served array. Its methods may be called from any thread that is no shard.
 pub struct Serving {
-    array: HostArray,
-    server: Server,
-    device: Option<UblkDevice>,
-    shards: Arc<Shards>,
-    manager: ArrayManager,
+    /// What operators act on.
+    pub array: ManagedArray,
+    /// What clients are connected to.
+    pub exports: Exports,
     log: Arc<EventLog>,
-    known: Arc<Mutex<Known>>,
-    read_only: bool,
     spare_group: Option<String>,
     started_unix_s: u64,
     _scrub_file: ScrubFile,
@@ -100,13 +61,22 @@ pub struct Stopped {
 }
 
 impl Serving {
+    /// Everything that `status` and `detail` print.
+    pub fn status(&self) -> ArrayStatus {
+        ArrayStatus {
+            spare_group: self.spare_group.clone(),
+            started_unix_s: self.started_unix_s,
+            ..status::gather(&self.array, &self.exports)
+        }
+    }
+
     /// Events after the one with number `since`.
     pub fn events(&self, since: u64) -> Vec<LoggedEvent> {
         self.log.since(since)
     }
 
     /// Finishes what is in flight, writes clean superblocks and ends. The block device is taken away before, by
-    /// [`Serving::take_device_away`]; one that is left waits for the next server.
+    /// [`Exports::take_device_away`]; one that is left waits for the next server.
     ///
     /// # Errors
     /// Clients did not leave, or the superblocks could not be written: the array is dirty then.
@@ -114,10 +84,10 @@ impl Serving {
         for path in self.status().deleted() {
             tracing::warn!("{path} has been deleted: what it holds is lost now");
         }
-        let connections = self.connections();
-        self.server.stop(STOP_LIMIT);
-        drop(self.server);
-        let clean = end(&self.manager, &self.array, self.shards, self.read_only)?;
+        let connections = self.exports.connections();
+        self.exports.stop();
+        let ManagedArray { host, shards, manager, read_only, .. } = self.array;
+        let clean = end(&manager, &host, shards, read_only)?;
         Ok(Stopped { clean, connections })
     }
 }
@@ -138,9 +108,4 @@ fn end(
         Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),
         None => stopped,
     }
-}
-
-/// Seconds since 1970.
-fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -2,17 +2,12 @@
 //! control socket. Fields are only ever added.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use engine::array::scrub::{Phase, ScrubState, word};
+use engine::array::scrub::{Phase, ScrubState};
 use engine::counters::CounterTotals;
 use engine::events::Event;
 use engine::members::MemberState;
 use serde::{Deserialize, Serialize};
-
-use crate::bytes;
-use crate::commands::scrub::mismatch_words;
-use crate::counted::{counted, counted_as};
 
 /// A served array.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -118,14 +113,6 @@ pub struct BitmapStatus {
     pub memory_bytes: u64,
 }
 
-impl BitmapStatus {
-    /// As `/proc/mdstat` has it: how many bits are set, and what they stand for.
-    pub fn words(&self) -> String {
-        let chunk = crate::bytes::short(u64::from(self.chunk_bytes));
-        format!("{}/{} bits set, {chunk} chunks", self.bits_set, self.bits)
-    }
-}
-
 /// A member, or a slot without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
@@ -159,10 +146,6 @@ pub struct MemberStatus {
     #[serde(default)]
     pub deleted: bool,
 }
-
-/// What a member that has been deleted means.
-pub const DELETED: &str =
-    "has been deleted: what it holds is lost when the server ends; copy it out, for example from the array";
 
 impl MemberStatus {
     /// Whether anything ever went wrong with it.
@@ -201,20 +184,6 @@ impl From<MemberState> for MemberHealth {
     }
 }
 
-impl MemberHealth {
-    /// mdadm's words in `--detail`.
-    pub const fn words(self) -> &'static str {
-        match self {
-            MemberHealth::Missing => "removed",
-            MemberHealth::Failed => "faulty",
-            MemberHealth::Recovering => "spare rebuilding",
-            MemberHealth::InSync => "active sync",
-            MemberHealth::Spare => "spare",
-            MemberHealth::Replacing => "replacement rebuilding",
-        }
-    }
-}
-
 /// A check or repair in short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubSummary {
@@ -236,25 +205,6 @@ impl From<&ScrubState> for ScrubSummary {
         let (repaired, left) = (report.repaired, report.left);
         let mismatch_sectors = report.mismatch_sectors;
         ScrubSummary { repair: mode.repair, phase: *phase, mismatch_sectors, repaired, left }
-    }
-}
-
-impl ScrubSummary {
-    /// For people.
-    pub fn words(&self) -> String {
-        let phase = match self.phase {
-            Phase::Running => "under way",
-            Phase::Paused => "paused",
-            Phase::Finished => "finished",
-            Phase::Cancelled => "cancelled",
-            Phase::Failed => "failed",
-        };
-        let sectors = counted_as(self.mismatch_sectors, "sector does", "sectors do");
-        let mut text = format!("{} {phase}, {sectors} not agree", word(self.repair));
-        if self.repair {
-            text += &format!(", {} repaired, {} left", counted(self.repaired, "place"), self.left);
-        }
-        text
     }
 }
 
@@ -290,19 +240,6 @@ pub enum RebuildKind {
     Check,
     /// What a check finds.
     Repair,
-}
-
-impl RebuildKind {
-    /// mdadm's word.
-    pub const fn word(self) -> &'static str {
-        match self {
-            RebuildKind::Resync => "resync",
-            RebuildKind::Recovery => "recovery",
-            RebuildKind::Replacement => "replacement",
-            RebuildKind::Check => "check",
-            RebuildKind::Repair => "repair",
-        }
-    }
 }
 
 /// A place where clients connect.
@@ -348,14 +285,6 @@ pub struct LoggedEvent {
     pub device: Option<String>,
 }
 
-impl LoggedEvent {
-    /// In words for a person.
-    pub fn words(&self) -> String {
-        let device = self.device.as_ref().map_or_else(String::new, |device| format!(" [{device}]"));
-        event_words(&self.event) + &device
-    }
-}
-
 /// The counters as they go over the control socket.
 pub fn counters_by_name(totals: &CounterTotals) -> BTreeMap<String, u64> {
     let value = serde_json::to_value(totals).expect("counters are plain numbers");
@@ -374,107 +303,10 @@ impl ArrayStatus {
         self.members.iter().filter(|member| member.deleted).filter_map(|member| member.path.as_deref())
     }
 
-    /// One letter a slot, as in /proc/mdstat: `UU_U`.
-    pub fn slot_letters(&self) -> String {
-        let is_member = |member: &&MemberStatus| {
-            member.state != MemberHealth::Replacing && member.slot.is_some_and(|s| s < self.raid_devices)
-        };
-        let slots = self.members.iter().filter(is_member);
-        slots.map(|member| if member.state == MemberHealth::InSync { 'U' } else { '_' }).collect()
-    }
-
-    /// mdadm's words for the state of the array: `clean, degraded, recovering`.
-    pub fn state_words(&self) -> Vec<&'static str> {
-        let mut words = vec![if self.clean { "clean" } else { "active" }];
-        if self.failed {
-            words.push("FAILED");
-        } else if self.working() < self.raid_devices as usize {
-            words.push("degraded");
-        }
-        words.extend(self.rebuild.as_ref().map(|rebuild| match rebuild.kind {
-            RebuildKind::Resync if rebuild.pending => "resyncing (PENDING)",
-            _ if rebuild.pending => "checking (PENDING)",
-            RebuildKind::Resync => "resyncing",
-            RebuildKind::Recovery | RebuildKind::Replacement => "recovering",
-            RebuildKind::Check | RebuildKind::Repair => "checking",
-        }));
-        if self.read_only {
-            words.push("read-only");
-        }
-        words
-    }
-}
-
-impl ArrayStatus {
     /// All that is under way, or waits.
     pub fn all_works(&self) -> impl Iterator<Item = &RebuildStatus> {
         let waits = self.rebuild.iter().filter(|_| self.works.is_empty());
         self.works.iter().chain(waits)
-    }
-
-    /// What holds back a resync, recovery or check, if anything was set.
-    pub fn limit_words(&self) -> Option<String> {
-        let set = |value: u64| (value > 0).then_some(value);
-        let words = limit_words(set(self.rate_max), set(self.rate_min), set(self.p99_budget_ns));
-        (!words.is_empty()).then(|| words.join(", "))
-    }
-
-    /// What is not the default of how reads and writes choose members.
-    pub fn choice_words(&self) -> Option<String> {
-        let policy = (self.update_policy == "adaptive").then_some("adaptive");
-        let words: Vec<&str> =
-            policy.into_iter().chain(self.avoid_slow.then_some("avoids slow members")).collect();
-        (!words.is_empty()).then(|| words.join(", "))
-    }
-}
-
-/// Limits of a resync, recovery or check for a person; 0 takes one away.
-pub fn limit_words(rate: Option<u64>, rate_min: Option<u64>, p99_budget_ns: Option<u64>) -> Vec<String> {
-    let most = rate.map(|rate| match rate {
-        0 => "no limit of resync, recovery and check".to_owned(),
-        rate => format!("at most {}/s of resync, recovery and check", bytes::human(rate)),
-    });
-    let least = rate_min.map(|rate| format!("at least {}/s of them", bytes::human(rate)));
-    let budget = p99_budget_ns.map(|ns| match ns {
-        0 => "no budget for clients".to_owned(),
-        ns => format!(
-            "slower while a hundredth of requests takes more than {}",
-            humantime::format_duration(Duration::from_nanos(ns))
-        ),
-    });
-    most.into_iter().chain(least).chain(budget).collect()
-}
-
-impl BlockDeviceStatus {
-    /// In a line for a person.
-    pub fn words(&self) -> String {
-        let BlockDeviceStatus { path, queues, depth, zero_copy, recovered, failed, errors } = self;
-        let mut words = format!("{path} ({} of {depth})", counted(*queues, "queue"));
-        for (said, word) in [(*zero_copy, "zero copy"), (*recovered, "taken over"), (*failed, "FAILED")] {
-            words += &if said { format!(", {word}") } else { String::new() };
-        }
-        if *errors > 0 {
-            words += &format!(", {}", counted(*errors, "error"));
-        }
-        words
-    }
-}
-
-impl ArrayStatus {
-    /// What a crash would mean, and what one has left, while members are missing.
-    pub fn redo_words(&self) -> Option<String> {
-        let log = match self.redo_log.as_str() {
-            "in-force" => Some("in force".to_string()),
-            "absent" => Some("no room: a crash leaves stripes in doubt".to_string()),
-            "unused" => Some("unused: a crash with members missing leaves stripes in doubt".to_string()),
-            _ => None,
-        };
-        let doubts = match self.stripes_in_doubt {
-            0 => None,
-            count => Some(format!("{} in doubt", counted(count, "stripe"))),
-        };
-        let words: Vec<String> = log.into_iter().chain(doubts).collect();
-        (!words.is_empty()).then(|| words.join(", "))
     }
 }
 
@@ -487,113 +319,5 @@ impl RebuildStatus {
     /// Seconds that the rest takes at the present speed.
     pub fn seconds_left(&self) -> Option<u64> {
         self.total_bytes.saturating_sub(self.done_bytes).checked_div(self.bytes_per_s)
-    }
-}
-
-/// The event in words, for people.
-pub fn event_words(event: &Event) -> String {
-    match event {
-        Event::MemberError { member, error, .. } => format!("member {member}: {error}"),
-        Event::BlockRewritten { member, offset_bytes, bytes } => format!(
-            "member {member} could not read {bytes} bytes at byte {offset_bytes}: made from the others, written again \
-             and read back"
-        ),
-        Event::BlockUnreadable { member, offset_bytes, bytes } => format!(
-            "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the others cannot make them: the \
-             request got an error"
-        ),
-        Event::BadBlockRecorded { member, offset_bytes, bytes } => format!(
-            "{bytes} bytes at byte {offset_bytes} of member {member} could not be made from the others: they are in its bad-block \
-             log, and reading them is an error until they are written"
-        ),
-        Event::MemberFailed { member, reason, working } => {
-            let working = counted_as(u64::from(*working), "member still works", "members still work");
-            format!("member {member} failed: {reason}; {working}")
-        }
-        Event::MemberKept { member, reason } => {
-            format!("member {member} should have failed, but the array needs it: {reason}")
-        }
-        Event::MemberRemoved { member } => format!("member {member} was removed"),
-        Event::RecoveryStarted { member, from_bytes } => {
-            format!("member {member} is being rebuilt, from {}", crate::bytes::human(*from_bytes))
-        }
-        Event::MemberReAdded { member } => format!("member {member} is back for what the bitmap marks"),
-        Event::ReplacementStarted { .. }
-        | Event::ReplacementFinished { .. }
-        | Event::ReplacementFailed { .. } => replacement_words(event),
-        Event::RecoveryFinished { member } => format!("member {member} is rebuilt and in sync"),
-        Event::ResyncStarted { from_bytes } => {
-            format!("resync started, from {}", crate::bytes::human(*from_bytes))
-        }
-        Event::ResyncFinished {} => "resync finished".into(),
-        Event::RebuildStopped { reason } => {
-            format!(
-                "resync or recovery stopped, and is tried again when members change or after a while: {reason}"
-            )
-        }
-        Event::StripeSuspect { stripe, reason } => {
-            format!(
-                "stripe {stripe} was written half way and is made to agree before its next write: {reason}"
-            )
-        }
-        Event::ScrubStarted { .. } | Event::ScrubFinished { .. } | Event::ScrubStopped { .. } => {
-            scrub_words(event)
-        }
-        Event::Mismatch(mismatch) => mismatch_words(mismatch, &|_| None),
-        Event::RedoLogInForce {} => {
-            "stripe writes are logged first from here on, while members are missing".into()
-        }
-        Event::RedoLogOver {} => "the array is whole; stripe writes are no longer logged".into(),
-        Event::RedoLogAbsent { reason } => format!(
-            "members are missing and stripe writes cannot be logged, so a crash would leave stripes in doubt: {reason}"
-        ),
-        Event::RedoLogReplayed { records, stripes, members } => format!(
-            "written out from the redo log to members {members:?}: {}; stripes {stripes:?} agree again",
-            counted(*records, "record")
-        ),
-        Event::StripesInDoubt { first, end, reason } => format!(
-            "stripes {first} to {} are in doubt: {reason}. Reading what missing members held there is an error until \
-             it is overwritten",
-            end - 1
-        ),
-        Event::MetadataError { member, reason } => {
-            format!("the superblock of member {member} could not be written: {reason}")
-        }
-    }
-}
-
-fn scrub_words(event: &Event) -> String {
-    match event {
-        Event::ScrubStarted { repair, from_stripe: 0 } => format!("{} started", word(*repair)),
-        Event::ScrubStarted { repair, from_stripe } => {
-            format!("{} goes on from stripe {from_stripe}", word(*repair))
-        }
-        Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
-            let sectors = counted_as(*mismatch_sectors, "sector does", "sectors do");
-            format!("check finished: {sectors} not agree")
-        }
-        Event::ScrubFinished { repair: true, mismatch_sectors, repaired, left } => format!(
-            "repair finished: {} did not agree; {} repaired, {left} left",
-            counted(*mismatch_sectors, "sector"),
-            counted(*repaired, "place")
-        ),
-        Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
-        _ => unreachable!("an event of a check or repair"),
-    }
-}
-
-fn replacement_words(event: &Event) -> String {
-    match event {
-        Event::ReplacementStarted { member, from_bytes } => format!(
-            "member {member} is being copied to the device that is to replace it, from {}",
-            crate::bytes::human(*from_bytes)
-        ),
-        Event::ReplacementFinished { member } => {
-            format!("member {member} was replaced: the device that was in its slot may be taken out")
-        }
-        Event::ReplacementFailed { member, reason } => {
-            format!("member {member} stays, the device that was to replace it is not used any more: {reason}")
-        }
-        _ => unreachable!("an event of a replacement"),
     }
 }

@@ -13,15 +13,17 @@ use layout::md_superblock::display_uuid;
 use layout::redo_log::StripeRange;
 use serde::Serialize;
 
-use super::{Output, examine};
+use super::output::Output;
 use crate::arguments::{AssembleArguments, Choice};
-use crate::bitmap;
 use crate::bytes;
-use crate::candidates::{self, Candidates};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::redo;
+use crate::probe::bitmap;
+use crate::probe::candidates::{self, Candidates};
+use crate::probe::chosen::{may_start, nothing_found};
+use crate::probe::redo;
+use crate::words;
 use in_use::{check_none, in_use};
 
 /// What `assemble` answers.
@@ -93,13 +95,14 @@ struct Basis {
 /// Why the array, or the first of several, would not start.
 pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure> {
     let candidates = read(&arguments.choice)?;
-    let found = assemble(&candidates.read, &filter(&arguments.choice)?);
+    let filter = filter(&arguments.choice)?;
+    let found = assemble(&candidates.read, &filter);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
     let answer = answer(&candidates, &found, &in_use, arguments.choice.force);
-    output.print(&answer, |answer| words(answer, arguments.explain))?;
+    output.print(&answer, |answer| answer_words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
-        return Err(nothing_found(&arguments.choice).answered());
+        return Err(nothing_found(&filter).answered());
     }
     let mut outcomes = found
         .arrays
@@ -147,70 +150,6 @@ pub fn filter(choice: &Choice) -> Result<Filter, Failure> {
     Ok(Filter { set_uuid, name: choice.name.clone(), force: choice.force })
 }
 
-/// The array to serve, if there is just one.
-///
-/// # Errors
-/// None or several, and why it may not start.
-pub fn only_array<'a>(
-    candidates: &Candidates,
-    found: &'a Found,
-    choice: &Choice,
-) -> Result<&'a Assembly, Failure> {
-    match found.arrays.as_slice() {
-        [] => {
-            let problem = |(index, verdict): &(usize, Verdict)| match verdict {
-                Verdict::Refused { reason } => {
-                    Some(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason))
-                }
-                Verdict::Member { .. } | Verdict::Spare | Verdict::Replacement { .. } => None,
-            };
-            let problems = found.others.iter().filter_map(problem).collect();
-            Err(Failure { problems, ..nothing_found(choice) })
-        }
-        [array] => {
-            candidates.check_copies(array)?;
-            may_start(candidates, array)?;
-            Ok(array)
-        }
-        several => {
-            let names: Vec<String> = several
-                .iter()
-                .map(|array| format!("{} ({})", array.name, display_uuid(&array.set_uuid)))
-                .collect();
-            let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
-            Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"))
-        }
-    }
-}
-
-fn nothing_found(choice: &Choice) -> Failure {
-    let message = match (&choice.name, &choice.uuid) {
-        (None, None) => "there is no array on these members".to_owned(),
-        (Some(name), _) => format!("there is no array named {name:?} on these members"),
-        (None, Some(uuid)) => format!("there is no array {uuid} on these members"),
-    };
-    Failure::new(ExitKind::NotAMember, message)
-}
-
-/// What the engine's refusal means for a person who typed a command.
-fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failure> {
-    let Err(refusal) = &array.start else { return Ok(()) };
-    let failure = Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"));
-    let forced = Filter { set_uuid: Some(array.set_uuid), name: None, force: true };
-    let forced = assemble(&candidates.read, &forced).arrays;
-    let Some(forced) = forced.first().filter(|forced| forced.start.is_ok()) else { return Err(failure) };
-    let is_stale = |index: &usize| !array.slots.contains(&Some(*index));
-    let stale = forced.slots.iter().flatten().filter(|index| is_stale(index));
-    let stale: Vec<String> = stale.map(|index| candidates.paths[*index].display().to_string()).collect();
-    Err(match stale.is_empty() {
-        true => failure,
-        false => failure.help(format!(
-            "--force starts it with {}, whose contents are older: what was written since may be lost",
-            stale.join(", ")
-        )),
-    })
-}
-
 /// mdadm's four groups of eight digits, or any other grouping.
 fn parse_uuid(text: &str) -> Result<[u8; 16], Failure> {
     let digits: String = text.chars().filter(|letter| !":-.".contains(*letter)).collect();
@@ -244,7 +183,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
         basis: candidates.read[*index].superblock.as_ref().ok().map(|superblock| Basis {
             events: superblock.events(),
             device_uuid: display_uuid(&superblock.device_uuid()),
-            device_role: super::create::role_words(superblock.role()),
+            device_role: words::superblock::role(superblock.role()),
             update_unix_s: superblock.utime_s(),
             clean: superblock.resync_offset().is_none(),
         }),
@@ -297,7 +236,7 @@ fn start_bitmap(candidates: &Candidates, array: &Assembly) -> Option<StartBitmap
     bitmap::decide_start(candidates, array, &superblocks, array.geometry.as_ref()?).ok()?
 }
 
-fn words(answer: &Answer, explain: bool) -> String {
+fn answer_words(answer: &Answer, explain: bool) -> String {
     let mut text = String::new();
     for array in &answer.arrays {
         text += &array_words(array);
@@ -391,7 +330,7 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
             basis.device_role,
             counted(basis.events, "event"),
             if basis.clean { "clean" } else { "active" },
-            examine::time(basis.update_unix_s),
+            words::time::seconds(basis.update_unix_s),
             basis.device_uuid
         );
     }

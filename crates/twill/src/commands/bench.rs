@@ -5,7 +5,7 @@ mod meaning;
 
 pub use arguments::{BenchArguments, BenchCommand};
 
-use super::Output;
+use super::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
@@ -16,7 +16,8 @@ use crate::failure::Failure;
 pub fn run(arguments: &BenchArguments, output: Output) -> Result<(), Failure> {
     match &arguments.command {
         None => {
-            let figures = bench::run::run(&arguments.run.setting()?).map_err(|error| failure(&error))?;
+            meaning::check(&arguments.run)?;
+            let figures = bench::run::run(&arguments.run.setting()).map_err(|error| failure(&error))?;
             output.print(&figures, bench::figures::Figures::words)?;
         }
         Some(BenchCommand::Report(report)) => {

@@ -3,20 +3,21 @@
 
 mod bitmap;
 mod checks;
+mod place;
 mod plan;
+mod wanted;
 mod write;
 
-use std::path::Path;
-
 use layout::md_bitmap::BitmapSuper;
+use layout::md_superblock::display_uuid;
 use serde::Serialize;
 
-use super::{Output, serve};
+use super::{output::Output, serve};
 use crate::arguments::CreateArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
-use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::words;
 use plan::Plan;
 
 /// What `create` answers.
@@ -57,7 +58,7 @@ struct AnswerMember {
 /// # Errors
 /// Everything that speaks against it at once; then nothing was written.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
-    let wanted = plan::wanted(arguments)?;
+    let wanted = wanted::wanted(arguments)?;
     let places = checks::look_at(arguments, &wanted)?;
     let plan = plan::make(arguments, wanted, places)?;
     let answer = answer(&plan);
@@ -67,12 +68,12 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     // Whoever serves the members next wants to lock them.
     drop(places);
     if !arguments.wait || answer.resync != plan::RESYNC_NEEDED {
-        return output.print(&answer, words);
+        return output.print(&answer, answer_words);
     }
     if output.json {
         return tell_after(&answer, serve::resync_and_stop(&paths, set_uuid, output), output);
     }
-    let printed = output.print(&answer, words);
+    let printed = output.print(&answer, answer_words);
     serve::resync_and_stop(&paths, set_uuid, output)?;
     printed
 }
@@ -91,15 +92,15 @@ fn answer(plan: &Plan) -> Answer {
     let superblock = &plan.created.superblocks[0];
     let members = plan.places.iter().zip(&plan.created.superblocks).map(|(place, superblock)| AnswerMember {
         path: place.path.display().to_string(),
-        role: role_words(superblock.role()),
-        device_uuid: layout::md_superblock::display_uuid(&superblock.device_uuid()),
+        role: words::superblock::role(superblock.role()),
+        device_uuid: display_uuid(&superblock.device_uuid()),
         erased: place.found.clone(),
     });
     let level = superblock.level().to_string();
     let raid_devices = superblock.raid_disks();
     Answer {
         name: superblock.set_name(),
-        uuid: layout::md_superblock::display_uuid(&plan.set_uuid),
+        uuid: display_uuid(&plan.set_uuid),
         level,
         layout: superblock.layout().to_string(),
         chunk_bytes: superblock.chunk_bytes(),
@@ -114,29 +115,13 @@ fn answer(plan: &Plan) -> Answer {
             None => "resync",
         },
         bitmap_chunk_bytes: plan.created.bitmap.as_ref().map(BitmapSuper::chunk_bytes),
-        bitmap_mapping: plan.created.bitmap.as_ref().map(mapping_word),
+        bitmap_mapping: plan.created.bitmap.as_ref().map(words::superblock::mapping),
         resync: plan.resync,
         members: members.collect(),
     }
 }
 
-/// Which part of the members a bit stands for, as `--bitmap-mapping` has it.
-pub fn mapping_word(bitmap: &BitmapSuper) -> &'static str {
-    if bitmap.mapping().is_spread() { "dblock" } else { "contiguous" }
-}
-
-/// A role as `examine` and `create` name it.
-pub fn role_words(role: layout::md_superblock::DeviceRole) -> String {
-    use layout::md_superblock::DeviceRole;
-    match role {
-        DeviceRole::Active(slot) => format!("Active device {slot}"),
-        DeviceRole::Spare => "spare".into(),
-        DeviceRole::Faulty => "Faulty".into(),
-        DeviceRole::Journal => "Journal".into(),
-    }
-}
-
-fn words(answer: &Answer) -> String {
+fn answer_words(answer: &Answer) -> String {
     let mut text = format!(
         "{}: {} over {}, {} usable",
         answer.name,
@@ -169,14 +154,4 @@ fn words(answer: &Answer) -> String {
         text += &format!("{} empty: add members to it\n", counted_as(empty as u64, "slot is", "slots are"));
     }
     text
-}
-
-/// A refusal that says that nothing happened.
-fn refused(kind: ExitKind, message: impl Into<String>) -> Failure {
-    Failure::new(kind, message)
-}
-
-/// mdadm's word for a slot without a member.
-fn is_missing(path: &Path) -> bool {
-    path.as_os_str() == "missing"
 }

@@ -1,13 +1,12 @@
 //! `events`: what happened to a served array, one line an event.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use serde_json::{Value, json};
 
-use super::{Output, status};
+use super::{output::Output, status};
 use crate::arguments::EventsArguments;
 use crate::control;
 use crate::failure::Failure;
+use crate::words;
 
 /// Prints events, with --json one object a line.
 ///
@@ -26,7 +25,7 @@ pub fn run(arguments: &EventsArguments, output: Output) -> Result<(), Failure> {
         };
         for event in events.as_array().into_iter().flatten() {
             since = since.max(event["sequence"].as_u64().unwrap_or(0));
-            output.line(&if output.json { event.to_string() } else { words(event) })?;
+            output.line(&if output.json { event.to_string() } else { line(event) })?;
         }
         if !arguments.follow {
             return Ok(());
@@ -36,9 +35,8 @@ pub fn run(arguments: &EventsArguments, output: Output) -> Result<(), Failure> {
     }
 }
 
-fn words(event: &Value) -> String {
-    let unix_ms = event["unix_ms"].as_u64().unwrap_or(0).min(1 << 47);
-    let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms));
+fn line(event: &Value) -> String {
+    let time = words::time::milliseconds(event["unix_ms"].as_u64().unwrap_or(0));
     let text = event["text"].as_str().or_else(|| event["event"].as_str()).unwrap_or_default();
     format!("{time} {text}")
 }

@@ -8,16 +8,16 @@ use layout::md_superblock::{BadRange, DeviceRole, Features, Superblock, display_
 use layout::units::Sectors;
 use serde::Serialize;
 
-use super::Output;
-use super::create::{mapping_word, role_words};
+use super::output::Output;
 use crate::arguments::ExamineArguments;
-use crate::bitmap;
 use crate::bytes;
-use crate::candidates;
 use crate::counted::{counted, counted_as};
 use crate::failure::{Failure, Problem};
-use crate::md_places;
-use crate::member_file::MemberFile;
+use crate::probe::bad_blocks::bad_ranges_of;
+use crate::probe::bitmap;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks::{self, superblock_of};
+use crate::words;
 
 /// What `examine` answers.
 #[derive(Debug, Serialize)]
@@ -111,7 +111,8 @@ pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> 
     let members: Vec<Examined> = arguments.members.iter().map(|path| examine(path)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
     let answer = Answer { members };
-    output.print(&answer, |answer| answer.members.iter().map(words).collect::<Vec<_>>().join("\n"))?;
+    output
+        .print(&answer, |answer| answer.members.iter().map(examined_words).collect::<Vec<_>>().join("\n"))?;
     if problems.is_empty() {
         return Ok(());
     }
@@ -130,10 +131,10 @@ fn examine(path: &Path) -> Examined {
         Ok(member) => member,
         Err(problem) => return nothing(None, problem),
     };
-    match candidates::superblock_of(&member) {
+    match superblock_of(&member) {
         Ok(superblock) => {
             let chosen = superblock.offset();
-            let found = md_places::find_all(&member).unwrap_or_default();
+            let found = superblocks::find_all(&member).unwrap_or_default();
             let others = found.iter().filter(|found| found.offset != chosen).map(other_words).collect();
             Examined {
                 path: path.display().to_string(),
@@ -147,7 +148,7 @@ fn examine(path: &Path) -> Examined {
     }
 }
 
-fn other_words(found: &md_places::Found) -> String {
+fn other_words(found: &superblocks::Found) -> String {
     match &found.outcome {
         Ok(superblock) => format!(
             "older superblock {} of array {:?} at byte {}",
@@ -167,7 +168,7 @@ fn describe_bitmap(superblock: &Superblock, member: &MemberFile) -> Option<Descr
         events: of.map(BitmapSuper::events),
         events_cleared: of.map(BitmapSuper::events_cleared),
         chunk_bytes: of.map(BitmapSuper::chunk_bytes),
-        mapping: of.map(mapping_word),
+        mapping: of.map(words::superblock::mapping),
         daemon_sleep_s: of.map(BitmapSuper::daemon_sleep_s),
         bits: of.map(BitmapSuper::bits),
         bits_set: read.as_ref().ok().map(|bitmap| bitmap.set_bits().count() as u64),
@@ -198,7 +199,7 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
     let device_bytes = member.device_bytes;
     let at = |start: Sectors| start.0 as i64 - superblock.super_offset().0 as i64;
     let log = superblock.bad_block_log();
-    let bad = candidates::bad_ranges_of(member, superblock);
+    let bad = bad_ranges_of(member, superblock);
     let (unused_before_sectors, unused_after_sectors) = unused(superblock, device_bytes);
     Description {
         version: superblock.minor_version().to_string(),
@@ -229,7 +230,7 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
         recovery_offset_bytes: superblock.recovery_offset().map(believable_bytes),
         device_uuid: display_uuid(&superblock.device_uuid()),
         device_number: superblock.dev_number(),
-        device_role: role_words(superblock.role()),
+        device_role: words::superblock::role(superblock.role()),
         slot: match superblock.role() {
             DeviceRole::Active(slot) => Some(slot),
             DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => None,
@@ -290,7 +291,7 @@ fn unused(superblock: &Superblock, device_bytes: u64) -> (u64, i64) {
     (before, (device_bytes / 512) as i64 - data_end as i64)
 }
 
-fn words(examined: &Examined) -> String {
+fn examined_words(examined: &Examined) -> String {
     let mut text = format!("{}:\n", examined.path);
     if let Some(problem) = &examined.problem {
         text += &row("Problem", &problem.what);
@@ -343,7 +344,7 @@ fn description_words(of: &Description) -> String {
     }
     add("Array UUID", of.array_uuid.clone());
     add("Name", of.name.clone());
-    add("Creation Time", time(of.creation_unix_s));
+    add("Creation Time", words::time::seconds(of.creation_unix_s));
     add("Raid Level", of.level.clone());
     add("Raid Devices", of.raid_devices.to_string());
     add("Avail Dev Size", sized(of.available_member_bytes));
@@ -373,7 +374,7 @@ fn description_words(of: &Description) -> String {
     if let Some(bitmap) = &of.bitmap {
         add("Bitmap", bitmap.words());
     }
-    add("Update Time", time(of.update_unix_s));
+    add("Update Time", words::time::seconds(of.update_unix_s));
     if let (Some(entries), Some(from)) = (of.bad_block_log_entries, of.bad_block_log_sectors_from_superblock)
     {
         add("Bad Block Log", format!("{entries} entries available at offset {from} sectors"));
@@ -390,10 +391,4 @@ fn description_words(of: &Description) -> String {
     add("Device Role", of.device_role.clone());
     add("Array State", format!("{} ('A' == active, '.' == missing, 'R' == replacing)", of.array_state));
     text
-}
-
-/// Seconds since 1970 as `2026-01-31T12:00:00Z`.
-pub fn time(unix_s: u64) -> String {
-    let since = std::time::Duration::from_secs(unix_s.min(1 << 37));
-    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
 }

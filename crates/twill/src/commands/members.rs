@@ -4,7 +4,7 @@ use engine::stripe::load::UpdatePolicy;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Output;
+use super::output::Output;
 use super::status::{ask, call};
 use crate::arguments::{
     AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
@@ -13,9 +13,9 @@ use crate::arguments::{
 use crate::control::connect;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::member_file::MemberFile;
+use crate::probe::member_file::MemberFile;
 use crate::serving::Stopped;
-use crate::status::limit_words;
+use crate::words;
 
 /// What a change answers.
 #[derive(Serialize)]
@@ -129,7 +129,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
         .avoid_slow
         .map(|avoid| if avoid { "avoids slow members" } else { "waits for slow members" });
     let policy = policy.map(|policy| format!("update policy {policy}"));
-    let limits = limit_words(*rate, *rate_min, p99_budget_ns);
+    let limits = words::status::limits_set(*rate, *rate_min, p99_budget_ns);
     let words: Vec<String> = policy.into_iter().chain(slow.map(str::to_owned)).chain(limits).collect();
     output.print(&Answer { done: "set", member: None }, |_| format!("set: {}", words.join(", ")))
 }

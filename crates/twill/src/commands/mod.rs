@@ -6,51 +6,8 @@ pub mod create;
 pub mod events;
 pub mod examine;
 pub mod members;
+pub mod output;
 pub mod scrub;
 pub mod serve;
 pub mod ssdsim;
 pub mod status;
-
-use std::io::{self, Write};
-
-use serde::Serialize;
-
-use crate::exit::ExitKind;
-use crate::failure::Failure;
-
-/// How a command answers.
-#[derive(Clone, Copy, Debug)]
-pub struct Output {
-    /// One JSON document instead of words.
-    pub json: bool,
-}
-
-impl Output {
-    /// Prints `value` as JSON, or what `words` makes of it.
-    ///
-    /// # Errors
-    /// As [`Output::line`].
-    pub fn print<T: Serialize>(self, value: &T, words: impl FnOnce(&T) -> String) -> Result<(), Failure> {
-        if self.json {
-            let text = serde_json::to_string_pretty(value).expect("answers are plain data");
-            self.line(&text)
-        } else {
-            self.line(words(value).trim_end_matches('\n'))
-        }
-    }
-
-    /// Prints a line. A reader that has gone away, as `head` does, is no error.
-    ///
-    /// # Errors
-    /// [`ExitKind::IoError`]: whoever reads the answer would take half of it for the whole.
-    pub fn line(self, text: &str) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        match writeln!(out, "{text}").and_then(|()| out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                let message = format!("the answer could not be written to standard output: {error}");
-                Err(Failure::new(ExitKind::IoError, message).help("what the command does was done before"))
-            }
-            _ => Ok(()),
-        }
-    }
-}

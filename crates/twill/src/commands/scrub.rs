@@ -1,18 +1,17 @@
 //! `check`, `repair` and `scrub`: does what the members hold agree, and which block on which member does not?
 
 use engine::array::scrub::{Phase, ScrubState, word};
-use engine::stripe::check::{Mismatch, Outcome, Wrong};
 use serde_json::{Value, json};
 
-use super::Output;
+use super::output::Output;
 use super::status::{Bars, INTERVAL, ask};
 use crate::arguments::{CheckArguments, RepairArguments, ScrubArguments, ScrubWish};
-use crate::bytes;
 use crate::control::{self, Client};
 use crate::counted::{counted, counted_as};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
+use crate::words;
 
 /// Checks an array.
 ///
@@ -96,7 +95,7 @@ fn show(
     output: Output,
 ) -> Result<(), Failure> {
     let status = ask(client)?;
-    output.print(state, |state| words(state, &status))?;
+    output.print(state, |state| report_words(state, &status))?;
     ended.map_err(Failure::answered)
 }
 
@@ -147,18 +146,12 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
 /// Mismatches that are listed for a person; --json has all that the server lists.
 const LISTED_MAX: usize = 20;
 
-fn words(state: &ScrubState, status: &ArrayStatus) -> String {
+fn report_words(state: &ScrubState, status: &ArrayStatus) -> String {
     let report = &state.report;
-    let phase = match state.phase {
-        Phase::Running => "under way",
-        Phase::Paused => "paused",
-        Phase::Finished => "finished",
-        Phase::Cancelled => "cancelled",
-        Phase::Failed => "failed",
-    };
     let mut text = format!(
-        "{} {phase}: {} compared, {} could not be; {} not agree\n",
+        "{} {}: {} compared, {} could not be; {} not agree\n",
         word(state.mode.repair),
+        words::scrub::phase(state.phase),
         counted(report.stripes_checked, "stripe"),
         report.stripes_skipped,
         counted_as(report.mismatch_sectors, "sector does", "sectors do")
@@ -167,7 +160,7 @@ fn words(state: &ScrubState, status: &ArrayStatus) -> String {
         text += &format!("  {} repaired, {} left\n", report.repaired, report.left);
     }
     for mismatch in report.found.iter().take(LISTED_MAX) {
-        text += &format!("  {}\n", mismatch_words(mismatch, &|slot| path(status, slot)));
+        text += &format!("  {}\n", words::scrub::mismatch(mismatch, &|slot| path(status, slot)));
     }
     let more = report.count() - report.found.len().min(LISTED_MAX) as u64;
     if more > 0 {
@@ -178,37 +171,4 @@ fn words(state: &ScrubState, status: &ArrayStatus) -> String {
 
 fn path(status: &ArrayStatus, slot: u32) -> Option<String> {
     status.members.iter().find(|member| member.slot == Some(slot))?.path.clone()
-}
-
-/// A mismatch in words, for people; `path` knows the members' paths.
-pub fn mismatch_words(mismatch: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> String {
-    let Mismatch { stripe, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = mismatch;
-    let length = bytes::human(*bytes);
-    let place = |place: &engine::stripe::check::BlockPlace| {
-        let name = path(place.member).map_or_else(String::new, |path| format!(" ({path})"));
-        format!("member {}{name} at byte {}", place.member, place.offset_bytes)
-    };
-    let places = blocks.iter().map(place).collect::<Vec<_>>().join(", ");
-    let what = match wrong {
-        Wrong::Data => format!("wrong data: {length} on {places}"),
-        Wrong::P | Wrong::Q => format!("wrong parity {wrong:?}: {length} on {places}"),
-        Wrong::Copy => format!("outvoted copy: {length} on {places}"),
-        Wrong::Unreadable => format!("unreadable, and the others cannot make it: {length} on {places}"),
-        Wrong::Unknown if blocks.is_empty() => {
-            format!(
-                "stripe {stripe}, byte {row_bytes} of its chunks: data and parity of {length} do not agree"
-            )
-        }
-        Wrong::Unknown => format!("copies of {length} differ: {places}"),
-    };
-    let array = array_offset_bytes.map_or_else(String::new, |at| format!(", byte {at} of the array"));
-    let done = match outcome {
-        Outcome::Found => "",
-        Outcome::BlockRewritten => "; rewritten from the others and read back",
-        Outcome::ParityRewritten => "; parity made from the data",
-        Outcome::CopiesRewritten => "; the first copy was written over the others",
-        Outcome::NotRepaired => "; COULD NOT be rewritten",
-    };
-    let stripe = if blocks.is_empty() { String::new() } else { format!(" (stripe {stripe}{array})") };
-    format!("{what}{stripe}{done}")
 }

@@ -1,7 +1,9 @@
 //! `serve`: decides which members make the array, starts it, answers the control socket, and stops it in order.
 
+mod announcement;
 mod background;
 mod control;
+mod ending;
 mod own_files;
 mod signals;
 mod spares;
@@ -10,61 +12,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Instant;
 
-use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
+use engine::array::assemble::{Assembly, Filter, Verdict};
 use engine::members::MemberState;
 use engine::stripe::load::UpdatePolicy;
 use host::machine::check_memory;
-use serde::{Deserialize, Serialize};
 
-use super::{Output, assemble as choose, status};
+use super::output::Output;
+use super::{assemble as choose, status};
 use crate::arguments::ServeArguments;
-use crate::candidates::Candidates;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::member_file::when_free;
+use crate::probe::candidates::read_named;
+use crate::probe::chosen::Chosen;
+use crate::probe::member_file::when_free;
+use crate::serving::re_add::re_add;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
+use announcement::Announcement;
 pub use control::Controlled;
+use ending::Ending;
 use own_files::PidFile;
 pub use own_files::check_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Cores that one array is served on at most unless somebody asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;
-
-/// What `serve` says once it serves.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Announcement {
-    /// Name of the array.
-    pub name: String,
-    /// Its identity.
-    pub uuid: String,
-    /// Where clients connect: block device, then URIs.
-    pub exports: Vec<String>,
-    /// Where `twill status` and the like ask.
-    pub control: PathBuf,
-    /// Process that serves.
-    pub pid: u32,
-    /// What is not as it should be.
-    pub warnings: Vec<String>,
-}
-
-/// Why serving should end.
-pub enum Ending {
-    /// A signal asks for it.
-    Signal {
-        /// Its number.
-        signal: i32,
-        /// When it came.
-        at: Instant,
-    },
-    /// `twill stop` did it; this is how it went.
-    Stopped(Result<Stopped, Failure>),
-    /// It does not end: somebody uses the block device.
-    Refused(Failure),
-}
 
 /// Serves an array until it is stopped.
 ///
@@ -83,17 +56,15 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.ublk.is_some() {
         block_device::check()?;
     }
-    let candidates = choose::read(&arguments.choice)?;
-    let found = assemble(&candidates.read, &choose::filter(&arguments.choice)?);
-    let array = choose::only_array(&candidates, &found, &arguments.choice)?;
+    let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
     if arguments.no_degraded {
-        check_whole(array)?;
+        check_whole(&chosen.array)?;
     }
-    let warnings = warnings(&candidates, &found, array);
+    let warnings = warnings(&chosen);
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
-    let name = array.name.rsplit(':').next().unwrap_or_default().to_owned();
+    let name = chosen.array.name.rsplit(':').next().unwrap_or_default().to_owned();
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, arguments.in_background)?;
     let server = Server::bind(&match &arguments.control {
@@ -101,19 +72,21 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         None => own_folder()?.join(format!("{}.sock", file_name(&name))),
     })?;
     let pid_file = arguments.pid_file.as_deref();
-    let pid_file = pid_file.map(|path| PidFile::at(path, &candidates.paths)).transpose()?;
-    let filter = Filter { set_uuid: Some(array.set_uuid), name: None, force: arguments.choice.force };
-    let options = options(arguments, &name, &server);
-    let serving = start_when_free(&taken(&candidates, array), &filter, &options)?;
+    let pid_file = pid_file.map(|path| PidFile::at(path, &chosen.candidates.paths)).transpose()?;
+    let filter = Filter { set_uuid: Some(chosen.array.set_uuid), name: None, force: arguments.choice.force };
+    let (chosen, serving) =
+        start_when_free(with_absolute_paths(chosen), &options(arguments, &name, &server), || {
+            Chosen::decide(choose::read(&arguments.choice)?, &filter).map(with_absolute_paths)
+        })?;
     if let Some(Err(failure)) = pid_file.as_ref().map(PidFile::write) {
         serving.stop()?;
         return Err(failure);
     }
     if !arguments.read_only {
-        take_back(&serving, &away(&candidates, array, arguments.re_add));
+        take_back(&serving, &away(&chosen, arguments.re_add));
     }
     let controlled = Arc::new(Controlled::new(serving, sender));
-    let announcement = announcement(&controlled, &server, warnings)?;
+    let announcement = Announcement::new(controlled.status()?, server.path(), warnings);
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
         controlled.stop(false)?;
         return Err(Failure::from_io("answer at", server.path(), &error));
@@ -126,7 +99,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
         background::announce(&announcement, arguments.log.is_some())?;
-    } else if let Err(failure) = output.print(&announcement, words) {
+    } else if let Err(failure) = output.print(&announcement, announcement::words) {
         tracing::warn!("{failure}"); // it serves all the same
     }
     watch.begin_to_obey();
@@ -139,10 +112,20 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     outcome
 }
 
-/// Members that are in use may be those of a server that was killed a moment ago.
-fn start_when_free(members: &[PathBuf], filter: &Filter, options: &ServeOptions) -> Result<Serving, Failure> {
+/// Members that are in use may be those of a server that was killed a moment ago. What was read of them before they are free
+/// may be old by then: each further attempt chooses `again`.
+fn start_when_free(
+    chosen: Chosen,
+    options: &ServeOptions,
+    again: impl Fn() -> Result<Chosen, Failure>,
+) -> Result<(Chosen, Serving), Failure> {
     let is_in_use = |failure: &Failure| failure.kind == ExitKind::MemberInUse;
-    when_free(is_in_use, || Serving::start(members, filter, options))
+    let mut first = Some(chosen);
+    when_free(is_in_use, || {
+        let chosen = first.take().map_or_else(&again, Ok)?;
+        let serving = Serving::start(&chosen, options)?;
+        Ok((chosen, serving))
+    })
 }
 
 /// Serves an array to nobody until its resync is done: for `create --wait`.
@@ -153,7 +136,8 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, false)?;
     let filter = Filter { set_uuid: Some(set_uuid), ..Filter::default() };
-    let serving = start_when_free(members, &filter, &quiet_options())?;
+    let choose = || Chosen::decide(read_named(members)?, &filter);
+    let (_, serving) = start_when_free(choose()?, &quiet_options(), choose)?;
     watch.begin_to_obey();
     let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal { .. }));
     let mut bars = status::Bars::new(output);
@@ -240,25 +224,27 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Paths of the members that the decision takes.
-fn taken(candidates: &Candidates, array: &Assembly) -> Vec<PathBuf> {
-    let is_taken = |verdict: &Verdict| !matches!(verdict, Verdict::Refused { .. });
-    let indices = array.verdicts.iter().filter(|(_, verdict)| is_taken(verdict)).map(|(index, _)| *index);
-    indices.map(|index| absolute(&candidates.paths[index])).collect()
+/// Status names members to callers in other folders.
+fn with_absolute_paths(mut chosen: Chosen) -> Chosen {
+    for path in &mut chosen.candidates.paths {
+        *path = absolute(path);
+    }
+    chosen
 }
 
 /// Paths of stale members that may come back: those that nobody calls failed, or with `all` those too.
-fn away(candidates: &Candidates, array: &Assembly, all: bool) -> Vec<PathBuf> {
+fn away(chosen: &Chosen, all: bool) -> Vec<PathBuf> {
+    let Chosen { candidates, array, .. } = chosen;
     let is_away = |(index, verdict): &&(usize, Verdict)| {
         matches!(verdict, Verdict::Refused { .. }) && (all || array.left_behind.contains(index))
     };
     let indices = array.verdicts.iter().filter(is_away).map(|(index, _)| *index);
-    indices.map(|index| absolute(&candidates.paths[index])).collect()
+    indices.map(|index| candidates.paths[index].clone()).collect()
 }
 
 fn take_back(serving: &Serving, members: &[PathBuf]) {
     for member in members {
-        if let Err(failure) = serving.re_add(member) {
+        if let Err(failure) = re_add(&serving.array, member) {
             tracing::warn!("not taken back: {failure}");
         }
     }
@@ -277,9 +263,10 @@ fn check_whole(array: &Assembly) -> Result<(), Failure> {
     Err(Failure::new(ExitKind::NotEnoughMembers, message).help("without --no-degraded it starts"))
 }
 
-fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<String> {
+fn warnings(chosen: &Chosen) -> Vec<String> {
+    let Chosen { candidates, array, others, .. } = chosen;
     let mut warnings = Vec::new();
-    for (index, verdict) in array.verdicts.iter().chain(&found.others) {
+    for (index, verdict) in array.verdicts.iter().chain(others) {
         if let Verdict::Refused { reason } = verdict {
             warnings.push(format!("{} is not taken: {reason}", candidates.paths[*index].display()));
         }
@@ -292,31 +279,6 @@ fn warnings(candidates: &Candidates, found: &Found, array: &Assembly) -> Vec<Str
         warnings.push(format!("degraded: nobody is in slot {}", missing.join(", ")));
     }
     warnings
-}
-
-fn announcement(
-    controlled: &Controlled,
-    server: &Server,
-    warnings: Vec<String>,
-) -> Result<Announcement, Failure> {
-    let status = controlled.status()?;
-    let device = status.block_device.map(|device| device.path);
-    Ok(Announcement {
-        name: status.name,
-        uuid: status.uuid,
-        exports: device.into_iter().chain(status.exports.into_iter().map(|export| export.uri)).collect(),
-        control: server.path().to_path_buf(),
-        pid: std::process::id(),
-        warnings,
-    })
-}
-
-fn words(announcement: &Announcement) -> String {
-    let mut text = format!("{} is served\n", announcement.name);
-    for export in &announcement.exports {
-        text += &format!("  clients  {export}\n");
-    }
-    text + &format!("  control  {}\n", announcement.control.display())
 }
 
 /// Until `twill stop` or a signal.

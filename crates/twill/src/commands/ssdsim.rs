@@ -4,7 +4,7 @@ use serde_json::json;
 use ssdsim::Error;
 use ssdsim::cli::{Command, execute, make_report};
 
-use super::Output;
+use super::output::Output;
 use crate::arguments::SsdsimArguments;
 use crate::exit::ExitKind;
 use crate::failure::Failure;

@@ -8,14 +8,18 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{Output, examine};
+use super::output::Output;
 use crate::arguments::{ServedArguments, StatusArguments};
 use crate::bytes;
 use crate::control::{self, Client};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, DELETED, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
+use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
+use crate::words::{
+    self,
+    status::{DELETED, headline},
+};
 
 /// How often a watcher looks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
@@ -34,7 +38,9 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
     } else {
         all()?
     };
-    output.print(&json!({ "arrays": arrays }), |_| arrays.iter().map(words).collect::<Vec<_>>().join("\n"))
+    output.print(&json!({ "arrays": arrays }), |_| {
+        arrays.iter().map(status_words).collect::<Vec<_>>().join("\n")
+    })
 }
 
 /// Says all about one array.
@@ -159,35 +165,28 @@ impl Bars {
     }
 }
 
-fn headline(status: &ArrayStatus) -> String {
+fn one_line(status: &ArrayStatus) -> String {
+    let Some(rebuild) = &status.rebuild else { return headline(status) };
     format!(
-        "{}: {} [{}/{}] [{}] {}",
-        status.name,
-        status.level,
-        status.raid_devices,
-        status.working(),
-        status.slot_letters(),
-        status.state_words().join(", ")
+        "{}, {} {:.0} %",
+        headline(status),
+        words::status::rebuild(rebuild.kind),
+        (rebuild.fraction() * 100.0).floor()
     )
 }
 
-fn one_line(status: &ArrayStatus) -> String {
-    let Some(rebuild) = &status.rebuild else { return headline(status) };
-    format!("{}, {} {:.0} %", headline(status), rebuild.kind.word(), (rebuild.fraction() * 100.0).floor())
-}
-
-fn words(status: &ArrayStatus) -> String {
+fn status_words(status: &ArrayStatus) -> String {
     let mut text = format!("{}, {}\n", headline(status), bytes::human(status.size_bytes));
     for rebuild in status.all_works() {
         if rebuild.pending {
             let until = if status.read_only { "the array is not read-only" } else { "no member is missing" };
-            text += &format!("  {} pending until {until}\n", rebuild.kind.word());
+            text += &format!("  {} pending until {until}\n", words::status::rebuild(rebuild.kind));
             continue;
         }
         let slot = rebuild.slot.map_or_else(String::new, |slot| format!(" of slot {slot}"));
         text += &format!(
             "  {}{slot} {:.1} % ({} of {})",
-            rebuild.kind.word(),
+            words::status::rebuild(rebuild.kind),
             rebuild.fraction() * 100.0,
             bytes::human(rebuild.done_bytes),
             bytes::human(rebuild.total_bytes)
@@ -199,21 +198,21 @@ fn words(status: &ArrayStatus) -> String {
         text += "\n";
     }
     if let Some(scrub) = &status.scrub {
-        text += &format!("  {}\n", scrub.words());
+        text += &format!("  {}\n", words::scrub::summary(scrub));
     }
     if let Some(bitmap) = &status.bitmap {
-        text += &format!("  bitmap: {}\n", bitmap.words());
+        text += &format!("  bitmap: {}\n", words::status::bitmap(bitmap));
     }
-    if let Some(choice) = status.choice_words() {
+    if let Some(choice) = words::status::choice(status) {
         text += &format!("  update policy: {choice}\n");
     }
-    if let Some(limits) = status.limit_words() {
+    if let Some(limits) = words::status::limits(status) {
         text += &format!("  limits: {limits}\n");
     }
     if let Some(device) = &status.block_device {
-        text += &format!("  {}\n", device.words());
+        text += &format!("  {}\n", words::status::block_device(device));
     }
-    if let Some(redo) = status.redo_words() {
+    if let Some(redo) = words::status::redo_log(status) {
         text += &format!("  redo log: {redo}\n");
     }
     for export in &status.exports {
@@ -242,7 +241,7 @@ fn member_line(member: &MemberStatus) -> String {
         count(member.errors, "error", "") + &count(member.corrected_reads, "read error", " corrected");
     let bad = count(member.bad_block_bytes, "byte", " in the bad-block log");
     let deleted = if member.deleted { format!("; it {DELETED}") } else { String::new() };
-    format!("{slot}: {path}, {}{errors}{bad}{deleted}", member.state.words())
+    format!("{slot}: {path}, {}{errors}{bad}{deleted}", words::status::health(member.state))
 }
 
 fn detail_words(status: &ArrayStatus) -> String {
@@ -254,14 +253,14 @@ fn detail_words(status: &ArrayStatus) -> String {
         count(MemberHealth::Spare) + count(MemberHealth::Recovering) + count(MemberHealth::Replacing);
     let total = status.members.iter().filter(|member| member.state != MemberHealth::Missing).count();
     add("Version", status.metadata.clone());
-    add("Creation Time", examine::time(status.created_unix_s));
+    add("Creation Time", words::time::seconds(status.created_unix_s));
     add("Raid Level", status.level.clone());
     add("Array Size", format!("{} ({})", status.size_bytes / 1024, bytes::mdadm(status.size_bytes)));
     add("Used Dev Size", format!("{} ({})", status.member_bytes / 1024, bytes::mdadm(status.member_bytes)));
     add("Raid Devices", status.raid_devices.to_string());
     add("Total Devices", total.to_string());
-    add("Update Time", examine::time(status.updated_unix_s));
-    add("State", status.state_words().join(", "));
+    add("Update Time", words::time::seconds(status.updated_unix_s));
+    add("State", words::status::state(status).join(", "));
     add("Active Devices", status.working().to_string());
     add("Working Devices", (status.working() + spares).to_string());
     add("Failed Devices", failed.to_string());
@@ -279,35 +278,35 @@ fn detail_words(status: &ArrayStatus) -> String {
         add("Spare Group", group.clone());
     }
     if let Some(bitmap) = &status.bitmap {
-        add("Intent Bitmap", format!("Internal, {}", bitmap.words()));
+        add("Intent Bitmap", format!("Internal, {}", words::status::bitmap(bitmap)));
     }
     if let Some(rebuild) = &status.rebuild {
-        let (key, words) = rebuild_words(rebuild);
-        add(key, words);
+        let (key, value) = rebuild_words(rebuild);
+        add(key, value);
     }
     if let Some(scrub) = &status.scrub {
-        add("Last Check", scrub.words());
+        add("Last Check", words::scrub::summary(scrub));
     }
-    if let Some(choice) = status.choice_words() {
+    if let Some(choice) = words::status::choice(status) {
         add("Update Policy", choice);
     }
-    if let Some(limits) = status.limit_words() {
+    if let Some(limits) = words::status::limits(status) {
         add("Limits", limits);
     }
-    if let Some(redo) = status.redo_words() {
+    if let Some(redo) = words::status::redo_log(status) {
         add("Redo Log", redo);
     }
     add("Name", status.name.clone());
     add("UUID", status.uuid.clone());
     add("Events", status.events.to_string());
     if let Some(device) = &status.block_device {
-        add("Block Device", device.words());
+        add("Block Device", words::status::block_device(device));
     }
     for export in &status.exports {
         add("Export", format!("{} ({} connected)", export.uri, export.connections));
     }
     add("Served By", format!("process {} with {}", status.pid, counted(status.shards as u64, "shard")));
-    add("Served Since", examine::time(status.started_unix_s));
+    add("Served Since", words::time::seconds(status.started_unix_s));
     text += &format!("\n{}", member_table(status));
     for path in status.deleted() {
         text += &format!("\n{path} {DELETED}\n");
@@ -336,7 +335,7 @@ fn member_table(status: &ArrayStatus) -> String {
         let here = member.state != MemberHealth::Missing;
         table.add_row([
             member.slot.map_or("-".into(), |slot| slot.to_string()),
-            member.state.words().to_owned(),
+            words::status::health(member.state).to_owned(),
             if here { member.errors.to_string() } else { String::new() },
             if here { bytes::human(member.device_bytes) } else { String::new() },
             member.path.clone().unwrap_or_else(|| "-".into()),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{LINE_BYTES_MAX, Request, Response, file_name, folders};
+use super::folders::{file_name, folders};
+use super::protocol::{LINE_BYTES_MAX, Request, Response};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 

@@ -12,7 +12,7 @@ use std::thread;
 use host::socket::{self, SocketName};
 use serde_json::Value;
 
-use super::{
+use super::protocol::{
     CallError, INVALID_REQUEST, LINE_BYTES_MAX, PARSE_ERROR, Request, Response, RpcError, SERVER_ERROR,
 };
 use crate::exit::ExitKind;

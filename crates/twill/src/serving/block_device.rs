@@ -5,11 +5,10 @@ use host::array::HostArray;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
 use host::shard::{ShardContext, Shards};
 
-use super::start::gone;
-use super::{ServeOptions, Serving};
+use super::manager::gone;
+use super::options::ServeOptions;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::BlockDeviceStatus;
 
 /// Whether this machine can have block devices of ours; asked before anything is opened.
 ///
@@ -45,39 +44,8 @@ pub(super) fn start(
     started.map(Some).map_err(|error| failure(&error))
 }
 
-impl Serving {
-    /// Takes the block device away, if there is one.
-    ///
-    /// # Errors
-    /// [`ExitKind::DeviceInUse`]: all goes on as it was.
-    pub fn take_device_away(&self) -> Result<(), Failure> {
-        self.device.as_ref().map_or(Ok(()), |device| device.stop().map_err(|error| failure(&error)))
-    }
-
-    /// Leaves the block device, if there is one, to the next server of the array; this one is to be stopped now.
-    ///
-    /// # Errors
-    /// [`ExitKind::NoDriver`]: the driver is too old, all goes on as it was.
-    pub fn leave_device(&self) -> Result<(), Failure> {
-        self.device.as_ref().map_or(Ok(()), |device| device.leave().map_err(|error| failure(&error)))
-    }
-
-    /// How the block device is.
-    pub(super) fn device_status(&self) -> Option<BlockDeviceStatus> {
-        let status = self.device.as_ref()?.status();
-        Some(BlockDeviceStatus {
-            path: status.path.display().to_string(),
-            queues: status.queues,
-            depth: status.depth,
-            zero_copy: status.zero_copy,
-            recovered: status.recovered,
-            failed: status.failed,
-            errors: status.errors,
-        })
-    }
-}
-
-fn failure(error: &UblkError) -> Failure {
+/// What the driver says, with the next step.
+pub(super) fn failure(error: &UblkError) -> Failure {
     let (kind, help) = match error {
         UblkError::NoDriver => (
             ExitKind::NoDriver,

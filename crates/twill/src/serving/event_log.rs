@@ -7,8 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use engine::events::Event;
 use parking_lot::Mutex;
 
-use super::control::Known;
+use super::platform::Known;
 use crate::status::LoggedEvent;
+use crate::words;
 
 /// Events kept. A member that fails in small steps makes thousands of errors; the oldest go first.
 const EVENTS_MAX: usize = 10_000;
@@ -49,7 +50,7 @@ impl EventLog {
         let device = self.device(&event);
         let unix_ms = u64::try_from(unix_ms).unwrap_or(u64::MAX);
         let logged = LoggedEvent { sequence: 0, unix_ms, event, device };
-        let words = logged.words();
+        let words = words::events::logged(&logged);
         match &logged.event {
             Event::RecoveryStarted { .. }
             | Event::MemberReAdded { .. }

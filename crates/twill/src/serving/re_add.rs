@@ -6,59 +6,58 @@ use engine::array::re_add::Refused;
 use engine::array::state::NotAdded;
 use engine::members::MemberState;
 
-use super::Serving;
-use super::control::manager;
-use crate::candidates::{bad_blocks_of, superblock_of};
+use super::acts::remove;
+use super::add::{check_blocks, offer, open_new};
+use super::managed::ManagedArray;
+use super::manager::manager;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::MemberFile;
+use crate::probe::bad_blocks::bad_blocks_of;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks::superblock_of;
 
-impl Serving {
-    /// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
-    ///
-    /// # Errors
-    /// It cannot be opened, is no member of this array, its place is taken, or nobody knows what it lacks.
-    pub fn re_add(&self, path: &Path) -> Result<(), Failure> {
-        let name = path.display().to_string();
-        if self.read_only {
-            return Err(Failure::new(ExitKind::MemberInUse, format!("{name}: the array is read-only")));
-        }
-        let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
-        let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
-        self.remove_failed(&name)?;
-        // Asked before it is locked: what is refused stays as it is.
-        let judged = self.manager.ask(&self.shards, move |manager| manager.may_re_add(&superblock))?;
-        judged.map_err(|refused| cannot(problem(path, &refused)))?;
-        let device = self.open_new(path).map_err(cannot)?;
-        self.check_blocks(&name, &device)?;
-        // Nobody else changes it from here on.
-        let member = MemberFile::open(path).map_err(cannot)?;
-        let superblock = superblock_of(&member).map_err(cannot)?;
-        let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
-        let re_added =
-            self.offer(device, async move |device| manager().re_add(device, superblock, bad).await);
-        match re_added? {
-            Ok(slot) => {
-                tracing::info!(member = name, slot, "re-added");
-                Ok(())
-            }
-            Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
-            Err(NotAdded::Device(error)) => Err(Failure::new(
-                ExitKind::IoError,
-                format!("{name}: its superblock cannot be written: {error}"),
-            )),
-            Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
-        }
+/// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
+///
+/// # Errors
+/// It cannot be opened, is no member of this array, its place is taken, or nobody knows what it lacks.
+pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
+    let name = path.display().to_string();
+    if array.read_only {
+        return Err(Failure::new(ExitKind::MemberInUse, format!("{name}: the array is read-only")));
     }
-
-    /// A member that failed and is still in its slot comes back only after it was let go.
-    fn remove_failed(&self, name: &str) -> Result<(), Failure> {
-        match self.slot(name) {
-            Ok(slot) if self.array.shared.members.state(slot) == MemberState::Failed => {
-                self.remove(name).map(drop)
-            }
-            _ => Ok(()),
+    let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
+    let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
+    remove_failed(array, &name)?;
+    // Asked before it is locked: what is refused stays as it is.
+    let judged = array.ask(move |manager| manager.may_re_add(&superblock))?;
+    judged.map_err(|refused| cannot(problem(path, &refused)))?;
+    let device = open_new(array, path).map_err(cannot)?;
+    check_blocks(array, &name, &device)?;
+    // Nobody else changes it from here on.
+    let member = MemberFile::open(path).map_err(cannot)?;
+    let superblock = superblock_of(&member).map_err(cannot)?;
+    let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
+    let re_added = offer(array, device, async move |device| manager().re_add(device, superblock, bad).await);
+    match re_added? {
+        Ok(slot) => {
+            tracing::info!(member = name, slot, "re-added");
+            Ok(())
         }
+        Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
+        Err(NotAdded::Device(error)) => {
+            Err(Failure::new(ExitKind::IoError, format!("{name}: its superblock cannot be written: {error}")))
+        }
+        Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
+    }
+}
+
+/// A member that failed and is still in its slot comes back only after it was let go.
+fn remove_failed(array: &ManagedArray, name: &str) -> Result<(), Failure> {
+    match array.slot(name) {
+        Ok(slot) if array.host.shared.members.state(slot) == MemberState::Failed => {
+            remove(array, name).map(drop)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,12 +1,10 @@
 //! From paths to a served array. Whatever is refused is refused before anything is written or listened on.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
+use engine::array::assemble::Assembly;
 use engine::array::bad_block_log;
 use engine::array::start_bitmap::StartBitmap;
 use engine::bad_blocks::BadBlocks;
@@ -17,51 +15,55 @@ use engine::stripe::load::Clock;
 use engine::stripe::locks::Locks;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
-use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
+use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::machine::memory_bytes;
-use host::shard::{ShardGone, ShardOptions, Shards};
+use host::shard::{ShardOptions, Shards};
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
 use layout::redo_log::{BitmapExtent, RedoArea};
 use parking_lot::Mutex;
 
-use super::control::{ArrayManager, FoundArray, Known};
 use super::event_log::EventLog;
+use super::manager::{ArrayManager, FoundArray, gone};
+use super::open::open_member;
+use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
-use super::{ServeOptions, Serving, block_device, end, now_unix_s};
-use crate::bitmap;
-use crate::candidates::{Candidates, bad_blocks_of, read_named, superblock_of};
+use super::{Exports, ManagedArray, ServeOptions, Serving, block_device, end, now_unix_s};
 use crate::exit::ExitKind;
-use crate::failure::{Failure, Problem};
-use crate::member_file::{MemberFile, check_no_loop_device, when_free};
-use crate::redo;
+use crate::failure::Failure;
+use crate::probe::bad_blocks::bad_blocks_of;
+use crate::probe::bitmap;
+use crate::probe::candidates::Candidates;
+use crate::probe::chosen::Chosen;
+use crate::probe::member_file::MemberFile;
+use crate::probe::redo;
 
 /// How long an idle shard polls with `--poll`.
 const POLL: Duration = Duration::from_micros(50);
 
 impl Serving {
-    /// Opens, assembles and serves the array that `members` make.
+    /// Opens and serves an array.
     ///
     /// # Errors
     /// What is wrong, with which member, and what would help. Nothing was written then.
-    pub fn start(members: &[PathBuf], filter: &Filter, options: &ServeOptions) -> Result<Serving, Failure> {
-        let candidates = read_named(members)?;
-        let (assembly, geometry) = choose(&candidates, filter)?;
-        let opened = Opened::open(&candidates, &assembly, options)?;
+    pub fn start(chosen: &Chosen, options: &ServeOptions) -> Result<Serving, Failure> {
+        let Chosen { candidates, array: assembly, .. } = chosen;
+        let geometry = assembly.geometry.expect("an array that may start has a geometry");
+        let opened = Opened::open(candidates, assembly, options)?;
         let log = Arc::new(EventLog::default());
-        let bitmap = opened.bitmap(&candidates, &assembly, &geometry, options)?;
+        let bitmap = opened.bitmap(candidates, assembly, &geometry, options)?;
         let geometry = of_whole_blocks(geometry, opened.logical_block_bytes());
-        let shared = shared(&assembly, &geometry, &opened, bitmap.as_ref(), options, &log);
+        let shared = shared(assembly, &geometry, &opened, bitmap.as_ref(), options, &log);
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
         let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
-        let known = Arc::new(Mutex::new(opened.known(&candidates, &assembly)));
+        let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         // From here on nobody else changes the members.
-        let mut redo = redo::find(&candidates, &assembly, bitmap.as_ref(), filter.force, options.read_only);
+        let mut redo = redo::find(candidates, assembly, bitmap.as_ref(), chosen.force, options.read_only);
         if bitmap.is_some() {
             // Its bits are cleared by a resync when the array is whole again, whatever was redone.
             redo.resync_from_bytes = assembly.resync_from_bytes;
@@ -96,52 +98,14 @@ impl Serving {
             }
         };
         Ok(Serving {
-            array,
-            server,
-            device,
-            shards,
-            manager,
+            array: ManagedArray { host: array, shards, manager, known, read_only: options.read_only },
+            exports: Exports { server, device },
             log,
-            known,
-            read_only: options.read_only,
             spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
             _scrub_file: scrub_file,
         })
     }
-}
-
-/// The one array that the candidates make, if it may start.
-fn choose(candidates: &Candidates, filter: &Filter) -> Result<(Assembly, Geometry), Failure> {
-    let found = assemble(&candidates.read, filter);
-    let mut problems: Vec<Problem> = Vec::new();
-    for (index, verdict) in &found.others {
-        if let engine::array::assemble::Verdict::Refused { reason } = verdict {
-            problems.push(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason.clone()));
-        }
-    }
-    let mut arrays = found.arrays;
-    match arrays.len() {
-        0 => return Err(Failure::from_problems("no array can be made of these members", problems)),
-        1 => {}
-        _ => {
-            let names: Vec<String> = arrays.iter().map(|array| format!("{:?}", array.name)).collect();
-            let message = format!("these members belong to several arrays: {}", names.join(", "));
-            return Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"));
-        }
-    }
-    let assembly = arrays.remove(0);
-    for (index, verdict) in &assembly.verdicts {
-        if let engine::array::assemble::Verdict::Refused { reason } = verdict {
-            tracing::warn!(member = %candidates.paths[*index].display(), "not taken: {reason}");
-            problems.push(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason.clone()));
-        }
-    }
-    if let Err(refusal) = &assembly.start {
-        return Err(Failure { problems, ..Failure::new(ExitKind::from(refusal), refusal.to_string()) });
-    }
-    let geometry = assembly.geometry.expect("an array that may start has a geometry");
-    Ok((assembly, geometry))
 }
 
 /// The members of an assembly, open and locked.
@@ -304,52 +268,6 @@ fn created(superblocks: &[Option<Superblock>]) -> u64 {
     superblocks.iter().flatten().map(Superblock::ctime_s).next().unwrap_or(0)
 }
 
-/// Opens and locks a member, then reads its superblock again: nobody else can have changed it from here on.
-pub(super) fn open_member(
-    path: &Path,
-    candidate: &Candidate,
-    options: &ServeOptions,
-) -> Result<(SharedDevice, Superblock), Problem> {
-    let device = open_device(path, options.read_only, options.direct)?;
-    let member = MemberFile::open(path)?;
-    let superblock = superblock_of(&member)?;
-    let before = candidate.superblock.as_ref().map(Superblock::events);
-    if before != Ok(superblock.events()) {
-        let what = "its superblock changed while it was being opened: somebody else uses the array";
-        return Err(Problem::new(ExitKind::MemberInUse, path, what));
-    }
-    Ok((device, superblock))
-}
-
-fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
-    let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
-    if !read_only
-        && let Ok(metadata) = std::fs::metadata(path)
-        && metadata.is_file()
-    {
-        check_no_loop_device(path, (metadata.dev(), metadata.ino()))?;
-    }
-    DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
-}
-
-/// As [`open_device`], to be written. One that was just removed may still be held. Not for a shard.
-pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
-    let is_in_use = |problem: &Problem| problem.kind == ExitKind::MemberInUse;
-    when_free(is_in_use, || open_device(path, false, true))
-}
-
-fn open_problem(path: &Path, error: &OpenError) -> Problem {
-    let kind = match error.kind {
-        OpenErrorKind::NotFound => ExitKind::NotFound,
-        OpenErrorKind::Permission => ExitKind::Permission,
-        OpenErrorKind::InUse => ExitKind::MemberInUse,
-        OpenErrorKind::WrongType => ExitKind::NotAMember,
-        OpenErrorKind::TooSmall => ExitKind::Damaged,
-        _ => ExitKind::IoError,
-    };
-    Problem::new(kind, path, error.to_string())
-}
-
 fn shared(
     assembly: &Assembly,
     geometry: &Geometry,
@@ -431,8 +349,4 @@ fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Re
         })?;
     }
     Ok(server)
-}
-
-pub(super) fn gone(error: ShardGone) -> Failure {
-    Failure::new(ExitKind::Internal, error.to_string())
 }

@@ -2,10 +2,10 @@
 
 use engine::array::assemble::{Assembly, Verdict};
 
-use crate::candidates::Candidates;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::MemberFile;
+use crate::probe::candidates::Candidates;
+use crate::probe::member_file::MemberFile;
 
 /// Those of an array that may start otherwise.
 pub(super) fn in_use(candidates: &Candidates, array: &Assembly) -> Vec<Problem> {

@@ -7,9 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
-use super::meaning;
 use crate::bytes;
-use crate::failure::Failure;
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -408,13 +406,9 @@ impl FilesArguments {
 
 impl RunArguments {
     /// The setting, with the defaults of what was not said.
-    ///
-    /// # Errors
-    /// Options that mean nothing together.
-    pub fn setting(&self) -> Result<Setting, Failure> {
-        meaning::check(self)?;
+    pub fn setting(&self) -> Setting {
         let default = Setting::default();
-        Ok(Setting {
+        Setting {
             members: self.members.clone(),
             level: self.level.clone(),
             chunk: self.chunk,
@@ -443,7 +437,7 @@ impl RunArguments {
             poll: self.poll,
             force: self.force,
             seed: self.seed,
-        })
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::NewBitmap;
 
-use super::refused;
 use crate::arguments::{self, BitmapMapping, CreateArguments, Policy};
 use crate::bytes;
 use crate::exit::ExitKind;
@@ -18,7 +17,7 @@ const DEFAULT_ABOVE_BYTES: u64 = 100 << 30;
 /// [`ExitKind::Usage`] for words that contradict each other, [`ExitKind::BadGeometry`] for a level or a chunk that goes
 /// with no bitmap.
 pub fn choose(arguments: &CreateArguments, geometry: &Geometry) -> Result<NewBitmap, Failure> {
-    let usage = |message: &str| Err(refused(ExitKind::Usage, message));
+    let usage = |message: &str| Err(Failure::new(ExitKind::Usage, message));
     let level = geometry.level();
     let is_striped = level == Level::Raid0;
     let wants = match (arguments.bitmap, arguments.consistency_policy) {
@@ -31,7 +30,7 @@ pub fn choose(arguments: &CreateArguments, geometry: &Geometry) -> Result<NewBit
         (_, Some(Policy::None)) if !is_striped => {
             let message =
                 format!("{level} has redundancy, and a superblock has no word for leaving it to chance");
-            return Err(refused(ExitKind::Unsupported, message)
+            return Err(Failure::new(ExitKind::Unsupported, message)
                 .help("serve the array with --consistency-policy none if its contents may be lost"));
         }
         (_, Some(Policy::Resync)) if is_striped => return usage("RAID-0 has nothing to resync"),
@@ -53,7 +52,7 @@ pub fn choose(arguments: &CreateArguments, geometry: &Geometry) -> Result<NewBit
         u32::try_from(chunk).ok().filter(|chunk| chunk.is_power_of_two() && *chunk >= 4096).ok_or_else(|| {
             let message =
                 format!("--bitmap-chunk {}: a power of two from 4K to 2G is wanted", bytes::human(chunk));
-            refused(ExitKind::BadGeometry, message)
+            Failure::new(ExitKind::BadGeometry, message)
         })
     });
     let chunk = chunk.transpose()?;

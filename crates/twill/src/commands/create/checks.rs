@@ -5,28 +5,14 @@ use std::path::{Path, PathBuf};
 
 use layout::md_superblock::DeviceRole;
 
-use super::is_missing;
-use super::plan::Wanted;
+use super::place::Place;
+use super::wanted::{Wanted, is_missing};
 use crate::arguments::CreateArguments;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::member_file::MemberFile;
-use crate::signatures;
-
-/// A member of the array to be.
-pub struct Place {
-    /// As it was named.
-    pub path: PathBuf,
-    /// Slot or spare.
-    pub role: DeviceRole,
-    /// Size of the file or device, in bytes.
-    pub device_bytes: u64,
-    /// Held against others; none for a file that is still to be made.
-    pub member: Option<MemberFile>,
-    /// What was found on it and is given up.
-    pub found: Vec<String>,
-}
+use crate::probe::member_file::MemberFile;
+use crate::probe::signatures;
 
 /// Opens and judges every member.
 ///

@@ -1,10 +1,9 @@
-//! From words to superblocks: what the command line asks for, and the array that comes of it. No I/O.
+//! The array that comes of what the command line asks for and of the members. No I/O.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::array::assemble::check_width;
 use engine::limits::BLOCK_BYTES;
-use layout::geometry::{Geometry, Layout, Level};
+use layout::geometry::{Geometry, Level};
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
     CreateError, Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, default_data_offset,
@@ -12,16 +11,13 @@ use layout::md_superblock::{
 use layout::units::{SECTOR_BYTES, Sectors};
 use uuid::Uuid;
 
-use super::checks::Place;
-use super::{bitmap, is_missing, refused};
+use super::bitmap;
+use super::place::Place;
+use super::wanted::Wanted;
 use crate::arguments::CreateArguments;
 use crate::bytes;
-use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-
-/// Chunk by default. mdadm takes 512 KiB; with less, full stripes, which need no read, come together from less data.
-const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
 
 /// How much the largest member may exceed the smallest before somebody is asked: mdadm's one percent.
 const UNEQUAL_PERCENT: u64 = 1;
@@ -39,18 +35,6 @@ const RESYNC_NONE_LEVEL: &str = "no resync: the level keeps nothing that could d
 const RESYNC_ASSUMED: &str = "no resync: --assume-clean says that parity or copies agree";
 const RESYNC_BLANK: &str = "no resync: nothing was ever written on the members, so they are zeroes and agree";
 const RESYNC_DEGRADED: &str = "no resync: with these members missing nothing is left that could disagree";
-
-/// What the command line asks for, as far as it can be judged without members.
-pub struct Wanted {
-    pub level: Level,
-    pub layout: Layout,
-    pub chunk_bytes: u32,
-    pub minor: MinorVersion,
-    pub name: Option<String>,
-    /// Slots and spares in the order of the command line; `None` where a member is missing.
-    pub roles: Vec<DeviceRole>,
-    pub raid_disks: u32,
-}
 
 /// An array that can be made.
 pub struct Plan {
@@ -71,129 +55,6 @@ impl Plan {
     }
 }
 
-/// Judges the words of the command line.
-///
-/// # Errors
-/// [`ExitKind::BadGeometry`] and [`ExitKind::Usage`].
-pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
-    let bad = |error: &dyn std::fmt::Display| refused(ExitKind::BadGeometry, error.to_string());
-    let level: Level = arguments.level.parse().map_err(|error| {
-        bad(&error).help("levels are 0, 1, 4, 5, 6 and 10; 5 survives one lost member, 6 two")
-    })?;
-    let layout = match &arguments.layout {
-        Some(word) => Layout::parse(level, word).map_err(|error| bad(&error).help(layout_help(level)))?,
-        None => Layout::default_for(level),
-    };
-    let chunk_bytes = chunk(arguments, level)?;
-    let minor = match arguments.metadata.as_str() {
-        "1" | "1.2" | "default" => MinorVersion::V1_2,
-        "1.1" => MinorVersion::V1_1,
-        "1.0" => MinorVersion::V1_0,
-        other => {
-            let message = format!("metadata {other}: Twill writes 1.2, 1.1 and 1.0");
-            return Err(refused(ExitKind::Unsupported, message));
-        }
-    };
-    let name = arguments.name.as_deref().map(checked_name).transpose()?;
-    check_spares(arguments, level)?;
-    let (roles, raid_disks) = roles(arguments)?;
-    // Wrong numbers of members and wrong chunks are found before any member is opened.
-    let enough = u64::from(chunk_bytes).max(bytes_per_member_least(level));
-    let geometry =
-        Geometry::new(level, layout, raid_disks, chunk_bytes, enough).map_err(|error| bad(&error))?;
-    check_width(&geometry).map_err(|refusal| bad(&refusal))?;
-    Ok(Wanted { level, layout, chunk_bytes, minor, name, roles, raid_disks })
-}
-
-/// RAID-10 far wants more than one chunk a member to be an array at all.
-fn bytes_per_member_least(level: Level) -> u64 {
-    if level == Level::Raid10 { 1 << 40 } else { 1 << 20 }
-}
-
-fn chunk(arguments: &CreateArguments, level: Level) -> Result<u32, Failure> {
-    if level == Level::Raid1 {
-        if arguments.chunk.is_some_and(|chunk| chunk != 0) {
-            return Err(refused(ExitKind::BadGeometry, "RAID-1 has no chunks; leave out --chunk"));
-        }
-        return Ok(0);
-    }
-    let chunk = arguments.chunk.unwrap_or(CHUNK_BYTES_DEFAULT);
-    u32::try_from(chunk).map_err(|_| {
-        let message = format!("chunk of {}: a power of two from 4K to 64M is wanted", bytes::human(chunk));
-        refused(ExitKind::BadGeometry, message)
-    })
-}
-
-fn layout_help(level: Level) -> String {
-    match level {
-        Level::Raid10 => "layouts of RAID-10: n2, f2, o2, with the number of copies".into(),
-        Level::Raid0 => "layouts of RAID-0: none is needed".into(),
-        _ => {
-            let names: Vec<String> = Layout::parity_layouts(level).map(|layout| layout.to_string()).collect();
-            if names.is_empty() {
-                format!("{level} has one layout only; leave out --layout")
-            } else {
-                format!("layouts of {level}: {}", names.join(", "))
-            }
-        }
-    }
-}
-
-fn checked_name(name: &str) -> Result<String, Failure> {
-    let fits = !name.is_empty() && name.len() <= 32 && !name.starts_with('.');
-    let letters = name.chars().all(|letter| !letter.is_control() && !"/:".contains(letter));
-    if fits && letters {
-        return Ok(name.to_owned());
-    }
-    let message = format!("{name:?} is no name for an array");
-    Err(refused(ExitKind::Usage, message)
-        .help("a name has 1 to 32 bytes without / and :, and does not start with a dot"))
-}
-
-/// Spares wait for a member to fail, beside members that hold the array.
-fn check_spares(arguments: &CreateArguments, level: Level) -> Result<(), Failure> {
-    let (spares, given) = (arguments.spare_devices as usize, arguments.members.len());
-    if spares == 0 {
-        return Ok(());
-    }
-    if level == Level::Raid0 {
-        let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
-        return Err(refused(ExitKind::BadGeometry, message).help("leave out --spare-devices"));
-    }
-    if spares >= given {
-        let message = format!("of {given} members {spares} are to be spares: none is left to hold the array");
-        return Err(refused(ExitKind::BadGeometry, message).help("name the members first, then the spares"));
-    }
-    Ok(())
-}
-
-fn roles(arguments: &CreateArguments) -> Result<(Vec<DeviceRole>, u32), Failure> {
-    let given = arguments.members.len();
-    let spares = arguments.spare_devices as usize;
-    let active = given.saturating_sub(spares);
-    if let Some(wanted) = arguments.raid_devices
-        && wanted as usize != active
-    {
-        let message = format!(
-            "--raid-devices {wanted} and --spare-devices {spares} want {}, {given} given",
-            counted(u64::from(wanted) + spares as u64, "member")
-        );
-        return Err(refused(ExitKind::Usage, message).help("write `missing` for a member that comes later"));
-    }
-    let too_many = || refused(ExitKind::BadGeometry, format!("{given} members are too many"));
-    let mut roles = Vec::with_capacity(given);
-    for (i, path) in arguments.members.iter().enumerate() {
-        if i < active {
-            roles.push(DeviceRole::Active(u16::try_from(i).map_err(|_| too_many())?));
-        } else if is_missing(path) {
-            return Err(refused(ExitKind::Usage, "a spare cannot be missing; leave it out"));
-        } else {
-            roles.push(DeviceRole::Spare);
-        }
-    }
-    Ok((roles, u32::try_from(active).map_err(|_| too_many())?))
-}
-
 /// The array that these members make.
 ///
 /// # Errors
@@ -209,7 +70,7 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
         })
         .collect();
     if devices.is_empty() {
-        return Err(refused(ExitKind::NotEnoughMembers, "every member is missing"));
+        return Err(Failure::new(ExitKind::NotEnoughMembers, "every member is missing"));
     }
     let data_offset = data_offset(arguments.data_offset, &wanted, &devices)?;
     let array = NewArray {
@@ -229,7 +90,7 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
     let created = array.create(&devices).map_err(|error| explained(error, &places, arguments.size))?;
     let geometry = created.superblocks[0]
         .geometry()
-        .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
+        .map_err(|error| Failure::new(ExitKind::BadGeometry, error.to_string()))?;
     check_sizes(arguments, wanted.level, &created, &places)?;
     let resync = resync(arguments, &geometry, &places, data_offset);
     let clean = ![RESYNC_NEEDED, RESYNC_NEEDED_DEGRADED].contains(&resync);
@@ -238,7 +99,7 @@ pub fn make(arguments: &CreateArguments, wanted: Wanted, places: Vec<Place>) -> 
     let created = array.create(&devices).map_err(|error| explained(error, &places, arguments.size))?;
     let geometry = created.superblocks[0]
         .geometry()
-        .map_err(|error| refused(ExitKind::BadGeometry, error.to_string()))?;
+        .map_err(|error| Failure::new(ExitKind::BadGeometry, error.to_string()))?;
     let spares = places.iter().filter(|place| place.role == DeviceRole::Spare).count() as u32;
     Ok(Plan { set_uuid, geometry, created, places, spares, resync })
 }
@@ -257,7 +118,7 @@ fn data_offset(asked: Option<u64>, wanted: &Wanted, devices: &[NewMember]) -> Re
         return Ok(Sectors(asked / SECTOR_BYTES));
     }
     let message = format!("--data-offset {}: data cannot begin there", bytes::human(asked));
-    Err(refused(ExitKind::BadGeometry, message).help(format!(
+    Err(Failure::new(ExitKind::BadGeometry, message).help(format!(
         "take a multiple of 4K, {} or more: md's metadata stands before it",
         bytes::human(least)
     )))
@@ -283,14 +144,14 @@ fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure
             let problem = Problem::new(ExitKind::BadGeometry, &places[device].path, what);
             Failure::from_problems("a member is too small", vec![problem.help("take a larger one")])
         }
-        CreateError::Size { asked, most } => refused(
+        CreateError::Size { asked, most } => Failure::new(
             ExitKind::BadGeometry,
             format!("--size {} is more than the smallest member has", bytes::human(asked)),
         )
         .help(format!("the most is {most} bytes ({})", bytes::human(most))),
-        CreateError::TooManyMissing { .. } => refused(ExitKind::NotEnoughMembers, error.to_string())
+        CreateError::TooManyMissing { .. } => Failure::new(ExitKind::NotEnoughMembers, error.to_string())
             .help("give more members, or take a level that survives more losses"),
-        CreateError::BitmapChunk { chunk_bytes, least } => refused(
+        CreateError::BitmapChunk { chunk_bytes, least } => Failure::new(
             ExitKind::BadGeometry,
             format!(
                 "a bitmap of {} chunks does not fit beside the superblock",
@@ -301,14 +162,14 @@ fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure
         CreateError::Geometry(layout::geometry::GeometryError::MemberTooSmall { .. }) => {
             if let Some(asked) = size {
                 let what = format!("--size {} is too little for a chunk", bytes::human(asked));
-                return refused(ExitKind::BadGeometry, what);
+                return Failure::new(ExitKind::BadGeometry, what);
             }
             let smallest = places.iter().min_by_key(|place| place.device_bytes).expect("there are members");
             let what = format!("has {}: too little for a chunk", bytes::human(smallest.device_bytes));
             let problem = Problem::new(ExitKind::BadGeometry, &smallest.path, what);
             Failure::from_problems("a member is too small", vec![problem.help("take a larger one")])
         }
-        other => refused(ExitKind::BadGeometry, other.to_string()),
+        other => Failure::new(ExitKind::BadGeometry, other.to_string()),
     }
 }
 

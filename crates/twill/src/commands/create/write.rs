@@ -7,12 +7,12 @@ use std::path::Path;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
-use super::checks::Place;
+use super::place::Place;
 use super::plan::Plan;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::md_places;
-use crate::member_file::MemberFile;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks;
 
 /// What is cleared before the data area, so that no old signature is taken for what the member is now.
 const HEAD_BYTES_MAX: u64 = 1 << 20;
@@ -100,7 +100,7 @@ fn write_member<'a>(
     };
     if !place.found.is_empty() {
         // Old superblocks first, wherever they are; then all signatures before the data.
-        for found in md_places::find_all(member)? {
+        for found in superblocks::find_all(member)? {
             replace(found.offset, &[0; SUPERBLOCK_BYTES_MAX], false)?;
         }
         let head = superblock.data_offset().bytes().min(HEAD_BYTES_MAX);

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Announcement, words};
-use crate::commands::Output;
+use super::announcement::{Announcement, words};
+use crate::commands::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 

@@ -10,12 +10,16 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Ending;
+use super::ending::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::serving::{NewLimits, Serving, Stopped};
+use crate::serving::add::add;
+use crate::serving::re_add::re_add;
+use crate::serving::replace::replace;
+use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, scrub};
 use crate::status::ArrayStatus;
+use crate::words;
 
 /// A served array that callers reach.
 pub struct Controlled {
@@ -140,8 +144,8 @@ impl Controlled {
     /// Why it goes on, [`ExitKind::NotFound`] if it is being stopped already; or what went wrong.
     pub fn stop(&self, keep_device: bool) -> Result<Stopped, NotStopped> {
         // Before anything else is taken: without the block device's leave all goes on.
-        let let_go = if keep_device { Serving::leave_device } else { Serving::take_device_away };
-        self.with(let_go).map_err(NotStopped::GoesOn)?;
+        let let_go = if keep_device { Exports::leave_device } else { Exports::take_device_away };
+        self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.
         let serving = self.serving.write().take().ok_or_else(|| NotStopped::GoesOn(stopping()))?;
         serving.stop().map_err(NotStopped::Ended)
@@ -163,7 +167,7 @@ impl Controlled {
     /// # Errors
     /// [`ExitKind::NotFound`] once it is being stopped, and why the device is not taken.
     pub fn add(&self, path: &Path, force: bool) -> Result<(), Failure> {
-        self.with(|serving| serving.add(path, force))
+        self.with(|serving| add(&serving.array, path, force))
     }
 
     fn tell(&self, ending: Ending) {
@@ -192,7 +196,7 @@ impl Controlled {
         let logged = self.with(|serving| Ok(serving.events(since)))?;
         let with_text = logged.iter().map(|logged| {
             let mut value = serde_json::to_value(logged).expect("events are plain data");
-            value["text"] = logged.words().into();
+            value["text"] = words::events::logged(logged).into();
             value
         });
         Ok(with_text.collect())
@@ -210,12 +214,12 @@ impl Handler for Controlled {
             }
             "fail" => {
                 let MemberParams { member } = parse(params)?;
-                self.with(|serving| serving.fail(&member))?;
+                self.with(|serving| acts::fail(&serving.array, &member))?;
                 Ok(Value::Null)
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                Ok(json!({ "removed": self.with(|serving| serving.remove(&member))? }))
+                Ok(json!({ "removed": self.with(|serving| acts::remove(&serving.array, &member))? }))
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;
@@ -224,27 +228,27 @@ impl Handler for Controlled {
             }
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;
-                self.with(|serving| serving.re_add(Path::new(&path)))?;
+                self.with(|serving| re_add(&serving.array, Path::new(&path)))?;
                 Ok(Value::Null)
             }
             "replace" => {
                 let ReplaceParams { member, with, force } = parse(params)?;
-                self.with(|serving| serving.replace(&member, with.as_deref().map(Path::new), force))?;
+                self.with(|serving| replace(&serving.array, &member, with.as_deref().map(Path::new), force))?;
                 Ok(Value::Null)
             }
             "scrub" => {
                 let ScrubParams { repair, trust_data, restart } = parse(params)?;
                 let mode = ScrubMode { repair, trust_data };
-                self.with(|serving| serving.scrub(Wish::Start { mode, restart }))?;
+                self.with(|serving| scrub::scrub(&serving.array, Wish::Start { mode, restart }))?;
                 Ok(Value::Null)
             }
             "scrub-wish" => {
                 let wish = scrub_wish(params)?;
-                self.with(|serving| serving.scrub(wish))?;
+                self.with(|serving| scrub::scrub(&serving.array, wish))?;
                 Ok(Value::Null)
             }
             "scrub-report" => {
-                let state = self.with(Serving::scrub_state)?;
+                let state = self.with(|serving| scrub::scrub_state(&serving.array))?;
                 Ok(serde_json::to_value(state).expect("a report is plain data"))
             }
             "set" => {
@@ -253,7 +257,7 @@ impl Handler for Controlled {
                 let limits = NewLimits { rate_max, rate_min, p99_budget_ns };
                 let policy = update_policy.map(|policy| policy.parse()).transpose();
                 let policy = policy.map_err(CallError::Params)?;
-                self.with(|serving| serving.set(policy, avoid_slow, &limits))?;
+                self.with(|serving| acts::set(&serving.array, policy, avoid_slow, &limits))?;
                 Ok(Value::Null)
             }
             "stop" => self.stop_for_caller(params),

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::md_places;
-use crate::member_file::MemberFile;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks;
 
 /// More bytes than a process number and the end of its line.
 const PID_BYTES_MAX: u64 = 32;
@@ -100,7 +100,7 @@ fn check_no_member(option: &str, path: &Path, members: &[PathBuf]) -> Result<(),
     if members.iter().any(is_same) {
         return Err(is_taken(option, path, "is a member of the array"));
     }
-    match md_places::find_all(&file) {
+    match superblocks::find_all(&file) {
         Ok(found) if !found.is_empty() => Err(is_taken(option, path, "has an md superblock")),
         _ => Ok(()),
     }

@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Ending;
-use crate::commands::Output;
+use super::ending::Ending;
+use crate::commands::output::{Output, report};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::report;
 
 /// Signals so close together are one: a terminal that closes says so twice, as does timeout(1).
 const SAME_SIGNAL: Duration = Duration::from_millis(100);

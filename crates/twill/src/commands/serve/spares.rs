@@ -15,10 +15,10 @@ use layout::md_superblock::display_uuid;
 use serde_json::{Value, json};
 
 use super::control::Controlled;
-use crate::candidates::superblock_of;
 use crate::control::{Client, served};
 use crate::failure::Failure;
-use crate::member_file::MemberFile;
+use crate::probe::member_file::MemberFile;
+use crate::probe::superblocks::superblock_of;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
 
 /// How often a server looks whether its array lacks a member.

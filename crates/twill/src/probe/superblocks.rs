@@ -5,7 +5,10 @@ use layout::md_superblock::{
     superblock_0_90_offset,
 };
 
-use crate::member_file::MemberFile;
+use super::member_file::MemberFile;
+use crate::bytes;
+use crate::exit::ExitKind;
+use crate::failure::Problem;
 
 /// A place with md's magic number.
 #[derive(Debug)]
@@ -16,6 +19,43 @@ pub struct Found {
     pub version: String,
     /// The superblock, or what is wrong with it.
     pub outcome: Result<Superblock, SuperblockError>,
+}
+
+/// The superblock of a member that may be believed, of several the newest.
+///
+/// # Errors
+/// Why there is none.
+pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
+    let problem = |kind, what: String| Problem::new(kind, &member.path, what);
+    let found =
+        find_all(member).map_err(|error| Problem::from_io(&member.path, "read its superblock", &error))?;
+    match choose(found) {
+        Some(found) => found.outcome.map_err(|error| {
+            let what = match needed_bytes(&error).filter(|needed| *needed > member.device_bytes) {
+                Some(needed) => {
+                    let has = bytes::human(member.device_bytes);
+                    format!("has {has}, needs {}: was it cut short?", bytes::human(needed))
+                }
+                None => format!("its superblock {} cannot be believed: {error}", found.version),
+            };
+            problem(ExitKind::Damaged, what)
+        }),
+        None if is_too_small(member) => Err(problem(
+            ExitKind::Damaged,
+            format!("has {} bytes, too few for a superblock: was it cut short?", member.device_bytes),
+        )),
+        None => Err(problem(ExitKind::NotAMember, "has no md superblock".into())),
+    }
+}
+
+/// Where the data of a superblock would end, if that is what is wrong with it.
+fn needed_bytes(error: &SuperblockError) -> Option<u64> {
+    match error {
+        SuperblockError::DataBeyondEnd { data_offset, data_size, .. } => {
+            data_offset.checked_bytes()?.checked_add(data_size.checked_bytes()?)
+        }
+        _ => None,
+    }
 }
 
 /// Every place of a member with md's magic number, the likeliest first.

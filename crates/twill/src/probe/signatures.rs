@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Stdio};
 
-use crate::md_places;
-use crate::member_file::MemberFile;
+use super::member_file::MemberFile;
+use super::superblocks;
 
 /// Bytes at the start of a member that the table below looks at.
 const HEAD_BYTES: usize = 72 << 10;
@@ -41,7 +41,7 @@ const TABLE: &[(&str, usize, &[u8])] = &[
 /// # Errors
 /// What the system says.
 pub fn find(member: &MemberFile) -> io::Result<Vec<String>> {
-    let mut found: Vec<String> = md_places::find_all(member)?.iter().map(md_words).collect();
+    let mut found: Vec<String> = superblocks::find_all(member)?.iter().map(md_words).collect();
     let head = member.read(0, HEAD_BYTES)?;
     for (name, offset, bytes) in TABLE {
         if head.get(*offset..offset + bytes.len()) == Some(bytes) {
@@ -62,7 +62,7 @@ pub fn find(member: &MemberFile) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-fn md_words(found: &md_places::Found) -> String {
+fn md_words(found: &superblocks::Found) -> String {
     match &found.outcome {
         Ok(superblock) => format!(
             "an md superblock {} of array {:?} ({})",

@@ -4,16 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engine::array::assemble::{Assembly, Candidate};
-use engine::bad_blocks::BadBlocks;
-use layout::md_superblock::{
-    BadRange, Features, Superblock, SuperblockError, decode_bad_blocks, display_uuid,
-};
+use layout::md_superblock::{Superblock, display_uuid};
 
-use crate::bytes;
+use super::bad_blocks::bad_blocks_of;
+use super::member_file::MemberFile;
+use super::superblocks::{self, superblock_of};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::md_places;
-use crate::member_file::MemberFile;
 
 /// What may be members, each with its path.
 pub struct Candidates {
@@ -66,7 +63,7 @@ pub fn read_found(paths: &[PathBuf]) -> Candidates {
             }
         };
         let first = seen.insert(member.identity, ()).is_none();
-        if first && md_places::find_all(&member).is_ok_and(|found| !found.is_empty()) {
+        if first && superblocks::find_all(&member).is_ok_and(|found| !found.is_empty()) {
             candidates.push(member);
         }
     }
@@ -119,67 +116,4 @@ impl Candidates {
         }
         problems
     }
-}
-
-/// The superblock of a member that may be believed, of several the newest.
-///
-/// # Errors
-/// Why there is none.
-pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
-    let problem = |kind, what: String| Problem::new(kind, &member.path, what);
-    let found = md_places::find_all(member)
-        .map_err(|error| Problem::from_io(&member.path, "read its superblock", &error))?;
-    match md_places::choose(found) {
-        Some(found) => found.outcome.map_err(|error| {
-            let what = match needed_bytes(&error).filter(|needed| *needed > member.device_bytes) {
-                Some(needed) => {
-                    let has = bytes::human(member.device_bytes);
-                    format!("has {has}, needs {}: was it cut short?", bytes::human(needed))
-                }
-                None => format!("its superblock {} cannot be believed: {error}", found.version),
-            };
-            problem(ExitKind::Damaged, what)
-        }),
-        None if md_places::is_too_small(member) => Err(problem(
-            ExitKind::Damaged,
-            format!("has {} bytes, too few for a superblock: was it cut short?", member.device_bytes),
-        )),
-        None => Err(problem(ExitKind::NotAMember, "has no md superblock".into())),
-    }
-}
-
-/// Where the data of a superblock would end, if that is what is wrong with it.
-fn needed_bytes(error: &SuperblockError) -> Option<u64> {
-    match error {
-        SuperblockError::DataBeyondEnd { data_offset, data_size, .. } => {
-            data_offset.checked_bytes()?.checked_add(data_size.checked_bytes()?)
-        }
-        _ => None,
-    }
-}
-
-/// What the member's bad-block log lists, none if its superblock says that there is nothing in it.
-///
-/// # Errors
-/// The log cannot be read, or makes no sense: md does not take such a member either, since nobody can say which of its
-/// blocks hold data.
-pub fn bad_blocks_of(member: &MemberFile, superblock: &Superblock) -> Result<BadBlocks, Problem> {
-    Ok(BadBlocks::from_log(&bad_ranges_of(member, superblock)?, superblock.data_offset()))
-}
-
-/// The same as the log has it, in places of the device.
-///
-/// # Errors
-/// As [`bad_blocks_of`].
-pub fn bad_ranges_of(member: &MemberFile, superblock: &Superblock) -> Result<Vec<BadRange>, Problem> {
-    let Some((start, length)) = superblock.bad_block_log() else { return Ok(Vec::new()) };
-    if !superblock.features().contains(Features::BAD_BLOCKS) {
-        return Ok(Vec::new());
-    }
-    let log = member.read(start.bytes(), length.bytes() as usize);
-    let log = log.map_err(|error| Problem::from_io(&member.path, "read the bad-block log of", &error))?;
-    decode_bad_blocks(&log, superblock.bad_block_shift()).map_err(|error| {
-        let what = format!("its bad-block log is damaged: {error}");
-        Problem::new(ExitKind::Damaged, &member.path, what)
-    })
 }

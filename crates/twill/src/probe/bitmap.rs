@@ -6,10 +6,10 @@ use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES};
 use layout::md_superblock::{Superblock, SuperblockError};
 
-use crate::candidates::Candidates;
+use super::candidates::Candidates;
+use super::member_file::MemberFile;
 use crate::exit::ExitKind;
 use crate::failure::Problem;
-use crate::member_file::MemberFile;
 
 /// The bitmap beside a superblock, or why it cannot be believed; None if the array has none.
 pub fn read(member: &MemberFile, superblock: &Superblock) -> Option<Result<Bitmap, Unreadable>> {

@@ -13,8 +13,8 @@ use layout::md_bitmap::{self, BitmapSuper};
 use layout::md_superblock::Superblock;
 use layout::redo_log::{BitmapExtent, StripeRange};
 
-use crate::candidates::Candidates;
-use crate::member_file::MemberFile;
+use super::candidates::Candidates;
+use super::member_file::MemberFile;
 
 /// What is known of an array's redo log before it is served.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,11 @@
+//! What is on files and devices before an array is served: their superblocks, bitmaps and logs, whatever else is there, and which
+//! array they make.
+
+pub mod bad_blocks;
+pub mod bitmap;
+pub mod candidates;
+pub mod chosen;
+pub mod member_file;
+pub mod redo;
+pub mod signatures;
+pub mod superblocks;

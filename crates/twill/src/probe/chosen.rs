@@ -1,0 +1,88 @@
+//! The one array that candidates make, and whether it may start.
+
+use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
+use layout::md_superblock::display_uuid;
+
+use super::candidates::Candidates;
+use crate::exit::ExitKind;
+use crate::failure::{Failure, Problem};
+
+/// An array that may start, and the candidates that it was chosen from.
+pub struct Chosen {
+    /// Its members, and what else was looked at.
+    pub candidates: Candidates,
+    /// Which candidate has which part in it.
+    pub array: Assembly,
+    /// Candidates that belong to no wanted array.
+    pub others: Vec<(usize, Verdict)>,
+    /// The decision was forced: of what the redo log tells, whatever can be used is.
+    pub force: bool,
+}
+
+impl Chosen {
+    /// Decides which array the candidates make.
+    ///
+    /// # Errors
+    /// They make none or several, or it may not start.
+    pub fn decide(candidates: Candidates, filter: &Filter) -> Result<Self, Failure> {
+        let Found { arrays, others } = assemble(&candidates.read, filter);
+        match arrays.as_slice() {
+            [] => {
+                let problem = |(index, verdict): &(usize, Verdict)| match verdict {
+                    Verdict::Refused { reason } => {
+                        Some(Problem::new(ExitKind::NotAMember, &candidates.paths[*index], reason))
+                    }
+                    Verdict::Member { .. } | Verdict::Spare | Verdict::Replacement { .. } => None,
+                };
+                let problems = others.iter().filter_map(problem).collect();
+                Err(Failure { problems, ..nothing_found(filter) })
+            }
+            [array] => {
+                candidates.check_copies(array)?;
+                may_start(&candidates, array)?;
+                let array = array.clone();
+                Ok(Chosen { candidates, array, others, force: filter.force })
+            }
+            several => {
+                let names: Vec<String> = several
+                    .iter()
+                    .map(|array| format!("{} ({})", array.name, display_uuid(&array.set_uuid)))
+                    .collect();
+                let message = format!("the members belong to {} arrays: {}", names.len(), names.join(", "));
+                Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"))
+            }
+        }
+    }
+}
+
+/// No array that the filter lets through.
+pub fn nothing_found(filter: &Filter) -> Failure {
+    let message = match (&filter.name, &filter.set_uuid) {
+        (None, None) => "there is no array on these members".to_owned(),
+        (Some(name), _) => format!("there is no array named {name:?} on these members"),
+        (None, Some(uuid)) => format!("there is no array {} on these members", display_uuid(uuid)),
+    };
+    Failure::new(ExitKind::NotAMember, message)
+}
+
+/// What the engine's refusal means for a person who typed a command.
+///
+/// # Errors
+/// The array does not start; with what `--force` would take, if that starts it.
+pub fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failure> {
+    let Err(refusal) = &array.start else { return Ok(()) };
+    let failure = Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"));
+    let forced = Filter { set_uuid: Some(array.set_uuid), name: None, force: true };
+    let forced = assemble(&candidates.read, &forced).arrays;
+    let Some(forced) = forced.first().filter(|forced| forced.start.is_ok()) else { return Err(failure) };
+    let is_stale = |index: &usize| !array.slots.contains(&Some(*index));
+    let stale = forced.slots.iter().flatten().filter(|index| is_stale(index));
+    let stale: Vec<String> = stale.map(|index| candidates.paths[*index].display().to_string()).collect();
+    Err(match stale.is_empty() {
+        true => failure,
+        false => failure.help(format!(
+            "--force starts it with {}, whose contents are older: what was written since may be lost",
+            stale.join(", ")
+        )),
+    })
+}

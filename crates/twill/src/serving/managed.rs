@@ -1,0 +1,69 @@
+//! An array on its shards, with its manager and the devices that it has: what each act of an operator needs.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use host::array::HostArray;
+use host::shard::Shards;
+use layout::md_superblock::Superblock;
+use parking_lot::Mutex;
+
+use super::manager::{ArrayManager, HostManager};
+use super::platform::Known;
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
+/// An array that is served, as its operators see it.
+pub struct ManagedArray {
+    pub(super) host: HostArray,
+    pub(super) shards: Arc<Shards>,
+    pub(super) manager: ArrayManager,
+    pub(super) known: Arc<Mutex<Known>>,
+    pub(super) read_only: bool,
+}
+
+impl ManagedArray {
+    /// Asks the manager, on its shard.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(Rc<HostManager>) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.manager.ask(&self.shards, question)
+    }
+
+    /// The superblock of a member, to know what all have alike; none while no member has one.
+    pub(super) fn superblock(&self) -> Option<Superblock> {
+        let superblock = self.ask(|manager| {
+            let keeper = manager.keeper();
+            (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next()
+        });
+        superblock.ok().flatten()
+    }
+
+    /// The slot that a person names by number or path.
+    pub(super) fn slot(&self, member: &str) -> Result<u32, Failure> {
+        let count = self.host.shared.geometry.members();
+        if let Some(slot) = member.parse().ok().filter(|slot| *slot < count) {
+            return Ok(slot);
+        }
+        slot_of(&self.known.lock().paths, member).ok_or_else(|| {
+            let message = format!("{member} is no member of the array");
+            Failure::new(ExitKind::NotFound, message).help("name a slot number or a path that `status` shows")
+        })
+    }
+}
+
+/// The slot with this path, however it is written.
+pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<u32> {
+    let is_named = named(member);
+    let found = paths.iter().position(|path| path.as_ref().is_some_and(|path| is_named(path)));
+    found.and_then(|slot| u32::try_from(slot).ok())
+}
+
+/// Whether a path is the one that a person names, however both are written.
+pub(super) fn named(member: &str) -> impl Fn(&Path) -> bool + use<> {
+    let given = PathBuf::from(member);
+    let wanted = std::fs::canonicalize(&given).unwrap_or_else(|_| given.clone());
+    move |path| path == given || std::fs::canonicalize(path).is_ok_and(|path| path == wanted)
+}

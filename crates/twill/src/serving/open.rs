@@ -1,0 +1,60 @@
+//! Members opened and locked.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use engine::array::assemble::Candidate;
+use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
+use layout::md_superblock::Superblock;
+
+use super::options::ServeOptions;
+use crate::exit::ExitKind;
+use crate::failure::Problem;
+use crate::probe::member_file::{MemberFile, check_no_loop_device, when_free};
+use crate::probe::superblocks::superblock_of;
+
+/// Opens and locks a member, then reads its superblock again: nobody else can have changed it from here on.
+pub(super) fn open_member(
+    path: &Path,
+    candidate: &Candidate,
+    options: &ServeOptions,
+) -> Result<(SharedDevice, Superblock), Problem> {
+    let device = open_device(path, options.read_only, options.direct)?;
+    let member = MemberFile::open(path)?;
+    let superblock = superblock_of(&member)?;
+    let before = candidate.superblock.as_ref().map(Superblock::events);
+    if before != Ok(superblock.events()) {
+        let what = "its superblock changed while it was being opened: somebody else uses the array";
+        return Err(Problem::new(ExitKind::MemberInUse, path, what));
+    }
+    Ok((device, superblock))
+}
+
+fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
+    let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
+    if !read_only
+        && let Ok(metadata) = std::fs::metadata(path)
+        && metadata.is_file()
+    {
+        check_no_loop_device(path, (metadata.dev(), metadata.ino()))?;
+    }
+    DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
+}
+
+/// As [`open_device`], to be written. One that was just removed may still be held. Not for a shard.
+pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
+    let is_in_use = |problem: &Problem| problem.kind == ExitKind::MemberInUse;
+    when_free(is_in_use, || open_device(path, false, true))
+}
+
+fn open_problem(path: &Path, error: &OpenError) -> Problem {
+    let kind = match error.kind {
+        OpenErrorKind::NotFound => ExitKind::NotFound,
+        OpenErrorKind::Permission => ExitKind::Permission,
+        OpenErrorKind::InUse => ExitKind::MemberInUse,
+        OpenErrorKind::WrongType => ExitKind::NotAMember,
+        OpenErrorKind::TooSmall => ExitKind::Damaged,
+        _ => ExitKind::IoError,
+    };
+    Problem::new(kind, path, error.to_string())
+}

@@ -1,0 +1,45 @@
+//! How an array is served.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use engine::stripe::load::UpdatePolicy;
+
+/// How an array is served.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Threads, each with a ring.
+    pub shards: usize,
+    /// Parity kept in memory, in bytes; 0 turns it off.
+    pub parity_cache_bytes: usize,
+    /// Writes that arrive together share one stripe write.
+    pub two_phase: bool,
+    /// How writes choose what to read for new parity.
+    pub update_policy: UpdatePolicy,
+    /// Reads of a member that is far slower than the others are reconstructed.
+    pub avoid_slow: bool,
+    /// Nothing is written down before a stripe changes (the policy `none`).
+    pub no_consistency: bool,
+    /// While members are missing, stripes are written without being logged first.
+    pub no_redo_log: bool,
+    /// No write is accepted, nothing is written to members.
+    pub read_only: bool,
+    /// Writes of a busy shard's clients go to others that are not.
+    pub balance: bool,
+    /// Members put what is read through the block device where it is wanted, if the kernel can.
+    pub zero_copy: bool,
+    /// Idle shards poll for a while instead of sleeping at once.
+    pub poll: bool,
+    /// Unix sockets to listen on.
+    pub unix: Vec<PathBuf>,
+    /// TCP addresses to listen on.
+    pub tcp: Vec<SocketAddr>,
+    /// Serve as a block device, with this number if there is one.
+    pub ublk: Option<Option<u32>>,
+    /// Name that clients ask for; the array is the default export too.
+    pub export_name: String,
+    /// Arrays of this group share their spares.
+    pub spare_group: Option<String>,
+    /// Past the page cache wherever the file system can.
+    pub direct: bool,
+}

@@ -1,0 +1,138 @@
+//! What the engine's manager needs from the shards of this process, and which devices they have.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use engine::array::scrub::ScrubState;
+use engine::array::state::Platform;
+use host::array::{HostArray, MemberDevice};
+use host::device::{HostDevice, SharedDevice};
+use host::ring::Ring;
+use host::shard::ShardGone;
+use parking_lot::Mutex;
+
+use super::speed::{NAP, Speed, is_stopping};
+
+/// Devices and paths of an array's members.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Open devices, spares too, by the device's name.
+    pub(super) devices: HashMap<String, SharedDevice>,
+    /// How fast a resync, recovery or scrub goes.
+    pub(super) speed: Arc<Speed>,
+    /// The path of the member in each slot.
+    pub(super) paths: Vec<Option<PathBuf>>,
+    /// The path of what is to replace the member in each slot.
+    pub(super) coming: Vec<Option<PathBuf>>,
+    /// Failed members whose slots others have taken. They are held until somebody removes them.
+    pub(super) faulty: Vec<PathBuf>,
+    pub(super) created_unix_s: u64,
+}
+
+/// How often the manager looks at its array.
+pub(super) const LOOK: Duration = Duration::from_millis(200);
+
+/// What the manager needs from the shards.
+pub(super) struct HostPlatform {
+    pub(super) array: HostArray,
+    pub(super) ring: Ring,
+    pub(super) known: Arc<Mutex<Known>>,
+    pub(super) scrubs: Sender<ScrubState>,
+}
+
+impl Known {
+    pub(super) fn bytes_of(&self, path: &Path) -> u64 {
+        self.devices.get(&path.display().to_string()).map_or(0, |device| device.info().size_bytes)
+    }
+
+    /// Lets go of failed members without a slot: of those that `is_meant` names. How many there were.
+    pub(super) fn remove_faulty(&mut self, is_meant: impl Fn(&Path) -> bool) -> usize {
+        let (removed, kept) = std::mem::take(&mut self.faulty).into_iter().partition(|path| is_meant(path));
+        self.faulty = kept;
+        let removed: Vec<PathBuf> = removed;
+        let count = removed.len();
+        removed.into_iter().for_each(|path| self.close(Some(path)));
+        count
+    }
+
+    /// The open device that one shard's way leads to, and its path.
+    fn open(&self, device: Option<&(Rc<HostDevice>, u64)>) -> (Option<MemberDevice>, Option<PathBuf>) {
+        let Some((device, data_offset_bytes)) = device else { return (None, None) };
+        let (name, data_offset_bytes) = (&engine::device::Device::info(&**device).name, *data_offset_bytes);
+        let open = self.devices.get(name).cloned();
+        (open.map(|device| MemberDevice { device, data_offset_bytes }), Some(PathBuf::from(name)))
+    }
+
+    /// Nobody uses the device with this path any more.
+    fn close(&mut self, path: Option<PathBuf>) {
+        if let Some(path) = path {
+            self.devices.remove(&path.display().to_string());
+        }
+    }
+}
+
+/// A shard ends only when the program does.
+fn told(result: Result<(), ShardGone>, slot: u32) {
+    if let Err(error) = result {
+        tracing::error!(%error, slot, "a shard has no way to the member");
+    }
+}
+
+impl Platform<HostDevice> for HostPlatform {
+    async fn attach(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
+        let (member, path) = self.known.lock().open(device.as_ref());
+        {
+            let mut known = self.known.lock();
+            let before = std::mem::replace(&mut known.paths[slot as usize], path);
+            match member {
+                None => known.close(before),
+                Some(_) => known.faulty.extend(before),
+            }
+        }
+        told(self.array.attach(slot, member).await, slot);
+    }
+
+    async fn attach_replacement(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
+        let (replacement, path) = self.known.lock().open(device.as_ref());
+        let before = std::mem::replace(&mut self.known.lock().coming[slot as usize], path);
+        told(self.array.attach_replacement(slot, replacement).await, slot);
+        if device.is_none() {
+            self.known.lock().close(before);
+        }
+    }
+
+    async fn promote_replacement(&self, slot: u32) {
+        told(self.array.promote_replacement(slot).await, slot);
+        let mut known = self.known.lock();
+        let path = known.coming[slot as usize].take();
+        let before = std::mem::replace(&mut known.paths[slot as usize], path);
+        known.close(before);
+    }
+
+    async fn pause(&self) {
+        self.ring.sleep(LOOK).await;
+    }
+
+    async fn pace(&self, bytes: u64) {
+        let speed = Arc::clone(&self.known.lock().speed);
+        let shared = &self.array.shared;
+        let pause = speed.pause(shared, bytes);
+        loop {
+            let left = speed.left(&pause, shared);
+            if left.is_zero() || is_stopping(&self.array.mode) {
+                return;
+            }
+            self.ring.sleep(left.min(NAP)).await;
+        }
+    }
+
+    fn keep_scrub(&self, state: &ScrubState) {
+        if self.scrubs.send(state.clone()).is_err() {
+            tracing::debug!("nobody keeps the state of the scrub any more");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Checks and repairs of a served array.
+
+use engine::array::scrub::{Refused, ScrubState, Wish};
+
+use super::managed::ManagedArray;
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
+/// Starts, pauses, resumes or cancels a check or repair.
+///
+/// # Errors
+/// Why not.
+pub fn scrub(array: &ManagedArray, wish: Wish) -> Result<(), Failure> {
+    array.ask(move |manager| manager.wish(wish))?.map_err(|refused| {
+        let kind = match refused {
+            Refused::NoRedundancy => ExitKind::Unsupported,
+            Refused::ReadOnly | Refused::Degraded | Refused::NotSynced => ExitKind::MemberInUse,
+            Refused::Another(..) => ExitKind::AlreadyExists,
+            Refused::Nothing(_) => ExitKind::NotFound,
+        };
+        Failure::new(kind, refused.to_string())
+    })
+}
+
+/// The last check or repair with all it found.
+///
+/// # Errors
+/// The array is being stopped.
+pub fn scrub_state(array: &ManagedArray) -> Result<Option<ScrubState>, Failure> {
+    array.ask(|manager| manager.scrub())
+}

@@ -1,0 +1,259 @@
+//! Everything that `status` and `detail` print, gathered from the shards, the manager and the exports.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::array::bitmap::Bitmaps;
+use engine::array::keeper::Spare;
+use engine::array::rebuild::Progress;
+use engine::array::scrub::{Phase, ScrubState};
+use engine::array::state::Work;
+use engine::counters::CounterTotals;
+use host::device::HostDevice;
+use layout::md_superblock::{Superblock, display_uuid};
+
+use super::deleted::Deleted;
+use super::exports::Exports;
+use super::managed::ManagedArray;
+use super::manager::HostManager;
+use crate::status::{
+    ArrayStatus, BitmapStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus, ScrubSummary,
+    counters_by_name,
+};
+
+/// What only shard 0 knows.
+#[derive(Default)]
+struct Kept {
+    superblocks: Vec<Option<Superblock>>,
+    spares: Vec<(Superblock, String, u64)>,
+    /// Superblocks of what is to replace members, by slot.
+    coming: Vec<Option<Superblock>>,
+    events: u64,
+    works: Vec<(Work, Arc<Progress>)>,
+    /// What begins at the manager's next look.
+    upcoming: Option<Work>,
+    scrub: Option<ScrubState>,
+    resync_from_bytes: Option<u64>,
+    bitmap: Option<BitmapStatus>,
+}
+
+/// What `status` and `detail` print of an array and its exports; what is not there says the caller.
+pub(super) fn gather(array: &ManagedArray, exports: &Exports) -> ArrayStatus {
+    let memory_bytes = array.host.shared.intent.bitmap_memory_bytes();
+    let kept = array.ask(move |manager| kept(&manager, memory_bytes)).unwrap_or_default();
+    let (exported, block_device) = (exports.status(), exports.device_status());
+    ArrayStatus { exports: exported, block_device, ..Gathered { array, kept }.status() }
+}
+
+/// An array and what its shard 0 said of it.
+struct Gathered<'a> {
+    array: &'a ManagedArray,
+    kept: Kept,
+}
+
+impl Gathered<'_> {
+    fn status(&self) -> ArrayStatus {
+        let (ManagedArray { shards, known, read_only, .. }, kept) = (self.array, &self.kept);
+        let (shared, superblock) = (&self.array.host.shared, kept.superblocks.iter().flatten().next());
+        let geometry = &shared.geometry;
+        let limits = known.lock().speed.limits();
+        let created_unix_s = known.lock().created_unix_s; // released at once: the members are asked below
+        let text = |of: &dyn Fn(&Superblock) -> String| superblock.map(of).unwrap_or_default();
+        ArrayStatus {
+            name: text(&|superblock| {
+                superblock.set_name().rsplit(':').next().unwrap_or_default().to_string()
+            }),
+            uuid: text(&|superblock| display_uuid(&superblock.set_uuid())),
+            metadata: text(&|superblock| superblock.minor_version().to_string()),
+            level: geometry.level().to_string(),
+            layout: geometry.layout().to_string(),
+            chunk_bytes: geometry.chunk_bytes(),
+            size_bytes: geometry.array_bytes(),
+            member_bytes: geometry.member_bytes(),
+            raid_devices: geometry.members(),
+            created_unix_s,
+            updated_unix_s: kept.superblocks.iter().flatten().map(Superblock::utime_s).max().unwrap_or(0),
+            events: kept.events,
+            clean: !shared.intent.wants_dirty() && kept.resync_from_bytes.is_none(),
+            read_only: *read_only,
+            failed: !shared.members.serving(),
+            members: self.member_status(),
+            rebuild: self.rebuild_status(),
+            works: kept.works.iter().map(|(work, progress)| self.work_status(*work, progress)).collect(),
+            scrub: kept.scrub.as_ref().map(ScrubSummary::from),
+            counters: self.counters(),
+            consistency_policy: self.consistency_policy().to_string(),
+            bitmap: kept.bitmap.clone(),
+            update_policy: shared.loads.policy().to_string(),
+            avoid_slow: shared.loads.avoid_slow(),
+            redo_log: self.redo_log().to_string(),
+            stripes_in_doubt: match shared.members.all_in_sync() {
+                true => 0,
+                false => shared.doubts.count(geometry.stripes()),
+            },
+            rate_max: limits.rate_max,
+            rate_min: limits.rate_min,
+            p99_budget_ns: limits.p99_budget_ns,
+            shards: shards.count(),
+            pid: std::process::id(),
+            ..ArrayStatus::default()
+        }
+    }
+
+    fn redo_log(&self) -> &'static str {
+        let (redo, geometry) = (&self.array.host.shared.redo, &self.array.host.shared.geometry);
+        match () {
+            () if redo.in_force() => "in-force",
+            () if redo.has_no_room() => "absent",
+            () if geometry.parity_chunks() > 0 && !self.array.read_only && !redo.is_used() => "unused",
+            () => "off",
+        }
+    }
+
+    fn consistency_policy(&self) -> &'static str {
+        let intent = &self.array.host.shared.intent;
+        match (intent.has_bitmap(), intent.is_used()) {
+            (true, _) => "bitmap",
+            (false, true) => "resync",
+            (false, false) => "none",
+        }
+    }
+
+    fn member_status(&self) -> Vec<MemberStatus> {
+        let (members, known) = (&self.array.host.shared.members, self.array.known.lock());
+        let slot_status = |slot: u32| {
+            let path = known.paths[slot as usize].as_ref();
+            let superblock = self.kept.superblocks.get(slot as usize).and_then(Option::as_ref);
+            let latency = self.array.host.shared.loads.latency(slot);
+            MemberStatus {
+                slot: Some(slot),
+                path: path.map(|path| path.display().to_string()),
+                state: MemberHealth::from(members.state(slot)),
+                errors: members.errors(slot),
+                corrected_reads: members.corrected_reads(slot),
+                bad_block_bytes: members.bad_blocks(slot).0.bytes(),
+                recovered_bytes: members.recovered_bytes(slot),
+                device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
+                device_bytes: path.map_or(0, |path| known.bytes_of(path)),
+                read_latency_ns: latency.read_ns,
+                write_latency_ns: latency.write_ns,
+                deleted: false,
+            }
+        };
+        let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {
+            slot: None,
+            path: Some(name.clone()),
+            state: MemberHealth::Spare,
+            device_uuid: Some(display_uuid(&superblock.device_uuid())),
+            device_bytes: *bytes,
+            ..MemberStatus::default()
+        };
+        let replacement_status = |slot: u32| {
+            let path = known.coming[slot as usize].as_ref()?;
+            let superblock = self.kept.coming.get(slot as usize).and_then(Option::as_ref);
+            Some(MemberStatus {
+                slot: Some(slot),
+                path: Some(path.display().to_string()),
+                state: MemberHealth::Replacing,
+                recovered_bytes: members.copied_bytes(slot),
+                device_uuid: superblock.map(|superblock| display_uuid(&superblock.device_uuid())),
+                device_bytes: known.bytes_of(path),
+                ..MemberStatus::default()
+            })
+        };
+        let faulty_status = |path: &PathBuf| MemberStatus {
+            path: Some(path.display().to_string()),
+            state: MemberHealth::Failed,
+            device_bytes: known.bytes_of(path),
+            ..MemberStatus::default()
+        };
+        let deleted = Deleted::look();
+        let is_deleted = |path: &String| deleted.has(Path::new(path));
+        let with_name = |member: MemberStatus| MemberStatus {
+            deleted: member.path.as_ref().is_some_and(is_deleted),
+            ..member
+        };
+        let slots = 0..self.array.host.shared.geometry.members();
+        let replacements = slots.clone().filter_map(replacement_status);
+        let spares = self.kept.spares.iter().map(spare_status);
+        let faulty = known.faulty.iter().map(faulty_status);
+        slots.map(slot_status).chain(replacements).chain(spares).chain(faulty).map(with_name).collect()
+    }
+
+    fn rebuild_status(&self) -> Option<RebuildStatus> {
+        if let Some((work, progress)) = self.kept.works.first() {
+            return Some(self.work_status(*work, progress));
+        }
+        let total_bytes = self.array.host.shared.geometry.member_bytes();
+        if let Some(work) = self.kept.upcoming {
+            return Some(RebuildStatus { total_bytes, ..self.work_status(work, &Progress::default()) });
+        }
+        let pending = self.array.read_only || !self.array.host.shared.members.all_in_sync();
+        let waits = |kind, done_bytes| {
+            Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0, pending })
+        };
+        // It waits: for a look of the manager, or for members that are missing.
+        match (self.kept.resync_from_bytes, &self.kept.scrub) {
+            (Some(from_bytes), _) => waits(RebuildKind::Resync, from_bytes),
+            (None, Some(scrub)) if scrub.phase == Phase::Running => waits(scrub_kind(scrub), 0),
+            _ => None,
+        }
+    }
+
+    fn work_status(&self, work: Work, progress: &Progress) -> RebuildStatus {
+        let (kind, slot) = match work {
+            Work::Resync => (RebuildKind::Resync, None),
+            Work::Recovery(slot) => (RebuildKind::Recovery, Some(slot)),
+            Work::Replacement(slot) => (RebuildKind::Replacement, Some(slot)),
+            Work::Scrub => (self.kept.scrub.as_ref().map_or(RebuildKind::Check, scrub_kind), None),
+        };
+        RebuildStatus {
+            kind,
+            slot,
+            done_bytes: progress.done_bytes.load(Relaxed),
+            total_bytes: progress.total_bytes.load(Relaxed),
+            bytes_per_s: progress.bytes_per_s(self.array.host.shared.loads.now_ns()),
+            pending: false,
+        }
+    }
+
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = counters_by_name(&CounterTotals::of(&self.array.host.shared.counters));
+        let cache = self.array.host.shared.cache.counters();
+        counters.insert("parity_cache_hits".into(), cache.hits);
+        counters.insert("parity_cache_misses".into(), cache.misses);
+        counters.insert("parity_cache_evictions".into(), cache.evictions);
+        counters
+    }
+}
+
+fn scrub_kind(scrub: &ScrubState) -> RebuildKind {
+    if scrub.mode.repair { RebuildKind::Repair } else { RebuildKind::Check }
+}
+
+fn bitmap_status(bitmap: &Bitmaps<HostDevice>, memory_bytes: u64) -> BitmapStatus {
+    let (superblock, (bits_set, bits)) = (bitmap.superblock(), bitmap.bits());
+    let (chunk_bytes, events_cleared) = (superblock.chunk_bytes(), superblock.events_cleared());
+    BitmapStatus { chunk_bytes, bits, bits_set, events_cleared, memory_bytes }
+}
+
+fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
+    let keeper = manager.keeper();
+    let info = |spare: &Spare<HostDevice>| {
+        let info = engine::device::Device::info(&*spare.device);
+        (spare.superblock.clone(), info.name.clone(), info.size_bytes)
+    };
+    Kept {
+        superblocks: (0..).map_while(|slot| keeper.try_superblock(slot)).collect(),
+        spares: keeper.spares().borrow().iter().map(info).collect(),
+        coming: (0..manager.slots()).map(|slot| keeper.coming(slot)).collect(),
+        events: keeper.events(),
+        works: manager.works(),
+        upcoming: manager.upcoming(),
+        scrub: manager.scrub(),
+        resync_from_bytes: keeper.resync_from_bytes(),
+        bitmap: keeper.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),
+    }
+}

@@ -1,0 +1,7 @@
+//! How facts are printed for people.
+
+pub mod events;
+pub mod scrub;
+pub mod status;
+pub mod superblock;
+pub mod time;

@@ -1,0 +1,145 @@
+//! How a served array is.
+
+use std::time::Duration;
+
+use crate::bytes;
+use crate::counted::counted;
+use crate::status::{ArrayStatus, BitmapStatus, BlockDeviceStatus, MemberHealth, MemberStatus, RebuildKind};
+
+/// What a member file without a name means for the operator.
+pub const DELETED: &str =
+    "has been deleted: what it holds is lost when the server ends; copy it out, for example from the array";
+
+/// Name, level, slots and state in one line.
+pub fn headline(status: &ArrayStatus) -> String {
+    format!(
+        "{}: {} [{}/{}] [{}] {}",
+        status.name,
+        status.level,
+        status.raid_devices,
+        status.working(),
+        slot_letters(status),
+        state(status).join(", ")
+    )
+}
+
+/// One letter a slot, as in /proc/mdstat: `UU_U`.
+fn slot_letters(status: &ArrayStatus) -> String {
+    let is_member = |member: &&MemberStatus| {
+        member.state != MemberHealth::Replacing && member.slot.is_some_and(|s| s < status.raid_devices)
+    };
+    let slots = status.members.iter().filter(is_member);
+    slots.map(|member| if member.state == MemberHealth::InSync { 'U' } else { '_' }).collect()
+}
+
+/// mdadm's words for the state of the array: `clean, degraded, recovering`.
+pub fn state(status: &ArrayStatus) -> Vec<&'static str> {
+    let mut words = vec![if status.clean { "clean" } else { "active" }];
+    if status.failed {
+        words.push("FAILED");
+    } else if status.working() < status.raid_devices as usize {
+        words.push("degraded");
+    }
+    words.extend(status.rebuild.as_ref().map(|rebuild| match rebuild.kind {
+        RebuildKind::Resync if rebuild.pending => "resyncing (PENDING)",
+        _ if rebuild.pending => "checking (PENDING)",
+        RebuildKind::Resync => "resyncing",
+        RebuildKind::Recovery | RebuildKind::Replacement => "recovering",
+        RebuildKind::Check | RebuildKind::Repair => "checking",
+    }));
+    if status.read_only {
+        words.push("read-only");
+    }
+    words
+}
+
+/// mdadm's word for what is made to agree.
+pub const fn rebuild(kind: RebuildKind) -> &'static str {
+    match kind {
+        RebuildKind::Resync => "resync",
+        RebuildKind::Recovery => "recovery",
+        RebuildKind::Replacement => "replacement",
+        RebuildKind::Check => "check",
+        RebuildKind::Repair => "repair",
+    }
+}
+
+/// mdadm's words in `--detail` for what a member is to its array.
+pub const fn health(state: MemberHealth) -> &'static str {
+    match state {
+        MemberHealth::Missing => "removed",
+        MemberHealth::Failed => "faulty",
+        MemberHealth::Recovering => "spare rebuilding",
+        MemberHealth::InSync => "active sync",
+        MemberHealth::Spare => "spare",
+        MemberHealth::Replacing => "replacement rebuilding",
+    }
+}
+
+/// As `/proc/mdstat` has it: how many bits are set, and what they stand for.
+pub fn bitmap(bitmap: &BitmapStatus) -> String {
+    let chunk = bytes::short(u64::from(bitmap.chunk_bytes));
+    format!("{}/{} bits set, {chunk} chunks", bitmap.bits_set, bitmap.bits)
+}
+
+/// What is not the default of how reads and writes choose members.
+pub fn choice(status: &ArrayStatus) -> Option<String> {
+    let policy = (status.update_policy == "adaptive").then_some("adaptive");
+    joined(policy.into_iter().chain(status.avoid_slow.then_some("avoids slow members")))
+}
+
+/// What holds back a resync, recovery or check, if anything was set.
+pub fn limits(status: &ArrayStatus) -> Option<String> {
+    let set = |value: u64| (value > 0).then_some(value);
+    joined(limits_set(set(status.rate_max), set(status.rate_min), set(status.p99_budget_ns)).into_iter())
+}
+
+/// Limits of a resync, recovery or check that were set; 0 takes one away.
+pub fn limits_set(rate: Option<u64>, rate_min: Option<u64>, p99_budget_ns: Option<u64>) -> Vec<String> {
+    let most = rate.map(|rate| match rate {
+        0 => "no limit of resync, recovery and check".to_owned(),
+        rate => format!("at most {}/s of resync, recovery and check", bytes::human(rate)),
+    });
+    let least = rate_min.map(|rate| format!("at least {}/s of them", bytes::human(rate)));
+    let budget = p99_budget_ns.map(|ns| match ns {
+        0 => "no budget for clients".to_owned(),
+        ns => format!(
+            "slower while a hundredth of requests takes more than {}",
+            humantime::format_duration(Duration::from_nanos(ns))
+        ),
+    });
+    most.into_iter().chain(least).chain(budget).collect()
+}
+
+/// The block device in a line.
+pub fn block_device(device: &BlockDeviceStatus) -> String {
+    let BlockDeviceStatus { path, queues, depth, zero_copy, recovered, failed, errors } = device;
+    let mut words = format!("{path} ({} of {depth})", counted(*queues, "queue"));
+    for (said, word) in [(*zero_copy, "zero copy"), (*recovered, "taken over"), (*failed, "FAILED")] {
+        words += &if said { format!(", {word}") } else { String::new() };
+    }
+    if *errors > 0 {
+        words += &format!(", {}", counted(*errors, "error"));
+    }
+    words
+}
+
+/// What a crash would mean, and what one has left, while members are missing.
+pub fn redo_log(status: &ArrayStatus) -> Option<String> {
+    let log = match status.redo_log.as_str() {
+        "in-force" => Some("in force".to_string()),
+        "absent" => Some("no room: a crash leaves stripes in doubt".to_string()),
+        "unused" => Some("unused: a crash with members missing leaves stripes in doubt".to_string()),
+        _ => None,
+    };
+    let doubts = match status.stripes_in_doubt {
+        0 => None,
+        count => Some(format!("{} in doubt", counted(count, "stripe"))),
+    };
+    joined(log.into_iter().chain(doubts))
+}
+
+fn joined(words: impl Iterator<Item = impl Into<String>>) -> Option<String> {
+    let words: Vec<String> = words.map(Into::into).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
