@@ -20,7 +20,7 @@ use crate::redo_log::{BitmapExtent, Checksum, Place, RedoArea};
 /// A record fills one block, the largest unit that a device writes whole or not at all.
 pub const RECORD_BYTES: usize = 4096;
 /// Generations before the current one that are remembered.
-pub const HISTORY_MAX: usize = 8;
+pub const HISTORY_MAX: usize = 64;
 /// Devices that the record has room for.
 pub const NAMES_MAX: usize = (RECORD_BYTES - FIXED_BYTES) / UUID_BYTES;
 /// An array of more slots has no record: each member may have a replacement, too.
@@ -31,13 +31,13 @@ pub const FIELDS: &[(&str, usize, usize)] = RawGenerations::FIELDS;
 
 const MAGIC: [u8; 8] = *b"TwGener\0";
 const VERSION: u32 = 1;
-const FIXED_BYTES: usize = 256;
+const FIXED_BYTES: usize = 768;
 const UUID_BYTES: usize = 16;
 const COPIES: u64 = 2;
 const BLOCK: u64 = RECORD_BYTES as u64;
 
 disk_struct! {
-    struct RawGenerations, 256 bytes {
+    struct RawGenerations, 768 bytes {
         magic: [u8; 8] = 0,
         version: U32 = 8,
         checksum: U32 = 12,
@@ -51,15 +51,16 @@ disk_struct! {
         current: U64 = 80,
         bitmap: U64 = 88,
         since_events: U64 = 96,
-        history: [U64; 8] = 104,
-        reserve: [u8; 88] = 168,
+        reserve: [u8; 152] = 104,
+        history: [U64; 64] = 256,
     }
 }
 
 const _: () = {
     assert!(FIXED_BYTES == size_of::<RawGenerations>());
     assert!(FIXED_BYTES + NAMES_MAX * UUID_BYTES <= RECORD_BYTES);
-    assert!(size_of::<[U64; HISTORY_MAX]>() == 64);
+    assert!(size_of::<[U64; HISTORY_MAX]>() == 512);
+    assert!(SLOTS_MAX >= 100);
 };
 
 /// Where a member keeps its record: two copies, one behind the other.

@@ -31,7 +31,7 @@ fn docs_draw_what_the_code_writes() {
         ("redo_log::HEADER_FIELDS", redo_log::HEADER_FIELDS, 256),
         ("redo_log::RECORD_FIELDS", redo_log::RECORD_FIELDS, 128),
         ("redo_log::PIECE_FIELDS", redo_log::PIECE_FIELDS, 32),
-        ("generations::FIELDS", generations::FIELDS, 256),
+        ("generations::FIELDS", generations::FIELDS, 768),
     ] {
         let drawn = drawn(document, constant);
         let fields: Vec<(String, usize, usize)> =

@@ -51,6 +51,8 @@ pub(crate) struct Machine {
     pub(crate) all_disks: RefCell<Vec<Rc<Disk>>>,
     pub(crate) oracle: RefCell<Oracle>,
     pub(crate) excuses: Excuses,
+    /// Ids of generations that were drawn.
+    generations: Cell<u64>,
 }
 
 /// What has happened that a client's error may come from.
@@ -96,6 +98,7 @@ impl Machine {
             all_disks: RefCell::default(),
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
+            generations: Cell::new(0),
         });
         machine.guard.watch(&machine);
         machine
@@ -129,6 +132,11 @@ impl Machine {
     /// Devices that are plugged in.
     pub(crate) fn connected(&self) -> Vec<Rc<Disk>> {
         self.all_disks.borrow().iter().filter(|disk| disk.connected.get()).cloned().collect()
+    }
+
+    fn new_generation(&self) -> u64 {
+        self.generations.set(self.generations.get() + 1);
+        self.generations.get()
     }
 
     /// The power goes: on all devices, and for the oracle.
@@ -234,6 +242,8 @@ impl Array {
         let now = Box::new(move || clock.now());
         let events = assembly.events;
         let keeper = Keeper::new(Rc::clone(&set), superblocks, events, found.resync_from_bytes, now);
+        let drawing = Rc::clone(machine);
+        keeper.keep_generations(&assembly.generations, Box::new(move || drawing.new_generation()));
         if scenario.redo_log && !(scenario.unlogged_starts && world.random().one_in(2)) {
             keeper.keep_redo_log(&found.repair, &found.bitmaps);
         }

@@ -223,11 +223,12 @@ impl Machine {
     /// What a device has to say for itself.
     fn candidate(&self, disk: &Disk, superblock: &[u8]) -> Candidate {
         let parsed = Superblock::parse(superblock, self.scenario.metadata, disk.places.size);
+        let generations = parsed.as_ref().ok().and_then(|superblock| crate::start::record(disk, superblock));
         Candidate {
             name: format!("device {}", disk.number),
             size_bytes: disk.places.size,
             superblock: parsed.map_err(|error| error.to_string()),
-            generations: None,
+            generations,
         }
     }
 

@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use engine::array::assemble::Assembly;
+use engine::array::generations::find_record;
 use engine::array::redo::{MemberLog, Repair, Situation, decide, member_of, read_log};
 use engine::array::start_bitmap::{self, StartBitmap};
 use engine::bad_blocks::BadBlocks;
 use engine::members::MemberState;
+use layout::generations::GenerationsRecord;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES};
 use layout::md_superblock::{Features, Superblock, decode_bad_blocks};
 use layout::redo_log::BitmapExtent;
@@ -49,6 +51,11 @@ pub(crate) fn bad_blocks(disk: &Disk, superblock: &Superblock) -> BadBlocks {
     let log = disk.read_at_once(start.bytes(), length.bytes() as usize);
     let ranges = decode_bad_blocks(&log, superblock.bad_block_shift());
     BadBlocks::from_log(&ranges.expect("a log that was written whole"), superblock.data_offset())
+}
+
+/// The record of generations that goes with a superblock of a device.
+pub(crate) fn record(disk: &Disk, superblock: &Superblock) -> Option<GenerationsRecord> {
+    find_record(superblock, disk.places.size, |offset, bytes| Some(disk.read_at_once(offset, bytes)))
 }
 
 fn read_bitmap(disk: &Disk, superblock: &Superblock) -> Result<Bitmap, String> {

@@ -13,7 +13,7 @@ use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
-use super::generations::{Standing, Told, is_outgrown, names, standing};
+use super::generations::{FoundGenerations, Standing, Told, is_outgrown, names, standing};
 use super::split::{accuses, leaves_out, other_side, whole_member};
 use crate::limits::DATA_CHUNKS_MAX;
 use crate::members::MemberState;
@@ -139,9 +139,8 @@ pub struct Assembly {
     pub verdicts: Vec<(usize, Verdict)>,
     /// Newest event count.
     pub events: u64,
-    /// What the array goes on from. None: its first superblocks begin a generation that knows of none before, since md wrote
-    /// the last ones, or force chose what counts.
-    pub generations: Option<Generations>,
+    /// What the array goes on from.
+    pub generations: FoundGenerations,
     /// Parity or copies may not agree from this byte of the members on: the array was not stopped cleanly, or its
     /// first resync is not finished.
     pub resync_from_bytes: Option<u64>,
@@ -337,6 +336,10 @@ impl<'a> Decision<'a> {
                 let why = format!("it went on without {newest}, and {newest} without it");
                 return Some(self.stale_with(&why));
             }
+            Standing::Forgotten => {
+                let why = format!("its generation is none that {newest} remembers");
+                return Some(self.stale_with(&why));
+            }
             Standing::Behind => {
                 let role = self.newest.role_of(superblock.dev_number());
                 self.left_behind.extend(matches!(role, Some(DeviceRole::Active(_))).then_some(index));
@@ -362,15 +365,14 @@ impl<'a> Decision<'a> {
     fn names_another(&self, own: Told<'_>) -> bool {
         let number = own.superblock.dev_number();
         let is_called = matches!(self.newest.role_of(number), Some(DeviceRole::Active(_)));
-        match (own.generations, self.speaker.generations) {
-            (_, Some(newest)) => is_called && !names(newest, &own.superblock.device_uuid()),
-            (Some(own), None) => is_called && !names(own, &self.newest.device_uuid()),
-            (None, None) => {
-                // One that is in sync beside the newest calls that one a member, too.
-                let are_whole = whole_member(self.newest).and(whole_member(own.superblock)).is_some();
-                is_called && are_whole && leaves_out(own.superblock, self.newest)
-            }
-        }
+        // One that is in sync beside the newest knows it, unless that has just come and is being rebuilt.
+        let are_whole = whole_member(self.newest).and(whole_member(own.superblock)).is_some();
+        let is_strange = match (own.generations, self.speaker.generations) {
+            (_, Some(newest)) => !names(newest, &own.superblock.device_uuid()),
+            (Some(own), None) => are_whole && !names(own, &self.newest.device_uuid()),
+            (None, None) => are_whole && leaves_out(own.superblock, self.newest),
+        };
+        is_called && is_strange
     }
 
     /// With force it may be wanted nevertheless, but not if it went on by itself.
@@ -475,7 +477,15 @@ impl<'a> Decision<'a> {
     /// `forced` says that force chose among contents.
     fn finish(self, split: Result<(), Refusal>, forced: bool) -> Assembly {
         let newest = self.newest;
-        let generations = if forced { None } else { self.generations() };
+        let candidates = self.candidates;
+        let with_record = self.verdicts.iter().filter_map(|(index, _)| {
+            let (own, record) = (candidates[*index].told()?, candidates[*index].generations.as_ref()?);
+            Some((own.superblock.device_uuid(), record.sequence))
+        });
+        let generations = FoundGenerations {
+            now: if forced { None } else { self.generations() },
+            sequences: with_record.collect(),
+        };
         let geometry = newest.geometry().map_err(|error| error.to_string());
         let mut assembly = Assembly {
             set_uuid: newest.set_uuid(),

@@ -10,11 +10,44 @@
 //! Invariant 8 rests on this: every write that was acknowledged in a generation is on all members that it names, because
 //! superblocks and records of a generation are on all of them before the first such write is acknowledged.
 
-use layout::generations::{Generations, HISTORY_MAX};
+use layout::generations::{Generations, GenerationsArea, GenerationsRecord, HISTORY_MAX, RECORD_BYTES};
+use layout::md_bitmap::{BitmapSuper, SUPER_BYTES};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
+use layout::redo_log::BitmapExtent;
 
 /// The identity of a device.
 pub(super) type DeviceUuid = [u8; 16];
+
+/// What an array that starts goes on from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundGenerations {
+    /// Its generations. None: the first superblocks begin one that knows of none before, since md wrote the last ones, or force
+    /// chose what counts.
+    pub now: Option<Generations>,
+    /// Device UUID of each device with a record, and the record's sequence.
+    pub sequences: Vec<([u8; 16], u64)>,
+}
+
+/// The record that goes with the superblock of a device of `device_bytes`; `read` reads so many bytes from a place of it. What
+/// cannot be read is no record.
+pub fn find_record(
+    superblock: &Superblock,
+    device_bytes: u64,
+    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<GenerationsRecord> {
+    let bitmap = match superblock.bitmap_start() {
+        None => BitmapExtent::Absent,
+        Some(start) => {
+            let bytes = read(start.bytes(), SUPER_BYTES)?;
+            let room_bytes = superblock.bitmap_room(device_bytes)?;
+            let bitmap = BitmapSuper::parse(&bytes, superblock.set_uuid(), room_bytes).ok()?;
+            BitmapExtent::Bytes(bitmap.bitmap_bytes())
+        }
+    };
+    let area = GenerationsArea::of(superblock, bitmap)?;
+    let copy = |number| read(area.copy_offset(number), RECORD_BYTES).unwrap_or_default();
+    Generations::choose([&copy(0), &copy(1)], superblock, area).ok()
+}
 
 /// A superblock, and the generations that go with it.
 #[derive(Clone, Copy)]
@@ -34,6 +67,8 @@ pub(super) enum Standing {
     Behind,
     /// It went on by itself.
     Apart,
+    /// It was last written before the array's history begins.
+    Forgotten,
 }
 
 /// How the member `own` stands to `newest`; `all` are the members that are there.
@@ -50,8 +85,11 @@ pub(super) fn standing(own: Told<'_>, newest: Told<'_>, all: &[Told<'_>]) -> Sta
             false => Standing::Behind,
         };
     }
+    let is_forgotten =
+        of_array.history.len() == HISTORY_MAX || own.superblock.events() < of_array.since_events;
     match is_deserted(own, all) {
         true => Standing::Behind,
+        false if is_forgotten => Standing::Forgotten,
         false => Standing::Apart,
     }
 }

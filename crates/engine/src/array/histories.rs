@@ -193,7 +193,7 @@ impl Machine {
         };
         let first = in_sync().max_by_key(|device| device.superblock.events()).expect("members in sync");
         let mut running = Running {
-            generations: assembly.generations.clone(),
+            generations: assembly.generations.now.clone(),
             is_md,
             failed: match self.planted.numbers_are_reused {
                 true => Vec::new(),

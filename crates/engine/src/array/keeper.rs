@@ -11,7 +11,7 @@
 //!   comes before any write is acknowledged; without one there is none, and who was forgotten is none the older for it.
 //! - Only the keeper writes superblocks, one round at a time.
 //! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
-//!   (see [`crate::stripe::redo`]).
+//!   (see [`crate::stripe::redo`]). So are the records of generations ([`super::generation_records`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,6 +22,9 @@ use layout::units::Sectors;
 
 use super::bad_block_log;
 use super::bitmap::Bitmaps;
+use super::device_numbers::{self, FreeNumber, Numbers};
+use super::generation_records::GenerationRecords;
+use super::generations::FoundGenerations;
 use super::redo::{Repair, member_of};
 use super::replacement::Coming;
 use crate::buffer::{Gather, Slice};
@@ -63,6 +66,7 @@ pub struct Keeper<D> {
     /// What superblocks say, or would if no write were on its way: [`Keeper::clean_offset`].
     clean_offset: Cell<Option<u64>>,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
+    records: RefCell<Option<Rc<GenerationRecords>>>,
     close_wanted: Cell<bool>,
     /// [`Keeper::run`] ends after the next round.
     stopping: Cell<bool>,
@@ -112,12 +116,13 @@ impl<D: Device> Keeper<D> {
         let slots = 0..set.shared.geometry.members();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
         let logs_written = vec![0; set.shared.geometry.members() as usize];
+        let failed = device_numbers::failed(superblocks.iter().flatten());
         Rc::new(Keeper {
             set,
             coming: RefCell::new(superblocks.iter().map(|_| None).collect()),
             superblocks: RefCell::new(superblocks),
             spares: RefCell::new(Vec::new()),
-            failed: RefCell::new(Vec::new()),
+            failed: RefCell::new(failed),
             events: Cell::new(events),
             recovered_bytes: RefCell::new(recovered_bytes),
             logs_written: RefCell::new(logs_written),
@@ -129,6 +134,7 @@ impl<D: Device> Keeper<D> {
             first_round: Cell::new(true),
             clean_offset: Cell::new(resync_from_bytes),
             bitmap: RefCell::new(None),
+            records: RefCell::new(None),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
             now_s,
@@ -143,6 +149,21 @@ impl<D: Device> Keeper<D> {
     /// The bitmap, if there is one.
     pub fn bitmap(&self) -> Option<Rc<Bitmaps<D>>> {
         self.bitmap.borrow().clone()
+    }
+
+    /// Keeps a record of generations beside each superblock, from what was found on; `new_id` draws a random number. Before
+    /// [`Keeper::run`].
+    pub fn keep_generations(&self, found: &FoundGenerations, new_id: Box<dyn Fn() -> u64>) {
+        self.records.replace(Some(Rc::new(GenerationRecords::new(found, new_id))));
+    }
+
+    pub(super) fn records(&self) -> Option<Rc<GenerationRecords>> {
+        self.records.borrow().clone()
+    }
+
+    /// How long the bitmap is on each member.
+    pub(super) fn bitmap_extent(&self) -> BitmapExtent {
+        self.bitmap().map_or(BitmapExtent::Unknown, |bitmap| bitmap.extent())
     }
 
     /// Clears bits of chunks that were idle for two rounds; called every few seconds (md's `daemon_sleep`).
@@ -268,6 +289,7 @@ impl<D: Device> Keeper<D> {
 
     async fn write_all(&self, round: &Round, writes: &[SuperblockWrite<D>]) -> bool {
         self.announce_superblocks(round, writes).await;
+        self.write_records(writes).await;
         let started: Vec<D::Done> = writes.iter().map(SuperblockWrite::start).collect();
         let mut enough = true;
         for (write, result) in writes.iter().zip(join_all(started).await) {
@@ -276,11 +298,27 @@ impl<D: Device> Keeper<D> {
                 Err(error) => self.retry(write, error).await,
             };
             enough &= failing != Some(Failing::Needed);
+            if let Some(records) = self.records().filter(|_| failing.is_none()) {
+                records.superblock_written(&write.superblock);
+            }
             if failing.is_none() && !write.is_replacement {
                 self.set.shared.redo.superblock_written(write.slot);
             }
         }
         enough
+    }
+
+    /// The records that go with these superblocks are durable before any of them is written. One that cannot be written is
+    /// none: md's rules count for that member then.
+    async fn write_records(&self, writes: &[SuperblockWrite<D>]) {
+        let Some(records) = self.records() else { return };
+        let start = |write: &SuperblockWrite<D>| {
+            let record = records.before(&write.superblock)?;
+            let data = Gather::from(Slice::from_bytes(&record.bytes));
+            Some(write.member.device.write(record.offset_bytes, data, true))
+        };
+        let started: Vec<D::Done> = writes.iter().filter_map(start).collect();
+        let _ = join_all(started).await;
     }
 
     /// The redo log goes with these superblocks too, before any of them is written.
@@ -355,6 +393,7 @@ impl<D: Device> Keeper<D> {
             .filter_map(|(slot, superblock)| Some((superblock.as_ref()?.dev_number(), slot)))
             .chain(self.coming_numbers())
             .collect();
+        self.follow_generations(&superblocks, &states);
         let mut writes = Vec::new();
         for (slot, superblock) in (0u32..).zip(superblocks.iter_mut()) {
             let is_told = in_use(states[slot as usize]) && !self.has_just_fallen(slot);
@@ -375,6 +414,20 @@ impl<D: Device> Keeper<D> {
         }
         writes.extend(self.coming_writes(|superblock| self.fill(superblock, resync, &active)));
         writes
+    }
+
+    /// A new generation begins if a member is gone that the last superblocks were written with.
+    fn follow_generations(&self, superblocks: &[Option<Superblock>], states: &[MemberState]) {
+        let Some(records) = self.records() else { return };
+        let is_told = |slot: u32| in_use(states[slot as usize]) && !self.has_just_fallen(slot);
+        let members =
+            (0u32..).zip(superblocks).map(|(slot, superblock)| superblock.as_ref().filter(|_| is_told(slot)));
+        let coming: Vec<Superblock> =
+            (0..).zip(superblocks).filter_map(|(slot, _)| self.coming(slot)).collect();
+        let devices: Vec<Option<&Superblock>> = members.chain(coming.iter().map(Some)).collect();
+        let mut slots = (0u32..).zip(states);
+        let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
+        records.follow(&devices, is_whole, self.events.get(), self.bitmap_extent());
     }
 
     /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
@@ -435,23 +488,9 @@ impl<D: Device> Keeper<D> {
         superblock.set_resync_offset(resync.map(Sectors::from_bytes_floor));
         // A copy that took the slot of a member has it for itself.
         superblock.set_replacement(false);
-        let roles = u32::try_from(superblock.roles().len()).expect("a few roles");
         let spares: Vec<u32> =
             self.spares.borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
-        for number in 0..roles {
-            let role = match active.iter().find(|(active, _)| *active == number) {
-                Some((_, slot)) => DeviceRole::Active(u16::try_from(*slot).expect("a slot is below 1920")),
-                None if spares.contains(&number) => DeviceRole::Spare,
-                None if self.failed.borrow().contains(&number) => DeviceRole::Faulty,
-                // A number that nobody has, or whose device was not there when the array was assembled.
-                None => match superblock.role_of(number) {
-                    Some(DeviceRole::Active(_)) => DeviceRole::Faulty,
-                    Some(role) => role,
-                    None => continue,
-                },
-            };
-            superblock.set_role(number, role);
-        }
+        Numbers { active, spares: &spares, failed: &self.failed.borrow() }.tell(superblock);
     }
 
     /// Asks for superblocks now if those on disk call dirty what was made good before the start. Without a write and
@@ -568,20 +607,41 @@ impl<D: Device> Keeper<D> {
         }
     }
 
-    /// A device number that no member and no spare has and none of these is, for a device that is added.
+    /// A device number that no member and no spare has and none of these is, for a device that is added. One that another
+    /// device had is the last to be taken.
     pub fn free_dev_number(&self, reserved: &[u32]) -> Option<u32> {
-        let superblocks = self.superblocks.borrow();
-        let roles = superblocks.iter().flatten().map(|superblock| superblock.roles().len()).max()?;
-        let spares = self.spares.borrow();
-        let used = |number: u32| {
-            superblocks.iter().flatten().any(|superblock| superblock.dev_number() == number)
-                || spares.iter().any(|spare| spare.superblock.dev_number() == number)
-                || reserved.contains(&number)
+        let free = {
+            let (superblocks, spares) = (self.superblocks.borrow(), self.spares.borrow());
+            let members: Vec<&Superblock> = superblocks.iter().flatten().collect();
+            let taken = |number: u32| {
+                members.iter().any(|superblock| superblock.dev_number() == number)
+                    || spares.iter().any(|spare| spare.superblock.dev_number() == number)
+                    || reserved.contains(&number)
+            };
+            device_numbers::free(&members, taken, &self.failed.borrow())
         };
-        let free = (0..u32::try_from(roles).ok()?).filter(|&number| !used(number));
-        let number = free.min_by_key(|number| self.failed.borrow().contains(number))?;
+        let number = free.into_iter().find_map(|number| match number {
+            FreeNumber::Unused(number) | FreeNumber::Used(number) => Some(number),
+            FreeNumber::Beyond(number) => self.make_room_for(number).then_some(number),
+        })?;
         self.failed.borrow_mut().retain(|failed| *failed != number);
         Some(number)
+    }
+
+    /// The superblocks' tables of roles get a place for a device number. False if one of them cannot grow.
+    fn make_room_for(&self, number: u32) -> bool {
+        let (mut superblocks, mut coming) = (self.superblocks.borrow_mut(), self.coming.borrow_mut());
+        let mut spares = self.spares.borrow_mut();
+        let of_coming = coming.iter_mut().flatten().map(Coming::superblock_mut);
+        let of_spares = spares.iter_mut().map(|spare| &mut spare.superblock);
+        let mut all: Vec<&mut Superblock> =
+            superblocks.iter_mut().flatten().chain(of_coming).chain(of_spares).collect();
+        // Each fits on its device as it is: only what stands behind it may be in the way.
+        let grown: Result<Vec<Superblock>, _> =
+            all.iter().map(|superblock| superblock.with_role_for(number, u64::MAX)).collect();
+        let Ok(grown) = grown else { return false };
+        all.iter_mut().zip(grown).for_each(|(superblock, grown)| **superblock = grown);
+        true
     }
 
     /// The spares, for the one who hands them out.
@@ -621,6 +681,7 @@ fn in_use(state: MemberState) -> bool {
 
 pub(super) struct SuperblockWrite<D> {
     pub(super) slot: u32,
+    superblock: Superblock,
     offset: u64,
     data: Slice,
     digest: u32,
@@ -633,7 +694,9 @@ impl<D: Device> SuperblockWrite<D> {
     pub(super) fn new(slot: u32, superblock: &Superblock, member: Rc<Attached<D>>) -> Self {
         let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
         let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
-        SuperblockWrite { slot, offset, data, digest: superblock.digest(), member, is_replacement: false }
+        let digest = superblock.digest();
+        let superblock = superblock.clone();
+        SuperblockWrite { slot, superblock, offset, data, digest, member, is_replacement: false }
     }
 
     pub(super) fn start(&self) -> D::Done {

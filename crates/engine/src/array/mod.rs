@@ -8,7 +8,8 @@ pub mod bad_block_log;
 pub mod bitmap;
 mod device_numbers;
 mod fail;
-mod generations;
+mod generation_records;
+pub mod generations;
 #[cfg(test)]
 mod generations_tests;
 #[cfg(test)]

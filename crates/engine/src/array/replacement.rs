@@ -21,6 +21,12 @@ pub struct Coming {
     copied_bytes: u64,
 }
 
+impl Coming {
+    pub(super) fn superblock_mut(&mut self) -> &mut Superblock {
+        &mut self.superblock
+    }
+}
+
 impl<D: Device> Keeper<D> {
     /// From here on superblocks say that the device with this one is to replace the member in `slot`. Every shard has it
     /// beside the member. False if the member is not in sync, or is being replaced already.

@@ -27,9 +27,18 @@ pub(super) fn other_side(newest: Told<'_>, candidates: &[(usize, Told<'_>)]) -> 
     let unknown = candidates.iter().filter(|(_, own)| stands(own, Standing::Unknown));
     let superblocks: Vec<(usize, &Superblock)> =
         unknown.map(|(index, own)| (*index, own.superblock)).collect();
-    let newest = newest.superblock;
+    let newest = reference(newest.superblock, &superblocks)?;
     let suspects = superblocks.iter().filter(|(_, own)| ran_without(own, newest, &superblocks));
     suspects.filter_map(|(_, own)| side_of(own, newest, &superblocks)).next()
+}
+
+/// A whole member that stands for the newest: others may not know of one that has just come and is being rebuilt.
+fn reference<'a>(newest: &'a Superblock, candidates: &[(usize, &'a Superblock)]) -> Option<&'a Superblock> {
+    if whole_member(newest).is_some() {
+        return Some(newest);
+    }
+    let beside = candidates.iter().map(|(_, own)| *own).filter(|own| !leaves_out(newest, own));
+    beside.max_by_key(|own| own.events())
 }
 
 /// Whether a member says that `other` failed.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
+use layout::generations::{Generations, GenerationsRecord};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::units::Sectors;
 
@@ -505,10 +506,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let _turn = self.seating.take().await;
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.set.shared.members.settled().await?;
+        let number = self.keeper.free_dev_number(&self.replacement_numbers()).ok_or(NotAdded::NoNumber)?;
+        // With the table of roles that has room for it.
         let template = (0..).map_while(|slot| self.keeper.try_superblock(slot)).flatten().next();
-        let (template, number) = template
-            .zip(self.keeper.free_dev_number(&self.replacement_numbers()))
-            .ok_or(NotAdded::NoNumber)?;
+        let template = template.ok_or(NotAdded::NoNumber)?;
         let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
@@ -517,8 +518,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         Ok(number)
     }
 
-    /// Takes back a member that was away for a while: it gets only what the bitmap marks. `bad` is what its bad-block log
-    /// lists.
+    /// Takes back a member that was away for a while: it gets only what the bitmap marks. `record` is what goes with its
+    /// superblock, `bad` what its bad-block log lists.
     ///
     /// # Errors
     /// [`NotAdded`] says why not; nothing has changed then.
@@ -526,15 +527,17 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         &self,
         device: Rc<D>,
         mut superblock: Superblock,
+        record: Option<GenerationsRecord>,
         bad: BadBlocks,
     ) -> Result<u32, NotAdded> {
         let _turn = self.seating.take().await; // as for a spare
         self.set.shared.members.settled().await?;
-        let mut slot = self.may_re_add(&superblock)?;
+        let generations = record.as_ref().map(|record| &record.generations);
+        let mut slot = self.may_re_add(&superblock, generations)?;
         // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
         while self.is_running(Work::Recovery(slot)) || self.is_running(Work::Replacement(slot)) {
             self.platform.pause().await;
-            slot = self.may_re_add(&superblock)?;
+            slot = self.may_re_add(&superblock, generations)?;
         }
         if !self.changing.borrow_mut().insert(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
@@ -542,9 +545,17 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         // Whatever happens next, it does not say any more that it has everything.
         superblock.set_recovery_offset(Some(Sectors(0)));
         superblock.set_recovers_by_bitmap();
+        if let Some((record, records)) = record.zip(self.keeper.records())
+            && let Some(own) = records.before_own(&superblock, &record)
+        {
+            let data = Gather::from(Slice::from_bytes(&own.bytes));
+            // Without it md's rules count, should the machine stop now.
+            let _ = device.write(own.offset_bytes, data, true).await;
+        }
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         let written = device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await;
         if written.is_ok() {
+            self.keeper.records().inspect(|records| records.superblock_written(&superblock));
             let corrected_reads = u64::from(superblock.corrected_reads());
             self.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
             self.keeper.set_superblock(slot, Some(superblock));
@@ -554,25 +565,30 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         Ok(written.map(|()| slot)?)
     }
 
-    /// The slot that a member with this superblock would take again.
+    /// The slot that a member with this superblock, and these generations beside it, would take again.
     ///
     /// # Errors
     /// Why it would not.
-    pub fn may_re_add(&self, superblock: &Superblock) -> Result<u32, NoReAdd> {
+    pub fn may_re_add(
+        &self,
+        superblock: &Superblock,
+        generations: Option<&Generations>,
+    ) -> Result<u32, NoReAdd> {
         let superblocks: Vec<Option<Superblock>> =
             (0..).map_while(|slot| self.keeper.try_superblock(slot)).collect();
         let mut others = self.replacement_numbers();
         others.extend(self.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
+        let now = self.keeper.records().and_then(|records| records.now());
         let array = re_add::Array {
             superblocks: &superblocks,
             states: &self.set.shared.members.states(),
             others: &others,
             events: self.keeper.events(),
             events_cleared: self.keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
-            bitmap: layout::redo_log::BitmapExtent::Absent,
-            generations: None,
+            bitmap: self.keeper.bitmap_extent(),
+            generations: now.as_ref(),
         };
-        re_add::judge(superblock, None, &array)
+        re_add::judge(superblock, generations, &array)
     }
 
     /// Lets go of the spare with this device number. False if there is none, or slots are just being filled.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
+use engine::array::generations::find_record;
 use engine::array::keeper::Keeper;
 use engine::array::redo::{Repair, Situation, decide, member_of, read_log, replay, take_doubts};
 use engine::array::scrub::ScrubState;
@@ -128,12 +129,16 @@ pub struct Array {
 pub fn start(machine: &Machine, force: bool) -> Array {
     let disks: Vec<Rc<Drive>> =
         machine.disks.borrow().iter().filter(|disk| !disk.is_dead()).cloned().collect();
-    let candidate = |disk: &Rc<Drive>| Candidate {
-        name: "disk".to_string(),
-        size_bytes: DEVICE_BYTES,
-        superblock: Superblock::parse(&disk.peek(4096, 4096), MinorVersion::V1_2, DEVICE_BYTES)
-            .map_err(|error| error.to_string()),
-        generations: None,
+    let candidate = |disk: &Rc<Drive>| {
+        let superblock = Superblock::parse(&disk.peek(4096, 4096), MinorVersion::V1_2, DEVICE_BYTES);
+        let read = |offset, bytes| Some(disk.peek(offset, bytes));
+        let record = |superblock| find_record(superblock, DEVICE_BYTES, read);
+        Candidate {
+            name: "disk".to_string(),
+            size_bytes: DEVICE_BYTES,
+            generations: superblock.as_ref().ok().and_then(record),
+            superblock: superblock.map_err(|error| error.to_string()),
+        }
     };
     let candidates: Vec<Candidate> = disks.iter().map(candidate).collect();
     let assembly = assemble(&candidates, &Filter { force, ..Filter::default() }).arrays.remove(0);
@@ -174,6 +179,8 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     take_doubts(&sets[0], &repair);
     let resync = repair.resync_from_bytes(&situation(&assembly, &states, force));
     let keeper = Keeper::new(Rc::clone(&sets[0]), superblocks, assembly.events, resync, Box::new(|| 1));
+    let world = Rc::clone(&machine.world);
+    keeper.keep_generations(&assembly.generations, Box::new(move || world.below(u64::MAX) + 1));
     keeper.keep_redo_log(&repair, &vec![BitmapExtent::Absent; states.len()]);
     let platform = TestPlatform {
         world: Rc::clone(&machine.world),

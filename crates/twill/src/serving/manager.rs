@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use engine::array::bitmap::Bitmaps;
+use engine::array::generations::FoundGenerations;
 use engine::array::keeper::{Keeper, Spare};
 use engine::array::redo::{replay, take_doubts};
 use engine::array::scrub::ScrubState;
@@ -18,6 +19,7 @@ use host::ring::Ring;
 use host::shard::{ShardGone, Shards};
 use layout::md_superblock::Superblock;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::clock::now_unix_s;
 use super::platform::{HostPlatform, Known, LOOK};
@@ -44,6 +46,8 @@ pub(super) struct FoundArray {
     pub(super) superblocks: Vec<Option<Superblock>>,
     /// The newest event count.
     pub(super) events: u64,
+    /// What it goes on from.
+    pub(super) generations: FoundGenerations,
     pub(super) spares: Vec<(SharedDevice, Superblock)>,
     /// What is to replace the members in slots.
     pub(super) replacements: Vec<(u32, SharedDevice, Superblock)>,
@@ -65,8 +69,8 @@ impl ArrayManager {
         let (array, known) = (array.clone(), Arc::clone(known));
         let started = shards.run_on(0, move |context| async move {
             let set = Rc::clone(array.volume().stripes());
-            let FoundArray { superblocks, events, spares, replacements, redo, keeps_redo_log, bitmap } =
-                found;
+            let FoundArray { superblocks, events, generations, spares, replacements, redo, .. } = found;
+            let (keeps_redo_log, bitmap) = (found.keeps_redo_log, found.bitmap);
             // Before anything is served or any superblock is written.
             replay(&set, &redo.repair).await?;
             take_doubts(&set, &redo.repair);
@@ -74,6 +78,7 @@ impl ArrayManager {
                 bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
             let (resync, now_s) = (redo.resync_from_bytes, Box::new(now_unix_s));
             let keeper = Keeper::new(Rc::clone(&set), superblocks, events, resync, now_s);
+            keeper.keep_generations(&generations, Box::new(random_id));
             if keeps_redo_log {
                 keeper.keep_redo_log(&redo.repair, &redo.bitmaps);
             } else if redo.repair.in_force && !read_only {
@@ -152,6 +157,12 @@ async fn clear_bits(manager: Rc<HostManager>, ring: Ring) {
             manager.keeper().clear_idle_bits().await;
         }
     }
+}
+
+/// The id of a generation.
+fn random_id() -> u64 {
+    let (high, low) = Uuid::new_v4().as_u64_pair();
+    high ^ low // neither is random in all its bits
 }
 
 pub(super) fn gone(error: ShardGone) -> Failure {

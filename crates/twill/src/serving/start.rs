@@ -77,6 +77,7 @@ impl Serving {
         let found = FoundArray {
             superblocks: opened.superblocks.clone(),
             events: assembly.events,
+            generations: assembly.generations.clone(),
             spares: opened.spares.clone(),
             replacements: opened.replacements.clone(),
             redo,
