@@ -1,15 +1,15 @@
-# array.sh: what scripts need to drive an array: scratch space, members, a server, a failure, a stop. Read in by
-# scripts/demo.sh and the scripts of tests/. The program is $TWILL.
+# array.sh: functions that drive an array: scratch space, members, a server, a failure, a stop. scripts/demo.sh and the
+# scripts of tests/ source it. The program is $TWILL.
 #
-#   begin                    scratch folder in $scratch, removed at the end together with the server
-#   make_members N SIZE      N sparse files in $scratch, named in ${members[@]}
-#   serve MEMBER…            starts the server; $uri leads to the array, $socket is its socket
-#   serve_block MEMBER…      the same with $options; the array is $BLOCK_DEVICE
-#   fail_member MEMBER       as if it had failed
-#   settled                  no resync or recovery is left; agrees_everywhere: and `twill check` finds nothing
+#   begin                    makes the folder $scratch; the end of the script removes it and ends the server
+#   make_members N SIZE      makes N sparse files in $scratch and sets ${members[@]}
+#   serve MEMBER…            starts the server; $uri is the array's address, $socket its socket
+#   serve_block MEMBER…      the same with $options as a block device: $BLOCK_DEVICE
+#   fail_member MEMBER       marks it failed
+#   settled                  waits until no resync or recovery is left; agrees_everywhere also runs `twill check`
 #   stop_array               a clean stop; the server has ended when this returns
 #   kill_server              SIGKILL; the server has ended when this returns
-#   wait_for WHAT COMMAND…   until the command succeeds
+#   wait_for WHAT COMMAND…   waits until the command succeeds
 #   copy_until_enough        copies $TREE to a mounted file system; copies_are_whole reads them back
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -17,7 +17,7 @@ PATH=$PATH:/usr/sbin:/sbin
 server='' scratch='' socket='' control='' uri=''
 members=()
 BLOCK_DEVICE=/dev/ublkb0
-# Seconds after which what does not come is taken for lost: a slow machine with other work must not be.
+# Seconds that a wait lasts at most: enough for a slow machine with other work.
 PATIENCE=120
 
 say() { printf '%s\n' "$*"; }
@@ -40,7 +40,7 @@ finish() {
     local -a left
     mapfile -t left < <(jobs -p)
     ((${#left[@]} == 0)) || kill "${left[@]}" 2>/dev/null || true
-    # A server does not stop under a file system, and programs that wait for its device would be waited for.
+    # A server does not stop under a mounted file system, and `wait` below would wait for programs that use its device.
     if mountpoint -q "$scratch/mnt" 2>/dev/null; then timeout 20 umount "$scratch/mnt" 2>/dev/null || umount -l "$scratch/mnt" || true; fi
     if [[ -n $server ]]; then
         for _ in {1..50}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
@@ -48,10 +48,10 @@ finish() {
     fi
     wait 2>/dev/null || true
     if ((code != 0 && code != 77)) && [[ -s $scratch/server.log ]]; then
-        echo "the server's last words:" >&2
+        echo "the last lines of the server's log:" >&2
         tail -n 20 "$scratch/server.log" >&2
     fi
-    rm -rf --one-file-system "$scratch" # what is mounted there may hang without its server
+    rm -rf --one-file-system "$scratch" # --one-file-system: a mount there may hang without its server
     exit "$code"
 }
 
@@ -68,7 +68,7 @@ make_members() { # N SIZE
 wait_for() { # WHAT COMMAND…
     local end=$((SECONDS + PATIENCE)) what=$1; shift
     until "$@"; do
-        ((SECONDS < end)) || die "$what: not after $PATIENCE s"
+        ((SECONDS < end)) || die "waited $PATIENCE s for this: $what"
         sleep 0.1
     done
 }
@@ -83,15 +83,15 @@ block_answers() {
         "$TWILL" status --control "$control" >/dev/null 2>&1
 }
 
-# The kernel makes the file in /dev before the one in /sys, and a missing file in $(<…) would end the script.
+# The kernel makes the node in /dev before the one in /sys; $(<…) on a missing file would end the script.
 has_a_size() { # DEVICE
     local sectors
     read -r sectors 2>/dev/null <"/sys/block/${1#/dev/}/size" && ((sectors > 0))
 }
 
-start_server() { # ANSWERS WORD…: until the command ANSWERS succeeds
+start_server() { # ANSWERS WORD…: starts `twill serve WORD…` and waits until the command ANSWERS succeeds
     local answers=$1; shift
-    rm -f "$socket" "$control" # a file of the server before this one would be taken for the new one's
+    rm -f "$socket" "$control" # left by the previous server, they would look like the new one's
     "$TWILL" serve --control "$control" "$@" >>"$scratch/server.log" 2>&1 </dev/null &
     server=$!
     wait_for "an answer of the server" answered_or_ended "$answers"
@@ -99,7 +99,7 @@ start_server() { # ANSWERS WORD…: until the command ANSWERS succeeds
 }
 answered_or_ended() { "$1" || ! kill -0 "$server" 2>/dev/null; }
 
-# A server that hangs is a failure with a name, not a script without an end.
+# The time limit turns a server that hangs into a failure with a name.
 fail_member() { timeout $PATIENCE "$TWILL" fail --control "$control" "$1" || die "twill fail $1: status $?"; }
 
 settled() { timeout 600 "$TWILL" status --wait --control "$control" >/dev/null || die "the resync or recovery does not end"; }
@@ -125,7 +125,7 @@ kill_server() {
     server=
 }
 
-copy_until_enough() { # $TREE to $scratch/mnt, one after the other, each flushed, until $scratch/enough is there
+copy_until_enough() { # copies $TREE to $scratch/mnt again and again, flushes each copy, ends when $scratch/enough exists
     local i
     for ((i = 0; i < 40; i++)); do
         [[ ! -e $scratch/enough ]] || return 0
@@ -133,17 +133,17 @@ copy_until_enough() { # $TREE to $scratch/mnt, one after the other, each flushed
     done
 }
 
-copies_are_whole() { # DEVICE: what copy_until_enough wrote, read back from there
+copies_are_whole() { # DEVICE: mounts it again and compares what copy_until_enough wrote
     local i count
     count=$(find "$scratch/mnt" -maxdepth 1 -name '[0-9]*' | wc -l)
     umount "$scratch/mnt"
     mount "$1" "$scratch/mnt"
-    for ((i = 0; i < count; i++)); do diff -r "$TREE" "$scratch/mnt/$i" || die "other files in $i"; done
+    for ((i = 0; i < count; i++)); do diff -r "$TREE" "$scratch/mnt/$i" || die "the files of copy $i differ from $TREE"; done
 }
 
 array_size() { nbdinfo --size "$uri"; }
 
-fio_verify() { # NAME OPTIONS…: fio's own check of what it wrote; the result as JSON in $scratch/NAME.json
+fio_verify() { # NAME OPTIONS…: fio writes and verifies; the result is JSON in $scratch/NAME.json
     local name=$1; shift
     (cd "$scratch" && fio --name="$name" --ioengine=nbd --uri="$uri" --verify=crc32c --verify_fatal=1 --verify_state_save=0 --iodepth=32 --numjobs=4 \
         --group_reporting --thread --randrepeat=0 --output-format=json --output="$scratch/$name.json" "$@" >"$scratch/$name.log" 2>&1 </dev/null) ||
@@ -152,7 +152,7 @@ fio_verify() { # NAME OPTIONS…: fio's own check of what it wrote; the result a
 }
 
 # A table of cases: each `run_case NAME FUNCTION ARGUMENT…` runs in a shell of its own, between begin and finish, for at most
-# CASE_SECONDS, so that one that hangs is told from the others, with what it hangs in.
+# CASE_SECONDS. A case that hangs fails by itself, and the log says where it hangs.
 CASE_SECONDS=600
 passed=0 failed=0 skipped=0
 run_case() {
@@ -171,14 +171,14 @@ run_case() {
     rm -f "$log"
 }
 
-end_when_late() { # PROCESS: its children are asked to end with it, then it has to
+end_when_late() { # PROCESS: after CASE_SECONDS sends SIGTERM to it and its children, then SIGKILL
     local signal end
     local -a children
     sleep $CASE_SECONDS & end=$!
     trap "kill $end; exit" TERM
     wait $end
     trap - TERM
-    echo "still running after $CASE_SECONDS s; what there is:"
+    echo "still running after $CASE_SECONDS s; its processes:"
     where_processes_are "$1"
     for signal in TERM KILL; do
         mapfile -t children < <(descendants "$1")
@@ -191,7 +191,7 @@ descendants() { # PROCESS
     ps -e -o pid=,ppid= | awk -v root="$1" '{ parent[$1] = $2 } END { for (p in parent) { for (q = p; q in parent && q != root; q = parent[q]); if (q == root && p != root) print p } }'
 }
 
-where_processes_are() { # PROCESS: itself and its children, thread by thread, with what of the kernel they are in
+where_processes_are() { # PROCESS: it and its children, thread by thread, with each thread's kernel stack
     local process thread
     for process in "$1" $(descendants "$1"); do
         ps -o pid,ppid,stat,etime,time,args --no-headers -p "$process" || continue
@@ -201,12 +201,12 @@ where_processes_are() { # PROCESS: itself and its children, thread by thread, wi
     done
 }
 
-# A case of which others test the most: only TWILL_ALL_CASES=1 runs it (cargo xtask kernel-tests --all).
+# A long case whose subject shorter cases mostly cover: only TWILL_ALL_CASES=1 runs it (cargo xtask kernel-tests --all).
 long_case() {
-    if [[ -n ${TWILL_ALL_CASES:-} ]]; then run_case "$@"; else skipped=$((skipped + 1)) && say "skipped $1: long"; fi
+    if [[ -n ${TWILL_ALL_CASES:-} ]]; then run_case "$@"; else skipped=$((skipped + 1)) && say "skipped $1: long; --all runs it"; fi
 }
 
-summary() { # last line of a table of cases; its status is the script's
+summary() { # prints the last line of a table of cases; its status is the script's
     say "$passed passed, $failed failed, $skipped skipped"
     ((failed == 0))
 }

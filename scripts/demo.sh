@@ -1,8 +1,9 @@
 #!/bin/bash
-# demo.sh [--force] [MEMBER…]: the main job, end to end, on six file members in a temporary folder or on those given.
+# demo.sh [--force] [MEMBER…]: Twill's main use, end to end, on six member files in a temporary folder or on MEMBERs.
 #
-# RAID-5, exported over NBD; a file system image with real files is copied in, fio writes and verifies beside it while a
-# member fails, then every byte is read back from the degraded array and compared. Ends with 0 only if all of it held.
+# Makes a RAID-5, exports it over NBD and copies in a file system image with real files. fio writes and verifies beside the
+# image while a member fails; then the script reads every byte back from the degraded array and compares it. Status 0 means
+# that every step held.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/array.sh"
 
@@ -15,7 +16,7 @@ next() { step=$((step + 1)); say "[$step/8] $*"; }
 seconds() { date +%s.%N; }
 rate() { awk -v bytes="$1" -v from="$2" -v to="$3" 'BEGIN { printf "%.0f MB/s", bytes / 1e6 / (to - from) }'; }
 
-# Real files, at most 160 MB of them, from what every machine has.
+# At most 160 MB of real files, from folders that every machine has.
 real_files() { # FOLDER
     local place
     for place in /usr/include /usr/share/doc /usr/share /usr/lib; do
@@ -46,7 +47,7 @@ serve "${members[@]}"
 size=$(array_size)
 say "      $((size >> 20)) MiB usable"
 
-next "make an ext4 image with real files and copy it in"
+next "make an ext4 image with real files and copy it to the array"
 mkdir "$scratch/files"
 real_files "$scratch/files"
 files=$(tr -cd '\0' <"$scratch/names" | wc -c)
@@ -60,13 +61,13 @@ nbdcopy --flush --requests=32 --connections=4 --allocated "$scratch/image" "$uri
 copied_in=$(rate "$image_bytes" "$from" "$(seconds)")
 say "      $files files, $((image_bytes >> 20)) MiB, $copied_in"
 
-next "write and verify with fio beside it, and fail a member under that load"
+next "write and verify with fio beside the image, and fail a member under that load"
 victim=${members[1]}
 fio_verify load --offset="$image_bytes" --offset_increment=48M --size=48M --rw=randwrite --bs=16k --rate=,12m &
 load=$!
 sleep 1.5
 kill -0 $load 2>/dev/null || { wait $load || true; die "the load ended before the member failed"; }
-fail_member "$victim" >"$scratch/fail.log" 2>&1 || { cat "$scratch/fail.log" >&2; die "twill fail $victim"; }
+fail_member "$victim" >"$scratch/fail.log" 2>&1 || { cat "$scratch/fail.log" >&2; die "twill fail $victim: its output is above"; }
 say "      failed: $victim"
 wait $load || die "fio found wrong data: $(cat "$scratch/load.log")"
 load_report=$(sed -n '/^{/,$p' "$scratch/load.json" | jq -r '.jobs[0] |
@@ -77,19 +78,19 @@ next "read everything back from the degraded array and compare"
 from=$(seconds)
 nbdcopy --requests=32 --connections=4 "$uri" "$scratch/back"
 copied_out=$(rate "$size" "$from" "$(seconds)")
-cmp -n "$image_bytes" "$scratch/image" "$scratch/back" || die "the image read back differs"
+cmp -n "$image_bytes" "$scratch/image" "$scratch/back" || die "the image that was read back differs from the one copied in"
 truncate -s "$image_bytes" "$scratch/back"
-e2fsck -fn "$scratch/back" >"$scratch/e2fsck.log" 2>&1 || { cat "$scratch/e2fsck.log" >&2; die "e2fsck"; }
+e2fsck -fn "$scratch/back" >"$scratch/e2fsck.log" 2>&1 || { cat "$scratch/e2fsck.log" >&2; die "e2fsck finds errors in the image that was read back"; }
 rm -f "$scratch/back"
 say "      image equal, e2fsck clean, $copied_out"
 
-next "write full speed to the degraded array, for the figure"
+next "write at full speed to the degraded array, for the report"
 fio_verify degraded --offset="$image_bytes" --offset_increment=48M --size=48M --rw=write --bs=256k
 degraded=$(sed -n '/^{/,$p' "$scratch/degraded.json" | jq -r '.jobs[0].write.bw_bytes / 1e6 | round')
 
-next "stop, and ask md's own tool what it sees"
+next "stop, and examine the members with mdadm"
 stop_array
-agreement="mdadm is not installed, so nobody else looked"
+agreement="mdadm is not installed, so only twill examined the members"
 if command -v mdadm >/dev/null; then
     for member in "${members[@]}"; do
         mdadm --examine "$member" >"$scratch/examine" 2>&1 || { cat "$scratch/examine" >&2; die "mdadm --examine $member"; }
@@ -98,8 +99,8 @@ if command -v mdadm >/dev/null; then
         echo
     done | sort -u >"$scratch/seen"
     [[ $(wc -l <"$scratch/seen") == 1 ]] && grep -q 'Raid Level=raid5 ' "$scratch/seen" && grep -q "Raid Devices=$count " "$scratch/seen" &&
-        grep -q 'checksum=correct' "$scratch/seen" || { cat "$scratch/seen" >&2; die "mdadm --examine does not agree"; }
-    live=0 stale=0 events='' # a member that failed keeps the event count it had
+        grep -q 'checksum=correct' "$scratch/seen" || { cat "$scratch/seen" >&2; die "mdadm --examine disagrees about the array; its output is above"; }
+    live=0 stale=0 events='' # the failed member keeps its old event count
     for member in "${members[@]}"; do
         now=$(mdadm --examine "$member" | awk -F ' : ' '/^ *Events :/ { print $2 }')
         if [[ $member == "$victim" ]]; then stale=$now; else events+="$now "; live=$now; fi

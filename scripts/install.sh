@@ -1,9 +1,9 @@
-# install.sh: finds what the project's commands need, and installs it where it can. Read in by ./run and ./test.
+# install.sh: finds the programs that the project's commands need, and installs missing ones. ./run and ./test source it.
 #
-#   install_packages needed fio:fio …    each word is PROGRAM:PACKAGE; stops if one cannot be had
-#   install_packages optional …          the same, but goes on and says what will be skipped
-#   find_cargo                           sets cargo to one that is new enough, or stops
-#   install_crate NAME VERSION           a program from crates.io into target/tools/bin; what needs it is skipped without
+#   install_packages needed fio:fio …    each word is PROGRAM:PACKAGE; stops if one cannot be installed
+#   install_packages optional …          the same, but continues and says what will be skipped
+#   find_cargo                           sets $cargo to a cargo that is new enough, or stops
+#   install_crate NAME VERSION           installs a program from crates.io into target/tools/bin; tests that need it are skipped without it
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -21,15 +21,15 @@ have_program() {
     PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null
 }
 
-# The programs of Debian's sbin folders (mke2fs, mdadm) are run without being root.
+# A user who is not root needs the programs of Debian's sbin folders too (mke2fs, mdadm).
 PATH=$PATH:/usr/sbin:/sbin
 
-missing_packages() { # PROGRAM:PACKAGE…: the packages of the programs that are not there
+missing_packages() { # PROGRAM:PACKAGE…: the packages of missing programs
     local word
     for word; do have_program "${word%%:*}" || echo "${word#*:}"; done | sort -u
 }
 
-as_root() { # prints the words that run a command as root; fails if there are none
+as_root() { # prints the prefix that runs a command as root; fails if there is no way
     if ((EUID == 0)); then return 0; fi
     command -v sudo >/dev/null && echo sudo
 }
@@ -37,7 +37,7 @@ as_root() { # prints the words that run a command as root; fails if there are no
 apt_updated=
 apt_install() { # PACKAGE…
     local sudo log
-    command -v apt-get >/dev/null || { note "not a Debian or Ubuntu machine: install by hand: $*"; return 1; }
+    command -v apt-get >/dev/null || { note "this machine has no apt-get; install these packages by hand: $*"; return 1; }
     sudo=$(as_root) || { note "run this as root: apt-get install $*"; return 1; }
     note "installing with apt-get: $*"
     log=$(mktemp)
@@ -56,16 +56,16 @@ install_packages() { # needed|optional PROGRAM:PACKAGE…
     mapfile -t packages < <(missing_packages "$@")
     ((${#packages[@]})) || return 0
     if apt_install "${packages[@]}" && [[ -z $(missing_packages "$@") ]]; then return 0; fi
-    for package in "${packages[@]}"; do # one that is not there must not keep the others away
+    for package in "${packages[@]}"; do # one package at a time: a package that is missing must not block the others
         ((${#packages[@]} == 1)) || apt_install "$package" 2>/dev/null || true
     done
     mapfile -t packages < <(missing_packages "$@")
     ((${#packages[@]})) || return 0
     if [[ $kind == needed ]]; then
-        note "needed and not to be had: apt-get install ${packages[*]}"
+        note "cannot continue without these packages: ${packages[*]}; try: apt-get install ${packages[*]}"
         exit 1
     fi
-    note "not to be had: ${packages[*]}; what needs them will be skipped"
+    note "not installed: ${packages[*]}; parts that need them will be skipped"
 }
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml"; }
@@ -85,7 +85,7 @@ use_cargo_of_this_machine() {
     for candidate in "$(command -v cargo || true)" "$HOME/.cargo/bin/cargo" /usr/bin/cargo-[0-9]* /usr/lib/rust-*/bin/cargo; do
         [[ -x $candidate ]] && cargo_is_new_enough "$candidate" || continue
         cargo=$candidate
-        # rustc, rustfmt and clippy of the same toolchain go first.
+        # PATH finds rustc, rustfmt and clippy of the same toolchain first.
         PATH=$(dirname "$(readlink -f "$candidate")"):$(dirname "$candidate"):$PATH
         return 0
     done
@@ -105,7 +105,7 @@ use_cargo_package() { # the oldest distribution package of cargo that is new eno
     local package version
     while read -r package; do
         version=$(apt_version "$package")
-        # Debian's cargo was once numbered apart from its rustc: 0.66 is of Rust 1.65.
+        # Debian once numbered cargo differently from rustc: cargo 0.66 belongs to Rust 1.65.
         [[ -n $version ]] && at_least "$version" "$(rust_version)" || continue
         local suffix=${package#cargo}
         apt_install "$package" "rustc$suffix" || continue
@@ -126,7 +126,7 @@ find_cargo() {
         if [[ -n $(apt_version rustup) ]] && apt_install rustup && use_rustup; then return 0; fi
         if use_cargo_package; then return 0; fi
     fi
-    note "no cargo $(rust_version) or newer: install Rust from https://rustup.rs, then run this again"
+    note "no cargo $(rust_version) or newer found: install Rust from https://rustup.rs, then run this again"
     exit 1
 }
 
@@ -135,6 +135,6 @@ install_crate() { # NAME VERSION
     [[ ! -x $to/bin/$1 ]] || return 0
     note "installing with cargo: $1 $2"
     "$cargo" install --quiet --locked --root "$to" --target-dir "$to/build" "$1" --version "$2" >&2 </dev/null ||
-        note "not to be had: $1; what needs it will be skipped"
+        note "cargo could not install $1; tests that need it will be skipped"
     rm -rf "$to/build"
 }

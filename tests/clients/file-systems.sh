@@ -1,11 +1,11 @@
 #!/bin/bash
-# file-systems.sh: ext4 and xfs images with tens of thousands of files survive the loss of members.
+# file-systems.sh: ext4 and xfs images with tens of thousands of files survive failed members.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 
 FILES=24000
 
-tree() { # FOLDER: FILES small files, each with contents of its own, in folders of 300
+tree() { # FOLDER: makes FILES small files, each with contents of its own, in folders of 300
     local i
     awk -v n="$FILES" -v folder="$1" 'BEGIN {
         for (i = 0; i < n; i++) {
@@ -17,7 +17,7 @@ tree() { # FOLDER: FILES small files, each with contents of its own, in folders 
     }'
 }
 
-survive() { # LEVEL FAILURES IMAGE CHECK…: IMAGE goes in, members fail, it comes out the same and CHECK is content
+survive() { # LEVEL FAILURES IMAGE CHECK…: copies IMAGE in, fails members, reads it back the same; CHECK passes
     local level=$1 failures=$2 image=$3 bytes i; shift 3
     bytes=$(stat -c %s "$image")
     make_members 6 160M

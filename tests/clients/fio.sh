@@ -1,6 +1,6 @@
 #!/bin/bash
-# fio.sh: what fio wrote is what fio reads: 4 KiB to 1 MiB, random and in order, four jobs of depth 32, over RAID-5 and
-# RAID-6, with no, one and two members failed in the middle of the writes.
+# fio.sh: fio reads what it wrote: 4 KiB to 1 MiB, random and sequential, four jobs of depth 32, over RAID-5 and RAID-6,
+# while no, one or two members fail in the middle of the writes.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 
@@ -9,7 +9,7 @@ verify() { # LEVEL FAILURES RW BS
     make_members 6 80M
     "$TWILL" create --level "$level" --chunk 64K --name fio --assume-clean "${members[@]}"
     serve "${members[@]}"
-    # The rate holds the writes back to two seconds or more, so that the failures come in their middle.
+    # At this rate the writes take two seconds or more, so that the members fail in their middle.
     fio_verify load --rw="$rw" --bs="$bs" --size=24M --offset_increment=24M --rate=,12m & load=$!
     for ((i = 0; i < failures; i++)); do
         sleep 0.7

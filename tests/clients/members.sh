@@ -1,9 +1,9 @@
 #!/bin/bash
-# members.sh: damaged, foreign, doubled and stale members are refused with a reason, and a refusal changes nothing.
+# members.sh: twill refuses damaged, foreign, duplicate and stale members with a reason, and a refusal changes nothing.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 
-array() { # a stopped RAID-5 with known data; $scratch/data has it
+array() { # makes a stopped RAID-5 that holds the data of $scratch/data
     make_members 4 24M
     "$TWILL" create --level 5 --chunk 64K --name members --assume-clean "${members[@]}"
     serve "${members[@]}"
@@ -14,7 +14,7 @@ array() { # a stopped RAID-5 with known data; $scratch/data has it
 
 holds_data() { nbdcopy "$uri" "$scratch/now"; cmp -n 8388608 "$scratch/data" "$scratch/now"; }
 
-refused() { # COMMAND…: fails, with words, and changes no member
+refused() { # COMMAND…: fails, prints a reason, and changes no member
     local before after code=0
     before=$(sha256sum "${members[@]}")
     timeout 20 "$@" >"$scratch/said" 2>&1 || code=$?
@@ -40,7 +40,7 @@ create_keeps_what_is_there() {
     refused "$TWILL" create --level 5 --chunk 64K --name again --assume-clean "${members[@]:1}"
 }
 
-flipped_bit() { # a member whose superblock is damaged is no member; the others go on without it
+flipped_bit() { # a device with a damaged superblock is no member; the array runs without it
     array
     local at
     for at in 4096 4104 4144 4200 4260; do
@@ -83,7 +83,7 @@ stale_member() {
     stop_array
 }
 
-# New data where the stale member holds old: reading it would show.
+# New data where the stale member holds old data: a read of the stale member would differ.
 new_data() {
     head -c 8M /dev/urandom >"$scratch/data"
     nbdcopy --flush "$scratch/data" "$uri"

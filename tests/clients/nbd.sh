@@ -3,7 +3,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 
-array() { # LEVEL: a served array of six members
+array() { # LEVEL: serves an array of six members
     make_members 6 24M
     local chunk=(--chunk 64K)
     [[ $1 != 1 ]] || chunk=() # RAID-1 has none
@@ -22,7 +22,7 @@ info() {
     stop_array
 }
 
-copy() { # LEVEL: random bytes in and out, over one connection and many
+copy() { # LEVEL: copies random bytes in and out, over one connection and many
     array "$1"
     local size; size=$(array_size)
     head -c "$size" /dev/urandom >"$scratch/in"
@@ -33,7 +33,7 @@ copy() { # LEVEL: random bytes in and out, over one connection and many
     fail_member "${members[0]}"
     nbdcopy --connections=4 "$uri" - | cmp - "$scratch/in"
     stop_array
-    # The same data when it comes up again, the failed member left behind.
+    # The array holds the same data after a restart without the failed member.
     serve "${members[@]}"
     nbdcopy "$uri" - | cmp - "$scratch/in"
     stop_array
@@ -43,7 +43,7 @@ qemu_convert() {
     command -v qemu-img >/dev/null || skip "qemu-img is not installed"
     array 5
     local size; size=$(array_size)
-    # A qcow2 with holes between pieces, so that converting it writes, zeroes and skips.
+    # A qcow2 with holes between its data, so that qemu-img writes, zeroes and skips.
     qemu-img create -q -f qcow2 "$scratch/in.qcow2" "$size"
     qemu-io -f qcow2 -c 'write -P 17 0 1M' -c 'write -P 34 5M 64k' -c 'write -P 51 7340544 12k' -c 'write -z 20M 3M' \
         "$scratch/in.qcow2" >/dev/null

@@ -1,8 +1,8 @@
 #!/bin/bash
 # vm: --mem 3G --mod ublk_drv,raid456,dm-mod,dm-flakey --timeout 600
 # takes: 134 s
-# bad-places.sh: when an array is resynced after a crash a member cannot read a block. The resync goes on; twill, and md after it,
-# give an error for that block and no other. Once it can be read again all is there.
+# bad-places.sh: in the resync after a crash a member cannot read a block. The resync continues; twill, and md after it,
+# return an error for that block and no other. When the member can read the block again, all data is there.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 device=$BLOCK_DEVICE
@@ -11,9 +11,9 @@ device=$BLOCK_DEVICE
 # member 1.
 CHUNK=65536 STRIPE=4
 BLOCK=$((STRIPE * 3 * CHUNK / 4096)) BESIDE=$(((STRIPE * 3 + 1) * CHUNK / 4096))
-WRITTEN=48 # what the load writes, in blocks, is not compared
+WRITTEN=48 # blocks that the load writes; they are not compared
 
-table() { # good|bad: member 0, where the block cannot be read or can
+table() { # good|bad: the device-mapper table of member 0, which can or cannot read the block
     local size at
     size=$(blockdev --getsz /dev/ram0)
     at=$(((data_offset + STRIPE * CHUNK) / 512))
@@ -38,7 +38,7 @@ member_is() { # good|bad
         die "the block can be read"
 }
 
-lost() { # DEVICE BLOCK…: just these cannot be read, all else is as it was written
+lost() { # DEVICE BLOCK…: only these blocks cannot be read; all others are as written
     local from=$1 at=$WRITTEN block; shift
     echo 3 >/proc/sys/vm/drop_caches
     for block in "$@" $(($(stat -c %s "$scratch/wanted") / 4096)); do
@@ -58,7 +58,7 @@ crash_and_resync() {
         --time_based --runtime=600 --thread >"$scratch/load.log" 2>&1 </dev/null & local load=$!
     wait_for "writes" has_written_enough
     kill -0 $load || die "the load has ended: $(<"$scratch/load.log")"
-    kill_server # the load waits for the next one
+    kill_server # the load waits for the next server
     member_is bad
     serve_block "${members[@]}"
     settled
@@ -87,12 +87,13 @@ a_resync_goes_on_and_md_believes_it() {
     stop_array
     [[ $(mdadm --examine-badblocks /dev/ram3 | grep -c "for 8 sectors") == 1 ]] || die "mdadm sees no bad block: $(mdadm --examine-badblocks /dev/ram3)"
 
-    # md, which changes nothing. (Without a member, read-only, md tries to read such a block for ever, whatever its log says.)
+    # md, read-only, so that it changes nothing. (Without a member, a read-only md retries such a block for ever, whatever its
+    # log says.)
     mdadm --quiet --assemble --readonly /dev/md0 "${members[@]}" || die "mdadm --assemble"
     lost /dev/md0 $BLOCK
     md_stop
 
-    # The drive can read it after all.
+    # Now the drive can read the block.
     member_is good
     serve_block "${members[@]}"
     lost $device

@@ -1,8 +1,8 @@
 #!/bin/bash
 # vm: --mem 3G --mod raid1,raid10,raid456 --timeout 1800
 # takes: 115 s
-# bitmap.sh: after a crash md goes on with twill's bitmap and twill with md's, and only what is marked is resynced. Parity
-# that was damaged on purpose tells which stripes were looked at: marked ones are repaired, others are not.
+# bitmap.sh: after a crash md resyncs by twill's bitmap and twill by md's, and only where the bitmap marks stripes. Parity
+# damaged on purpose shows which stripes were resynced: marked ones are repaired, others are not.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 
@@ -15,19 +15,19 @@ parity_of() { # S
     echo "${members[count - 1 - $1 % count]} $((offset + $1 * CHUNK))"
 }
 
-damage() { # S: 4 KiB of its parity are noise
+damage() { # S: fills 4 KiB of the parity of stripe S with noise
     local member at
     read -r member at < <(parity_of "$1")
     dd if=/dev/urandom of="$member" bs=4096 seek=$((at / 4096)) count=1 oflag=direct status=none
 }
 
-dirty_bits() { # MEMBER: as mdadm counts them
+dirty_bits() { # MEMBER: the number of dirty bits, as mdadm counts them
     mdadm --examine-bitmap "$1" 2>/dev/null | sed -n 's/.*bits (chunks), \([0-9]*\) dirty.*/\1/p'
 }
 
 has_bits() { [[ $(dirty_bits "$1") == "$2" ]]; } # MEMBER N
 
-md_mismatches() { # sectors that do not agree, by md's own scrub
+md_mismatches() { # sectors that disagree, by md's own scrub
     mdadm --quiet --wait /dev/md0 || true
     echo check >/sys/block/md0/md/sync_action
     mdadm --quiet --wait /dev/md0 || true
@@ -35,7 +35,7 @@ md_mismatches() { # sectors that do not agree, by md's own scrub
     cat /sys/block/md0/md/mismatch_cnt
 }
 
-# Stripe 150 was not written and keeps its damage, 8 sectors; all else agrees.
+# Stripe 150 was not written and keeps its 8 damaged sectors; all other stripes agree.
 only_unmarked_is_wrong() {
     local wrong
     wrong=$(md_mismatches)
@@ -50,10 +50,10 @@ md_is_cut_twill_goes_on() { # OPTIONS OF mdadm --create…
     echo 1 >/sys/block/md0/md/bitmap/time_base
     echo 1000 >/sys/block/md0/md/safe_mode_delay
     wait_for "md's bitmap without bits" has_bits "${members[0]}" 0
-    echo 600 >/sys/block/md0/md/bitmap/time_base # from here on bits stay, however long the rest takes
+    echo 600 >/sys/block/md0/md/bitmap/time_base # from here on bits stay set, however long the rest takes
     dd if=$RANDOM_DATA of=/dev/md0 bs=64K count=3 oflag=direct status=none
     dd if=$RANDOM_DATA of=/dev/md0 bs=4K seek=4000 count=1 oflag=direct status=none
-    # What a power cut leaves: md is at work, and its members are copied under it.
+    # Copies what a power cut would leave: md keeps running while its members are copied.
     for ((i = 0; i < 4; i++)); do dd if=/dev/ram$i of="$scratch/cut$i" bs=1M iflag=direct status=none; done
     dd if=/dev/md0 of="$scratch/wanted" bs=1M iflag=direct status=none
     md_stop
@@ -85,11 +85,11 @@ twill_is_killed_md_goes_on() { # OPTIONS OF twill create…
     stop_array
     [[ $(dirty_bits "${members[0]}") == 0 ]] || die "a clean stop leaves bits: $(mdadm --examine-bitmap "${members[0]}")"
     serve "${members[@]}"
-    # Only stripe 0 is written.
+    # The load writes only stripe 0.
     (cd "$scratch" && fio --name=load --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --size=192k --iodepth=16 \
         --time_based --runtime=600 --thread >"$scratch/load.log" 2>&1 </dev/null) & load=$!
     wait_for "a bit of twill's" has_bits "${members[2]}" 1
-    sleep 1 # some more of it
+    sleep 1 # more load
     kill -0 $load || { cat "$scratch/load.log"; die "the load ended before the server was killed"; }
     kill_server
     wait $load 2>/dev/null || true

@@ -1,29 +1,29 @@
 #!/bin/bash
 # vm: --mem 3G --mod ublk_drv,raid456,xfs,btrfs,ext4 --timeout 1200
 # takes: 90 s
-# exercisers.sh: programs that others wrote to break file systems, on an array: fsx, which knows what each byte must be, and
-# stress-ng's file system stressors with their own checks.
+# exercisers.sh: programs that others wrote to break file systems run on an array: fsx, which knows what each byte must be,
+# and stress-ng's file system stressors, which check their own data.
 set -euo pipefail
 RAM_MIB=120
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 device=$BLOCK_DEVICE
-# Where ./test installs it.
+# ./test installs it here.
 fsx=$(command -v fsx || echo "$(dirname "${XTASK:-/}")/../tools/bin/fsx")
 
-agrees() { # parity everywhere
+agrees() { # parity agrees everywhere
     agrees_everywhere
     no_errors
     stop_array
 }
 
-mounted() { # MAKE: a new file system
+mounted() { # MAKE: makes and mounts a new file system
     $1 $device >"$scratch/made" 2>&1 || die "$1: $(tail -n 3 "$scratch/made")"
     mkdir -p "$scratch/mnt"
     mount $device "$scratch/mnt"
 }
 
-unmounted() { # CHECK, which finds it whole
+unmounted() { # CHECK: unmounts the file system; CHECK finds no error
     umount "$scratch/mnt"
     $1 $device >"$scratch/fsck" 2>&1 || die "$1: $(tail -n 20 "$scratch/fsck")"
 }
@@ -32,8 +32,8 @@ busy_or_ended() { (($(writes ublkb0) >= $1)) || ended "$2"; } # WRITES PROCESS
 
 has_fsx() { [[ -x $fsx ]] || skip "fsx is not installed"; }
 
-# No sendfile: fsx waits for ever for bytes that a short one, or one that failed, did not send.
-fsx_settings() { # WORD…: lines of its own, in front
+# No sendfile: after one that failed or was short, fsx waits for ever for the bytes that were not sent.
+fsx_settings() { # LINE…: fsx's settings, these lines first
     printf '%s\n' "$@" '[opsize]' 'max = 200000' "align = ${align:-1}" '[weights]' 'read = 20' 'write = 20' 'mapread = 10' 'mapwrite = 10' \
         'invalidate = 2' 'fsync = 2' 'fdatasync = 2' 'posix_fadvise = 4'
 }
@@ -45,7 +45,7 @@ run_fsx() { # NAME SEED OPERATIONS FILE: with $scratch/fsx.toml
 
 fsx_says() { die "fsx, seed $2: $(tail -n 25 "$scratch/fsx-$1.log")"; }
 
-on_the_device() { # a member fails and another takes its place under fsx
+on_the_device() { # under fsx a member fails and a new one takes its slot
     has_fsx
     made 5 4
     align=4096 fsx_settings 'flen = 8388608' 'nosizechecks = true' 'blockmode = true' >"$scratch/fsx.toml"
@@ -64,7 +64,7 @@ on_the_device() { # a member fails and another takes its place under fsx
     md_stop
 }
 
-on_files() { # TYPE MAKE CHECK LEVEL COUNT: three files at once
+on_files() { # TYPE MAKE CHECK LEVEL COUNT: fsx on three files at once
     has_fsx
     local type=$1 make=$2 check=$3 i start=$RANDOM
     command -v "${make%% *}" >/dev/null || skip "${make%% *} is not installed"
@@ -73,7 +73,7 @@ on_files() { # TYPE MAKE CHECK LEVEL COUNT: three files at once
     mounted "$make"
     fsx_settings 'flen = 2097152' >"$scratch/fsx.toml"
     printf '%s\n' 'truncate = 5' 'close_open = 2' 'punch_hole = 5' 'posix_fallocate = 5' 'copy_file_range = 5' >>"$scratch/fsx.toml"
-    [[ $type != btrfs ]] || sed -i '/^posix_fallocate/d' "$scratch/fsx.toml" # fsx refuses it there
+    [[ $type != btrfs ]] || sed -i '/^posix_fallocate/d' "$scratch/fsx.toml" # fsx refuses posix_fallocate on btrfs
     local -a loads=()
     for i in 1 2 3; do run_fsx $i $((start + i)) 1500 "$scratch/mnt/file$i" & loads+=($!); done
     for i in 1 2 3; do wait "${loads[i - 1]}" || fsx_says $i $((start + i)); done
@@ -81,11 +81,11 @@ on_files() { # TYPE MAKE CHECK LEVEL COUNT: three files at once
     agrees
 }
 
-# Each for itself, at once; with --verify each reads back what it wrote.
+# The stressors run at the same time, each on its own files; with --verify each reads back what it wrote.
 STRESSORS=(access chdir chmod dentry dir dirdeep fallocate fiemap file-ioctl filename flock fpunch fstat hdd iomix link locka mknod
     open readahead rename revio seek sync-file symlink utime xattr)
 
-stress() { # FOLDER: status 0 if all were right
+stress() { # FOLDER: status 0 if every stressor verified its data
     local name
     local -a words=()
     for name in "${STRESSORS[@]}"; do words+=("--$name" 1); done
@@ -94,7 +94,7 @@ stress() { # FOLDER: status 0 if all were right
         >"$scratch/stress" 2>&1
 }
 
-stressed() { # MAKE CHECK: a member fails under them
+stressed() { # MAKE CHECK: a member fails under the stressors
     local make=$1 check=$2 code=0
     command -v stress-ng >/dev/null || skip "stress-ng is not installed"
     made 6 5

@@ -1,19 +1,19 @@
 #!/bin/bash
 # vm: --mem 3G --mod ublk_drv,xfs,btrfs,ext4 --timeout 1800
 # takes: 100 s
-# file-systems.sh: file systems and a database on an array that loses a member and its server under them. Members are files
-# in memory: mkfs.xfs makes nothing smaller than 300 MiB.
+# file-systems.sh: file systems and a database run on an array while a member fails and the server is killed. Members are
+# files in memory, because mkfs.xfs makes nothing smaller than 300 MiB.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 export TWILL_SCRATCH=/run
 device=$BLOCK_DEVICE
-# Programs start much faster from memory than from the host's file system, and so do files.
+# Programs start, and files are read, much faster from memory than from the host's file system.
 cp "$TWILL" /run/twill && TWILL=/run/twill
 TREE=/run/tree
 cp -r "$root/docs" $TREE
 
-statements() { # transactions, one after the other; each says its number when it is durable
+statements() { # transactions, one after the other; each prints its number when it is durable
     local i
     for ((i = 1; i <= 100; i++)); do echo "INSERT INTO t VALUES ($i, hex(randomblob(2000))); SELECT $i;"; done
 }
@@ -23,7 +23,7 @@ rows() {
     statements | sqlite3 -bail -cmd 'PRAGMA synchronous=EXTRA' "$scratch/mnt/db" >"$scratch/committed"
 }
 
-under_load() { # a member fails, the server is killed, another one finds the device; no program sees any of it
+under_load() { # a member fails, the server is killed, the next one takes over the device; no program sees an error
     local load database
     copy_until_enough & load=$!
     rows & database=$!
@@ -31,7 +31,7 @@ under_load() { # a member fails, the server is killed, another one finds the dev
     fail_member "${members[1]}"
     wait_for "another copy" test -d "$scratch/mnt/2"
     kill_server
-    sleep 1 # the load runs into a device without a server
+    sleep 1 # time for the load to reach a device without a server
     kill -0 $load || die "the load has ended"
     serve "${members[@]}"
     : >"$scratch/enough"
@@ -42,14 +42,14 @@ under_load() { # a member fails, the server is killed, another one finds the dev
     [[ $(sqlite3 "$scratch/mnt/db" 'PRAGMA integrity_check; SELECT count(*) FROM t' | xargs) == "ok 100" ]] || die "SQLite finds other rows"
 }
 
-made_whole() { # a device for the one that failed; parity agrees everywhere in the end
+made_whole() { # adds a device for the failed one; at the end parity agrees everywhere
     truncate -s 160M "$scratch/new"
     "$TWILL" add --control "$control" "$scratch/new" >/dev/null
     agrees_everywhere
     no_errors
 }
 
-on_top() { # TYPE MAKE CHECK LEVEL COUNT: MAKE and CHECK are commands that get the device
+on_top() { # TYPE MAKE CHECK LEVEL COUNT: MAKE and CHECK are commands; the device is their argument
     local type=$1 make=$2 check=$3
     command -v "${make%% *}" >/dev/null && command -v "${check%% *}" >/dev/null || skip "${make%% *} is not installed"
     make_members "$5" 160M
@@ -64,7 +64,7 @@ on_top() { # TYPE MAKE CHECK LEVEL COUNT: MAKE and CHECK are commands that get t
     rm -r "$scratch/mnt/gone"
     fstrim "$scratch/mnt"
     under_load
-    if [[ $type == btrfs ]]; then # it knows a checksum of each of its blocks
+    if [[ $type == btrfs ]]; then # btrfs has a checksum of each of its blocks
         btrfs scrub start -B "$scratch/mnt" >"$scratch/scrub" 2>&1 || die "btrfs scrub: $(<"$scratch/scrub")"
         grep -q "no errors found" "$scratch/scrub" || die "btrfs scrub: $(<"$scratch/scrub")"
     fi

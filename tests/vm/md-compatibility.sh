@@ -1,12 +1,14 @@
 #!/bin/bash
 # vm: --mem 3G --mod raid0,raid1,raid10,raid456 --timeout 7200
 # takes: 218 s
-# md-compatibility.sh [ROW…]: arrays that md and twill make, write and leave to each other, as md-compatibility.table
-# lists them; without words the few rows marked with a star. A row may be refused, or left in doubt, where the table says so.
+# md-compatibility.sh [ROW…]: md and twill make arrays, write them and leave them to each other, as md-compatibility.table
+# lists them; without arguments the script runs the few rows marked with a star. A row may end refused, or in doubt, where
+# the table says so.
 #
-# A row that md makes goes md (first state), twill (second state), md; one that twill makes goes twill, md, twill, md.
+# An array that md makes goes md (first state), twill (second state), md; one that twill makes goes twill, md, twill, md.
 # Each reads all blocks before it writes: a block holds what was acknowledged last, or, after a cut, what was issued after
-# that. At the end md's scrub finds no mismatch, as many members are missing as should be, and their events agree.
+# that. At the end md's scrub finds no mismatch, exactly the expected members are missing, and the event counts of the others
+# agree.
 set -euo pipefail
 shopt -s extglob
 RAM_DRIVES=16
@@ -17,12 +19,12 @@ seed=1
 facts=/run/facts
 ending=/run/ending
 
-ends() { # OUTCOME WORDS: the row goes no further
+ends() { # OUTCOME REASON: the row ends here
     printf '%s' "$1" >$ending
     printf '%s' "$2" >$facts
     exit 0
 }
-refused() { ends refused "$1: $2"; } # WHO WORDS
+refused() { ends refused "$1: $2"; } # PROGRAM REASON
 
 row() { # MAKER LEVEL COUNT LAYOUT CHUNK METADATA BITMAP SPARES FIRST SECOND
     local maker=$1 first=$9 second=${10}
@@ -71,7 +73,7 @@ twill_takes() { # STATE
     if [[ $1 == cut ]]; then twill_cut; else load 1; settled; twill_stop; fi
 }
 
-twill_doubts() { # ANSWER: what can be read is right, what cannot be known is an error; nothing is made up
+twill_doubts() { # ANSWER: blocks are right or an error where the missing member's data is unknown; none is wrong
     local stripes refuses answer
     stripes=$(jq '[.arrays[].in_doubt[] | .end - .first] | add' <<<"$1")
     refuses=$(md_refuses_too)
@@ -81,7 +83,7 @@ twill_doubts() { # ANSWER: what can be read is right, what cannot be known is an
     ends "in doubt" "twill starts it with $stripes stripes in doubt: $(tail -n 1 <<<"$answer")$refuses"
 }
 
-md_refuses_too() { # words for it: what md does with the same members
+md_refuses_too() { # prints what md does with the same members
     if md_run >/dev/null; then md_stop; echo " (md starts it)"; else md_stop; echo " (md refuses it too)"; fi
 }
 
@@ -97,7 +99,7 @@ md_takes() { # STATE
 md_wait() { [[ ! -e $md/sync_action ]] || wait_for "the resync of md" md_is_idle; }
 md_is_idle() { mdadm --quiet --wait /dev/md0; [[ $(<$md/sync_action) == idle ]]; }
 
-md_judges() { # STATE in which the first left it
+md_judges() { # STATE in which the array's maker left it
     local answer missing=0 has=0 events
     answer=$(md_run) || refused "md at the end" "$(paste -s -d ' ' <<<"$answer")"
     device=/dev/md0
@@ -115,7 +117,7 @@ md_judges() { # STATE in which the first left it
     printf '%s' "$events" >$facts
 }
 
-run_row() { # LINE of the table, without its star: prints one JSON object in a line
+run_row() { # LINE of the table, without its star: prints one line with a JSON object
     local line=$1 name code=0 log start=$SECONDS outcome words='' expected
     local -a word
     read -ra word <<<"${line%%|*}"
@@ -130,7 +132,7 @@ run_row() { # LINE of the table, without its star: prints one JSON object in a l
         words=$(<$facts)
         outcome=works
         [[ ! -f $ending ]] || outcome=$(<$ending)
-        # What is expected is an outcome, and for some a part of the words.
+        # The table expects an outcome, and for some rows a part of its reason.
         [[ $expected == "$outcome"* && $words == *"${expected#"$outcome"?( )}"* ]] || { words="$outcome, not as expected: $words"; outcome=failed; }
     else
         words="status $code: $(tail -n 1 "$log")"

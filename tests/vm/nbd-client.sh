@@ -1,15 +1,15 @@
 #!/bin/bash
 # vm: --mem 3G --mod nbd,raid456 --timeout 1800
 # takes: 120 s
-# nbd-client.sh: the kernel's NBD client on the export: several connections, one of them lost under load, a server that
-# ends under load and comes back.
+# nbd-client.sh: the kernel's NBD client uses the export over several connections, loses one of them under load, and sees a
+# server that ends under load and comes back.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 device=/dev/nbd0
 PORT=10809
 
-served() { # LEVEL COUNT: an array of ram drives, over TCP and at $socket
+served() { # LEVEL COUNT: serves an array of ram drives, over TCP and at $socket
     ram_members "$2"
     create "$1" "${members[@]}"
     serve_both
@@ -62,7 +62,7 @@ zeroes() {
     agrees_with_md
 }
 
-connection_lost() { # one of four is reset under load: the kernel goes on with the others, and fio sees nothing
+connection_lost() { # one of four is reset under load: the kernel uses the others, and fio sees no error
     served 5 4
     connect 4
     local load victim
@@ -80,7 +80,7 @@ connection_lost() { # one of four is reset under load: the kernel goes on with t
     agrees_with_md
 }
 
-server_ends() { # HOW: under load; the load sees an error, and what was flushed is there for the next client
+server_ends() { # HOW: ends under load; the load sees an error, and the next client finds what was flushed
     served 5 4
     connect 2
     "$XTASK" blocks fill --device $device --state "$scratch/state" >/dev/null
@@ -101,7 +101,7 @@ server_ends() { # HOW: under load; the load sees an error, and what was flushed 
     agrees_with_md
 }
 
-mounted_through() { # a file system is written while its server ends; the next one gets the requests that waited
+mounted_through() { # a server ends under a mounted file system; the next one gets the requests that waited
     served 5 4
     nbd_device connect
     wait_for "the size of $device" has_a_size $device
@@ -112,7 +112,7 @@ mounted_through() { # a file system is written while its server ends; the next o
     copy_until_enough & load=$!
     wait_for "two copies" test -d "$scratch/mnt/2"
     kill_server
-    sleep 1 # the load runs into a device without a server
+    sleep 1 # time for the load to reach a device without a server
     kill -0 $load || die "the load has ended"
     serve_both
     nbd_device reconnect

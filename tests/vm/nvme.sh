@@ -1,11 +1,11 @@
 #!/bin/bash
 # vm: --mem 3G --nvme 4:32M:logical_block_size=4096 --nvme 2:32M --mod raid456 --timeout 1800
 # takes: 77 s
-# nvme.sh: members that are NVMe drives, with 4 KiB and 512 byte sectors, and one that is pulled out under load.
+# nvme.sh: members are NVMe drives, with 4 KiB and 512 byte sectors; one is pulled out under load.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 
-drives() { # SECTOR…: the namespaces with these sector sizes
+drives() { # SECTOR…: prints the namespaces with these sector sizes
     local drive sector
     members=()
     for drive in /sys/block/nvme*; do
@@ -32,7 +32,7 @@ written() { # LEVEL SECTOR…
     md_stop
 }
 
-pulled() { # the drive is gone from the machine while fio writes
+pulled() { # a drive is removed from the machine while fio writes
     drives 4096
     "$TWILL" create --level 5 --chunk 64K --name nvme --assume-clean "${members[@]}"
     serve "${members[@]}"

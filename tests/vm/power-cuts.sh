@@ -1,18 +1,19 @@
 #!/bin/bash
 # vm: --mem 3G --mod raid456,nbd,ublk_drv,dm-mod --timeout 7200
 # takes: 160 s
-# power-cuts.sh [twill|md CUTS SEED]: an array on drives with a write cache, random writes on one half of it, files on ext4
-# on the other; then the power is cut and comes back, again and again. Without words two cuts and one.
+# power-cuts.sh [twill|md CUTS SEED]: an array on drives with a volatile write cache takes random writes on one half and
+# files of ext4 on the other; then the power is cut and comes back, again and again. Without arguments: two cuts of twill and
+# one of md.
 #
-# After each cut the array is assembled and resynced, e2fsck finds nothing to mend, each file that was flushed is there
-# with its contents, each block holds at least what was flushed, and parity agrees everywhere. The next round goes on
-# with what is left, so the array ages through all cuts.
+# After each cut the array is assembled and resynced, e2fsck finds no error, each file that was flushed has its contents,
+# each block holds at least what was flushed, and parity agrees everywhere. The next round continues with the same array, so
+# it ages through all cuts.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 export TWILL_SCRATCH=/run
 cp "$TWILL" /run/twill && TWILL=/run/twill
 cp "$XTASK" /run/xtask && XTASK=/run/xtask
-# The machine ends with the script: what a failure leaves behind need not be taken down, and might hang.
+# The machine ends with the script: after a failure there is no need to clean up, and cleaning up might hang.
 finish() {
     local code=$?
     trap - EXIT
@@ -22,7 +23,7 @@ finish() {
 COUNT=5 MIB=32 LEVEL=6 FILES=/run/files
 mkdir -p $FILES
 
-drives_begin() { # each case has sockets of its own: those of the drives before may still be there
+drives_begin() { # each case has sockets of its own: those of the previous drives may still exist
     drives_socket=$scratch/drives.sock power=$scratch/power.sock
     "$XTASK" drives serve --count $COUNT --mib $MIB --socket "$drives_socket" --control "$power" >/run/drives.log 2>&1 & drives=$!
     wait_for "an answer of the drives" drives_answer_or_ended
@@ -52,7 +53,7 @@ unplug() {
 }
 nbd_is_unplugged() { [[ ! -e /sys/block/$1/pid ]]; }
 
-# --- the two that run the array
+# --- twill and md
 
 twill_make() { "$TWILL" create --level $LEVEL --chunk 64K --name cuts --assume-clean "${members[@]}" >/dev/null; }
 md_make() {
@@ -84,7 +85,7 @@ md_agrees() {
 twill_down() { stop_array; }
 md_down() { mdadm --quiet --stop /dev/md0 || die "mdadm --stop"; }
 
-# --- what is on it
+# --- the load on the array
 
 halves() {
     local half=$(($(blockdev --getsz $device) / 8 / 2 * 8))
@@ -104,7 +105,7 @@ first_time() {
     whole
 }
 
-load_until_cut() { # CUT: all loads run for a random while; then the power goes
+load_until_cut() { # CUT: runs all loads for a random time; then cuts the power
     mount /dev/mapper/files $FILES
     sqlite3 $FILES/db 'CREATE TABLE t (number INTEGER PRIMARY KEY, contents TEXT)' && sync -f $FILES
     "$XTASK" blocks write --device /dev/mapper/raw --state "$state" --seed "$seed" --jobs 6 --largest 40 --flush-every 40 >/run/raw.log 2>&1 & local raw=$!
@@ -121,7 +122,7 @@ load_until_cut() { # CUT: all loads run for a random while; then the power goes
     mv "$committed.cut" "$committed"
 }
 
-statements() { # transactions, one after the other; each says its number when it is durable
+statements() { # transactions, one after the other; each prints its number when it is durable
     local i
     for ((i = 1; ; i++)); do echo "INSERT INTO t VALUES ($i, hex(randomblob(500))); SELECT $i;"; done
 }
@@ -139,18 +140,18 @@ after_the_cut() { # CUT
     "${who}_up"
     halves
     blocks check --least flushed >/run/raw.log 2>&1 || die "blocks: $(tail -n 6 /run/raw.log)"
-    mount -o ro /dev/mapper/files $FILES || die "mount: $(dmesg | tail -n 3)" # replays ext4's journal, and nothing else
+    mount -o ro /dev/mapper/files $FILES || die "mount: $(dmesg | tail -n 3)" # only replays ext4's journal
     umount $FILES
     e2fsck -fn /dev/mapper/files >/run/fsck 2>&1 || die "e2fsck: $(cat /run/fsck)"
     mount /dev/mapper/files $FILES
     "$XTASK" files check --folder $FILES --list "$list" --seed "$1" >/run/files.log 2>&1 || die "files: $(tail -n 6 /run/files.log)"
     rows_check
-    find $FILES -type f -delete # so that the next round has room; its list is empty
+    find $FILES -type f -delete # makes room for the next round, which begins with an empty list
     umount $FILES
     "${who}_agrees"
 }
 
-rounds() { # WHO CUTS SEED
+rounds() { # twill|md CUTS SEED
     who=$1 seed=$3
     local cut answer start flushed
     state=/run/raw.state list=/run/files.list committed=/run/rows rows_seen=0

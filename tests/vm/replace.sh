@@ -1,15 +1,15 @@
 #!/bin/bash
 # vm: --mem 2G --mod raid456,raid1,raid10 --timeout 1800
 # takes: 80 s
-# replace.sh: what md has begun to replace twill goes on with and md with twill's; a server that is killed meanwhile begins
-# again. Afterwards md finds the same data on the array with the new member, and that all agrees.
+# replace.sh: twill continues a replacement that md has begun, and md one of twill's; after a server was killed, the next one
+# begins the copy again. Afterwards md finds the same data on the array with the new member, and its check no mismatch.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 
 RAM_MEMBERS=5
 md=/sys/block/md0/md
 
-five_drives() { # the last of them is to come in the place of the second
+five_drives() { # the fifth replaces the second
     ram_members $RAM_MEMBERS
     old=${members[1]} new=${members[4]}
     before=("${members[@]:0:4}") after=("${members[0]}" "$new" "${members[2]}" "${members[3]}")
@@ -26,7 +26,7 @@ same_through_nbd() {
     same "$scratch/back" "$(array_size)" twill
 }
 
-# With the new member, and the old one beside it as it is left.
+# md assembles the array with the new member, and leaves out the old one when both are named.
 md_has_the_new_one() {
     md_assemble "${after[@]}"
     same /dev/md0 "$(blockdev --getsize64 /dev/md0)" md
@@ -58,7 +58,7 @@ md_begins_twill_goes_on() { # OPTIONS OF mdadm --create…
     md_has_the_new_one
 }
 
-twill_begins() { # LEVEL OPTION…: and is in the middle of it for as long as it is served
+twill_begins() { # LEVEL OPTION…: begins a replacement so slow that it lasts as long as the server
     five_drives
     "$TWILL" create --name vm --level "$@" --assume-clean "${before[@]}" >/dev/null
     serve "${before[@]}"

@@ -1,19 +1,19 @@
-# sides.sh: an array that md and twill run by turns, and the states in which one leaves it to the other. Read in by scripts
-# that have read md.sh, inside the machine.
+# sides.sh: md and twill run an array by turns; functions for the states in which one leaves it to the other. Scripts source
+# it after md.sh, inside the machine.
 #
-# An array is described by $level $count $layout $chunk $metadata $bitmap $spares; its members are ${members[@]}. What md
-# runs is /dev/md0, what twill runs is /dev/nbd0 of the kernel's NBD client: $device is the one of the two.
-# `$XTASK blocks` knows what every block of it must hold, through cuts too.
+# $level $count $layout $chunk $metadata $bitmap $spares describe the array; its members are ${members[@]}. md runs it as
+# /dev/md0, twill as /dev/nbd0 of the kernel's NBD client; $device is the current one. `$XTASK blocks` knows what every block
+# must hold, also after cuts.
 
 modprobe -a nbd dm-mod dm-delay 2>/dev/null || skip "this kernel has no NBD client or device mapper"
 # Programs start much faster from memory than from the host's file system.
 cp "$TWILL" /run/twill && TWILL=/run/twill
 cp "$XTASK" /run/xtask && XTASK=/run/xtask
 device='' writer=''
-SLOW_MS=500 # a write, while twill is to be found in mid-resync
-COPIES=8 # /dev/ramI is copied to /dev/ram(I+8)
+SLOW_MS=500 # time of a write, so that twill can be stopped in mid-resync
+COPIES=8 # the copy of /dev/ramI is /dev/ram(I+8)
 
-clean_slate() { # whatever a broken case left behind
+clean_slate() { # removes what a failed case left behind
     nbd-client -d /dev/nbd0 >/dev/null 2>&1 || true
     md_stop 2>/dev/null || true
     dmsetup remove_all --force >/dev/null 2>&1 || true
@@ -21,7 +21,7 @@ clean_slate() { # whatever a broken case left behind
 
 # --- members
 
-map_members() { # [DELAY_MS]: the members behind device mapper: a freeze stops them, a delay makes their writes slow
+map_members() { # [DELAY_MS]: puts members behind device mapper, which can freeze them or delay their writes
     local i name
     for ((i = 0; i < ${#members[@]}; i++)); do
         name=${members[i]##*/}
@@ -44,7 +44,7 @@ unmap_members() {
     done
 }
 
-garbage() { # DEVICE…: contents from which no parity agrees
+garbage() { # DEVICE…: fills it with contents whose parity does not agree
     local i=1 one
     for one; do
         dd if=$RANDOM_DATA of="$one" bs=1M skip=$((i++)) count=$RAM_MIB oflag=direct status=none 2>/dev/null || true
@@ -65,7 +65,7 @@ load_start() { # until the device fails
     kill -0 $writer || die "the load ended too early: $(cat "$scratch/writer")"
 }
 
-load_cut() { # the writer of a device that was cut
+load_cut() { # ends the writer of a device that was cut
     local code=0
     kill $writer 2>/dev/null || true
     wait $writer || code=$?
@@ -73,15 +73,15 @@ load_cut() { # the writer of a device that was cut
     writer=
 }
 
-check_data() { # WHOSE
+check_data() { # PROGRAM that runs the array
     "$XTASK" blocks check --device $device --state "$scratch/state" --seed "$seed" || die "$1: wrong data"
 }
 
 # --- md's side
 
-md_make() { # assumes clean, or with `resync` waits to begin one
+md_make() { # assumes clean; with `resync` leaves the array before its first resync
     local -a options=(--level="$level" --raid-devices="$count" --metadata="$metadata")
-    # Without --force mdadm makes a RAID-5 degraded, with a recovery in place of the resync.
+    # Without --force mdadm makes a degraded RAID-5 and a recovery instead of the resync.
     if [[ $1 == resync ]]; then options+=(--readonly --force); else options+=(--assume-clean); fi
     [[ $chunk == - ]] || options+=(--chunk="$chunk")
     [[ $layout == - ]] || options+=(--layout="$layout")
@@ -93,7 +93,7 @@ md_make() { # assumes clean, or with `resync` waits to begin one
     device=/dev/md0
 }
 
-half_way() { # COMMAND…: it begins a resync or recovery, which goes on to the middle of the members and waits there
+half_way() { # COMMAND…: begins a resync or recovery, which stops at the middle of the members
     local half=$(($(<$md/component_size) / 1024 * 1024)) # sectors: a whole number of chunks of any size here
     echo "$half" >$md/sync_max
     "$@" || die "$*"
@@ -102,7 +102,7 @@ half_way() { # COMMAND…: it begins a resync or recovery, which goes on to the 
 
 sync_reached() { local done; read -r done _ <$md/sync_completed; [[ $done != none && $done != delayed ]] && ((done >= $1)); }
 
-md_replace_half_way() { # member 1 fails, an empty one comes in its place
+md_replace_half_way() { # member 1 fails, and one with other contents takes its slot
     md_fail "${members[1]}"
     mdadm --zero-superblock "${members[1]}"
     garbage "${members[1]}"
@@ -114,7 +114,7 @@ md_fail() { # MEMBER
     wait_for "mdadm --remove" mdadm --quiet /dev/md0 --remove "$1" 2>/dev/null
 }
 
-md_cut() { # while the load runs, every member is copied as it is at one moment; the copies are the members from now on
+md_cut() { # copies every member at one moment under load; from now on the copies are the members
     local i ram
     for ((i = 0; i < ${#members[@]}; i++)); do dmsetup suspend --noflush --nolockfs "${members[i]}"; done
     cp "$scratch/state" "$scratch/state.cut"
@@ -130,9 +130,9 @@ md_cut() { # while the load runs, every member is copied as it is at one moment;
     mv "$scratch/state.cut" "$scratch/state"
 }
 
-md_leave() { # STATE: makes what is not there yet happen, and leaves the array in that state
+md_leave() { # STATE: brings the array into that state and leaves it
     case $1 in
-        *resync*) ;; # begun when the array was made
+        *resync*) ;; # md_make began it
         *recovery*) md_replace_half_way ;;
         2-degraded*) load 0.5; md_fail "${members[1]}"; md_fail "${members[3]}" ;;
         degraded*) load 0.5; md_fail "${members[1]}" ;;
@@ -140,7 +140,7 @@ md_leave() { # STATE: makes what is not there yet happen, and leaves the array i
     if [[ $1 == *cut ]]; then load_start; md_cut; else load 1; md_stop; fi
 }
 
-md_run() { # assembles what is there, or prints why not and returns 1
+md_run() { # assembles the members, or prints why it cannot and returns 1
     mdadm --assemble --run /dev/md0 "${members[@]}" >"$scratch/mdadm" 2>&1 || { tail -n 2 "$scratch/mdadm"; return 1; }
     if [[ $(</sys/block/md0/md/array_state) == inactive ]]; then cat "$scratch/mdadm"; return 1; fi
     mdadm --quiet --readwrite /dev/md0 2>/dev/null || true
@@ -159,7 +159,7 @@ twill_make() {
     "$TWILL" create "${options[@]}" "${members[@]}" 2>&1 || { code=$?; return $code; }
 }
 
-twill_run() { # serves the members to the kernel's NBD client
+twill_run() { # serves the array to the kernel's NBD client
     serve --export-name vm "${members[@]}"
     nbd-client -unix "$socket" /dev/nbd0 -N vm -C 2 -b 4096 >"$scratch/nbd-client" 2>&1 || { cat "$scratch/nbd-client"; die "nbd-client"; }
     device=/dev/nbd0
@@ -183,7 +183,7 @@ twill_kill() {
 
 twill_status() { "$TWILL" status --json --control "$control"; }
 
-twill_rebuilds() { # KIND: it is under way, and not at its end
+twill_rebuilds() { # KIND: a resync or recovery of that kind is under way
     twill_status | jq -e --arg kind "$1" '.arrays[].rebuild // empty | select(.kind == $kind and .done_bytes > 0)' >/dev/null
 }
 
@@ -192,7 +192,7 @@ twill_fail() { # MEMBER
     "$TWILL" remove --control "$control" "$1" || die "twill remove"
 }
 
-twill_slow_members() { # stops, and runs the same members with slow writes, so that a resync takes a while
+twill_slow_members() { # runs the same members with slow writes, so that a resync takes a while
     map_members $SLOW_MS
     twill_run
 }

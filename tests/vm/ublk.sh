@@ -2,17 +2,17 @@
 # vm: --mem 3G --nvme 4:48M --mod ublk_drv,raid10,raid456,dm-mod --timeout 1800
 # takes: 237 s
 # ublk.sh: arrays as block devices: data, topology, file systems, zeroes; servers killed under load and started again;
-# members pulled out; a busy machine.
+# members pulled out; a machine with busy cores.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/md.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
 device=$BLOCK_DEVICE
 
-load_until_enough() { # as device_fio, again and again until $scratch/enough is there: however slow the machine, it does not end too early
+load_until_enough() { # NAME OPTION…: runs device_fio again and again until $scratch/enough exists
     until [[ -e $scratch/enough ]]; do device_fio "$@" || return 1; done
 }
 
-stopped() { # in order; the device is gone, and md agrees with what is there
+stopped() { # a clean stop removes the device, and md's check finds no mismatch
     "$TWILL" detail --json --control "$control" >"$scratch/detail.json"
     stop_array
     [[ ! -e $device && ! -e /dev/ublkc0 ]] || die "the device is still there"
@@ -31,7 +31,7 @@ verified() { # LEVEL MEMBERS
     stopped "${members[@]}"
 }
 
-topology() { # what file systems are told
+topology() { # what the device reports to file systems
     made 5 5
     local queue=/sys/block/ublkb0/queue row
     for row in logical_block_size:512 physical_block_size:4096 minimum_io_size:65536 optimal_io_size:262144 \
@@ -43,7 +43,7 @@ topology() { # what file systems are told
     [[ $(blockdev --getsize64 $device) == $((44 << 20)) ]] || [[ $(blockdev --getsize64 $device) == $("$TWILL" detail --json --control "$control" | jq .size_bytes) ]] ||
         die "its size is $(blockdev --getsize64 $device)"
     stopped
-    made 5 6 # five chunks of data are no power of two
+    made 5 6 # five chunks of data, not a power of two
     [[ $(<$queue/optimal_io_size) == 65536 ]] || die "optimal_io_size is $(<$queue/optimal_io_size)"
     stopped
 }
@@ -58,7 +58,7 @@ read_only() {
     stopped
 }
 
-refused() { # what is in the way is said
+refused() { # each refusal says what is in the way
     made 5 3
     local code=0
     "$TWILL" serve --ublk=0 --control "$scratch/other" "${members[@]}" >"$scratch/out" 2>&1 || code=$?
@@ -110,7 +110,7 @@ file_system() {
     stopped "${members[@]}"
 }
 
-killed() { # LEVEL MEMBERS OPTIONS OF fio…: fio sees nothing of two servers that end under it
+killed() { # LEVEL MEMBERS OPTIONS OF fio…: two servers are killed under fio, which sees no error
     local level=$1 count=$2 round load; shift 2
     made "$level" "$count"
     load_until_enough load --numjobs=2 "$@" & load=$!
@@ -127,7 +127,7 @@ killed() { # LEVEL MEMBERS OPTIONS OF fio…: fio sees nothing of two servers th
     stopped "${members[@]}"
 }
 
-handed_over() { # two servers end in order under fio, which sees nothing; there is nothing to resync in between
+handed_over() { # two servers stop cleanly under fio, which sees no error; no resync is due in between
     made 5 4
     local load round
     load_until_enough load --numjobs=2 --rw=randwrite --bsrange=4k-64k --blockalign=4k --size=2M --offset_increment=10M & load=$!
@@ -146,7 +146,7 @@ handed_over() { # two servers end in order under fio, which sees nothing; there 
     stopped "${members[@]}"
 }
 
-killed_mounted() { # a file system is written while its server is killed; another finds it, though not asked for a device
+killed_mounted() { # the server is killed under a file system; the next one takes over the device without --ublk
     made 5 5
     mke2fs -q -t ext4 $device
     mkdir -p "$scratch/mnt"
@@ -155,7 +155,7 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     copy_until_enough & load=$!
     wait_for "two copies" test -d "$scratch/mnt/2"
     kill_server
-    sleep 1 # the load runs into a device without a server
+    sleep 1 # time for the load to reach a device without a server
     kill -0 $load || die "the load has ended"
     serve "${members[@]}"
     : >"$scratch/enough"
@@ -168,7 +168,7 @@ killed_mounted() { # a file system is written while its server is killed; anothe
     stopped "${members[@]}"
 }
 
-reads_alike() { # LEVEL COUNT: copied or put there by members, whole and degraded
+reads_alike() { # LEVEL COUNT: reads return the same data copied and zero copy, whole and degraded
     local level=$1 count=$2 copied size=$((12 << 20))
     made "$level" "$count"
     dd if=$RANDOM_DATA of=$device bs=1M count=12 oflag=direct status=none
@@ -176,7 +176,7 @@ reads_alike() { # LEVEL COUNT: copied or put there by members, whole and degrade
         [[ $("$TWILL" detail --json --control "$control" | jq .block_device.zero_copy) == $([[ $copied ]] && echo false || echo true) ]] ||
             die "zero copy, with '$copied': $("$TWILL" detail --control "$control")"
         read_in_pieces $size
-        dd if=$device of=/dev/null bs=4k skip=3 count=2 status=none # through the page cache, which reads ahead
+        dd if=$device of=/dev/null bs=4k skip=3 count=2 status=none # through the page cache, with its read-ahead
         if [[ -z $copied ]]; then
             stop_array
             options=--no-zero-copy serve_block "${members[@]}"
@@ -192,7 +192,7 @@ reads_alike() { # LEVEL COUNT: copied or put there by members, whole and degrade
     stopped
 }
 
-nothing_locked() { # the server may lock no memory: its own is not registered, that of requests is
+nothing_locked() { # a server that may lock no memory registers the requests' memory but not its own
     made 5 4
     dd if=$RANDOM_DATA of=$device bs=1M count=4 oflag=direct status=none
     stop_array
@@ -205,7 +205,7 @@ nothing_locked() { # the server may lock no memory: its own is not registered, t
     stopped
 }
 
-read_in_pieces() { # BYTES: what is read directly is what was written, in requests of several sizes and places
+read_in_pieces() { # BYTES: direct reads of several sizes and offsets return what was written
     local bs
     for bs in 4k 36k 1M; do
         dd if=$device bs=$bs iflag=direct,count_bytes count="$1" status=none | cmp -n "$1" - $RANDOM_DATA || die "reads of $bs differ"
@@ -214,7 +214,7 @@ read_in_pieces() { # BYTES: what is read directly is what was written, in reques
         die "reads of 512 differ"
 }
 
-late() { # a member does not answer a read that was to go to its reader's memory: the member fails, the read is right in the end
+late() { # a member does not answer a zero-copy read: the member fails, and in the end the read returns the right data
     ram_members 4
     dmsetup create slow --table "0 $(blockdev --getsz "${members[1]}") linear ${members[1]} 0"
     members[1]=/dev/mapper/slow
@@ -222,10 +222,10 @@ late() { # a member does not answer a read that was to go to its reader's memory
     serve_block "${members[@]}"
     dd if=$RANDOM_DATA of=$device bs=1M count=8 oflag=direct status=none
     dmsetup suspend --noflush --nolockfs slow
-    (sleep $((PATIENCE + 60)); dmsetup resume slow) & # nothing ends before, should this case fail
+    (sleep $((PATIENCE + 60)); dmsetup resume slow) & # without this, a failed case would hang
     dd if=$device of="$scratch/read" bs=1M count=8 iflag=direct status=none & local reader=$!
     wait_for "the end of a member that does not answer" member_1_failed
-    # Whoever comes later goes round it.
+    # A later read avoids the member.
     timeout 20 dd if=$device bs=64k skip=64 count=8 iflag=direct status=none | cmp - <(dd if=$RANDOM_DATA bs=64k skip=64 count=8 status=none) ||
         die "a read behind the member's failure"
     kill -0 $reader || die "the read has ended before the member answered"
@@ -239,7 +239,7 @@ late() { # a member does not answer a read that was to go to its reader's memory
 
 member_1_failed() { [[ $("$TWILL" detail --json --control "$control" | jq -r '.members[1].state') == failed ]]; }
 
-pulled() { # a drive is gone from the machine while fio writes
+pulled() { # a drive is removed from the machine while fio writes
     members=(/dev/nvme?n1)
     create 5 "${members[@]}"
     serve_block "${members[@]}"
@@ -255,7 +255,7 @@ pulled() { # a drive is gone from the machine while fio writes
     echo 1 >/sys/bus/pci/rescan
 }
 
-saturated() { # two shards on two processors that others keep busy
+saturated() { # two shards run on two cores that other processes keep busy
     made 5 4
     local i
     for i in 1 2 3 4; do (while :; do :; done) & done

@@ -12,10 +12,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use engine::device::Device;
+use engine::members::load::Clock;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::stripe::load::Clock;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::memory::Memory;

@@ -9,10 +9,11 @@ use serde::Serialize;
 
 use crate::ceiling::Raw;
 use crate::histogram::Histogram;
+use crate::limits::Limits;
 use crate::locks::{LockFigures, LockTotals};
 use crate::machine::Machine;
-use crate::run::{Limits, ShardFigures};
 use crate::setting::{Consistency, Setting};
+use crate::shard::ShardFigures;
 
 /// Points of the latency curve that are kept.
 const CURVE_POINTS: usize = 100;

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::array::rebuild::{Ended, FullSpeed, Progress, recover};
+use engine::array::progress::{Ended, FullSpeed, Progress};
+use engine::array::rebuild::recover;
 use engine::buffer::{Buffer, Gather};
 use engine::device::Device;
 use engine::executor::join_all;

@@ -18,17 +18,16 @@ use host::array::HostVolume;
 use host::shard::ShardContext;
 
 use crate::array::{Array, OpenMembers, shards_failed};
-use crate::ceiling::Raw;
 use crate::clock::{now_ns, thread_cpu_ns};
 use crate::figures::{Figures, Times, Verified};
-use crate::histogram::Histogram;
+use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::random::Random;
-use crate::roofline::Floor;
 use crate::setting::Setting;
+use crate::shard::{Moment, ShardFigures};
 use crate::verify::{BLOCK, Expected};
 use crate::workload::{Replay, Request, Workload};
-use crate::{Error, ceiling, redundancy, roofline, trace};
+use crate::{Error, redundancy, trace};
 
 /// One request of memory members in so many is timed, drawn by lot: a fixed step may fall in with the order in which
 /// requests are served. Of files every one.
@@ -75,45 +74,9 @@ pub(crate) fn run_on(members: &OpenMembers, setting: &Setting) -> Result<Figures
     Ok(Figures::new(setting, machine, &shards, cache, &times, limits, verified))
 }
 
-/// What bounds a run: copies and parity passes where members are memory, else the members themselves.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Limits {
-    pub(crate) floor: Option<Floor>,
-    pub(crate) raw: Option<Raw>,
-}
-
-impl Limits {
-    fn measure(array: &Array, setting: &Setting, replay: Option<&Arc<Replay>>) -> Result<Self, Error> {
-        if setting.is_memory() && setting.member_read_us == 0 && setting.member_rate == 0 {
-            return Ok(Limits { floor: roofline::measure(array, setting, replay)?, raw: None });
-        }
-        Ok(Limits { floor: None, raw: ceiling::measure(array, setting, replay)? })
-    }
-}
-
 fn replay(setting: &Setting, array: &Array, trace: &[trace::TraceRequest]) -> Replay {
     let unit = if setting.verify { BLOCK } else { array.unit };
     Replay::new(trace, array.geometry.array_bytes(), unit, !setting.trace_time)
-}
-
-/// What one shard did while it was measured.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ShardFigures {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) write_bytes: u64,
-    pub(crate) latency: Histogram,
-    pub(crate) start: Moment,
-    pub(crate) end: Moment,
-}
-
-/// A shard's clocks and counters.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moment {
-    pub(crate) wall_ns: u64,
-    pub(crate) cpu_ns: u64,
-    pub(crate) counts: CounterTotals,
 }
 
 struct Job<'a> {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use engine::array::assemble::check_width;
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use host::device::{DeviceSpec, parse_size};
 use host::machine::check_memory;

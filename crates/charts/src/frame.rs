@@ -8,7 +8,26 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::{Error, Labels};
+/// A chart that could not be drawn.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("figure {name}: {reason}")]
+pub struct Error {
+    /// Which one.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What stands around a chart over named places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Labels<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// What the places are; nothing is said if this is empty.
+    pub places: &'a str,
+    /// Unit of the values.
+    pub unit: &'a str,
+}
 
 /// Colours that colour-blind people tell apart come first.
 const COLOURS: [RGBColor; 12] = [

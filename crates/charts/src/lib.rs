@@ -13,15 +13,7 @@ use plotters::prelude::*;
 
 use frame::{colour, draw, grouped, legend, legend_below, name_groups, swatch};
 
-/// A chart that could not be drawn.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("figure {name}: {reason}")]
-pub struct Error {
-    /// Which one.
-    pub name: String,
-    /// Why.
-    pub reason: String,
-}
+pub use frame::{Error, Labels};
 
 /// A value, with the ends of its error bar where it has one. What is not finite is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,17 +32,6 @@ pub type Part = (String, Vec<f64>);
 
 /// Named points of a line.
 pub type Line = (String, Vec<(f64, f64)>);
-
-/// What stands around a chart over named places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Labels<'a> {
-    /// Above it.
-    pub title: &'a str,
-    /// What the places are; nothing is said if this is empty.
-    pub places: &'a str,
-    /// Unit of the values.
-    pub unit: &'a str,
-}
 
 /// The horizontal axis of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]

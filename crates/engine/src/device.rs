@@ -1,18 +1,33 @@
 //! The contract between the engine and a member's device.
 //!
-//! - Offsets and lengths are multiples of [`DeviceInfo::logical_block_bytes`]; buffers are aligned to 4 KiB at their
+//! Of every operation:
+//! - Offset and length are multiples of [`DeviceInfo::logical_block_bytes`]; buffers are aligned to 4 KiB at their
 //!   start, slices at least to the logical block.
-//! - An operation owns its memory until it completes and gives it back with the result. A future dropped early
-//!   leaves its operation running: the device keeps the memory until then.
-//! - A write that returned is visible to every later read. It is durable after a flush that was sent later
+//! - The device handles short transfers: an operation is done whole or fails. A failed write may have been made in part.
+//! - A write that returned is visible to every later read. It is durable once a flush that was sent after it has
 //!   returned, or at once if it was sent with `fua`.
-//! - A device handles short transfers itself: an operation is done whole or fails.
-//! - Futures are `Unpin`, so that one task can wait for many without allocating.
+//!
+//! Cancellation: there is none. An operation owns its memory until it completes, and gives it back with the result. A
+//! future that is dropped early leaves its operation running; the device keeps the memory until then.
+//!
+//! After [`DeviceErrorKind::Timeout`] or [`DeviceErrorKind::Gone`] the operation may still happen: the system still holds
+//! it, and a controller that is reset or a path that comes back makes it minutes later. Therefore
+//! - the device keeps the memory of a late operation, and the caller of a read gets other memory back;
+//! - while a late operation may still change the medium (a write, a discard, zeroes), the device sends nothing else to
+//!   the medium, from any shard. It holds further operations back, in order, and fails them with `Timeout` unsent when
+//!   their own limit is over. So a late write never lands on top of a newer one, and a read never returns data that
+//!   changes by itself afterwards;
+//! - the engine does not repeat the operation and takes neither the old nor the new contents of the range for granted:
+//!   it fails the member, or, where the array would be lost without it, calls the stripe suspect until parity was made
+//!   again. It never reaches the medium past this device, by another handle that was opened meanwhile.
+//!
+//! Abilities that only some devices have are traits of their own ([`ReadForeign`]); only what needs one is bound by it.
+//! Futures are `Unpin`, so that one task can wait for many without allocating.
 
 use std::future::Future;
 
 use crate::buffer::{Buffer, Gather};
-use crate::outside::Outside;
+use crate::foreign_buffer::Lease;
 
 /// What a device can do and how large it is.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -27,6 +42,17 @@ pub struct DeviceInfo {
     pub name: String,
 }
 
+impl DeviceInfo {
+    /// Whether a range has bytes, lies inside the device and is aligned to its logical blocks, as that of every operation
+    /// must.
+    #[inline]
+    pub fn allows(&self, offset_bytes: u64, bytes: u64) -> bool {
+        let mask = u64::from(self.logical_block_bytes) - 1; // a power of two
+        let is_inside = offset_bytes.checked_add(bytes).is_some_and(|end| end <= self.size_bytes);
+        bytes > 0 && is_inside && (offset_bytes | bytes) & mask == 0
+    }
+}
+
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -35,13 +61,13 @@ pub enum DeviceErrorKind {
     Io,
     /// No space is left below a thin device or a sparse file (ENOSPC).
     NoSpace,
-    /// The device is gone (ENODEV, ENXIO, file cut short).
+    /// The device is gone (ENODEV, ENXIO, file cut short). The operation may still happen.
     Gone,
-    /// No answer within the time limit.
+    /// No answer within the time limit. The operation may still happen.
     Timeout,
     /// The device does not have this operation.
     Unsupported,
-    /// Offset or length is outside the device or not aligned: our own mistake.
+    /// Offset or length is outside the device or not aligned: the caller's mistake.
     Invalid,
 }
 
@@ -92,13 +118,6 @@ pub trait Device: 'static {
     /// Fills `buffer` from `offset_bytes` on.
     fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read;
 
-    /// Fills memory outside of this process with `bytes` bytes from `offset_bytes` on, which must suit the device as any
-    /// memory. None: it has no way to do that, and nothing was started.
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
-        let _ = (offset_bytes, bytes, outside);
-        None
-    }
-
     /// Writes `data` at `offset_bytes`; with `fua` it is durable on return.
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done;
 
@@ -110,4 +129,11 @@ pub trait Device: 'static {
 
     /// Makes a range read as zeroes. `may_unmap` allows the device to free the space.
     fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> Self::Done;
+}
+
+/// The ability to read into a buffer that lies outside of this process.
+pub trait ReadForeign: Device {
+    /// Fills `target` with `bytes` bytes from `offset_bytes` on. `target` must suit the device as any memory: where it
+    /// does not, the read fails with [`DeviceErrorKind::Invalid`]. None: this handle cannot, and nothing was started.
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done>;
 }

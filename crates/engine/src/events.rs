@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
-use crate::stripe::check::Mismatch;
+use crate::mismatch::Mismatch;
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

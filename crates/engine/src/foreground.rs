@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::stripe::load::Loads;
+use crate::members::load::Loads;
 
 /// Buckets of one doubling: a percentile is right to an eighth.
 const BUCKETS_IN_A_DOUBLING: u64 = 8;

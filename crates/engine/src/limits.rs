@@ -19,6 +19,15 @@ pub const STRIPE_TABLE_WAYS: usize = if cfg!(feature = "model") { 2 } else { 8 }
 /// wider RAID-0, 4 and 5.
 pub const DATA_CHUNKS_MAX: u32 = 254;
 
+/// Bytes of each chunk that a resync, recovery or scrub works on at once: what fits in a core's cache.
+pub const CHUNK_WINDOW_BYTES: u32 = 256 << 10;
+
+/// What a write of a mirror owns. Large enough that a large write claims little, small enough that small writes rarely meet.
+pub const REGION_BYTES: u64 = 256 << 10;
+
+/// Reads of a mirror change to the next copy after this many bytes, so that every member works and runs stay sequential.
+pub const READ_TURN_BYTES: u64 = 1 << 20;
+
 /// Parity cache by default: 64 MiB (StRAID 4.4).
 pub const PARITY_CACHE_BYTES_DEFAULT: usize = 64 << 20;
 
@@ -53,6 +62,42 @@ pub const CORRECTED_READS_MAX: u64 = 20;
 /// The count of those halves for every so many nanoseconds without one: md's hour.
 pub const READ_ERRORS_HALVE_NS: u64 = 3_600_000_000_000;
 
+const _: () = assert!(CHUNK_WINDOW_BYTES.is_multiple_of(BLOCK_BYTES as u32));
+const _: () = assert!(REGION_BYTES.is_multiple_of(BLOCK_BYTES as u64));
+/// Most events that a member may be behind the newest: superblocks are written side by side.
+pub const EVENTS_BEHIND_MAX: u64 = 1;
+
+/// Time between two looks of the manager at its array.
+pub const LOOK_NS: u64 = 200_000_000;
+
+/// Longest time between two rounds that clear bits of a bitmap, in seconds: an hour, whatever its superblock says.
+pub const BITMAP_CLEAR_S_MAX: u32 = 3600;
+
+/// Time without a write after which the superblocks say clean. (md: 0.2 s.)
+pub const QUIET_NS: u64 = 1_000_000_000;
+
+/// Time that a member has for an answer when an operator takes it out of use.
+pub const ANSWER_NS: u64 = 800_000_000;
+
+/// Time that the redo log has to come into force before such a member is taken out.
+pub const LOG_IN_FORCE_NS: u64 = 2_000_000_000;
+
+/// Stripes whose last write failed half way are tried again after a second, then after twice as long each time, up to five
+/// minutes.
+pub const MEND_NS_MIN: u64 = 1_000_000_000;
+/// See [`MEND_NS_MIN`].
+pub const MEND_NS_MAX: u64 = 300_000_000_000;
+
+/// A resync, recovery or replacement that stopped is tried again after half a minute, then after twice as long each time, up
+/// to ten minutes.
+pub const RETRY_NS_MIN: u64 = 30_000_000_000;
+/// See [`RETRY_NS_MIN`].
+pub const RETRY_NS_MAX: u64 = 600_000_000_000;
+
+const _: () = assert!(ANSWER_NS + LOOK_NS / 2 < QUIET_NS, "closing a quiet array waits for every member");
+const _: () = assert!(2 * LOOK_NS <= ANSWER_NS, "a shorter time could pass between two looks");
+const _: () = assert!(LOOK_NS < MEND_NS_MIN && MEND_NS_MIN < MEND_NS_MAX);
+const _: () = assert!(LOOK_NS < RETRY_NS_MIN && RETRY_NS_MIN < RETRY_NS_MAX);
 const _: () = assert!(SLOW_NS_MIN <= STALL_NS_MIN, "a stalled member is slow");
 const _: () = assert!(STRIPE_TABLE_ENTRIES.is_multiple_of(STRIPE_TABLE_WAYS));
 const _: () = assert!((STRIPE_TABLE_ENTRIES / STRIPE_TABLE_WAYS).is_power_of_two());

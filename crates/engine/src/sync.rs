@@ -46,7 +46,8 @@ mod tests {
             ("intent/bits.rs", include_str!("stripe/intent/bits.rs")),
             ("intent/words.rs", include_str!("stripe/intent/words.rs")),
             ("intent/pages.rs", include_str!("stripe/intent/pages.rs")),
-            ("members.rs", include_str!("members.rs")),
+            ("members/health.rs", include_str!("members/health.rs")),
+            ("members/metadata.rs", include_str!("members/metadata.rs")),
         ];
         for (name, text) in files {
             assert!(text.contains("sync::sequential::"), "{name} is built from what shuttle knows");

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::buffer::Gather;
-use crate::device::Device;
+use crate::device::{Device, ReadForeign};
+pub use crate::error::VolumeError;
+use crate::foreign_buffer::Lease;
+use crate::in_place::InPlace;
 use crate::limits::BLOCK_BYTES;
-use crate::outside::Outside;
-use crate::stripe::StripeSet;
 
 /// Size and units of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -28,61 +29,6 @@ pub struct VolumeInfo {
     pub read_only: bool,
 }
 
-/// Why a request was not done.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VolumeError {
-    /// The request is outside the volume.
-    #[error("{bytes} bytes at {offset_bytes} are outside the volume of {size_bytes} bytes")]
-    OutOfRange {
-        /// Start of the request.
-        offset_bytes: u64,
-        /// Length of the request.
-        bytes: u64,
-        /// Size of the volume.
-        size_bytes: u64,
-    },
-    /// Offset or length is not a multiple of the logical block.
-    #[error(
-        "{bytes} bytes at {offset_bytes} are not multiples of the logical block of {logical_block_bytes} bytes"
-    )]
-    Misaligned {
-        /// Start of the request.
-        offset_bytes: u64,
-        /// Length of the request.
-        bytes: u64,
-        /// The unit.
-        logical_block_bytes: u32,
-    },
-    /// The volume is read-only.
-    #[error("the volume is read-only")]
-    ReadOnly,
-    /// Members ran out of space (sparse files on a full file system). Nothing acknowledged is lost.
-    #[error("no space left under member {member}")]
-    NoSpace {
-        /// Slot of the member.
-        member: u32,
-    },
-    /// More members failed than the level survives, or a place could be neither read nor reconstructed.
-    #[error("I/O error: {reason}")]
-    Io {
-        /// What happened.
-        reason: String,
-    },
-    /// A member cannot read a block, and the others cannot make it: too many are missing, or parity may not agree.
-    #[error(
-        "I/O error: member {member} cannot read its block at byte {offset_bytes}, and the others cannot make it"
-    )]
-    Unreadable {
-        /// Slot of the member.
-        member: u32,
-        /// Where on its device.
-        offset_bytes: u64,
-    },
-    /// The volume is being stopped.
-    #[error("the volume is stopping")]
-    Stopping,
-}
-
 /// A volume as one shard sees it. Exports are written against this.
 pub trait Volume: 'static {
     /// Size and units.
@@ -90,12 +36,6 @@ pub trait Volume: 'static {
 
     /// Reads `bytes` bytes; they come in order, in as many slices as there were members or chunks.
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>>;
-
-    /// Fills memory outside of this process with the range, where that is possible at once. False: it did not, or only in
-    /// part, and [`Volume::read`] does it. The memory may be filled as long as anyone has a part of it.
-    fn read_into(&self, _offset_bytes: u64, _bytes: u64, _outside: &Outside) -> impl Future<Output = bool> {
-        std::future::ready(false)
-    }
 
     /// Writes `data`; with `fua` it is durable on return.
     fn write(
@@ -121,9 +61,16 @@ pub trait Volume: 'static {
     fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>>;
 }
 
+/// The ability of a volume to read into a buffer that lies outside of this process.
+pub trait ReadInto: Volume {
+    /// Fills `target` with the range, where that is possible at once. False: it did not, or only in part, and
+    /// [`Volume::read`] does it. Operations may fill `target` as long as they hold a lease of it.
+    fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool>;
+}
+
 /// An array as one shard serves it: admits requests and hands them to the engine of the level.
 pub struct ArrayVolume<D> {
-    stripes: Rc<StripeSet<D>>,
+    stripes: Rc<InPlace<D>>,
     logical_block_bytes: u32,
     mode: Arc<VolumeMode>,
 }
@@ -139,12 +86,12 @@ pub struct VolumeMode {
 
 impl<D: Device> ArrayVolume<D> {
     /// The volume over `stripes`; the logical block is the largest of its members'.
-    pub fn new(stripes: Rc<StripeSet<D>>, logical_block_bytes: u32, mode: Arc<VolumeMode>) -> Self {
+    pub fn new(stripes: Rc<InPlace<D>>, logical_block_bytes: u32, mode: Arc<VolumeMode>) -> Self {
         ArrayVolume { stripes, logical_block_bytes, mode }
     }
 
     /// The engine below.
-    pub fn stripes(&self) -> &Rc<StripeSet<D>> {
+    pub fn stripes(&self) -> &Rc<InPlace<D>> {
         &self.stripes
     }
 
@@ -195,24 +142,9 @@ impl<D: Device> Volume for ArrayVolume<D> {
         }
         let shared = &self.stripes.shared;
         let began = shared.foreground.begin(&shared.loads);
-        let result = self.stripes.read_range(offset_bytes, bytes).await;
+        let result = self.stripes.read(offset_bytes, bytes).await;
         shared.foreground.end(began, &shared.loads);
         result
-    }
-
-    async fn read_into(&self, offset_bytes: u64, bytes: u64, outside: &Outside) -> bool {
-        if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
-            return false; // the ordinary read says why
-        }
-        let shared = &self.stripes.shared;
-        let began = shared.foreground.begin(&shared.loads);
-        let is_read = self.stripes.read_range_into(offset_bytes, bytes, outside).await;
-        shared.foreground.end(began, &shared.loads);
-        if is_read {
-            self.counters().reads.add(1);
-            self.counters().read_bytes.add(bytes);
-        }
-        is_read
     }
 
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
@@ -225,7 +157,7 @@ impl<D: Device> Volume for ArrayVolume<D> {
         }
         let shared = &self.stripes.shared;
         let began = shared.foreground.begin(&shared.loads);
-        let result = self.stripes.write_range(offset_bytes, data, fua).await;
+        let result = self.stripes.write(offset_bytes, data, fua).await;
         shared.foreground.end(began, &shared.loads);
         result
     }
@@ -234,7 +166,7 @@ impl<D: Device> Volume for ArrayVolume<D> {
         // Invariant 7: a write is acknowledged when its members' writes returned, and a member's flush covers every
         // write that returned before, whichever shard sent it.
         self.counters().flushes.add(1);
-        self.stripes.flush_volume().await
+        self.stripes.flush().await
     }
 
     async fn write_zeroes(
@@ -249,7 +181,7 @@ impl<D: Device> Volume for ArrayVolume<D> {
         if bytes == 0 {
             return Ok(());
         }
-        self.stripes.zero_range(offset_bytes, bytes, may_unmap, fua).await
+        self.stripes.write_zeroes(offset_bytes, bytes, may_unmap, fua).await
     }
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
@@ -258,6 +190,23 @@ impl<D: Device> Volume for ArrayVolume<D> {
         if bytes == 0 {
             return Ok(());
         }
-        self.stripes.discard_range(offset_bytes, bytes).await
+        self.stripes.discard(offset_bytes, bytes).await
+    }
+}
+
+impl<D: ReadForeign> ReadInto for ArrayVolume<D> {
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        if bytes == 0 || self.admit(offset_bytes, bytes, false).is_err() {
+            return false; // the ordinary read says why
+        }
+        let shared = &self.stripes.shared;
+        let began = shared.foreground.begin(&shared.loads);
+        let is_read = self.stripes.read_into(offset_bytes, bytes, target).await;
+        shared.foreground.end(began, &shared.loads);
+        if is_read {
+            self.counters().reads.add(1);
+            self.counters().read_bytes.add(bytes);
+        }
+        is_read
     }
 }

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::buffer::{Gather, Pool};
-use engine::volume::{Volume, VolumeError, VolumeInfo};
+use engine::foreign_buffer::Lease;
+use engine::volume::{ReadInto, Volume, VolumeError, VolumeInfo};
 use host::export::ublk::{Control, UblkDevice, UblkOptions};
 use host::shard::{ShardOptions, Shards};
 
@@ -40,6 +41,12 @@ impl Volume for NullVolume {
 
     async fn discard(&self, _: u64, _: u64) -> Result<(), VolumeError> {
         Ok(())
+    }
+}
+
+impl ReadInto for NullVolume {
+    async fn read_into(&self, _offset_bytes: u64, _bytes: u64, _target: &Lease) -> bool {
+        false
     }
 }
 

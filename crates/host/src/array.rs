@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::stripe::{Attached, Shared, StripeSet};
+use engine::in_place::InPlace;
+use engine::members::Attached;
+use engine::stripe::Shared;
 use engine::volume::{ArrayVolume, VolumeMode};
 
-use crate::balance::{BalancedVolume, Loads};
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
+use crate::shard_writes::ShardWrites;
 
 /// The volume of an array on one shard.
 pub type HostVolume = ArrayVolume<HostDevice>;
@@ -46,11 +48,11 @@ pub struct HostArray {
     shards: Handle,
     /// What all shards share.
     pub shared: Arc<Shared>,
-    /// What all shards are told at once.
+    /// What all shards obey.
     pub mode: Arc<VolumeMode>,
     /// Unit of addressing of the array: the largest that a member had at the start.
     pub logical_block_bytes: u32,
-    loads: Arc<Loads>,
+    writes: Arc<ShardWrites>,
 }
 
 impl HostArray {
@@ -68,8 +70,8 @@ impl HostArray {
             |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
         let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let loads = Arc::new(Loads::new(shards.count()));
-        let array = HostArray { number, shards, shared, mode, logical_block_bytes, loads };
+        let writes = Arc::new(ShardWrites::new(shards.count()));
+        let array = HostArray { number, shards, shared, mode, logical_block_bytes, writes };
         for shard in 0..array.shards.count() {
             let (on_shard, members) = (array.clone(), members.to_vec());
             array.shards.run_on(shard, move |context| async move {
@@ -82,7 +84,7 @@ impl HostArray {
     fn set_up(&self, context: &ShardContext, members: &[Option<MemberDevice>], logical_block_bytes: u32) {
         let attached = members.iter().map(|member| Some(member.as_ref()?.on(context))).collect();
         let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
-        let set = StripeSet::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
+        let set = InPlace::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
         let volume = Rc::new(ArrayVolume::new(set, logical_block_bytes, Arc::clone(&self.mode)));
         VOLUMES.with_borrow_mut(|volumes| volumes.insert(self.number, volume));
     }
@@ -100,13 +102,9 @@ impl HostArray {
         VOLUMES.with_borrow(|volumes| volumes.get(&self.number).map(Rc::clone))
     }
 
-    /// The array for a client that came to this shard: where that is busy others help, unless it shall do all itself.
-    ///
-    /// # Panics
-    /// As [`HostArray::volume`].
-    pub fn balanced(&self, context: &ShardContext, may_help: bool) -> Rc<BalancedVolume> {
-        let helpers = if may_help { context.shards.count() } else { 1 };
-        Rc::new(BalancedVolume::new(self, context, &self.loads, helpers))
+    /// The writes that each shard has in flight.
+    pub(crate) fn writes(&self) -> Arc<ShardWrites> {
+        Arc::clone(&self.writes)
     }
 
     /// Puts a device into a slot on every shard, or takes it out. For tasks on a shard.
@@ -115,7 +113,7 @@ impl HostArray {
     /// A shard has ended.
     pub async fn attach(&self, slot: u32, member: Option<MemberDevice>) -> Result<(), ShardGone> {
         let member = move |context: &ShardContext| member.as_ref().map(|member| member.on(context));
-        self.on_all(move |set, context| set.attach(slot, member(context))).await
+        self.on_all(move |set, context| set.devices().attach(slot, member(context))).await
     }
 
     /// Puts a device beside the member in a slot on every shard, or takes it away. For tasks on a shard.
@@ -124,7 +122,7 @@ impl HostArray {
     /// A shard has ended.
     pub async fn attach_replacement(&self, slot: u32, device: Option<MemberDevice>) -> Result<(), ShardGone> {
         let device = move |context: &ShardContext| device.as_ref().map(|device| device.on(context));
-        self.on_all(move |set, context| set.attach_replacement(slot, device(context))).await
+        self.on_all(move |set, context| set.devices().attach_replacement(slot, device(context))).await
     }
 
     /// The device beside the member in a slot takes its place on every shard. For tasks on a shard.
@@ -132,19 +130,19 @@ impl HostArray {
     /// # Errors
     /// A shard has ended.
     pub async fn promote_replacement(&self, slot: u32) -> Result<(), ShardGone> {
-        self.on_all(move |set, _| set.promote_replacement(slot)).await
+        self.on_all(move |set, _| set.devices().promote_replacement(slot)).await
     }
 
     async fn on_all(
         &self,
-        change: impl Fn(&StripeSet<HostDevice>, &ShardContext) + Clone + Send + 'static,
+        change: impl Fn(&InPlace<HostDevice>, &ShardContext) + Clone + Send + 'static,
     ) -> Result<(), ShardGone> {
         for shard in 0..self.shards.count() {
             let (array, change) = (self.clone(), change.clone());
-            let told = self.shards.call(shard, move |context| async move {
+            let changed = self.shards.call(shard, move |context| async move {
                 change(array.volume().stripes(), &context);
             });
-            told.await?;
+            changed.await?;
         }
         Ok(())
     }

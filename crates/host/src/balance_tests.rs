@@ -1,4 +1,4 @@
-//! Who gets a write, and that writes which were given away are as good as others.
+//! Which shard gets a write, and that a write done by another shard is as good as one done by its own.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use engine::stripe::intent::Intent;
 use engine::volume::{Volume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 
-use super::{Choice, KEPT_WRITES, Loads};
+use super::{BalancedVolume, Choice, KEPT_WRITES, ShardWrites};
 use crate::array::{HostArray, MemberDevice};
 use crate::device::{DeviceSpec, OpenOptions};
 use crate::shard::{ShardContext, ShardOptions, Shards};
@@ -23,34 +23,34 @@ const STRIPE: u64 = 3 * (64 << 10);
 
 #[test]
 fn a_shard_keeps_what_it_can_do() {
-    let (choice, loads) = (Choice::new(0, 3, STRIPE), Loads::new(3));
-    let random = |block: u64, is_busy| choice.shard_for((2 * block + 1) * STRIPE, BLOCK, is_busy, &loads);
-    let own: Vec<_> = (0..64).map(|_| loads.begin(0)).collect();
+    let (choice, writes) = (Choice::new(0, 3, STRIPE), ShardWrites::new(3));
+    let random = |block: u64, is_busy| choice.shard_for((2 * block + 1) * STRIPE, BLOCK, is_busy, &writes);
+    let own: Vec<_> = (0..64).map(|_| writes.begin(0)).collect();
     assert_eq!((0..8).map(|block| random(block, false)).collect::<Vec<_>>(), [0; 8], "its core has time");
     assert_eq!((8..14).map(|block| random(block, true)).collect::<Vec<_>>(), [1, 2, 0, 1, 2, 0], "in turns");
-    let others: Vec<_> = (0..49).map(|_| loads.begin(1)).collect();
+    let others: Vec<_> = (0..49).map(|_| writes.begin(1)).collect();
     assert_eq!(
         (14..17).map(|block| random(block, true)).collect::<Vec<_>>(),
         [0, 2, 0],
         "1 has not a quarter fewer"
     );
     drop((own, others));
-    let _few: Vec<_> = (1..KEPT_WRITES).map(|_| loads.begin(0)).collect();
+    let _few: Vec<_> = (1..KEPT_WRITES).map(|_| writes.begin(0)).collect();
     assert_eq!((17..20).map(|block| random(block, true)).collect::<Vec<_>>(), [0; 3], "so few it keeps");
 }
 
 #[test]
 fn what_continues_a_stream_inside_a_stripe_stays() {
-    let (choice, loads) = (Choice::new(0, 2, STRIPE), Loads::new(2));
-    let _own: Vec<_> = (0..64).map(|_| loads.begin(0)).collect();
+    let (choice, writes) = (Choice::new(0, 2, STRIPE), ShardWrites::new(2));
+    let _own: Vec<_> = (0..64).map(|_| writes.begin(0)).collect();
     let small: Vec<_> =
-        (1..9).map(|part| choice.shard_for(7 * STRIPE + part * BLOCK, BLOCK, true, &loads)).collect();
+        (1..9).map(|part| choice.shard_for(7 * STRIPE + part * BLOCK, BLOCK, true, &writes)).collect();
     assert_eq!(small, [1, 0, 0, 0, 0, 0, 0, 0], "the first is no stream yet");
     let whole: Vec<_> =
-        (20..24).map(|stripe| choice.shard_for(stripe * STRIPE, STRIPE, true, &loads)).collect();
+        (20..24).map(|stripe| choice.shard_for(stripe * STRIPE, STRIPE, true, &writes)).collect();
     assert_eq!(whole, [0, 1, 0, 1], "whole stripes wait for nothing");
     let mirror = Choice::new(0, 2, 0);
-    let parts: Vec<_> = (1..5).map(|part| mirror.shard_for(part * BLOCK, BLOCK, true, &loads)).collect();
+    let parts: Vec<_> = (1..5).map(|part| mirror.shard_for(part * BLOCK, BLOCK, true, &writes)).collect();
     assert_eq!(parts, [1, 0, 1, 0], "a mirror has no stripes, so nothing belongs together");
 }
 
@@ -75,7 +75,7 @@ fn block(number: u64, round: u8) -> Vec<u8> {
 
 /// Writes every 37th block again and again from one shard, until `enough`; the round that each block was last written in.
 async fn write(context: ShardContext, array: HostArray, enough: Arc<AtomicBool>) -> Vec<u8> {
-    let volume = array.balanced(&context, true);
+    let volume = BalancedVolume::open(&array, &context, true);
     let tasks = (0..64u64).map(|task| {
         let (volume, context, enough) = (Rc::clone(&volume), context.clone(), Arc::clone(&enough));
         context.executor.clone().spawn_with_result(async move {

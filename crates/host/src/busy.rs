@@ -1,4 +1,4 @@
-//! Whether a shard has more to do than its core can: it has used nearly all of the time for a while.
+//! Whether a shard's core is its limit: its thread has run nearly all of the last window.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,22 +9,23 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 /// Turns of the shard's loop between two looks at the clock.
 const TURNS_A_LOOK: u32 = 16;
 
-/// What is judged at a time. Asking for a thread's processor time is a call to the system.
+/// Length of a window at the least. Asking for a thread's processor time is a call to the system.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// Share of a window in tenths from which on a shard is busy.
+/// A shard is busy if its thread ran for this many tenths of a window.
 const BUSY_TENTHS: u32 = 9;
 
-/// How busy a shard is. Clones are handles to the same.
+/// Whether a shard is busy. Clones are handles to the same answer.
 #[derive(Clone, Default)]
-pub struct Busy(Rc<State>);
+pub struct Busy(Rc<Inner>);
 
 #[derive(Default)]
-struct State {
+struct Inner {
     is_busy: Cell<bool>,
-    /// It asked for work in vain in this window.
+    /// The shard polled without work in this window.
     rested: Cell<bool>,
     turns: Cell<u32>,
+    /// When the window began, and how long the thread had run by then.
     began: Cell<Option<(Instant, Duration)>>,
 }
 
@@ -44,7 +45,7 @@ impl Busy {
         }
     }
 
-    /// The shard polls for want of work: processor time says nothing.
+    /// The shard polls because it has no work: the processor time of this window says nothing.
     pub(crate) fn rest(&self) {
         self.0.rested.set(true);
     }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_or_polls_is_not_busy() {
+    fn a_shard_that_sleeps_or_polls_is_not_busy() {
         let busy = Busy::default();
         turn_for(&busy, Duration::from_millis(40), || std::thread::sleep(Duration::from_millis(1)));
         assert!(!busy.is_busy(), "it sleeps");
@@ -100,9 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn who_works_all_the_time_is_busy() {
+    fn a_shard_that_works_all_the_time_is_busy() {
         let (busy, start) = (Busy::default(), Instant::now());
-        // Others may have the core for a while: some window will be this thread's own.
+        // Other threads may have the core for a while: some window will be this thread's own.
         while !busy.is_busy() {
             turn_for(&busy, WINDOW, || ());
             assert!(start.elapsed() < Duration::from_secs(60), "no window was busy");

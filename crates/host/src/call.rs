@@ -6,16 +6,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::shard::ShardGone;
+/// The shard has ended, so the work is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("shard {0} has ended")]
+pub struct ShardGone(pub usize);
 
 struct Slot<T> {
     value: Option<T>,
     waker: Option<Waker>,
-    /// The sender is gone: no value comes any more.
+    /// The reply was dropped: no value comes any more.
     is_over: bool,
 }
 
-/// The end that gives the result. Dropped without one, it tells the caller that the shard has ended.
+/// The end that gives the result. Where it is dropped without one, the call fails with [`ShardGone`].
 pub(crate) struct Reply<T> {
     slot: Arc<Mutex<Slot<T>>>,
 }
@@ -44,7 +47,7 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-/// The result of work on another shard, to come. Dropping it leaves the work running.
+/// The result to come. Dropping it leaves the work running.
 pub struct Call<T> {
     slot: Arc<Mutex<Slot<T>>>,
     shard: usize,

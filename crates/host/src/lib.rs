@@ -1,8 +1,8 @@
 //! Linux below the engine: the ring that carries I/O, the shards that run the engine, devices for members, and the
 //! exports that clients use.
 //!
-//! `unsafe` stands in `ring/` (what the kernel reads and writes), `device/memory.rs` (a mapping),
-//! `device/ioctl.rs` and `export/ublk/kernel.rs` (what the ublk driver shares), nowhere else.
+//! `unsafe` stands in `ring/` (what the kernel reads and writes, and the memory of memory devices), `device/ioctl.rs` and
+//! `export/ublk/kernel.rs` (what the ublk driver shares), nowhere else.
 #![deny(unsafe_code)]
 
 pub mod array;
@@ -16,6 +16,7 @@ pub mod machine;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod shard;
+mod shard_writes;
 pub mod socket;
 #[cfg(test)]
 mod testing;

@@ -5,9 +5,8 @@
 //!
 //! Invariants:
 //! - What belongs to a shard never leaves its thread; other threads send closures.
-//! - A message that was sent to a shard is run or, if the shard ends first, dropped: its caller is told, never left
-//!   waiting.
-//! - A shard ends when its tasks have ended, or, after the grace period, drops them. Its ring drains before memory goes.
+//! - A message that was sent to a shard is run, or dropped if the shard ends first. Then its caller gets [`ShardGone`].
+//! - A shard ends when its tasks have ended, or drops them after the grace period. Its ring drains before memory goes.
 //! - A panic ends its shard only; it is logged, and [`Shards::stop`] and [`Shards::failure`] return it.
 
 use crossbeam::queue::SegQueue;
@@ -31,6 +30,8 @@ use crate::busy::Busy;
 use crate::call::{Call, Reply};
 use crate::ring::{Ring, RingOptions, WakeUp};
 
+pub use crate::call::ShardGone;
+
 /// How shards are set up.
 #[derive(Clone, Debug)]
 pub struct ShardOptions {
@@ -44,8 +45,8 @@ pub struct ShardOptions {
     pub busy_poll: Duration,
     /// How long tasks may take to end after [`Shards::stop`]; what is left then is dropped.
     pub stop_grace: Duration,
-    /// A shard that panics ends the process, once it has said why: its queues and connections would hang beside those of a
-    /// server that looks well, and no other server could take them over.
+    /// A shard that panics ends the process, once it has logged why. Otherwise its queues and connections would hang beside
+    /// those of a server that looks well, and no other server could take them over.
     pub abort_on_panic: bool,
 }
 
@@ -115,22 +116,18 @@ impl ShardContext {
     }
 }
 
-/// A shard that ended by a panic.
+/// A shard has ended by a panic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("shard {shard} ended by a panic: {message}")]
 pub struct ShardPanic {
     /// Number of the shard.
     pub shard: usize,
-    /// What it said.
+    /// The panic's message.
     pub message: String,
 }
 
-/// The shard has ended, so nobody does the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shard {0} has ended")]
-pub struct ShardGone(pub usize);
-
-/// The running shards. Dropping them stops them.
+/// The running shards, in the hands of the thread that stops them; for all else they are their [`Handle`]. Dropping them
+/// stops them.
 pub struct Shards {
     handle: Handle,
     threads: Vec<JoinHandle<()>>,
@@ -165,30 +162,9 @@ impl Shards {
         Ok(shards)
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.handle.count()
-    }
-
     /// The way to the shards for other threads.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
-    }
-
-    /// Runs `work` on a shard and waits for its result. Not for use on a shard: it would wait for itself.
-    ///
-    /// # Errors
-    /// The shard has ended.
-    pub fn run_on<T, F>(
-        &self,
-        shard: usize,
-        work: impl FnOnce(ShardContext) -> F + Send + 'static,
-    ) -> Result<T, ShardGone>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + 'static,
-    {
-        self.handle.run_on(shard, work)
     }
 
     /// The first shard that ended by a panic, if any has.
@@ -214,6 +190,14 @@ impl Shards {
                 tracing::error!("a shard ended by a panic while it reported one");
             }
         }
+    }
+}
+
+impl std::ops::Deref for Shards {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
     }
 }
 
@@ -246,7 +230,7 @@ impl Port {
         })
     }
 
-    /// No message is taken any more; those that came are dropped, and their callers told by that.
+    /// Takes no further message and drops those that came, which ends their calls.
     fn close(&self) {
         self.ended.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -266,7 +250,7 @@ impl Handle {
         self.ports.len()
     }
 
-    /// Runs `work` on a shard and blocks until its result is there. For threads that are no shards.
+    /// Runs `work` on a shard and blocks until its result is there. Not for use on a shard: it would wait for itself.
     ///
     /// # Errors
     /// The shard has ended.
@@ -281,7 +265,7 @@ impl Handle {
     {
         let (sender, receiver) = mpsc::channel();
         self.spawn_on(shard, async move |context| {
-            let _ = sender.send(work(context).await); // nobody waits any more: nothing to tell
+            let _ = sender.send(work(context).await); // the caller waits for it until the shard ends
         });
         receiver.recv().map_err(|_| ShardGone(shard))
     }

@@ -7,99 +7,26 @@
 //!
 //! Member offsets count from the start of the member's data area, not of its device.
 
+mod error;
 mod level;
+mod limits;
 mod mirror;
+mod names;
 mod parity;
 mod raid0_zones;
 
-use smallvec::SmallVec;
-
 use crate::units::SECTOR_BYTES;
-use mirror::{COPIES_INLINE, Raid10};
+use limits::{check_chunk, check_members};
+use mirror::Raid10;
 use parity::ParityStripe;
+use raid0_zones::raid0_member_share;
 
+pub use error::GeometryError;
 pub use level::{FarSets, Layout, Level, Raid10Layout};
+pub use limits::{CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, MEMBERS_MAX, RAID6_MEMBERS_MAX};
+pub use mirror::{Copies, CopyPlace};
+pub use parity::Role;
 pub use raid0_zones::Raid0Zones;
-
-/// Least chunk: md wants a page.
-pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
-
-/// Greatest chunk that Twill runs. md has no limit of its own; nobody uses more.
-pub const CHUNK_BYTES_MAX: u32 = 64 << 20;
-
-/// Most members: the roles that fit in a 4 KiB md superblock.
-pub const MEMBERS_MAX: u32 = 1920;
-
-/// Most members of a RAID-6: mdadm's limit. GF(256) has 255 exponents for the data.
-pub const RAID6_MEMBERS_MAX: u32 = 256;
-
-/// Why there is no such array.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GeometryError {
-    /// The level's name or md number is not one of ours.
-    #[error("unknown or unsupported level {0}")]
-    UnknownLevel(String),
-    /// The level has no such layout.
-    #[error("{level} has no layout {layout}")]
-    UnknownLayout {
-        /// The level asked for.
-        level: Level,
-        /// The layout's name or number.
-        layout: String,
-    },
-    /// The level needs more members, or cannot have so many.
-    #[error("{level} takes {least} to {most} members, not {members}")]
-    Members {
-        /// The level asked for.
-        level: Level,
-        /// The members asked for.
-        members: u32,
-        /// The fewest it takes.
-        least: u32,
-        /// The most it takes.
-        most: u32,
-    },
-    /// The chunk is out of range or not a multiple that the level can use.
-    #[error("chunk of {chunk_bytes} bytes: {level} wants {wanted}")]
-    Chunk {
-        /// The level asked for.
-        level: Level,
-        /// The chunk asked for, in bytes.
-        chunk_bytes: u32,
-        /// What would do.
-        wanted: &'static str,
-    },
-    /// A member does not hold one chunk.
-    #[error("members of {member_bytes} bytes are smaller than a chunk of {chunk_bytes} bytes")]
-    MemberTooSmall {
-        /// The member's size, in bytes.
-        member_bytes: u64,
-        /// The chunk, in bytes.
-        chunk_bytes: u32,
-    },
-    /// The array would not end below 2^63 bytes.
-    #[error("the array would be larger than 2^63 bytes")]
-    TooLarge,
-    /// RAID-10 with fewer than two copies, or more copies than members.
-    #[error("RAID-10 with {copies} copies on {members} members: wants at least 2 and at most one a member")]
-    Copies {
-        /// near * far.
-        copies: u32,
-        /// Members of the array.
-        members: u32,
-    },
-    /// md would put two chunks of this RAID-10 on one place.
-    #[error("RAID-10 layout {layout} on {members} members puts two chunks on one place; md would lose data")]
-    CopiesCollide {
-        /// The layout asked for.
-        layout: Raid10Layout,
-        /// Members of the array.
-        members: u32,
-    },
-    /// Unequal RAID-0 members without saying which of the two zone layouts.
-    #[error("members of RAID-0 differ in size: layout must be original or alternate")]
-    ZonesNeedLayout,
-}
 
 /// Where an array offset is, for striped levels. For RAID-1 and 10 a stripe is a chunk with its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,35 +37,6 @@ pub struct Place {
     pub data_index: u32,
     /// Bytes from the start of the chunk.
     pub chunk_offset: u32,
-}
-
-/// What a member holds in a stripe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The data chunk with this index.
-    Data(u32),
-    /// The XOR of the data.
-    P,
-    /// The Reed-Solomon syndrome of the data.
-    Q,
-}
-
-/// One copy of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CopyPlace {
-    /// The member it is on.
-    pub member: u32,
-    /// Bytes from the start of the member's data area.
-    pub member_offset: u64,
-}
-
-/// All copies of a run that is contiguous on every member that holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copies {
-    /// Where the copies are, md's first choice first. Each is on another member.
-    pub places: SmallVec<[CopyPlace; COPIES_INLINE]>,
-    /// Bytes in the run.
-    pub len: u64,
 }
 
 /// The geometry of an array whose members are all of one size.
@@ -160,7 +58,7 @@ impl Geometry {
     /// does. A RAID-1 may have a chunk of 0, as mdadm makes it; its members are then rounded down to sectors.
     ///
     /// # Errors
-    /// [`GeometryError`] says what md, or the limits at the top of this file, does not allow.
+    /// [`GeometryError`] says what md, or [`CHUNK_BYTES_MAX`] and [`MEMBERS_MAX`], do not allow.
     pub fn new(
         level: Level,
         layout: Layout,
@@ -434,47 +332,4 @@ impl Geometry {
     fn assert_striped(&self) {
         assert!(self.level.is_striped(), "{} has copies, not stripes", self.level);
     }
-}
-
-/// What a member adds to the size of a RAID-0. md takes the chunk for a power of two here (`raid0_size`), though it
-/// takes others too: then it leaves the last part of each member unused. An array must not be larger than md has it.
-fn raid0_member_share(member_bytes: u64, chunk_bytes: u32) -> u64 {
-    member_bytes & !(u64::from(chunk_bytes) - 1)
-}
-
-fn check_members(level: Level, layout: Layout, members: u32) -> Result<(), GeometryError> {
-    let least = match level {
-        Level::Raid0 | Level::Raid1 => 1,
-        Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
-        Level::Raid6 => 4,
-    };
-    let most = match layout {
-        // Their exponents are member numbers, and the 256th would be that of the first again.
-        Layout::DdfZeroRestart | Layout::DdfNRestart | Layout::DdfNContinue => RAID6_MEMBERS_MAX - 1,
-        _ if level == Level::Raid6 => RAID6_MEMBERS_MAX,
-        _ => MEMBERS_MAX,
-    };
-    if (least..=most).contains(&members) {
-        return Ok(());
-    }
-    Err(GeometryError::Members { level, members, least, most })
-}
-
-fn check_chunk(level: Level, chunk_bytes: u32) -> Result<(), GeometryError> {
-    let in_range = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes);
-    let (good, wanted) = match level {
-        Level::Raid0 => (
-            in_range && chunk_bytes.is_multiple_of(CHUNK_BYTES_MIN),
-            "a multiple of 4 KiB from 4 KiB to 64 MiB",
-        ),
-        Level::Raid1 => (
-            chunk_bytes == 0 || (in_range && chunk_bytes.is_power_of_two()),
-            "none (0), or a power of two from 4 KiB to 64 MiB",
-        ),
-        _ => (in_range && chunk_bytes.is_power_of_two(), "a power of two from 4 KiB to 64 MiB"),
-    };
-    if good {
-        return Ok(());
-    }
-    Err(GeometryError::Chunk { level, chunk_bytes, wanted })
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checksum;
 mod disk_struct;
 pub mod generations;
 pub mod geometry;
@@ -13,6 +14,7 @@ pub mod md_bitmap;
 pub mod md_superblock;
 pub mod redo_log;
 pub mod units;
+mod uuid;
 
 pub use geometry::{
     Copies, CopyPlace, FarSets, Geometry, GeometryError, Layout, Level, Place, Raid10Layout, Role,

@@ -19,8 +19,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::disk_struct::disk_struct;
 use crate::geometry::{Geometry, Level};
-use crate::md_superblock::{SuperblockError, display_uuid};
+use crate::md_superblock::SuperblockError;
 use crate::units::{SECTOR_BYTES, Sectors};
+use crate::uuid::display_uuid;
 
 pub use area::{Bitmap, PAGE_BYTES};
 pub use mapping::Mapping;
@@ -142,7 +143,7 @@ impl BitmapSuper {
         let (raw, _) = RawBitmapSuper::read_from_prefix(bytes)
             .map_err(|_| SuperblockError::Truncated { found: bytes.len(), needed: SUPER_BYTES })?;
         if raw.magic.get() != MAGIC {
-            return Err(SuperblockError::NoBitmap { found: raw.magic.get() });
+            return Err(SuperblockError::NoBitmap { found: raw.magic.get(), expected: MAGIC });
         }
         let version = raw.version.get();
         if ![VERSION, VERSION_SPREAD].contains(&version) {
@@ -268,6 +269,11 @@ impl BitmapSuper {
     #[must_use]
     pub fn daemon_sleep_s(&self) -> u32 {
         self.raw.daemon_sleep.get()
+    }
+
+    /// Sets the seconds between two rounds of clearing bits.
+    pub fn set_daemon_sleep_s(&mut self, seconds: u32) {
+        self.raw.daemon_sleep.set(seconds);
     }
 
     /// Writes that may be behind on write-mostly members; 0 for none.

@@ -16,7 +16,6 @@ mod create;
 mod error;
 mod features;
 mod join;
-mod more_roles;
 mod raw;
 mod verify;
 
@@ -24,26 +23,18 @@ use std::fmt;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::checksum::Checksum;
 use crate::geometry::{Geometry, Layout, Level};
 use crate::units::{SECTOR_BYTES, Sectors};
 use raw::RawSuperblock;
+
+pub use crate::uuid::display_uuid;
 
 pub use bad_blocks::{BadRange, LogStep, bad_block_steps, decode_bad_blocks, encode_bad_blocks};
 pub use create::{CreateError, Created, NewArray, NewBitmap, NewMember, default_data_offset};
 pub use error::SuperblockError;
 pub use features::Features;
-
-/// First word of every md superblock.
-pub const MAGIC: u32 = 0xa92b_4efc;
-
-/// Bytes to read at a superblock's place: what md reserves for it.
-pub const SUPERBLOCK_BYTES_MAX: usize = 4096;
-
-/// Bytes before the roles.
-pub const HEADER_BYTES: usize = 256;
-
-/// Most roles a superblock can hold.
-pub const MAX_DEV: u32 = ((SUPERBLOCK_BYTES_MAX - HEADER_BYTES) / 2) as u32;
+pub use raw::{HEADER_BYTES, MAGIC, MAX_DEV, SUPERBLOCK_BYTES_MAX};
 
 /// Least device that md considers: 24 sectors.
 pub const DEVICE_BYTES_MIN: u64 = 24 * SECTOR_BYTES;
@@ -230,7 +221,7 @@ impl Superblock {
     #[must_use]
     pub fn digest(&self) -> u32 {
         let bytes = self.encode(512);
-        crate::redo_log::Checksum::of(&bytes[..HEADER_BYTES + self.roles.len() * 2])
+        Checksum::of(&bytes[..HEADER_BYTES + self.roles.len() * 2])
     }
 
     /// Where it is.
@@ -457,7 +448,10 @@ impl Superblock {
     pub fn stored_checksum(&self) -> u32 {
         self.raw.sb_csum.get()
     }
+}
 
+/// What changes while the array runs, and when a device joins.
+impl Superblock {
     /// Sets the count of updates.
     pub fn set_events(&mut self, events: u64) {
         self.raw.events.set(events);
@@ -577,14 +571,6 @@ impl fmt::Debug for Superblock {
             .field("events", &self.events())
             .finish_non_exhaustive()
     }
-}
-
-/// A UUID as mdadm prints it: four groups of eight digits.
-#[must_use]
-pub fn display_uuid(uuid: &[u8; 16]) -> String {
-    let group =
-        |i: usize| uuid[i * 4..i * 4 + 4].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    (0..4).map(group).collect::<Vec<_>>().join(":")
 }
 
 /// The low 40 bits are seconds, the rest microseconds or 0.

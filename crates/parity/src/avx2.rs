@@ -6,9 +6,10 @@ use std::arch::x86_64::{
     _mm256_srli_epi64, _mm256_storeu_si256, _mm256_stream_si256, _mm256_xor_si256,
 };
 
+use crate::chunk::Change;
 use crate::gf256::{HALF_BYTE_PRODUCTS, REDUCTION};
 use crate::passes::{self, InOut, Lanes, entry_points};
-use crate::{Change, Solution};
+use crate::solution::Solution;
 
 entry_points!(Ymm, features: "avx2", wide: 4, tail: 2);
 

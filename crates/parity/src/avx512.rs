@@ -6,9 +6,10 @@ use std::arch::x86_64::{
     _mm512_xor_si512,
 };
 
+use crate::chunk::Change;
 use crate::gf256::{MATRICES, matrix};
 use crate::passes::{self, InOut, Lanes, entry_points};
-use crate::{Change, Solution};
+use crate::solution::Solution;
 
 entry_points!(Zmm, features: "avx512f,avx512bw,gfni", wide: 8, tail: 1);
 

@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::{ALIGNMENT, Change, Chunk, DATA_CHUNKS_MAX, Solution, gf256, scalar};
+use crate::chunk::{ALIGNMENT, Change, Chunk, DATA_CHUNKS_MAX};
+use crate::solution::Solution;
+use crate::{gf256, scalar};
 
 #[cfg(target_arch = "aarch64")]
 use crate::neon;

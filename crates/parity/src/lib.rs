@@ -28,6 +28,7 @@
 //!
 //! The functions here run [`Kernel::best`]; the same operations are methods of [`Kernel`], for tests and benches.
 
+mod chunk;
 mod gf256;
 mod kernel;
 mod scalar;
@@ -42,14 +43,8 @@ mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod passes;
 
+pub use chunk::{ALIGNMENT, Change, DATA_CHUNKS_MAX};
 pub use kernel::Kernel;
-use solution::Solution;
-
-/// Every length is a multiple of this many bytes.
-pub const ALIGNMENT: usize = 64;
-
-/// The most data chunks of a stripe. Q could tell 255 apart; Linux md stops at 254.
-pub const DATA_CHUNKS_MAX: usize = 254;
 
 /// p = the XOR of all `data`, 1 to [`DATA_CHUNKS_MAX`] chunks.
 pub fn encode_p(data: &[&[u8]], p: &mut [u8]) {
@@ -79,17 +74,6 @@ pub fn update_pq(index: usize, old: &[u8], new: &[u8], p: &mut [u8], q: &mut [u8
 /// One changed chunk, in place: q ^= g^`index` * (`old` ^ `new`).
 pub fn update_q(index: usize, old: &[u8], new: &[u8], q: &mut [u8]) {
     Kernel::best().update_q(index, old, new, q);
-}
-
-/// A data chunk before and after a write.
-#[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
-    /// The chunk's place in the stripe: its coefficient in Q is g^`index`.
-    pub index: usize,
-    /// What the chunk held.
-    pub old: &'a [u8],
-    /// What the chunk will hold.
-    pub new: &'a [u8],
 }
 
 /// p = `old_p` with `changes` applied.
@@ -140,23 +124,4 @@ pub fn xor_into(src: &[u8], dst: &mut [u8]) {
 /// The name of the kernel in use: "avx512-gfni", "avx2", "neon" or "scalar".
 pub fn kernel_name() -> &'static str {
     Kernel::best().name()
-}
-
-/// A source of bytes, with or without its index.
-trait Chunk {
-    fn bytes(&self) -> &[u8];
-}
-
-impl Chunk for &[u8] {
-    #[inline(always)]
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Chunk for (usize, &[u8]) {
-    #[inline(always)]
-    fn bytes(&self) -> &[u8] {
-        self.1
-    }
 }

@@ -5,9 +5,10 @@ use std::arch::aarch64::{
     vreinterpretq_u8_s8, vshlq_n_u8, vshrq_n_s8, vshrq_n_u8, vst1q_u8,
 };
 
+use crate::chunk::Change;
 use crate::gf256::{HALF_BYTE_PRODUCTS, REDUCTION};
 use crate::passes::{self, InOut, Lanes, entry_points};
-use crate::{Change, Solution};
+use crate::solution::Solution;
 
 entry_points!(Quad, features: "neon", wide: 8, tail: 4);
 

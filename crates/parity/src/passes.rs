@@ -11,8 +11,9 @@
 //! Everything here is `inline(always)`: only inside the entry points, which enable the instruction set, can the
 //! intrinsics be inlined.
 
+use crate::chunk::Change;
 use crate::gf256::power;
-use crate::{Change, Solution};
+use crate::solution::Solution;
 
 /// A vector of field elements.
 ///
@@ -74,6 +75,22 @@ impl InOut {
     }
 }
 
+/// Does all of `len` bytes with a pass's function for one block, which takes the block's place as its last argument: in
+/// wide blocks as far as they go, the rest in blocks of the tail.
+macro_rules! in_blocks {
+    ($len:expr, $block:ident::<[$wide:ident, $tail:ident] $(, $flag:ident)*>($($argument:expr),*)) => {
+        let mut at = 0;
+        while at + $wide * V::BYTES <= $len {
+            $block::<V, $wide $(, $flag)*>($($argument,)* at);
+            at += $wide * V::BYTES;
+        }
+        while at < $len {
+            $block::<V, $tail $(, $flag)*>($($argument,)* at);
+            at += $tail * V::BYTES;
+        }
+    };
+}
+
 /// p = the XOR of all data, and of `seed` where given.
 ///
 /// # Safety
@@ -85,18 +102,9 @@ pub(crate) unsafe fn sum<V: Lanes, const WIDE: usize, const TAIL: usize, const S
     p: *mut u8,
     len: usize,
 ) {
-    let wide_bytes = WIDE * V::BYTES;
-    let mut at = 0;
     // SAFETY: every block ends at or before `len`, which is a multiple of the tail's 64 bytes.
     unsafe {
-        while at + wide_bytes <= len {
-            sum_block::<V, WIDE, STREAM>(data, seed, p, at);
-            at += wide_bytes;
-        }
-        while at < len {
-            sum_block::<V, TAIL, STREAM>(data, seed, p, at);
-            at += TAIL * V::BYTES;
-        }
+        in_blocks!(len, sum_block::<[WIDE, TAIL], STREAM>(data, seed, p));
         if STREAM {
             V::fence();
         }
@@ -135,7 +143,7 @@ unsafe fn sum_block<V: Lanes, const N: usize, const STREAM: bool>(
     }
 }
 
-/// q = the sum of g^i * data[i]; with `P` also p = the XOR of all data.
+/// q = the sum of `g^i * data[i]`; with `P` also p = the XOR of all data.
 ///
 /// # Safety
 /// As the module says; `p` is not touched without `P`; outputs are aligned to a vector if `STREAM`.
@@ -152,18 +160,9 @@ pub(crate) unsafe fn encode<
     q: *mut u8,
     len: usize,
 ) {
-    let wide_bytes = WIDE * V::BYTES;
-    let mut at = 0;
     // SAFETY: every block ends at or before `len`, which is a multiple of the tail's 64 bytes.
     unsafe {
-        while at + wide_bytes <= len {
-            encode_block::<V, WIDE, P, STREAM>(data, p, q, at);
-            at += wide_bytes;
-        }
-        while at < len {
-            encode_block::<V, TAIL, P, STREAM>(data, p, q, at);
-            at += TAIL * V::BYTES;
-        }
+        in_blocks!(len, encode_block::<[WIDE, TAIL], P, STREAM>(data, p, q));
         if STREAM {
             V::fence();
         }
@@ -217,18 +216,9 @@ pub(crate) unsafe fn delta<V: Lanes, const WIDE: usize, const TAIL: usize, const
     q: InOut,
     len: usize,
 ) {
-    let wide_bytes = WIDE * V::BYTES;
-    let mut at = 0;
     // SAFETY: every block ends at or before `len`, which is a multiple of the tail's 64 bytes.
     unsafe {
-        while at + wide_bytes <= len {
-            delta_block::<V, WIDE, P, Q>(changes, p, q, at);
-            at += wide_bytes;
-        }
-        while at < len {
-            delta_block::<V, TAIL, P, Q>(changes, p, q, at);
-            at += TAIL * V::BYTES;
-        }
+        in_blocks!(len, delta_block::<[WIDE, TAIL], P, Q>(changes, p, q));
     }
 }
 
@@ -282,18 +272,9 @@ pub(crate) unsafe fn recover<V: Lanes, const WIDE: usize, const TAIL: usize, con
     y: *mut u8,
     len: usize,
 ) {
-    let wide_bytes = WIDE * V::BYTES;
-    let mut at = 0;
     // SAFETY: every block ends at or before `len`, which is a multiple of the tail's 64 bytes.
     unsafe {
-        while at + wide_bytes <= len {
-            recover_block::<V, WIDE, TWO>(known, p, q, solution, x, y, at);
-            at += wide_bytes;
-        }
-        while at < len {
-            recover_block::<V, TAIL, TWO>(known, p, q, solution, x, y, at);
-            at += TAIL * V::BYTES;
-        }
+        in_blocks!(len, recover_block::<[WIDE, TAIL], TWO>(known, p, q, solution, x, y));
     }
 }
 

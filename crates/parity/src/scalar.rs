@@ -2,8 +2,9 @@
 //!
 //! It shares no loop with the SIMD kernels (`passes.rs`), so that a mistake there cannot hide here.
 
+use crate::chunk::{Change, Chunk};
 use crate::gf256::{REDUCTION, power};
-use crate::{Change, Chunk, Solution};
+use crate::solution::Solution;
 
 /// 64 bytes, the unit of every length.
 type Block = [u64; 8];
@@ -19,7 +20,7 @@ pub(crate) fn sum<C: Chunk>(data: &[C], seed: Option<&[u8]>, p: &mut [u8]) {
     }
 }
 
-/// q = the sum of g^i * data[i], by Horner's rule.
+/// q = the sum of `g^i * data[i]`, by Horner's rule.
 pub(crate) fn encode_q(data: &[&[u8]], q: &mut [u8]) {
     for (at, q) in blocks_mut(q).enumerate() {
         let mut syndrome = [0; 8];

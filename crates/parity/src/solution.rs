@@ -3,7 +3,7 @@
 //! Folding the final division into each chunk's coefficient makes recovery the same single pass as encoding, instead
 //! of a syndrome pass and a second one over its result as in Linux's `raid6_2data_recov`.
 
-use crate::DATA_CHUNKS_MAX;
+use crate::chunk::DATA_CHUNKS_MAX;
 use crate::gf256::{ORDER, inverse, multiply, power};
 
 /// lost = the sum of coefficient * chunk over the known chunks, Q, and P.

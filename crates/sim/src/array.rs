@@ -6,32 +6,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::array::assemble::{Assembly, Refusal};
-use engine::array::bad_block_log;
-use engine::array::bitmap::Bitmaps;
-use engine::array::keeper::{Keeper, Spare};
-use engine::array::redo::{Repair, replay, take_doubts};
-use engine::array::start_bitmap::StartBitmap;
+use engine::array::assemble::{Assembly, Candidate, Refusal};
+use engine::array::keeper::Keeper;
+use engine::array::redo::Repair;
+use engine::array::running::Running;
+use engine::array::start::{Assembled, Prepared, start as start_array};
 use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
-use engine::members::{MemberState, Members};
-use engine::stripe::intent::Intent;
+use engine::in_place::InPlace;
+use engine::members::Attached;
+use engine::stripe::Shared;
 use engine::stripe::stripe_table::StripeTable;
-use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, VolumeMode};
-use layout::geometry::{Geometry, Level};
-use layout::md_superblock::Superblock;
+use layout::geometry::Geometry;
 
+use crate::check;
 use crate::disk::cache::Survivors;
 use crate::disk::{Disk, SimDevice};
 use crate::oracle::Oracle;
 use crate::platform::SimPlatform;
 use crate::random::Random;
 use crate::recorded::Guard;
-use crate::scenario::{Consistency, Scenario};
-use crate::start::{self, Slots};
+use crate::scenario::Scenario;
+use crate::start::{self, How};
 use crate::trace::Note;
 use crate::world::{Ended, World};
 
@@ -53,6 +52,8 @@ pub(crate) struct Machine {
     pub(crate) excuses: Excuses,
     /// Ids of generations that were drawn.
     generations: Cell<u64>,
+    /// A run since the last repair by hand wrote nothing down before stripes changed: no record says which parity agrees.
+    pub(crate) unmarked: Cell<bool>,
 }
 
 /// What has happened that a client's error may come from.
@@ -99,20 +100,25 @@ impl Machine {
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
             generations: Cell::new(0),
+            unmarked: Cell::new(false),
         });
         machine.guard.watch(&machine);
         machine
     }
 
-    /// An array was started whose crash left stripes in doubt, or none. Where the log was in force when the power went
-    /// none may be (invariant 10).
-    fn start_in_doubt(&self, repair: &Repair) {
+    /// An array starts. Where the redo log was in force when the power went, no stripe may be in doubt (invariant 10).
+    fn starts(&self, how: How, repair: &Repair) {
+        let counts = &mut *self.world.counts.borrow_mut();
+        counts.logs_replayed += u64::from(!repair.records.is_empty());
+        counts.records_replayed += repair.records.len() as u64;
+        counts.logs_voided += u64::from(repair.in_force && (how.unlogged || how.unmarked) && !how.read_only);
+        counts.started_unmarked += u64::from(how.unmarked);
         let stripes = repair.doubts.iter().flat_map(|range| range.first..range.end);
         self.excuses.doubted.borrow_mut().extend(stripes);
-        if repair.doubts.is_empty() {
-            return;
+        if repair.doubts.is_empty() || how.read_only {
+            return; // a read-only start doubts what it may not make good
         }
-        self.world.counts.borrow_mut().started_in_doubt += 1;
+        counts.started_in_doubt += 1;
         if self.excuses.all_logged.get() {
             let (doubts, reason) = (&repair.doubts, &repair.reason);
             self.world.fail(format!(
@@ -134,7 +140,8 @@ impl Machine {
         self.all_disks.borrow().iter().filter(|disk| disk.connected.get()).cloned().collect()
     }
 
-    fn new_generation(&self) -> u64 {
+    /// An id that no generation of this machine has yet.
+    pub(crate) fn new_generation(&self) -> u64 {
         self.generations.set(self.generations.get() + 1);
         self.generations.get()
     }
@@ -161,6 +168,14 @@ impl Machine {
     pub(crate) fn holds_copy(&self, slot: u32, at: u64) -> bool {
         let mut offsets = (0..self.geometry().array_bytes()).step_by(self.unit() as usize);
         offsets.any(|offset| self.places(offset).contains(&(slot, at)))
+    }
+
+    /// The program refused to start the array: not while failures are within the level.
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        self.world.note(Note::Words(format!("refused: {refusal:?}")));
+        if !self.excuses.beyond.get() {
+            self.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
+        }
     }
 
     /// Number of the stripe of a byte, or of a mirror's place.
@@ -191,76 +206,54 @@ pub(crate) struct Array {
     pub(crate) resyncs: Cell<u64>,
     pub(crate) keeper: Rc<Keeper<SimDevice>>,
     pub(crate) manager: Rc<Manager<SimDevice, SimPlatform>>,
+    pub(crate) running: Running<SimDevice, SimPlatform>,
+    /// An earlier run wrote nothing down, and nothing was repaired since.
+    pub(crate) after_unmarked: bool,
 }
 
 pub(crate) struct Shard {
     pub(crate) executor: Executor,
-    pub(crate) set: Rc<StripeSet<SimDevice>>,
+    pub(crate) set: Rc<InPlace<SimDevice>>,
     pub(crate) volume: ArrayVolume<SimDevice>,
 }
 
 impl Array {
     /// Starts the array that the devices make, as the program does. None: that is no array, and the world knows.
-    pub(crate) fn assemble(machine: &Rc<Machine>, force: bool) -> Option<Result<Rc<Self>, Refusal>> {
+    pub(crate) fn assemble(machine: &Rc<Machine>, how: How) -> Option<Result<Rc<Self>, Refusal>> {
         machine.world.counts.borrow_mut().assemblies += 1;
         let candidates = machine.candidates();
-        let assembly = machine.one_array(&candidates, force)?;
-        machine.world.note(Note::Words(format!("assembly: {:?}", assembly.verdicts)));
+        let assembly = machine.one_array(&candidates, how.force)?;
+        machine.world.note(Note::Words(format!("assembly: {:?}; {how:?}", assembly.verdicts)));
         match assembly.start {
             Err(refusal) => Some(Err(refusal)),
-            Ok(()) => Self::start(machine, &assembly, force).map(Ok),
+            Ok(()) => Self::start(machine, &candidates, &assembly, how).map(Ok),
         }
     }
 
-    fn start(machine: &Rc<Machine>, assembly: &Assembly, force: bool) -> Option<Rc<Self>> {
+    fn start(
+        machine: &Rc<Machine>,
+        candidates: &[Candidate],
+        assembly: &Assembly,
+        how: How,
+    ) -> Option<Rc<Self>> {
         let (scenario, world) = (&machine.scenario, Rc::clone(&machine.world));
         assert_eq!(assembly.geometry, Some(scenario.geometry), "the geometry that was created");
-        let (connected, candidates) = (machine.connected(), machine.candidates());
-        let superblock =
-            |index: usize| candidates[index].superblock.clone().expect("a member has a superblock");
+        let connected = machine.connected();
         let disk = |slot: &Option<usize>| slot.map(|index| Rc::clone(&connected[index]));
         *machine.disks.borrow_mut() = assembly.slots.iter().map(disk).collect();
         machine.coming.borrow_mut().fill(None);
-        let superblocks: Vec<Option<Superblock>> =
-            assembly.slots.iter().map(|slot| slot.map(superblock)).collect();
-        let (bitmap, found) = {
-            let slots = Slots { disks: &machine.disks.borrow(), superblocks: &superblocks };
-            let bitmap = scenario.has_bitmap().then(|| start::bitmap(machine, assembly, &slots)).flatten();
-            let found = start::redo(machine, assembly, &slots, bitmap.as_ref(), force);
-            (bitmap, found)
-        };
-        let shared = share(machine, assembly, &superblocks, bitmap.as_ref());
+        let inspection = start::inspection(machine, candidates, assembly);
+        let assembled =
+            Assembled::read(&inspection, how.policy(scenario)).expect("a member that was written");
+        let after_unmarked = machine.unmarked.replace(machine.unmarked.get() || how.unmarked);
+        machine.starts(how, &assembled.redo().repair);
+        let prepared = share(machine, assembled);
+        let shared = Arc::clone(prepared.shared());
         let shards: Vec<Shard> =
-            (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard)).collect();
-        let set = Rc::clone(&shards[0].set);
-        replay_now(machine, &shards, &found.repair)?;
-        take_doubts(&set, &found.repair);
-        machine.start_in_doubt(&found.repair);
-        let bitmap =
-            bitmap.map(|start| Bitmaps::new(Rc::clone(&set), start.image, &superblocks, &start.whole));
-        let clock = Rc::clone(&world);
-        let now = Box::new(move || clock.now());
-        let events = assembly.events;
-        let keeper = Keeper::new(Rc::clone(&set), superblocks, events, found.resync_from_bytes, now);
-        let drawing = Rc::clone(machine);
-        keeper.keep_generations(&assembly.generations, Box::new(move || drawing.new_generation()));
-        if scenario.redo_log && !(scenario.unlogged_starts && world.random().one_in(2)) {
-            keeper.keep_redo_log(&found.repair, &found.bitmaps);
-        }
-        for &spare in &assembly.spares {
-            let device = Rc::new(SimDevice(Rc::clone(&connected[spare])));
-            keeper.spares().borrow_mut().push(Spare { superblock: superblock(spare), device });
-        }
-        if let Some(bitmap) = bitmap {
-            keeper.keep_bitmap(Rc::clone(&bitmap));
-            shards[0].executor.spawn(async move { bitmap.run().await });
-        }
-        let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
-        let platform = SimPlatform::new(machine, sets);
-        let manager = Manager::new(set, Rc::clone(&keeper), platform, None, false);
-        for &(index, slot) in &assembly.replacements {
-            manager.resume_later(slot, Rc::new(SimDevice(Rc::clone(&connected[index]))), superblock(index));
-        }
+            (0..scenario.shards).map(|shard| Shard::new(machine, &shared, shard, how)).collect();
+        let running = run_start(machine, prepared, &shards)?;
+        check::after_cut(machine); // also of what the redo log wrote again
+        let manager = Rc::clone(running.manager());
         Some(Rc::new(Array {
             machine: Rc::clone(machine),
             world,
@@ -272,26 +265,11 @@ impl Array {
             open: RefCell::default(),
             next_open: Cell::new(0),
             resyncs: Cell::new(0),
-            keeper,
+            keeper: Rc::clone(manager.keeper()),
             manager,
+            running,
+            after_unmarked,
         }))
-    }
-
-    /// Starts the keeper of the superblocks alone: nothing is repaired, and nothing called clean, unasked.
-    pub(crate) fn start_keeper(&self) {
-        let keeper = Rc::clone(&self.keeper);
-        self.shards[0].executor.spawn(async move { keeper.run().await });
-    }
-
-    /// Starts whoever looks after the array.
-    pub(crate) fn start_manager(&self) {
-        self.start_keeper();
-        let manager = Rc::clone(&self.manager);
-        self.shards[0].executor.spawn(async move { manager.run().await });
-        if self.keeper.bitmap().is_some() {
-            let clearing = clear_bits(Rc::clone(&self.manager), Rc::clone(&self.machine));
-            self.shards[0].executor.spawn(clearing);
-        }
     }
 
     /// Runs the world until nothing is left to do, or `steps` steps were made. What is idle with work left is stuck.
@@ -338,12 +316,12 @@ impl Array {
 
     /// Whether a crash now leaves no stripe in doubt.
     pub(crate) fn is_all_logged(&self) -> bool {
-        self.shared.redo.in_force() && !self.has_doubts() && self.shared.doubts.untold().is_none()
+        self.shared.redo.in_force() && !self.has_doubts() && self.shared.consistency.unpersisted().is_none()
     }
 
     /// Whether any stripe is in doubt.
     pub(crate) fn has_doubts(&self) -> bool {
-        self.shared.doubts.count(self.shared.geometry.stripes()) > 0
+        self.shared.consistency.stripes_in_doubt(self.shared.geometry.stripes()) > 0
     }
 
     /// Ends the process: no task runs any more.
@@ -367,93 +345,61 @@ impl Array {
             members.states(),
             members.metadata_version(),
             members.is_settled(),
-            self.shared.suspects(),
+            self.shared.consistency.suspects(),
         )
     }
 }
 
-/// Clears bits of idle chunks now and then, as the program does every few seconds.
-async fn clear_bits(manager: Rc<Manager<SimDevice, SimPlatform>>, machine: Rc<Machine>) {
-    while !manager.is_stopping() {
-        let ticks = machine.world.random().between(1, 2 * machine.scenario.look);
-        machine.world.look_after(ticks).await;
-        manager.keeper().clear_idle_bits().await;
-    }
-}
-
-/// Makes the logged writes again before anything else begins. None: that failed, and the world knows.
-fn replay_now(machine: &Machine, shards: &[Shard], repair: &Repair) -> Option<()> {
-    if repair.records.is_empty() {
-        return Some(());
-    }
-    machine.world.counts.borrow_mut().logs_replayed += 1;
-    machine.world.counts.borrow_mut().records_replayed += repair.records.len() as u64;
-    let (set, own) = (Rc::clone(&shards[0].set), repair.clone());
-    let handle = shards[0].executor.spawn_with_result(async move { replay(&set, &own).await });
+/// The engine's own start, until it is done and no further. None: it failed, and the world knows.
+fn run_start(
+    machine: &Rc<Machine>,
+    prepared: Prepared,
+    shards: &[Shard],
+) -> Option<Running<SimDevice, SimPlatform>> {
+    let sets = shards.iter().map(|shard| Rc::clone(&shard.set)).collect();
+    let (set, platform) = (Rc::clone(&shards[0].set), SimPlatform::new(machine, sets));
+    let connected = machine.connected();
+    let device = move |candidate: usize| Some(Rc::new(SimDevice(Rc::clone(&connected[candidate]))));
+    let starting = async move { start_array(prepared, set, platform, device, None).await };
+    let started = shards[0].executor.spawn_with_result(starting);
     let executors: Vec<Executor> = shards.iter().map(|shard| shard.executor.clone()).collect();
-    machine.world.run(&executors, u64::MAX);
-    match handle.try_take() {
-        Some(Ok(())) => Some(()),
-        result => {
-            machine.world.fail(format!("what a crash left half done is not made good: {result:?}"));
-            None
+    loop {
+        match started.try_take() {
+            Some(Ok(running)) => return Some(running),
+            Some(Err(error)) => {
+                machine.world.fail(format!("what a crash left half done is not made good: {error}"));
+                return None;
+            }
+            None if machine.world.run(&executors, 1) == Ended::Steps => {}
+            None => {
+                machine.world.fail("the start of the array does not end".to_string());
+                return None;
+            }
         }
     }
 }
 
-/// What all shards share, as the program makes it.
-fn share(
-    machine: &Machine,
-    assembly: &Assembly,
-    superblocks: &[Option<Superblock>],
-    bitmap: Option<&StartBitmap>,
-) -> Arc<Shared> {
+/// What all shards share, with a stripe table that is full now and then.
+fn share(machine: &Machine, assembled: Assembled) -> Prepared {
     let (scenario, world) = (&machine.scenario, &machine.world);
     let heard = Arc::clone(&world.events);
     let sink = Box::new(move |event| heard.lock().expect("one thread").push(event));
-    let states = assembly.states();
-    let members = Members::new(scenario.geometry, &states, sink);
-    for (slot, superblock) in (0u32..).zip(superblocks) {
-        if let Some((superblock, disk)) =
-            superblock.as_ref().zip(machine.disks.borrow()[slot as usize].as_ref())
-        {
-            let (bad, room) = (start::bad_blocks(disk, superblock), bad_block_log::room(superblock));
-            members.begin_with(slot, superblock.corrected_reads().into(), bad, room);
-        }
-        let recovered = superblock.as_ref().and_then(Superblock::recovery_offset);
-        if let (MemberState::Recovering, Some(offset)) = (states[slot as usize], recovered) {
-            let lacks_marked =
-                bitmap.zip(superblock.as_ref()).is_some_and(|(bitmap, of)| bitmap.lets_catch_up(of));
-            members.resume_recovery(slot, offset.bytes(), lacks_marked);
-        }
-    }
-    let is_used = scenario.geometry.level() != Level::Raid0 && scenario.consistency != Consistency::None;
-    let intent = match bitmap {
-        Some(start) => start.intent(assembly.resync_from_bytes, scenario.bitmap.0),
-        None => Intent::new(scenario.shards, is_used, false),
-    };
-    let mut shared = Shared::new(scenario.geometry, members, intent, scenario.shards, scenario.cache_bytes);
-    let own = Arc::get_mut(&mut shared).expect("not shared yet");
+    let is_spread = assembled.bitmap().map(|bitmap| bitmap.image.superblock().mapping().is_spread());
+    let mut prepared = Prepared::new(assembled, sink, Arc::clone(&world.ticks) as _);
+    let own = prepared.shared_mut();
     own.table = StripeTable::with_entries(scenario.table_entries, own.intent.locks());
-    let is_spread = |start: &StartBitmap| start.image.superblock().mapping().is_spread();
-    world.counts.borrow_mut().add_bitmap(bitmap.map(|start| (own.intent.locks(), is_spread(start))));
-    own.two_phase = scenario.two_phase.into();
     own.read_turn_bytes = READ_TURN_BYTES;
-    if let Some(start) = bitmap {
-        start.limit_doubts(own);
-    }
-    own.loads.set_clock(Arc::clone(&world.ticks) as _);
-    own.loads.set_policy(scenario.policy);
-    own.loads.set_avoid_slow(scenario.avoid_slow);
-    shared
+    let bitmap = is_spread.map(|is_spread| (own.intent.locks(), is_spread));
+    world.counts.borrow_mut().add_bitmap(bitmap);
+    prepared
 }
 
 impl Shard {
-    fn new(machine: &Machine, shared: &Arc<Shared>, shard: usize) -> Self {
+    fn new(machine: &Machine, shared: &Arc<Shared>, shard: usize, how: How) -> Self {
         let executor = Executor::new(Box::new(|| {}));
         let members = machine.disks.borrow().iter().map(|disk| disk.as_ref().map(attach)).collect();
-        let set = StripeSet::new(Arc::clone(shared), shard, Pool::new(1 << 20), executor.clone(), members);
-        let mode = Arc::new(VolumeMode::default());
+        let set = InPlace::new(Arc::clone(shared), shard, Pool::new(1 << 20), executor.clone(), members);
+        let mode = Arc::new(VolumeMode { read_only: how.read_only.into(), ..VolumeMode::default() });
         let volume = ArrayVolume::new(Rc::clone(&set), machine.scenario.unit, mode);
         Shard { executor, set, volume }
     }

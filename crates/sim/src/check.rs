@@ -178,7 +178,7 @@ pub(crate) fn quiet(array: &Array) {
 /// What the program owes when it has had its time: what can be rebuilt is rebuilt, what can be called clean is.
 pub(crate) fn at_rest(array: &Array) {
     let (members, excuses) = (&array.shared.members, &array.machine.excuses);
-    if excuses.beyond.get() || excuses.full.get() || array.shared.suspects() > 0 {
+    if excuses.beyond.get() || excuses.full.get() || array.shared.consistency.suspects() > 0 {
         return;
     }
     if (!members.all_in_sync() && array.has_doubts()) || may_end_rebuilds(array) {
@@ -232,7 +232,7 @@ fn copies(array: &Array) {
     let hurt = machine.excuses.hurt.borrow();
     for number in machine.oracle.borrow().touched() {
         let offset = number * machine.unit();
-        if hurt.contains(&machine.stripe_of(offset)) && array.shared.suspects() > 0 {
+        if hurt.contains(&machine.stripe_of(offset)) && array.shared.consistency.suspects() > 0 {
             continue;
         }
         let mut seen = None;
@@ -316,8 +316,9 @@ fn parity(array: &Array, stripe: u64) {
     }
     let Some(data) = data.into_iter().collect::<Option<Vec<_>>>() else { return };
     array.world.counts.borrow_mut().stripes_parity += 1;
-    let excused = array.machine.excuses.hurt.borrow().contains(&stripe) && array.shared.suspects() > 0
-        || array.shared.doubts.contains(stripe) && !array.shared.members.all_in_sync()
+    let excused = array.machine.excuses.hurt.borrow().contains(&stripe)
+        && array.shared.consistency.suspects() > 0
+        || array.shared.consistency.is_in_doubt(stripe) && !array.shared.members.all_in_sync()
         || array.keeper.resync_from_bytes().is_some() && may_end_rebuilds(array);
     for (chunk, held) in [(P, p), (Q, q)] {
         let Some(held) = held else { continue };

@@ -25,7 +25,7 @@ macro_rules! counts {
 
 counts! {
     "": histories, crash_histories, crash_points, crash_images;
-    "requests": reads, reads_outside, writes, fua_writes, flushes, zeroes, discards, request_errors;
+    "requests": reads, foreign_reads, writes, fua_writes, flushes, zeroes, discards, request_errors;
     "member I/O": member_reads, member_writes, member_flushes, member_zeroes, member_discards;
     "faults": transient_errors, members_dead, members_gone, members_silent, bad_places, bad_places_after_crash, bad_blocks_recorded, full_members,
         slow_members, failed_flushes, superblocks_refused, failed_by_hand, members_away, beyond_the_level, metadata_lost,
@@ -33,7 +33,7 @@ counts! {
     "repairs": replacements, replaced_working, stale_returns, re_added, recoveries, resyncs, stripes_resynced;
     "crash points by state": clean, one_degraded, two_degraded, recovering, resyncing, scrubbing,
         replacing;
-    "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed;
+    "power": power_cuts, kills, clean_stops, assemblies, started_in_doubt, logs_replayed, records_replayed, logs_voided, started_unmarked, started_read_only;
     "starts with a bitmap": locks_orig, locks_hemi, locks_scala, spread;
     "engine": joined_writes, full_stripe_writes, rmw, rcw, recovered_writes, reconstructed_reads, adjusted_updates,
         avoided_reads, cache_hits;

@@ -22,8 +22,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
-use engine::outside::Outside;
+use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, ReadForeign};
+use engine::foreign_buffer::Lease;
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
 
 use crate::pages::Pages;
@@ -167,6 +167,11 @@ impl Disk {
         let mut read = vec![0; bytes];
         self.peek_device(offset, &mut read);
         read
+    }
+
+    /// Where reads of this device and of another find different contents, if anywhere.
+    pub(crate) fn differs(&self, other: &Disk) -> Option<u64> {
+        self.cache.borrow().differs(&other.cache.borrow())
     }
 
     /// Whether this part of the data area was never written.
@@ -433,16 +438,6 @@ impl Device for SimDevice {
         pending
     }
 
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
-        let (world, (pending, filler)) = (Rc::clone(&self.0.world), pending());
-        self.0.read(offset_bytes, Buffer::new(bytes), move |(buffer, result)| {
-            world.outside.fill(&outside, buffer.bytes());
-            drop(outside);
-            filler.fill(result);
-        });
-        Some(pending)
-    }
-
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Self::Done {
         self.0.world.counts.borrow_mut().member_writes += 1;
         self.0.check_memory(data.slices().iter().map(|slice| slice.bytes().as_ptr() as usize));
@@ -485,5 +480,17 @@ impl Device for SimDevice {
             return self.0.unsupported("write zeroes", offset_bytes, bytes);
         }
         self.0.change("write zeroes", offset_bytes, Written::Zeroes(bytes), false)
+    }
+}
+
+impl ReadForeign for SimDevice {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
+        let (world, (pending, filler)) = (Rc::clone(&self.0.world), pending());
+        self.0.read(offset_bytes, Buffer::new(bytes), move |(buffer, result)| {
+            world.foreign_buffers.fill(&target, buffer.bytes());
+            drop(target);
+            filler.fill(result);
+        });
+        Some(pending)
     }
 }

@@ -35,7 +35,9 @@ impl Machine {
             let block_bytes = disk.places.block as usize;
             if let Some((bitmap, start)) = created.bitmap.as_ref().zip(superblock.bitmap_start()) {
                 // Parity agrees, so no bit is needed; a new array of the program's has all of them set.
-                let bitmap = Bitmap::new(bitmap.clone(), all_set);
+                let mut bitmap = bitmap.clone();
+                bitmap.set_daemon_sleep_s(1); // a history is short
+                let bitmap = Bitmap::new(bitmap, all_set);
                 (0..bitmap.pages()).for_each(|page| {
                     let offset = start.bytes() + page as u64 * layout::md_bitmap::PAGE_BYTES as u64;
                     disk.put(offset, &bitmap.page(page, block_bytes));

@@ -3,6 +3,7 @@
 mod bad_blocks;
 mod bitmaps;
 mod devices;
+mod starts;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,8 +11,8 @@ use std::rc::Rc;
 
 use engine::bad_blocks::BadBlocks;
 use engine::device::DeviceErrorKind;
+use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState, Replacing};
-use engine::stripe::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
@@ -25,6 +26,7 @@ use crate::disk::{Disk, SimDevice};
 use crate::operator;
 use crate::random::Random;
 use crate::scenario::{Consistency, DATA_OFFSET_WITH_LOG, FaultPlan, Load, Scenario, Support};
+use crate::start::How;
 use crate::workload::{self, Kind};
 use crate::world::{Ended, World};
 
@@ -49,8 +51,17 @@ fn array_with_table(
 
 fn start(scenario: Scenario) -> Rc<Array> {
     let machine = Machine::new(World::new(Random::new(1), 100), scenario);
-    let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
-    array.start_manager();
+    assemble(&machine)
+}
+
+/// The array that the devices of a machine make, started as its scenario has it.
+fn assemble(machine: &Rc<Machine>) -> Rc<Array> {
+    assemble_as(machine, How::usual(&machine.scenario))
+}
+
+fn assemble_as(machine: &Rc<Machine>, how: How) -> Rc<Array> {
+    let array = Array::assemble(machine, how).expect("one array").expect("it starts");
+    assert_eq!(machine.world.failure(), None, "{}", machine.world.trace_tail().join("\n"));
     array
 }
 
@@ -150,9 +161,7 @@ fn cut(array: &Array, survives: u64) -> Rc<Array> {
     array.kill();
     array.world.cut();
     array.machine.cut_power(|blocks, random| Survivors::some(blocks, survives, random));
-    let array = Array::assemble(&array.machine, false).expect("one array").expect("it starts");
-    array.start_manager();
-    array
+    assemble(&array.machine)
 }
 
 /// Another device takes the slot of a failed member and is rebuilt.
@@ -406,10 +415,10 @@ fn the_next_write_of_a_stripe_in_suspicion_makes_its_parity_agree() {
     write(&array, 0..3 * BLOCKS);
     let full = array.machine.geometry().p_member(0).expect("parity");
     write_in_vain(&array, full, 0..BLOCKS);
-    assert!(array.shared.suspects() > 0);
+    assert!(array.shared.consistency.suspects() > 0);
     make_room(&array, full);
     write(&array, BLOCKS..2 * BLOCKS);
-    assert_eq!(array.shared.suspects(), 0, "parity that may be wrong was built upon");
+    assert_eq!(array.shared.consistency.suspects(), 0, "parity that may be wrong was built upon");
     check::quiet(&array);
     finish(&array);
 }
@@ -425,10 +434,10 @@ fn a_stripe_in_suspicion_is_mended_by_itself() {
     write_in_vain(&array, full, 0..BLOCKS);
     let looks = || (0..1000).for_each(|_| assert_eq!(array.run(2), Ended::Steps));
     looks();
-    assert!(array.shared.suspects() > 0, "mended without room");
+    assert!(array.shared.consistency.suspects() > 0, "mended without room");
     make_room(&array, full);
     looks();
-    assert_eq!(array.shared.suspects(), 0, "not tried again");
+    assert_eq!(array.shared.consistency.suspects(), 0, "not tried again");
     array.machine.excuses.hurt.borrow_mut().clear();
     array.machine.excuses.full.set(false);
     fail(&array, geometry.data_member(0, 1));
@@ -561,7 +570,7 @@ fn a_checkpoint_of_a_resync_takes_no_doubt_away() {
     array.keeper.set_resync(Some(0));
     assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
     array.keeper.set_resync(Some(u64::from(CHUNK)));
-    assert!(array.shared.doubts.contains(1), "parity may not agree there");
+    assert!(array.shared.consistency.is_in_doubt(1), "parity may not agree there");
 }
 
 /// Found in a review: what comes before the redo log waited for the member that an operator takes out, which may hang.
@@ -588,7 +597,7 @@ fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
     write(&array, 0..6 * BLOCKS);
     let slot = array.machine.geometry().data_member(0, 0);
     fail(&array, slot);
-    array.shared.doubts.add(StripeRange { first: 0, end: 1 });
+    array.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
     replace(&array, slot);
     assert_eq!(array.shared.members.state(slot), MemberState::Recovering, "nobody knows what it held");
     write(&array, 0..3 * BLOCKS);
@@ -650,7 +659,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             replayed += array.world.counts.borrow().records_replayed - before;
             check::quiet(&array);
             finish(&array);
-            if array.shared.doubts.contains(0) {
+            if array.shared.consistency.is_in_doubt(0) {
                 write(&array, all.clone()); // whoever reads was told
             }
             for slot in 0..2 {
@@ -673,14 +682,14 @@ fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     write(&array, 0..8 * 3 * BLOCKS);
     fail(&array, array.machine.geometry().data_member(0, 0));
-    array.shared.doubts.add(StripeRange { first: 0, end: 1 });
+    array.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
     // All records are done with: the header names the stripe.
     write(&array, 3 * BLOCKS..8 * 3 * BLOCKS);
     let own = Rc::clone(&array);
-    run(&array, async move { own.keeper.stop().await.expect("superblocks are written") });
+    run(&array, async move { _ = own.running.stop().await.expect("superblocks are written") });
     let array = cut(&array, 0);
     finish(&array);
-    assert!(array.shared.doubts.contains(0));
+    assert!(array.shared.consistency.is_in_doubt(0));
     let (own, acknowledged) = (Rc::clone(&array), Rc::new(Cell::new(false)));
     let told = Rc::clone(&acknowledged);
     array.spawn(0, "a write", async move {
@@ -692,7 +701,7 @@ fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     }
     let array = cut(&array, 0);
     finish(&array);
-    assert!(!array.shared.doubts.contains(0), "what was acknowledged cannot be read");
+    assert!(!array.shared.consistency.is_in_doubt(0), "what was acknowledged cannot be read");
     read(&array, 0..3 * BLOCKS);
     finish(&array);
 }

@@ -4,10 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use engine::array::assemble::Refusal;
 use engine::array::scrub::Wish;
 use engine::members::MemberState;
-use engine::stripe::check::ScrubMode;
+use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
 use crate::array::{Array, Machine};
@@ -16,15 +15,14 @@ use crate::counts::Counts;
 use crate::disk::cache::Survivors;
 use crate::operator;
 use crate::random::Random;
+use crate::reading;
 use crate::scenario::{Consistency, Scenario};
 use crate::shrink::Reduced;
 use crate::silent;
+use crate::start::How;
 use crate::trace::Note;
-use crate::workload;
-use crate::world::{Ended, World};
-
-/// Steps that are as good as no limit: the world has its own.
-pub(crate) const NO_LIMIT: u64 = u64::MAX;
+use crate::workload::{self, read_all};
+use crate::world::{Ended, NO_LIMIT, World};
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,13 +116,15 @@ pub(crate) fn witness(
 /// Rounds of use, each ended by a crash. What is running is left in `running`.
 fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     for round in 0..machine.scenario.rounds {
-        let array = match Array::assemble(machine, false) {
+        if machine.world.random().one_in(4) {
+            reading::look(machine);
+        }
+        let array = match Array::assemble(machine, How::marked_or_not(machine)) {
             Some(Ok(array)) => array,
-            Some(Err(refusal)) => return refused(machine, &refusal),
+            Some(Err(refusal)) => return machine.refused(&refusal),
             None => return,
         };
         *running = Some(Rc::clone(&array));
-        array.start_manager();
         if round > 0 && !restart(&array) {
             return;
         }
@@ -148,20 +148,12 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) {
     }
 }
 
-/// The program refused to start the array: not while failures are within the level.
-pub(crate) fn refused(machine: &Machine, refusal: &Refusal) {
-    machine.world.note(Note::Words(format!("refused: {refusal:?}")));
-    if !machine.excuses.beyond.get() {
-        machine.world.fail(format!("invariant 6: the array does not start: {refusal:?}"));
-    }
-}
-
 /// After a crash a dirty array is resynced, and every block is known. Where no member can fail meanwhile, it is used
 /// while the resync is on its way.
 fn restart(array: &Rc<Array>) -> bool {
     let machine = &array.machine;
     machine.excuses.beyond.set(false);
-    if machine.scenario.consistency == Consistency::None {
+    if machine.scenario.consistency == Consistency::None || array.after_unmarked {
         return repair_by_hand(array);
     }
     let faults = &machine.scenario.faults;
@@ -194,6 +186,7 @@ pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
         check::quiet(array);
     }
     check::settle(array);
+    array.machine.unmarked.set(!array.shared.intent.is_used());
     array.world.failure().is_none()
 }
 
@@ -231,8 +224,7 @@ fn stop(array: &Rc<Array>) {
     array.world.counts.borrow_mut().clean_stops += 1;
     let own = Rc::clone(array);
     array.spawn(0, "an orderly stop", async move {
-        own.manager.stop().await;
-        if let Err(error) = own.manager.keeper().stop().await {
+        if let Err(error) = own.running.stop().await {
             own.world.fail(format!("an orderly stop failed: {error}"));
         }
     });
@@ -240,31 +232,10 @@ fn stop(array: &Rc<Array>) {
     let machine = &array.machine;
     let dirty = machine.outcomes().iter().any(|outcome| outcome.resync_from.is_some());
     let redundant = machine.geometry().losses_survived() > 0;
-    let resynced = array.keeper.resync_from_bytes().is_none() && array.shared.suspects() == 0;
+    let resynced = array.keeper.resync_from_bytes().is_none() && array.shared.consistency.suspects() == 0;
     if dirty && redundant && resynced && array.world.failure().is_none() {
         array.world.fail("superblocks say dirty after an orderly stop".to_string());
     }
-}
-
-/// Reads every part of the array that was ever written.
-pub(crate) fn read_all(array: &Rc<Array>) {
-    if array.world.failure().is_some() {
-        return;
-    }
-    let blocks = array.machine.geometry().array_bytes() / array.machine.unit();
-    let step = ((256 << 10) / array.machine.unit()).max(1);
-    let (own, shard) = (Rc::clone(array), array.any_shard());
-    array.spawn(shard, "reading everything", async move {
-        let mut at = 0;
-        while at < blocks && own.world.failure().is_none() {
-            let end = (at + step).min(blocks);
-            if own.machine.oracle.borrow().any_touched(at..end) {
-                workload::read(&own, shard, at..end).await;
-            }
-            at = end;
-        }
-    });
-    array.run(NO_LIMIT);
 }
 
 fn lose_some(array: &Rc<Array>) {

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use engine::device::DeviceErrorKind;
+use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
-use engine::stripe::load::UpdatePolicy;
 use layout::geometry::Level;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
@@ -68,8 +68,8 @@ fn break_member(array: &Rc<Array>) {
     }
     let what = array.world.random().below(7);
     inflict(array, &disk, what);
-    let unknown = array.shared.suspects() > 0 || array.keeper.resync_from_bytes().is_some();
-    machine.may_lose(&disk, |stripe| unknown || array.shared.doubts.contains(stripe));
+    let unknown = array.shared.consistency.suspects() > 0 || array.keeper.resync_from_bytes().is_some();
+    machine.may_lose(&disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
     array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
 }
 

@@ -86,6 +86,18 @@ impl Pages {
         self.foreign.is_none() && pages.into_iter().all(|page| self.pages[page as usize].is_none())
     }
 
+    /// The first byte of the first page in which both differ.
+    pub(crate) fn differs(&self, other: &Pages) -> Option<u64> {
+        let (mut own, mut others) = ([0; PAGE_BYTES], [0; PAGE_BYTES]);
+        let differs = |page: &u64| {
+            self.read(page * PAGE_BYTES as u64, &mut own);
+            other.read(page * PAGE_BYTES as u64, &mut others);
+            own != others
+        };
+        let page = (0..self.pages.len() as u64).find(differs);
+        page.map(|page| page * PAGE_BYTES as u64)
+    }
+
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) {
         for (page, start, range) in spans(offset, target.len()) {
             let target = &mut target[range];

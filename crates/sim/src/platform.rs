@@ -2,27 +2,27 @@
 
 use std::rc::Rc;
 
+use engine::array::platform::Platform;
 use engine::array::scrub::ScrubState;
-use engine::array::state::Platform;
-use engine::stripe::{Attached, StripeSet};
+use engine::in_place::InPlace;
+use engine::limits::LOOK_NS;
+use engine::members::Attached;
 
 use crate::array::Machine;
 use crate::disk::SimDevice;
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,
-    sets: Vec<Rc<StripeSet<SimDevice>>>,
+    sets: Vec<Rc<InPlace<SimDevice>>>,
 }
 
 impl SimPlatform {
-    pub(crate) fn new(machine: &Rc<Machine>, sets: Vec<Rc<StripeSet<SimDevice>>>) -> Self {
+    pub(crate) fn new(machine: &Rc<Machine>, sets: Vec<Rc<InPlace<SimDevice>>>) -> Self {
         SimPlatform { machine: Rc::clone(machine), sets }
     }
-}
 
-impl SimPlatform {
     /// Tells the shards one after another, with time between.
-    async fn tell(&self, change: impl Fn(&StripeSet<SimDevice>)) {
+    async fn tell(&self, change: impl Fn(&InPlace<SimDevice>)) {
         let world = &self.machine.world;
         for set in &self.sets {
             if world.random().one_in(3) {
@@ -30,6 +30,11 @@ impl SimPlatform {
             }
             change(set);
         }
+    }
+
+    /// The manager's clock is faster than that of the members' operations: it looks as often as the scenario has it.
+    fn tick_ns(&self) -> u64 {
+        (3 * LOOK_NS / self.machine.scenario.look).div_ceil(2)
     }
 }
 
@@ -42,25 +47,39 @@ fn attached(device: &Option<(Rc<SimDevice>, u64)>) -> Option<Attached<SimDevice>
 
 impl Platform<SimDevice> for SimPlatform {
     async fn attach(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
-        self.tell(|set| set.attach(slot, attached(&device))).await;
+        self.tell(|set| set.devices().attach(slot, attached(&device))).await;
         self.machine.disks.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
     async fn attach_replacement(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
-        self.tell(|set| set.attach_replacement(slot, attached(&device))).await;
+        self.tell(|set| set.devices().attach_replacement(slot, attached(&device))).await;
         self.machine.coming.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
     async fn promote_replacement(&self, slot: u32) {
-        self.tell(|set| set.promote_replacement(slot)).await;
+        self.tell(|set| set.devices().promote_replacement(slot)).await;
         let replacement = self.machine.coming.borrow_mut()[slot as usize].take();
         self.machine.disks.borrow_mut()[slot as usize] = replacement;
     }
 
-    async fn pause(&self) {
+    fn now_ns(&self) -> u64 {
+        self.machine.world.now() * self.tick_ns()
+    }
+
+    fn now_unix_s(&self) -> u64 {
+        self.machine.world.now()
+    }
+
+    fn new_id(&self) -> u64 {
+        self.machine.new_generation()
+    }
+
+    /// Up to half a look later than asked for.
+    async fn sleep(&self, ns: u64) {
         let world = &self.machine.world;
-        let ticks = world.random().between(1, self.machine.scenario.look);
-        world.look_after(ticks).await;
+        let ticks_min = ns.div_ceil(self.tick_ns());
+        let late = world.random().below(self.machine.scenario.look / 3 + 1);
+        world.look_after(ticks_min + late).await;
     }
 
     async fn pace(&self, _bytes: u64) {

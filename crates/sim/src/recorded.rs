@@ -164,7 +164,9 @@ fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
 impl Machine {
     /// Whether there is anything that could disagree, and a promise that it does not.
     pub(crate) fn promises_redundancy(&self) -> bool {
-        self.geometry().losses_survived() > 0 && self.scenario.consistency != Consistency::None
+        self.geometry().losses_survived() > 0
+            && self.scenario.consistency != Consistency::None
+            && !self.unmarked.get()
     }
 
     /// What a crash now could leave: with the oldest superblock of each device that is possible, with the newest, and

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{Mapping, may_be_spread};
@@ -157,7 +157,7 @@ impl Scenario {
         };
         scenario.faults.re_adds = scenario.has_bitmap() && random.one_in(2);
         scenario.bad_log = !random.one_in(4);
-        scenario.unlogged_starts = redo_log && random.one_in(4);
+        scenario.unlogged_starts = redo_log && random.one_in(3);
         scenario
     }
 

@@ -5,16 +5,15 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::array::scrub::{Phase, ScrubState, Wish};
-use engine::stripe::check::{Mismatch, Outcome, ScrubMode, Wrong};
+use engine::mismatch::{Mismatch, Outcome, ScrubMode, Wrong};
 use layout::geometry::Level;
 
 use crate::array::Array;
 use crate::check;
 use crate::disk::{Astray, Damage, Disk};
-use crate::history::NO_LIMIT;
 use crate::trace::Note;
 use crate::workload::{self, Kind};
-use crate::world::Ended;
+use crate::world::{Ended, NO_LIMIT};
 
 /// Requests until one of them is led astray.
 const WRITES_MAX: u64 = 12;
@@ -63,7 +62,7 @@ fn is_whole(array: &Array) -> bool {
     let well = |disk: &Option<Rc<Disk>>| disk.as_ref().is_some_and(|disk| !disk.faults.borrow().hard());
     machine.geometry().losses_survived() > 0
         && shared.members.all_in_sync()
-        && shared.suspects() == 0
+        && shared.consistency.suspects() == 0
         && array.keeper.resync_from_bytes().is_none()
         && !machine.excuses.beyond.get()
         && !machine.excuses.full.get()

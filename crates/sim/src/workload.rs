@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{ReadInto, Volume, VolumeError};
 
 use crate::array::Array;
 use crate::check;
 use crate::oracle::Write;
 use crate::pages;
 use crate::trace::Note;
+use crate::world::NO_LIMIT;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -136,6 +137,27 @@ pub(crate) async fn read(array: &Rc<Array>, shard: usize, blocks: Range<u64>) {
     array.machine.oracle.borrow_mut().end_read(&read);
 }
 
+/// Reads every part of the array that was ever written.
+pub(crate) fn read_all(array: &Rc<Array>) {
+    if array.world.failure().is_some() {
+        return;
+    }
+    let blocks = array.machine.geometry().array_bytes() / array.machine.unit();
+    let step = ((256 << 10) / array.machine.unit()).max(1);
+    let (own, shard) = (Rc::clone(array), array.any_shard());
+    array.spawn(shard, "reading everything", async move {
+        let mut at = 0;
+        while at < blocks && own.world.failure().is_none() {
+            let end = (at + step).min(blocks);
+            if own.machine.oracle.borrow().any_touched(at..end) {
+                read(&own, shard, at..end).await;
+            }
+            at = end;
+        }
+    });
+    array.run(NO_LIMIT);
+}
+
 /// As a client of a block device reads, or one over a network: the place says which, so that no other choice changes.
 async fn read_somewhere(
     array: &Rc<Array>,
@@ -146,12 +168,12 @@ async fn read_somewhere(
     let volume = &array.shards[shard].volume;
     let from_a_device = !((offset + bytes) / array.machine.unit()).is_multiple_of(3);
     if from_a_device {
-        let lender = array.world.outside.lender(usize::try_from(bytes).expect("a request"));
-        let is_read = volume.read_into(offset, bytes, &lender.lend()).await;
-        lender.returned().await;
-        let data = array.world.outside.take(&lender);
+        let buffer = array.world.foreign_buffers.register(usize::try_from(bytes).expect("a request"));
+        let is_read = volume.read_into(offset, bytes, &buffer.lease()).await;
+        buffer.returned().await;
+        let data = array.world.foreign_buffers.take(&buffer);
         if is_read {
-            array.world.counts.borrow_mut().reads_outside += 1;
+            array.world.counts.borrow_mut().foreign_reads += 1;
             return Ok(data);
         }
     }
@@ -239,7 +261,8 @@ fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
     let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
     let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));
     let doubted = machine.excuses.doubted.borrow();
-    degraded && stripes.any(|stripe| array.shared.doubts.contains(stripe) || doubted.contains(&stripe))
+    degraded
+        && stripes.any(|stripe| array.shared.consistency.is_in_doubt(stripe) || doubted.contains(&stripe))
 }
 
 /// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).

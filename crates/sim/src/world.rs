@@ -15,20 +15,23 @@ use std::task::{Context, Poll, Waker};
 
 use engine::events::Event;
 use engine::executor::Executor;
-use engine::stripe::load::Clock;
+use engine::members::load::Clock;
 
 use crate::agenda::{Agenda, Kind};
 use crate::counts::Counts;
-use crate::outside::Memories;
+use crate::foreign_buffer::ForeignBuffers;
 use crate::random::Random;
 use crate::trace::{Note, Trace};
 
 /// More steps than any history needs: a world that gets here runs in circles.
 const STEPS_MAX: u64 = 1_000_000;
 
+/// Steps that are as good as no limit: the world has its own.
+pub(crate) const NO_LIMIT: u64 = u64::MAX;
+
 /// After so many looks in a row nothing will come of the next one: more than the manager needs to call an array quiet,
 /// and who clears bits to clear them.
-const LOOKS_MAX: u64 = 25;
+const LOOKS_MAX: u64 = 40;
 
 pub(crate) struct World {
     random: Random,
@@ -43,7 +46,7 @@ pub(crate) struct World {
     trace: RefCell<Trace>,
     failure: RefCell<Option<String>>,
     pub(crate) counts: RefCell<Counts>,
-    pub(crate) outside: Memories,
+    pub(crate) foreign_buffers: ForeignBuffers,
     /// What the engine reported and the trace does not have yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     /// What the engine recorded as bad: member, and bytes of its device.
@@ -102,7 +105,7 @@ impl World {
             trace: RefCell::new(Trace::new(tail)),
             failure: RefCell::new(None),
             counts: RefCell::new(Counts::default()),
-            outside: Memories::default(),
+            foreign_buffers: ForeignBuffers::default(),
             events: Arc::default(),
             given_up: RefCell::default(),
         })

@@ -361,7 +361,6 @@ fn parse_stripe(text: &str) -> Result<usize, String> {
 }
 
 fn table(outcomes: &[Outcome]) -> String {
-    let ms = |ns: f64| ns / 1e6;
     let mut text = format!(
         "{:<9}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>8}{:>7}{:>7}{:>8}{:>9}{:>7}\n",
         "",
@@ -380,15 +379,10 @@ fn table(outcomes: &[Outcome]) -> String {
     );
     for o in outcomes {
         let share = |count: u64| 100.0 * count as f64 / o.choices.updates().max(1) as f64;
+        let [mean, read, write, p99, p999, p9999] = o.latencies_ms();
         text += &format!(
-            "{:<9}{:>11.3}{:>11.3}{:>11.3}{:>11.2}{:>11.2}{:>11.2}{:>8.3}{:>6.1}%{:>6.1}%{:>7.1}%{:>8.1}%{:>7.2}\n",
+            "{:<9}{mean:>11.3}{read:>11.3}{write:>11.3}{p99:>11.2}{p999:>11.2}{p9999:>11.2}{:>8.3}{:>6.1}%{:>6.1}%{:>7.1}%{:>8.1}%{:>7.2}\n",
             o.policy.name(),
-            ms(o.all.mean_ns),
-            ms(o.read.mean_ns),
-            ms(o.write.mean_ns),
-            ms(o.all.p99_ns as f64),
-            ms(o.all.p999_ns as f64),
-            ms(o.all.p9999_ns as f64),
             o.cv,
             share(o.choices.rmw),
             share(o.choices.rcw),

@@ -51,6 +51,20 @@ pub struct Profile {
     pub hot_records: u64,
 }
 
+impl Profile {
+    /// What the paper says of the trace.
+    pub fn published(&self) -> TraceStatistics {
+        TraceStatistics {
+            requests: self.requests,
+            write_ratio: self.write_ratio,
+            write_kib: self.write_kib,
+            update_ratio: self.update_ratio,
+            interval_us: self.interval_us,
+            mean_interval_us: self.mean_interval_us.unwrap_or(f64::NAN),
+        }
+    }
+}
+
 const GIB: u64 = 1 << 30;
 
 /// The six traces of Tables III and IV. Read sizes, spans and alignments of hm_0 and the LUNs are those of the genuine

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
-pub use engine::stripe::cost;
+pub use engine::code::cost;
 pub mod device;
 pub mod events;
 pub mod experiment;

@@ -146,6 +146,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Response times in milliseconds as tables show them: means of all requests, of reads and of writes, then of all
+    /// the 99th, 99.9th and 99.99th percentile.
+    pub(crate) fn latencies_ms(&self) -> [f64; 6] {
+        let Latency { mean_ns, p99_ns, p999_ns, p9999_ns, .. } = self.all;
+        let means = [mean_ns, self.read.mean_ns, self.write.mean_ns];
+        let [mean, read, write] = means.map(|ns| ns / 1e6);
+        let [p99, p999, p9999] = [p99_ns, p999_ns, p9999_ns].map(|ns| ns as f64 / 1e6);
+        [mean, read, write, p99, p999, p9999]
+    }
+
     pub(crate) fn new(
         trace: &Trace,
         device: &Device,

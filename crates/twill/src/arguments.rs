@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
 
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
+use crate::control::Which;
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
 #[derive(Debug, Parser)]
@@ -347,6 +348,33 @@ pub struct Served {
     /// Its control socket.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Name of the array; not needed when just one is served.
+    pub array: Option<String>,
+}
+
+impl Served {
+    /// For [`crate::control::connect`].
+    pub fn which(&self) -> Which<'_> {
+        Which { control: self.control.as_deref(), array: self.array.as_deref() }
+    }
+}
+
+/// Which served array, for commands whose arguments without an option are members.
+#[derive(Clone, Debug, Args)]
+pub struct ServedByOption {
+    /// Its control socket.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// Name of the array; not needed when just one is served.
+    #[arg(long, value_name = "NAME")]
+    pub array: Option<String>,
+}
+
+impl ServedByOption {
+    /// For [`crate::control::connect`].
+    pub fn which(&self) -> Which<'_> {
+        Which { control: self.control.as_deref(), array: self.array.as_deref() }
+    }
 }
 
 /// Arguments of `stop`.
@@ -362,8 +390,6 @@ pub struct StopArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    pub array: Option<String>,
     /// Leave the block device to the next server of the array, in use or not. Its requests wait until then. It needs Linux
     /// 6.16 or later.
     #[arg(long)]
@@ -379,8 +405,6 @@ pub struct ServedArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    pub array: Option<String>,
 }
 
 /// Arguments of `set`.
@@ -395,8 +419,6 @@ pub struct SetArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    pub array: Option<String>,
     /// How small writes choose what to read for new parity: fewest-reads, or adaptive to the members' load.
     #[arg(
         long,
@@ -464,9 +486,9 @@ pub struct SsdsimArguments {
 #[command(after_help = "Example: see a rebuild go on
   twill status --watch")]
 pub struct StatusArguments {
-    /// Which array.
-    #[command(flatten)]
-    pub served: Served,
+    /// Its control socket.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Name of the array; without one, all that are served.
     pub array: Option<String>,
     /// Go on until the array is stopped, with progress bars.
@@ -496,10 +518,7 @@ pub struct ExamineArguments {
 pub struct MemberArguments {
     /// Which array.
     #[command(flatten)]
-    pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    #[arg(long, value_name = "NAME")]
-    pub array: Option<String>,
+    pub served: ServedByOption,
     /// Path or slot.
     pub member: String,
 }
@@ -511,10 +530,7 @@ pub struct MemberArguments {
 pub struct RemoveArguments {
     /// Which array.
     #[command(flatten)]
-    pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    #[arg(long, value_name = "NAME")]
-    pub array: Option<String>,
+    pub served: ServedByOption,
     /// Path or slot, of a spare its path; `failed` for all failed members, `detached` for those whose device is gone.
     pub member: String,
 }
@@ -526,10 +542,7 @@ pub struct RemoveArguments {
 pub struct AddArguments {
     /// Which array.
     #[command(flatten)]
-    pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    #[arg(long, value_name = "NAME")]
-    pub array: Option<String>,
+    pub served: ServedByOption,
     /// Take it although it holds something.
     #[arg(short, long)]
     pub force: bool,
@@ -547,10 +560,7 @@ elsewhere, is refused (code 19): `twill add` rebuilds all of it. A member that f
 pub struct ReAddArguments {
     /// Which array.
     #[command(flatten)]
-    pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    #[arg(long, value_name = "NAME")]
-    pub array: Option<String>,
+    pub served: ServedByOption,
     /// File or block device.
     pub member: PathBuf,
 }
@@ -566,10 +576,7 @@ when all is done. `twill remove` with the new device calls it off.")]
 pub struct ReplaceArguments {
     /// Which array.
     #[command(flatten)]
-    pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    #[arg(long, value_name = "NAME")]
-    pub array: Option<String>,
+    pub served: ServedByOption,
     /// By this device, a new one or one of the array's spares [default: a spare].
     #[arg(long, value_name = "DEVICE")]
     pub with: Option<PathBuf>,
@@ -592,8 +599,6 @@ pub struct CheckArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    pub array: Option<String>,
     /// From the start, also where an earlier one is not over.
     #[arg(long)]
     pub restart: bool,
@@ -624,13 +629,11 @@ pub struct RepairArguments {
 #[command(after_help = "Example: not now
   twill scrub pause && make-backup && twill scrub resume")]
 pub struct ScrubArguments {
+    /// What to do.
+    pub wish: ScrubWish,
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// What to do.
-    pub wish: ScrubWish,
-    /// Name of the array; not needed when just one is served.
-    pub array: Option<String>,
 }
 
 /// What to do with a check or repair.
@@ -655,8 +658,6 @@ pub struct EventsArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Name of the array; not needed when just one is served.
-    pub array: Option<String>,
     /// Only events after this one.
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
     pub since: u64,

@@ -6,7 +6,7 @@ pub mod bitmap;
 pub mod candidates;
 pub mod chosen;
 pub mod generations;
+pub mod inspection;
 pub mod member_file;
-pub mod redo;
 pub mod signatures;
 pub mod superblocks;

@@ -86,21 +86,16 @@ impl Serving {
         }
         let connections = self.exports.connections();
         self.exports.stop();
-        let ManagedArray { host, shards, manager, read_only, .. } = self.array;
-        let clean = end(&manager, &host, shards, read_only)?;
+        let ManagedArray { host, shards, manager, .. } = self.array;
+        let clean = end(&manager, &host, shards)?;
         Ok(Stopped { clean, connections })
     }
 }
 
 /// Ends what looks after the array, and the shards. Whether the array is clean on its members.
-fn end(
-    manager: &ArrayManager,
-    array: &HostArray,
-    shards: Arc<Shards>,
-    read_only: bool,
-) -> Result<bool, Failure> {
+fn end(manager: &ArrayManager, array: &HostArray, shards: Arc<Shards>) -> Result<bool, Failure> {
     array.mode.stopping.store(true, Relaxed);
-    let stopped = manager.stop(&shards, read_only);
+    let stopped = manager.stop(&shards);
     array.close();
     // Whoever holds the shards last stops them.
     let panicked = Arc::try_unwrap(shards).ok().and_then(|shards| shards.stop().err());

@@ -6,37 +6,31 @@
 //! between the two.
 
 mod content;
+mod device;
 mod state;
 mod writer;
 
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use content::AlignedBuffer;
-pub use content::Content;
+use device::{Place, offset, open};
 use state::{Least, State};
 
-/// What blocks are made of, in bytes; the smallest write, too.
-pub const BLOCK_BYTES: usize = 4096;
+pub use content::{BLOCK_BYTES, Content};
+pub use device::WRONG_DATA;
+
 /// Request of `fill` and `check`, in blocks.
 const BULK_BLOCKS: u32 = 256;
 /// Wrong blocks that are named; the rest are counted.
 const NAMED_MAX: usize = 5;
 
-/// Arguments of `cargo xtask blocks`.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
+/// What `cargo xtask blocks` does.
 #[derive(clap::Subcommand)]
-enum Action {
+pub enum Action {
     /// Write every block once and flush
     Fill(Place),
     /// Write and read at random until the time is over or the device fails
@@ -59,31 +53,14 @@ enum Action {
     },
 }
 
-/// Where the blocks are.
-#[derive(clap::Args)]
-pub struct Place {
-    /// The block device
-    #[arg(long)]
-    device: PathBuf,
-    /// The file that remembers generations
-    #[arg(long)]
-    state: PathBuf,
-    /// Makes the contents of one test differ from those of another
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
-
 /// Runs one action. Status 1: the device gave errors; 3: it holds or read wrong data.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match &arguments.action {
+pub fn run(action: &Action) -> Result<ExitCode> {
+    match action {
         Action::Fill(place) => fill(place),
         Action::Write { place, load } => writer::write(place, load),
         Action::Check { place, least, unreadable } => check(place, *least, *unreadable),
     }
 }
-
-/// The status of a device that holds wrong data, apart from one that gives errors.
-pub const WRONG_DATA: u8 = 3;
 
 fn fill(place: &Place) -> Result<ExitCode> {
     let (device, blocks) = open(&place.device, true)?;
@@ -158,28 +135,6 @@ fn read(device: &File, first: u32, bytes: &mut [u8], may_be_unreadable: bool) ->
         .collect())
 }
 
-/// Opens a device past the page cache; its size in whole blocks.
-fn open(path: &Path, write: bool) -> Result<(File, u32)> {
-    let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits())?;
-    let mut device = OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(direct)
-        .open(path)
-        .with_context(|| path.display().to_string())?;
-    let bytes = device.seek(SeekFrom::End(0))?;
-    let blocks =
-        u32::try_from(bytes / BLOCK_BYTES as u64).context("the device is too large for this tool")?;
-    if blocks == 0 {
-        bail!("{}: no device, or an empty one", path.display());
-    }
-    Ok((device, blocks))
-}
-
-fn offset(block: u32) -> u64 {
-    u64::from(block) * BLOCK_BYTES as u64
-}
-
 /// All blocks, in pieces of `BULK_BLOCKS`: first block and count.
 fn bulk(blocks: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..blocks).step_by(BULK_BLOCKS as usize).map(move |first| (first, BULK_BLOCKS.min(blocks - first)))
@@ -187,6 +142,9 @@ fn bulk(blocks: u32) -> impl Iterator<Item = (u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::path::Path;
+
     use super::*;
 
     fn place(folder: &Path, blocks: u64) -> Place {

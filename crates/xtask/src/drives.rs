@@ -21,15 +21,9 @@ use parking_lot::RwLock;
 
 use cache::Drive;
 
-/// Arguments of `cargo xtask drives`.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
+/// What `cargo xtask drives` does.
 #[derive(clap::Subcommand)]
-enum Action {
+pub enum Action {
     /// Serve drives until killed
     Serve {
         /// How many
@@ -75,8 +69,8 @@ struct Drives {
 }
 
 /// Serves drives, or tells those that serve what to do.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match &arguments.action {
+pub fn run(action: &Action) -> Result<ExitCode> {
+    match action {
         Action::Serve { count, mib, socket, control } => serve(*count, *mib << 20, socket, control),
         Action::Ready { control } => say(control, "ready"),
         Action::Cut { control, seed, copy } => {
@@ -97,7 +91,7 @@ fn serve(count: usize, bytes: usize, socket: &Path, control: &Path) -> Result<Ex
         for client in clients.incoming().flatten() {
             let drives = Arc::clone(&shared);
             // A client that goes away in the middle is no failure: kernels do that.
-            std::thread::spawn(move || drop(nbd::serve(&drives, client)));
+            std::thread::spawn(move || drop(nbd::serve(&drives.drives, &drives.power, client)));
         }
     });
     for command in commands.incoming() {

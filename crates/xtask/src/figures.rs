@@ -1,19 +1,57 @@
 //! Figures of a long run, kept as JSON: written once, and read again instead of running again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The figures that [`write`] left in a file.
+use crate::section;
+
+/// Where a long run keeps its figures, and where its table goes.
+#[derive(clap::Args)]
+pub struct Kept {
+    /// Write all figures here, as JSON, from the first on
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Run nothing; take the figures that --json wrote, of several files all
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
+    /// Put the table into the page in docs/
+    #[arg(long)]
+    publish: bool,
+}
+
+impl Kept {
+    /// The figures of `--from`, joined; those of a run without.
+    pub fn or_measure<F: DeserializeOwned>(
+        &self,
+        join: impl Fn(F, F) -> Result<F>,
+        measure: impl FnOnce() -> Result<F>,
+    ) -> Result<F> {
+        read_all(&self.from, join)?.map_or_else(measure, Ok)
+    }
+
+    /// Writes down what a run has found so far: if it breaks off, that is not lost.
+    pub fn keep(&self, figures: &impl Serialize) -> Result<()> {
+        self.json.as_ref().map_or(Ok(()), |path| write(path, figures))
+    }
+
+    /// Prints the table, and puts it into `section` of the page if that was asked for.
+    pub fn show(&self, table: &str, page: &Path, section: &str) -> Result<()> {
+        println!("{table}");
+        if self.publish { section::replace(page, section, table) } else { Ok(()) }
+    }
+}
+
+/// The figures that [`write()`] left in a file.
 pub fn read<F: DeserializeOwned>(path: &Path) -> Result<F> {
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     serde_json::from_slice(&bytes).with_context(|| path.display().to_string())
 }
 
 /// The figures of all these files as one; None without files.
-pub fn read_all<F: DeserializeOwned>(
+fn read_all<F: DeserializeOwned>(
     paths: &[impl AsRef<Path>],
     join: impl Fn(F, F) -> Result<F>,
 ) -> Result<Option<F>> {

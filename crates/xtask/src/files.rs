@@ -22,15 +22,9 @@ const KEPT: u32 = 24;
 /// Largest file, in blocks of 4 KiB.
 const LARGEST_BLOCKS: u32 = 48;
 
-/// Arguments of `cargo xtask files`.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
+/// What `cargo xtask files` does.
 #[derive(clap::Subcommand)]
-enum Action {
+pub enum Action {
     /// Write, flush, list and remove files until the time is over or the file system fails
     Write {
         #[command(flatten)]
@@ -49,8 +43,9 @@ enum Action {
     },
 }
 
+/// Where they are.
 #[derive(clap::Args)]
-struct Place {
+pub struct Place {
     /// Where the files are
     #[arg(long)]
     folder: PathBuf,
@@ -63,8 +58,8 @@ struct Place {
 }
 
 /// Runs one action. Status 1: the file system gave errors; 3: a file is not what it should be.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    match &arguments.action {
+pub fn run(action: &Action) -> Result<ExitCode> {
+    match action {
         Action::Write { place, jobs, seconds } => write(place, *jobs, *seconds),
         Action::Check { place } => check(place),
     }

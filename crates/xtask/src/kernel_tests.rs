@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::vm;
+use crate::machine;
 
 /// The status by which a script says that it cannot run here, as in automake.
 const SKIPPED: i32 = 77;
@@ -46,12 +46,12 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if scripts.is_empty() {
         bail!("no script in tests/vm has a name with {}", options.names.join(" or "));
     }
-    if let Some(reason) = vm::unavailable(root) {
+    if let Some(reason) = machine::unavailable(root) {
         println!("kernel tests skipped: {reason}");
         let (failed, skipped) = if options.require { (scripts.len(), 0) } else { (0, scripts.len()) };
         return Ok(summary(&Counts { passed: 0, failed, skipped }));
     }
-    let twill = vm::program(root, options.twill.as_deref())?;
+    let twill = machine::program(root, options.twill.as_deref())?;
     let total = Mutex::new(Counts::default());
     let left = Mutex::new(scripts.iter());
     let next = || left.lock().expect("no thread panics").next();
@@ -167,7 +167,7 @@ fn scripts(root: &Path, names: &[String]) -> Result<Vec<PathBuf>> {
         }
         let text = std::fs::read_to_string(&path)?;
         let is_wanted = names.is_empty() || names.iter().any(|wanted| name.contains(wanted));
-        if vm::machine_options(&text).is_some() && is_wanted {
+        if machine::machine_options(&text).is_some() && is_wanted {
             scripts.push((std::cmp::Reverse(seconds(&text)), path));
         }
     }
@@ -183,8 +183,9 @@ fn seconds(script: &str) -> u64 {
 
 fn boot(root: &Path, script: &Path, twill: &Path, all: bool) -> Result<(i32, String)> {
     let variables: &[&str] = if all { &["TWILL_ALL_CASES=1"] } else { &[] };
-    let output =
-        vm::script_command(root, script, twill, variables)?.output().context("cannot start scripts/vm/vm")?;
+    let output = machine::script_command(root, script, twill, variables)?
+        .output()
+        .context("cannot start scripts/vm/vm")?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok((output.status.code().unwrap_or(125), text))

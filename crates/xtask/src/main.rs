@@ -10,6 +10,7 @@ mod figures;
 mod files;
 mod fuzz;
 mod kernel_tests;
+mod machine;
 mod md_compatibility;
 mod models;
 mod mutants;
@@ -35,14 +36,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Check the rules of ARCHITECTURE.md that no compiler checks
-    Tidy {
-        /// Write down today's smaller sizes in crates/xtask/ratchet.toml; it never grows
-        #[arg(long)]
-        update_ratchet: bool,
-        /// With --update-ratchet: also enter what is over a limit and not yet listed. Say why in the commit
-        #[arg(long, requires = "update_ratchet")]
-        admit: bool,
-    },
+    Tidy(tidy::Arguments),
     /// Run a command as root inside a real kernel under QEMU; scripts/vm/README.md has the options
     #[command(disable_help_flag = true)]
     Vm {
@@ -71,13 +65,17 @@ enum Command {
         jobs: Option<std::num::NonZeroUsize>,
     },
     /// Write and check blocks that tell what a crash lost
-    Blocks(blocks::Arguments),
+    #[command(subcommand)]
+    Blocks(blocks::Action),
     /// Serve drives that lose their write cache at a power cut
-    Drives(drives::Arguments),
+    #[command(subcommand)]
+    Drives(drives::Action),
     /// Connect the kernel's NBD client so that it waits for a server that comes back
-    NbdDevice(nbd_device::Arguments),
+    #[command(subcommand)]
+    NbdDevice(nbd_device::Action),
     /// Write files and check that a crash lost none that was flushed
-    Files(files::Arguments),
+    #[command(subcommand)]
+    Files(files::Action),
     /// Fuzz what reads bytes from members and clients, guided by the code that it reaches
     ///
     /// Example: cargo xtask fuzz superblock --seconds 600
@@ -97,15 +95,15 @@ enum Command {
 fn main() -> ExitCode {
     let root = root();
     let result = match Arguments::parse().command {
-        Command::Tidy { update_ratchet, admit } => tidy::run(&root, update_ratchet, admit),
+        Command::Tidy(arguments) => tidy::run(&root, &arguments),
         Command::Vm { arguments } => vm::run(&root, &arguments),
         Command::KernelTests { names, twill, require, all, verbose, jobs } => {
             kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, all, verbose, jobs })
         }
-        Command::Blocks(arguments) => blocks::run(&arguments),
-        Command::Drives(arguments) => drives::run(&arguments),
-        Command::NbdDevice(arguments) => nbd_device::run(&arguments),
-        Command::Files(arguments) => files::run(&arguments),
+        Command::Blocks(action) => blocks::run(&action),
+        Command::Drives(action) => drives::run(&action),
+        Command::NbdDevice(action) => nbd_device::run(&action),
+        Command::Files(action) => files::run(&action),
         Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::Models(arguments) => models::run(&root, &arguments),
         Command::Mutants(arguments) => mutants::run(&root, &arguments),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{figures, vm};
+use crate::{figures, machine};
 
 const SCRIPT: &str = "tests/vm/md-compatibility.sh";
 const TABLE: &str = "tests/vm/md-compatibility.table";
@@ -73,21 +73,13 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
 
 /// Runs the rows in a machine; what came out, and the script's status.
 fn try_rows(root: &Path, arguments: &Arguments) -> Result<(Report, i32)> {
-    let twill = vm::program(root, arguments.twill.as_deref())?;
+    let twill = machine::program(root, arguments.twill.as_deref())?;
     let words = if arguments.rows.is_empty() { vec![" ".to_owned()] } else { arguments.rows.clone() };
     let mut report = Report::default();
-    let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
-        match line.strip_prefix("JSON ") {
-            Some(json) => {
-                report.take(json)?;
-                // After each row: a run of an hour that is broken off is not lost.
-                if let Some(path) = &arguments.json {
-                    figures::write(path, &report)?;
-                }
-            }
-            None => println!("{line}"),
-        }
-        Ok(())
+    let (status, _) = machine::run_script(root, (SCRIPT, &words), &twill, "", |json| {
+        report.take(json)?;
+        // After each row: a run of an hour that is broken off is not lost.
+        arguments.json.as_ref().map_or(Ok(()), |path| figures::write(path, &report))
     })?;
     Ok((report, status))
 }
@@ -163,31 +155,31 @@ const SECTIONS: &[(&str, &str)] = &[("md", "Made by mdadm"), ("twill", "Made by 
 const INTRODUCTION: &str = "\
 # Arrays that md and Twill leave to each other
 
-Written by `cargo xtask vm md-compatibility`; with `--check` that compares it with a new run, with words it runs only the
-rows that contain one. The rows are those of
-[tests/vm/md-compatibility.table](../tests/vm/md-compatibility.table); `./test` runs those with a star there.
+`cargo xtask vm md-compatibility` writes this page. With `--check` it compares the page with a new run; with words it runs
+only the rows that contain one. The rows are those of
+[tests/vm/md-compatibility.table](../tests/vm/md-compatibility.table); `./test` runs the rows with a star there.
 
-Each row is an array on drives in memory, in a real kernel. An array made by md is then run by Twill and then by md; one
-made by Twill by md, by Twill and by md. Twill serves it to the kernel's NBD client over two connections. Whoever has the
-array first reads **every block** and then writes at random, eight requests at a time, 4 to 256 KiB, one in five a read
-that is compared. A block must hold what was acknowledged last or what was issued after that. At the end md's `check`
-finds `mismatch_cnt` 0, exactly the members that should be missing are missing, and the event counts of all others are
-equal.
+Each row is an array on drives in memory, in a real kernel. Twill and then md run an array that md made; md, Twill and md
+run an array that Twill made. Twill serves it to the kernel's NBD client over two connections. Each of them first reads
+**every block** and then writes at random, eight requests at a time, 4 to 256 KiB, one in five a read that is compared. A
+block must hold what was acknowledged last or what was issued after that. At the end md's `check` finds `mismatch_cnt` 0,
+exactly the members that should be missing are missing, and the event counts of all others are equal.
 
-How one leaves the array to the other (`first`: its maker, `second`: who has it next):
+How one leaves the array to the other (`first`: its maker, `second`: the one that runs it next):
 
 | state | what it means |
 |---|---|
-| clean | stopped in order |
+| clean | stopped cleanly |
 | cut | under load; md: all members are copied as they are at one moment; Twill: killed with SIGKILL |
-| degraded | member 1 failed under load and was removed, writes went on, stopped in order; all members are shown to the next; 2-degraded: members 1 and 3 |
-| resync | stopped in order in mid-resync: md's waits at the middle of members with other contents; Twill's comes from a cut under load |
-| recovery | stopped in order while member 1, failed and replaced by one with other contents, is being rebuilt |
+| degraded | member 1 failed under load and was removed, writes continued, stopped cleanly; the next one is given all members; 2-degraded: members 1 and 3 |
+| resync | stopped cleanly in mid-resync: md's resync waits at the middle of members with other contents; Twill's comes from a cut under load |
+| recovery | stopped cleanly while member 1, failed and replaced by one with other contents, is being rebuilt |
 | +cut | the same, but cut |
 
-What `refused` says is a refusal before anything is written, with the reason it gives. *In doubt*: a crash while members
-were missing, and no log of what was under way. Twill starts the array and names the stripes; each block that can be read
-is right, and what the missing member held there is an error. There the row ends.
+*Refused*: the one that runs the array next refuses it before it writes anything, and gives this reason. *In doubt*: the
+write hole. The program that had the array crashed while members were missing, and left no redo log (Twill's closes the
+hole; md keeps none here). Twill starts the array and names the stripes. It returns the right data of every block that it
+can read, and an error for what the missing member held in those stripes. There the row ends.
 
 ";
 

@@ -13,7 +13,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+
+use table::Found;
 
 /// What `cargo xtask mutants` was asked to do.
 #[derive(clap::Args)]
@@ -62,20 +64,6 @@ struct Mutant {
     replace: String,
     /// Which suites are tried.
     suites: Vec<String>,
-}
-
-/// What became of a mutant.
-#[derive(Serialize)]
-struct Found {
-    name: String,
-    file: String,
-    /// The suite that caught it; none if it lives.
-    caught_by: Option<String>,
-    /// What the suite said, or why the mutant could not be tried.
-    how: String,
-    /// Seconds of the suites, without building.
-    run_s: f64,
-    build_s: f64,
 }
 
 /// Tries the mutants and prints which suite caught which.

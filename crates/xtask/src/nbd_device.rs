@@ -10,15 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-/// Arguments of `cargo xtask nbd-device`.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
+/// What `cargo xtask nbd-device` does.
 #[derive(clap::Subcommand)]
-enum Action {
+pub enum Action {
     /// Make /dev/nbdN of an export
     Connect {
         #[command(flatten)]
@@ -37,8 +31,9 @@ enum Action {
     },
 }
 
+/// The device and the export behind it.
 #[derive(clap::Args)]
-struct Place {
+pub struct Place {
     /// N
     #[arg(long)]
     number: u32,
@@ -52,13 +47,13 @@ struct Place {
 }
 
 /// Does it; the connections are the kernel's then.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (Action::Connect { place, .. } | Action::Reconnect { place }) = &arguments.action;
+pub fn run(action: &Action) -> Result<ExitCode> {
+    let (Action::Connect { place, .. } | Action::Reconnect { place }) = action;
     let open = || connect(&place.socket, &place.export);
     let connections: Vec<Connection> = (0..place.connections).map(|_| open()).collect::<Result<_>>()?;
     let first = connections.first().context("--connections is 0")?;
     let mut message = attribute(attributes::INDEX, &place.number.to_ne_bytes());
-    let command = match &arguments.action {
+    let command = match action {
         Action::Connect { patience, timeout, .. } => {
             message.extend(attribute(attributes::SIZE_BYTES, &first.bytes.to_ne_bytes()));
             message.extend(attribute(attributes::BLOCK_SIZE_BYTES, &4096u64.to_ne_bytes()));

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::{figures, section, vm};
+use crate::figures::Kept;
+use crate::machine;
 
 const SCRIPT: &str = "tests/vm/power-cuts.sh";
 const PAGE: &str = "docs/power-cuts.md";
@@ -30,15 +31,8 @@ pub struct Arguments {
     /// The program under test; without it target/release/twill, built first
     #[arg(long)]
     twill: Option<PathBuf>,
-    /// Write all cuts here, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Run nothing; take the cuts that --json wrote, of several files all
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    from: Vec<PathBuf>,
-    /// Put the counts into docs/power-cuts.md
-    #[arg(long)]
-    publish: bool,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -68,41 +62,22 @@ struct Machine {
 
 /// Runs the cuts of both, one after the other.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
-    let report = match figures::read_all(&arguments.from, Report::join)? {
-        Some(report) => report,
-        None => cut(root, arguments)?,
-    };
-    let text = text(&report);
-    println!("{text}");
-    if let Some(path) = &arguments.json {
-        figures::write(path, &report)?;
-    }
-    if arguments.publish {
-        section::replace(&root.join(PAGE), SECTION, &text)?;
-    }
+    let report = arguments.kept.or_measure(Report::join, || cut(root, arguments))?;
+    arguments.kept.keep(&report)?;
+    arguments.kept.show(&text(&report), &root.join(PAGE), SECTION)?;
     Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn cut(root: &Path, arguments: &Arguments) -> Result<Report> {
-    let twill = vm::program(root, arguments.twill.as_deref())?;
+    let twill = machine::program(root, arguments.twill.as_deref())?;
     let mut report = Report::default();
     for who in ["twill", "md"].into_iter().filter(|who| arguments.who == "both" || arguments.who == *who) {
         let words = [who.to_owned(), arguments.cuts.to_string(), arguments.seed.to_string()];
-        let mut last = String::new();
-        let status = vm::script_lines(root, &root.join(SCRIPT), &twill, &words, |line| {
-            match line.strip_prefix("JSON ") {
-                Some(json) => {
-                    report.take(json)?;
-                    // A run that breaks off keeps the cuts it has made.
-                    if let Some(path) = &arguments.json {
-                        figures::write(path, &report)?;
-                    }
-                }
-                None => println!("{who}: {line}"),
-            }
-            line.clone_into(&mut last);
-            Ok(())
-        })?;
+        let (status, last) =
+            machine::run_script(root, (SCRIPT, &words), &twill, &format!("{who}: "), |json| {
+                report.take(json)?;
+                arguments.kept.keep(&report)
+            })?;
         if status != 0 {
             report.failures.push(format!("{who}: status {status}: {last}"));
         }

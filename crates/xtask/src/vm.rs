@@ -1,24 +1,12 @@
-//! Runs `scripts/vm/vm`, and tells whether this machine can: QEMU, its helpers and a kernel.
+//! `cargo xtask vm`: a command in a machine, or one of the long runs that have names.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::{bench_md, md_compatibility, power_cuts};
-
-/// Programs that the machine needs, and the Debian package each comes in.
-const NEEDS: &[(&str, &str)] = &[
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("busybox", "busybox-static"),
-    ("modprobe", "kmod"),
-    ("depmod", "kmod"),
-    ("cpio", "cpio"),
-    ("xz", "xz-utils"),
-    ("setpriv", "util-linux"),
-];
+use crate::{bench_md, machine, md_compatibility, power_cuts};
 
 /// What `cargo xtask vm` does besides running a command.
 #[derive(Parser)]
@@ -42,7 +30,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
         let words = std::iter::once("cargo xtask vm".to_owned()).chain(arguments.iter().cloned());
         Named::parse_from(words)
     });
-    if let Some(reason) = unavailable(root) {
+    if let Some(reason) = machine::unavailable(root) {
         eprintln!("xtask vm: {reason}");
         return Ok(ExitCode::from(125));
     }
@@ -52,114 +40,9 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
         Some(Named::PowerCuts(arguments)) => return power_cuts::run(root, &arguments),
         None => {}
     }
-    let status =
-        Command::new(script(root, "vm")).args(arguments).status().context("cannot start scripts/vm/vm")?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(125)))
-}
-
-/// The program under test: `path`, or target/release/twill, built first.
-pub fn program(root: &Path, path: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = path {
-        return path.canonicalize().with_context(|| format!("--twill {}", path.display()));
-    }
-    build(root, &["--package", "twill"], "twill")
-}
-
-/// Builds with these words of `cargo build --release`; the path of what comes out, below target/release.
-pub fn build(root: &Path, words: &[&str], program: &str) -> Result<PathBuf> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--release"])
-        .args(words)
-        .current_dir(root)
+    let status = Command::new(machine::script(root, "vm"))
+        .args(arguments)
         .status()
-        .context("cannot start cargo")?;
-    if !status.success() {
-        bail!("{program} does not build; `cargo build --release {}` says why", words.join(" "));
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release").join(program))
-}
-
-/// The command that runs a script of tests/vm in the machine that its `# vm:` line asks for, with `TWILL` and `XTASK` set
-/// to the programs, and more `variables`.
-pub fn script_command(root: &Path, path: &Path, twill: &Path, variables: &[&str]) -> Result<Command> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let mut command = Command::new(script(root, "vm"));
-    command
-        .args(machine_options(&text).unwrap_or_default())
-        .args(["--", "env"])
-        .arg(format!("TWILL={}", twill.display()))
-        .arg(format!("XTASK={}", std::env::current_exe().context("the path of xtask")?.display()))
-        .args(variables)
-        .args(["bash", "-euo", "pipefail"])
-        .arg(path)
-        .current_dir(root);
-    Ok(command)
-}
-
-/// The words after `# vm:`; a script without that line is a library of the others.
-pub fn machine_options(script: &str) -> Option<Vec<&str>> {
-    script.lines().find_map(|line| line.strip_prefix("# vm:")).map(|words| words.split_whitespace().collect())
-}
-
-/// Runs a script of tests/vm, hands over its output line by line, and returns its status.
-pub fn script_lines(
-    root: &Path,
-    path: &Path,
-    twill: &Path,
-    words: &[String],
-    take: impl FnMut(&str) -> Result<()>,
-) -> Result<i32> {
-    lines(script_command(root, path, twill, &[])?.args(words), take)
-}
-
-/// Runs `scripts/vm/vm`, hands over its output line by line, and returns its status.
-pub fn lines(command: &mut Command, mut take: impl FnMut(&str) -> Result<()>) -> Result<i32> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start scripts/vm/vm")?;
-    let output = child.stdout.take().expect("a pipe was asked for");
-    for line in BufReader::new(output).lines() {
-        take(&line?)?;
-    }
-    Ok(child.wait()?.code().unwrap_or(125))
-}
-
-/// Why no machine can be started here, with what would help; `None` when one can. Fetches the kernel if need be.
-pub fn unavailable(root: &Path) -> Option<String> {
-    let missing: Vec<&str> =
-        NEEDS.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
-    if !missing.is_empty() {
-        return Some(format!("no machine can be started: apt-get install {}", missing.join(" ")));
-    }
-    match Command::new(script(root, "fetch-kernel")).stderr(Stdio::piped()).stdout(Stdio::null()).output() {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let last = text.lines().last().unwrap_or("fetch-kernel failed without a word");
-            Some(format!("no kernel to boot: {last}"))
-        }
-        Err(error) => Some(format!("no kernel to boot: cannot start scripts/vm/fetch-kernel: {error}")),
-    }
-}
-
-/// A script of `scripts/vm`.
-pub fn script(root: &Path, name: &str) -> PathBuf {
-    root.join("scripts/vm").join(name)
-}
-
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_script_names_its_machine() {
-        let script = "#!/bin/bash\n# vm: --mem 2G --nvme 6:64M\necho\n";
-        assert_eq!(machine_options(script), Some(vec!["--mem", "2G", "--nvme", "6:64M"]));
-        assert_eq!(machine_options("#!/bin/bash\n"), None, "a library is no test");
-    }
+        .context("cannot start scripts/vm/vm")?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(125)))
 }

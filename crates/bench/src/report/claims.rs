@@ -1,6 +1,6 @@
 //! What the paper found, beside what was found here.
 
-use super::Measured;
+use super::measured::Measured;
 use crate::figures::{Figures, Shares};
 
 /// A finding of the paper, and how to say what these runs found.

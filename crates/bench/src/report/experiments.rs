@@ -1,8 +1,12 @@
 //! The experiments: which runs, which plots of them, and what the paper found.
 
+use std::path::Path;
+
 use super::claims::{self, Claim};
 use super::lab::{Case, Lab};
-use super::plots::{Plot, View};
+use super::measured::Measured;
+use super::plots::{Plot, View, distinct};
+use crate::Error;
 use crate::figures::Figures;
 use crate::setting::Work;
 
@@ -16,6 +20,25 @@ pub(super) struct Experiment {
     pub(super) plots: &'static [Plot],
     /// What the paper found, beside what is found here.
     pub(super) claims: &'static [Claim],
+}
+
+impl Experiment {
+    /// Draws all plots; returns their files' names and captions.
+    pub(super) fn draw(&self, folder: &Path, measured: &[Measured]) -> Result<Vec<(String, String)>, Error> {
+        let mut files = Vec::new();
+        for panel in distinct(measured.iter().map(|measured| &measured.panel)) {
+            let of_panel: Vec<&Measured> =
+                measured.iter().filter(|measured| measured.panel == panel).collect();
+            for plot in self.plots {
+                let file = format!("{}-{}.svg", self.name, files.len() + 1);
+                let part = if panel.is_empty() { String::new() } else { format!("{panel}, ") };
+                let caption = format!("{}: {part}{}", self.title, plot.what());
+                plot.draw(&folder.join(&file), &caption, &of_panel)?;
+                files.push((file, caption));
+            }
+        }
+        Ok(files)
+    }
 }
 
 fn gbps(figures: &Figures) -> f64 {

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use charts::escape;
 
-use super::Measured;
 use super::claims::Found;
 use super::experiments::Experiment;
+use super::measured::Measured;
 use crate::machine::Machine;
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:1040px;margin:2em auto;padding:0 1em;color:#222}\

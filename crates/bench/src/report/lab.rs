@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engine::stripe::locks::Locks;
 
-use super::{Extent, Plan};
+use super::plan::{Extent, Plan};
 use crate::Error;
 use crate::setting::{Consistency, Setting, Skew, Work};
 

@@ -4,68 +4,21 @@ mod claims;
 mod experiments;
 mod html;
 mod lab;
+mod measured;
+mod plan;
 mod plots;
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-
-use serde::Serialize;
 
 use crate::Error;
 use crate::array::OpenMembers;
-use crate::figures::Figures;
 use crate::machine::Machine;
 use crate::run::run_on;
 use experiments::Experiment;
 use lab::{Case, Lab};
+use measured::Measured;
 
-/// How much is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// A few minutes.
-    Quick,
-    /// An hour.
-    Full,
-}
-
-impl FromStr for Extent {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "quick" => Ok(Extent::Quick),
-            "full" => Ok(Extent::Full),
-            _ => Err(format!("{text:?}: write quick or full")),
-        }
-    }
-}
-
-/// What to run, and where the page goes.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// How much.
-    pub extent: Extent,
-    /// Only these experiments; all if there are none.
-    pub only: Vec<String>,
-    /// Folder of traces.
-    pub traces: Option<PathBuf>,
-    /// Folder for the page and the raw figures.
-    pub output: PathBuf,
-    /// Seconds of each run, if not those of the extent.
-    pub runtime: Option<f64>,
-    /// Bytes of each member, if not those of the extent.
-    pub member_bytes: Option<u64>,
-}
-
-/// One run of an experiment.
-#[derive(Debug, Serialize)]
-struct Measured {
-    experiment: &'static str,
-    panel: String,
-    series: String,
-    x: String,
-    figures: Figures,
-}
+pub use plan::{Extent, Plan};
 
 /// Names of the experiments, and what each shows.
 pub fn names() -> Vec<(&'static str, &'static str)> {
@@ -92,7 +45,7 @@ pub fn write(plan: &Plan, say: &dyn Fn(&str)) -> Result<PathBuf, Error> {
             continue;
         }
         let measured = measure(experiment, &lab, &members, say)?;
-        let plots = plots::draw(experiment, &plan.output, &measured)?;
+        let plots = experiment.draw(&plan.output, &measured)?;
         sections.push(html::section(experiment, &plots, &measured));
         all.extend(measured);
     }

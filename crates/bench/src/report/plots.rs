@@ -4,8 +4,7 @@ use std::path::Path;
 
 use charts::{Axis, Bar, Labels, Part, Series};
 
-use super::Measured;
-use super::experiments::Experiment;
+use super::measured::Measured;
 use crate::Error;
 use crate::figures::{Figures, Shares};
 
@@ -29,35 +28,17 @@ pub(super) enum Plot {
     Latencies(&'static str),
 }
 
-/// Draws all plots of an experiment; returns their files' names and captions.
-pub(super) fn draw(
-    experiment: &Experiment,
-    folder: &Path,
-    measured: &[Measured],
-) -> Result<Vec<(String, String)>, Error> {
-    let mut files = Vec::new();
-    for panel in distinct(measured.iter().map(|measured| &measured.panel)) {
-        let of_panel: Vec<&Measured> = measured.iter().filter(|measured| measured.panel == panel).collect();
-        for plot in experiment.plots {
-            let file = format!("{}-{}.svg", experiment.name, files.len() + 1);
-            let part = if panel.is_empty() { String::new() } else { format!("{panel}, ") };
-            let caption = format!("{}: {part}{}", experiment.title, plot.what());
-            plot.draw(&folder.join(&file), &caption, &of_panel)?;
-            files.push((file, caption));
-        }
-    }
-    Ok(files)
-}
-
 impl Plot {
-    fn what(&self) -> &'static str {
+    /// What it shows.
+    pub(super) fn what(&self) -> &'static str {
         match self {
             Plot::Lines(View(what, ..)) | Plot::Bars(View(what, ..)) => what,
             Plot::Stages(what, _) | Plot::Latencies(what) => what,
         }
     }
 
-    fn draw(&self, path: &Path, title: &str, measured: &[&Measured]) -> Result<(), Error> {
+    /// Draws the runs of one panel.
+    pub(super) fn draw(&self, path: &Path, title: &str, measured: &[&Measured]) -> Result<(), Error> {
         let xs = distinct(measured.iter().map(|measured| &measured.x));
         match self {
             Plot::Lines(View(_, unit, places, of)) => {
@@ -108,7 +89,8 @@ fn stage_parts(shares: &[Shares]) -> Vec<Part> {
     PARTS.iter().map(|(name, of)| ((*name).to_string(), shares.iter().map(of).collect())).collect()
 }
 
-fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+/// The names, each once, in the order in which they come.
+pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut distinct: Vec<String> = Vec::new();
     for name in names {
         if !distinct.contains(name) {

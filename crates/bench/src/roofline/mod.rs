@@ -3,7 +3,7 @@
 //!
 //! It is honest in this sense: the same requests at the same places of the same members' memory, on the same cores, all
 //! at once; as many sets of buffers as requests are in flight, used in turn; each request's recipe comes from
-//! [`engine::stripe::plan`], and a test compares its copies with what the engine's counters say. Sequential writes that
+//! [`engine::code::plan`], and a test compares its copies with what the engine's counters say. Sequential writes that
 //! gather are taken as whole stripes, which is the best that gathering can do. The parity cache is left out: where it
 //! hits, a run may do better than its floor.
 
@@ -11,7 +11,6 @@ mod perform;
 mod recipe;
 
 use std::collections::HashMap;
-use std::ops::AddAssign;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -25,6 +24,8 @@ use crate::setting::{Setting, Work};
 use crate::workload::{Replay, Workload};
 use perform::Kitchen;
 use recipe::{Cook, Recipe};
+
+pub use recipe::Copied;
 
 /// Requests that are prepared; the loop goes through them again and again.
 const REQUESTS_MAX: usize = 1 << 18;
@@ -45,28 +46,6 @@ pub struct Floor {
     pub bytes_per_s: f64,
     /// Bytes of requests for each second of processor time of one core.
     pub bytes_per_cpu_s: f64,
-}
-
-/// What the recipes of some requests copy, for comparison with the engine's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// Copies from members.
-    pub reads: u64,
-    /// Bytes of them.
-    pub read_bytes: u64,
-    /// Copies to members.
-    pub writes: u64,
-    /// Bytes of them.
-    pub write_bytes: u64,
-}
-
-impl AddAssign for Copied {
-    fn add_assign(&mut self, other: Copied) {
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.write_bytes += other.write_bytes;
-    }
 }
 
 /// What a request needs of the members of an array with `missing` slots.

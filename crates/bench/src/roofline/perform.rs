@@ -6,6 +6,8 @@ use engine::buffer::Buffer;
 use host::device::memory::{Copier, Memory};
 use parity::Change;
 
+#[cfg(test)]
+use super::recipe::Copied;
 use super::recipe::{At, Kind, Move, Pass, Recipe};
 use crate::random::Random;
 
@@ -43,12 +45,12 @@ impl Kitchen {
 
     /// What it has copied so far.
     #[cfg(test)]
-    pub(crate) fn copied(&self) -> super::Copied {
-        let mut sum = super::Copied::default();
+    pub(crate) fn copied(&self) -> Copied {
+        let mut sum = Copied::default();
         for counters in self.members.iter().map(Copier::counters) {
             let host::device::memory::MemoryCounters { reads, read_bytes, writes, write_bytes, .. } =
                 counters;
-            sum += super::Copied { reads, read_bytes, writes, write_bytes };
+            sum += Copied { reads, read_bytes, writes, write_bytes };
         }
         sum
     }

@@ -1,11 +1,12 @@
 //! What a request needs at the least, as the engine's own plan has it: which bytes are copied from and to which member,
 //! and which parity passes are made between.
 
-use engine::stripe::plan::{Fragment, Plan, Routine, Rows, Segment, Shape, plan, plan_read};
+use std::ops::AddAssign;
+
+use engine::code::plan::{Plan, Routine, Shape, Step, plan, plan_read};
+use engine::code::rows::{Fragment, Rows};
 use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
-
-use super::Copied;
 
 /// Where bytes are that a pass or a write uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,28 @@ pub(crate) struct Recipe {
     pub(crate) reads: Vec<Move>,
     pub(crate) passes: Vec<Pass>,
     pub(crate) writes: Vec<Move>,
+}
+
+/// What the recipes of some requests copy, for comparison with the engine's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Copies from members.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Copies to members.
+    pub writes: u64,
+    /// Bytes of them.
+    pub write_bytes: u64,
+}
+
+impl AddAssign for Copied {
+    fn add_assign(&mut self, other: Copied) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.write_bytes += other.write_bytes;
+    }
 }
 
 /// Makes recipes for one array.
@@ -178,7 +201,7 @@ impl Cook<'_> {
         let plan: Plan = plan(self.shape(), lost, &written, &[], None).expect("losses within the level");
         let held = self.fetch(recipe, part.stripe, &plan.reads);
         let mut parity = Vec::new();
-        for run in plan.segments.chunk_by(|a, b| a.rows.end == b.rows.start) {
+        for run in plan.steps.chunk_by(|a, b| a.rows.end == b.rows.start) {
             if run[0].routine != Routine::DataOnly {
                 self.make_parity(recipe, part, lost, run, &held, &mut parity);
             }
@@ -194,13 +217,13 @@ impl Cook<'_> {
         }
     }
 
-    /// The passes for neighbouring segments, and the writes of their parity.
+    /// The passes for neighbouring steps, and the writes of their parity.
     fn make_parity(
         &self,
         recipe: &mut Recipe,
         part: &Part,
         lost: ChunkSet,
-        run: &[Segment],
+        run: &[Step],
         held: &[(Fragment, usize)],
         writes: &mut Vec<Move>,
     ) {
@@ -214,14 +237,14 @@ impl Cook<'_> {
             (chunk, true) => Some(old(chunk, rows)),
             (_, false) => Some(At::Buffer(recipe.buffer(rows.bytes()), 0)),
         });
-        for segment in run {
-            let skip = (segment.rows.start - rows.start) as usize;
-            let kind = match segment.routine {
-                Routine::Rmw => self.delta(part, segment, chunks, in_place, &old),
-                _ => self.encode(recipe, part, lost, segment, held),
+        for step in run {
+            let skip = (step.rows.start - rows.start) as usize;
+            let kind = match step.routine {
+                Routine::Rmw => self.delta(part, step, chunks, in_place, &old),
+                _ => self.encode(recipe, part, lost, step, held),
             };
             let out = out.map(|at| at.map(|at| at.buffer(skip)));
-            recipe.passes.push(Pass { bytes: segment.rows.bytes(), kind, out });
+            recipe.passes.push(Pass { bytes: step.rows.bytes(), kind, out });
         }
         for (chunk, at) in chunks.into_iter().zip(out) {
             if let (Some(chunk), Some(at)) = (chunk, at) {
@@ -233,18 +256,17 @@ impl Cook<'_> {
     fn delta(
         &self,
         part: &Part,
-        segment: &Segment,
+        step: &Step,
         parity: [Option<Chunk>; 2],
         in_place: bool,
         old: &dyn Fn(Chunk, Rows) -> At,
     ) -> Kind {
-        let change = |chunk: Chunk| {
-            (self.index(part, chunk), old(chunk, segment.rows), part.new_data(chunk, segment.rows))
-        };
-        let changes: Vec<(usize, At, At)> = segment.written.iter().map(change).collect();
+        let change =
+            |chunk: Chunk| (self.index(part, chunk), old(chunk, step.rows), part.new_data(chunk, step.rows));
+        let changes: Vec<(usize, At, At)> = step.written.iter().map(change).collect();
         match changes[..] {
             [(index, old, new)] if in_place => Kind::Update { index, old, new },
-            _ => Kind::Delta { changes, old: parity.map(|chunk| Some(old(chunk?, segment.rows))) },
+            _ => Kind::Delta { changes, old: parity.map(|chunk| Some(old(chunk?, step.rows))) },
         }
     }
 
@@ -253,21 +275,21 @@ impl Cook<'_> {
         recipe: &mut Recipe,
         part: &Part,
         lost: ChunkSet,
-        segment: &Segment,
+        step: &Step,
         held: &[(Fragment, usize)],
     ) -> Kind {
         let known = |chunk: Chunk, rows: Rows| find(held, chunk, rows);
         let mut recovered = Vec::new();
-        if segment.routine == Routine::Recover {
-            recovered = self.recover(recipe, part.stripe, lost, segment.rows, &known);
+        if step.routine == Routine::Recover {
+            recovered = self.recover(recipe, part.stripe, lost, step.rows, &known);
         }
         let contents = |chunk: Chunk| {
-            if segment.written.contains(chunk) {
-                return part.new_data(chunk, segment.rows);
+            if step.written.contains(chunk) {
+                return part.new_data(chunk, step.rows);
             }
             let lost = recovered.iter().find(|(lost, _)| *lost == chunk);
             lost.map(|(_, buffer)| At::Buffer(*buffer, 0))
-                .or_else(|| known(chunk, segment.rows))
+                .or_else(|| known(chunk, step.rows))
                 .expect("what the plan needs is read")
         };
         let mut data = vec![At::Request(0); self.geometry.data_chunks() as usize];

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Row;
+use super::rows::Row;
 use super::works::{CACHED, GATHERED, NOT_CACHED, NOT_GATHERED, WORKS};
 
 /// Something to reach.
@@ -72,7 +72,7 @@ impl Goal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Peer, Spread};
+    use super::super::rows::{Peer, Spread};
     use super::*;
 
     fn same(value: f64) -> Spread {

@@ -1,8 +1,11 @@
-//! The table in Markdown.
+//! The whole table, and its words in Markdown.
 
 use std::fmt::Write as _;
 
-use super::{Peer, Row, Spread, Table};
+use serde::Serialize;
+
+use super::goals::Goal;
+use super::rows::{Memcpy, Peer, Row, Spread};
 use crate::machine::Machine;
 
 /// What a file has before and after the table.
@@ -12,6 +15,32 @@ pub(super) const MARKS: (&str, &str) =
 const HEAD: &str = "| work | cores | kIOPS (least to greatest) | by floor (least to greatest) | by floor, CPU time | \
                     by memcpy | peer A (scaled): ratio | peer B (scaled): ratio | CPU ns/op | read amp. | hits | \
                     p99 us | load |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// The whole table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// The machine.
+    pub machine: Machine,
+    /// How it was measured.
+    pub method: Method,
+    /// Plain copies.
+    pub memcpy: Memcpy,
+    /// Rows, each for one number of cores.
+    pub rows: Vec<Row>,
+    /// What was to be reached, as far as the rows tell.
+    pub goals: Vec<Goal>,
+}
+
+/// How it was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Method {
+    /// Runs of each row.
+    pub runs: usize,
+    /// Seconds of each.
+    pub runtime_s: f64,
+    /// Bytes of each member.
+    pub member_bytes: u64,
+}
 
 impl Table {
     /// The table in Markdown.

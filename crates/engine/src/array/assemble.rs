@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::generations::{FoundGenerations, Standing, Told, is_outgrown, names, standing};
 use super::split::{accuses, leaves_out, other_side, whole_member};
-use crate::limits::DATA_CHUNKS_MAX;
+use crate::limits::{DATA_CHUNKS_MAX, EVENTS_BEHIND_MAX};
 use crate::members::MemberState;
 
 /// Something that may be a member.
@@ -210,9 +210,6 @@ fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
         _ => Ok(()),
     }
 }
-
-/// How many events a member may be behind: superblocks are written side by side.
-pub(super) const EVENTS_BEHIND_MAX: u64 = 1;
 
 struct Decision<'a> {
     candidates: &'a [Candidate],

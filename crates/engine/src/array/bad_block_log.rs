@@ -3,7 +3,9 @@
 //! An entry that goes says that its place was written. So the member is flushed first: after a power cut the log must not
 //! be newer than the data. And it is written so that a cut anywhere leaves every entry that was there before and is to stay.
 
-use layout::md_superblock::{Features, Superblock, bad_block_steps, encode_bad_blocks};
+use layout::md_superblock::{
+    Features, Superblock, SuperblockError, bad_block_steps, decode_bad_blocks, encode_bad_blocks,
+};
 
 use super::keeper::Keeper;
 use crate::bad_blocks::BadBlocks;
@@ -15,6 +17,33 @@ use crate::members::Failing;
 /// Entries that the log of a member has room for; 0 without a log.
 pub fn room(superblock: &Superblock) -> usize {
     superblock.bad_block_log().map_or(0, |(_, length)| length.bytes() as usize / 8)
+}
+
+/// Why a bad-block log cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unbelieved {
+    /// It cannot be read.
+    Unreadable(String),
+    /// It makes no sense: nobody can say which of the member's blocks hold data. md does not take such a member either.
+    Damaged(SuperblockError),
+}
+
+/// What the log of the member with this superblock lists; nothing if the superblock says that it is empty. `read` reads
+/// so many bytes at an offset of its device.
+///
+/// # Errors
+/// [`Unbelieved`] says why it cannot be believed.
+pub fn read(
+    superblock: &Superblock,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
+) -> Result<BadBlocks, Unbelieved> {
+    let is_listed = superblock.features().contains(Features::BAD_BLOCKS);
+    let Some((start, length)) = superblock.bad_block_log().filter(|_| is_listed) else {
+        return Ok(BadBlocks::default());
+    };
+    let log = read(start.bytes(), length.bytes() as usize).map_err(Unbelieved::Unreadable)?;
+    let ranges = decode_bad_blocks(&log, superblock.bad_block_shift()).map_err(Unbelieved::Damaged)?;
+    Ok(BadBlocks::from_log(&ranges, superblock.data_offset()))
 }
 
 impl<D: Device> Keeper<D> {
@@ -30,14 +59,14 @@ impl<D: Device> Keeper<D> {
             if self.coming(slot).is_some() && members.replacing(slot).has_slot() {
                 continue;
             }
-            let described = self.set.described(slot);
+            let described = self.set.devices().described(slot);
             match self.write_bad_block_log(slot, &bad).await {
                 Ok(number) => {
                     self.logs_written.borrow_mut()[slot as usize] = version;
                     self.say_if_any_is_bad(slot, number, !bad.is_empty());
                 }
                 // Another device has the slot meanwhile.
-                Err(_) if !described.is_some_and(|device| self.set.is_in_slot(slot, &device)) => {}
+                Err(_) if !described.is_some_and(|device| self.set.devices().is_in_slot(slot, &device)) => {}
                 Err(reason) => {
                     members.report(Event::MetadataError { member: slot, reason: reason.clone() });
                     let why = format!("its bad-block log cannot be written: {reason}");
@@ -59,7 +88,8 @@ impl<D: Device> Keeper<D> {
     /// The number of the device whose log was written; none without a log.
     async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<Option<u32>, String> {
         let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(None) };
-        let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), self.set.described(slot))
+        let (Some((start, length)), Some(member)) =
+            (superblock.bad_block_log(), self.set.devices().described(slot))
         else {
             return Ok(None);
         };
@@ -70,7 +100,7 @@ impl<D: Device> Keeper<D> {
         let entries = bad.to_log(superblock.data_offset());
         let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
         member.device.flush().await.map_err(|error| error.to_string())?;
-        let old = self.set.pool.take(log.len());
+        let old = self.set.pool().take(log.len());
         let (old, is_read) = member.device.read(start.bytes(), old).await;
         // What cannot be read is written, which may help.
         let old = is_read.map_or(&[][..], |()| old.bytes());

@@ -110,7 +110,7 @@ impl<D: Device> Bitmaps<D> {
             // Writes want to be logged while a member is out of use.
             let is_logged = shared.members.want_log() || shared.redo.is_announced();
             // Parity that a resync could not make is bad in the logs before the bit goes.
-            shared.suspects() == 0 && !is_logged && shared.members.is_settled()
+            shared.consistency.suspects() == 0 && !is_logged && shared.members.is_settled()
         };
         if !may_clear() {
             return;
@@ -218,7 +218,7 @@ impl<D: Device> Bitmaps<D> {
     }
 
     fn described(&self, slot: usize) -> Option<Rc<Attached<D>>> {
-        self.set.described(u32::try_from(slot).expect("few members"))
+        self.set.devices().described(u32::try_from(slot).expect("few members"))
     }
 
     fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite<D>> {
@@ -233,12 +233,12 @@ impl<D: Device> Bitmaps<D> {
     /// A second try, then the member fails: how. Another device that took the slot meanwhile has nothing to do with it.
     async fn retry(&self, write: &PageWrite<D>, error: DeviceError) -> Option<Failing> {
         let members = &self.set.shared.members;
-        if !self.set.is_in_slot(write.slot, &write.member) {
+        if !self.set.devices().is_in_slot(write.slot, &write.member) {
             return Some(Failing::Failed);
         }
         members.note_error(write.slot, &error);
         let Err(error) = write.start().await else { return None };
-        if !self.set.is_in_slot(write.slot, &write.member) {
+        if !self.set.devices().is_in_slot(write.slot, &write.member) {
             return Some(Failing::Failed);
         }
         members.report(Event::MetadataError { member: write.slot, reason: format!("its bitmap: {error}") });

@@ -45,6 +45,40 @@ pub(super) fn failed<'a>(superblocks: impl Iterator<Item = &'a Superblock>) -> V
     failed
 }
 
+/// A device that had this number is not in use any more.
+pub(super) fn note(failed: &mut Vec<u32>, number: u32) {
+    if !failed.contains(&number) {
+        failed.push(number);
+    }
+}
+
+/// A number for a new device, that no device of the array has and that is not reserved; `all` are the superblocks of its
+/// devices, which get room for it. One that another device had is the last to be taken.
+pub(super) fn take(all: &mut [&mut Superblock], reserved: &[u32], failed: &mut Vec<u32>) -> Option<u32> {
+    let free = {
+        let known: Vec<&Superblock> = all.iter().map(|superblock| &**superblock).collect();
+        let is_taken = |number: u32| {
+            reserved.contains(&number) || known.iter().any(|superblock| superblock.dev_number() == number)
+        };
+        free(&known, is_taken, failed)
+    };
+    let number = free.into_iter().find_map(|number| match number {
+        FreeNumber::Unused(number) | FreeNumber::Used(number) => Some(number),
+        FreeNumber::Beyond(number) => make_room(all, number).then_some(number),
+    })?;
+    failed.retain(|failed| *failed != number);
+    Some(number)
+}
+
+/// The tables of roles get a place for a number. False if one of them cannot grow.
+fn make_room(all: &mut [&mut Superblock], number: u32) -> bool {
+    // Each fits on its device as it is: only what stands behind the superblock may be in the way.
+    let grown = all.iter().map(|superblock| superblock.with_role_for(number, u64::MAX));
+    let Ok(grown) = grown.collect::<Result<Vec<Superblock>, _>>() else { return false };
+    all.iter_mut().zip(grown).for_each(|(superblock, grown)| **superblock = grown);
+    true
+}
+
 /// A number for a new device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreeNumber {

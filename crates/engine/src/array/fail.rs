@@ -6,38 +6,34 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use super::state::{Manager, Platform};
+use super::platform::Platform;
+use super::state::Manager;
 use crate::device::Device;
+use crate::limits::{ANSWER_NS, LOG_IN_FORCE_NS};
 use crate::members::Failing;
-
-/// Looks that a member has for an answer: with five a second, not yet a second. A quiet array would be closed after that,
-/// and that waits for a member, too.
-const ANSWER_LOOKS: u32 = 4;
-/// Looks that the log has to come into force.
-const LOG_LOOKS: u32 = 10;
 
 impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// Stops using a member, unless the array would be lost without it. One that does not answer, which may be why it is to
     /// fail, fails at once: what comes before the log would wait for it, and all writes with that.
     pub async fn fail(&self, slot: u32, reason: &str) -> Failing {
         let (members, redo) = (&self.set.shared.members, &self.set.shared.redo);
-        let Some(member) = self.set.described(slot).filter(|_| redo.is_used()) else {
+        let Some(member) = self.set.devices().described(slot).filter(|_| redo.is_used()) else {
             return members.fail(slot, reason);
         };
         // A read, whatever comes of it: what a flush says must not be lost here.
-        let block = self.set.pool.take(member.device.info().logical_block_bytes as usize);
+        let block = self.set.pool().take(member.device.info().logical_block_bytes as usize);
         let asked = Rc::clone(&member);
         let answer = self.set.executor.spawn_with_result(async move {
             _ = asked.device.read(asked.data_offset_bytes, block).await;
         });
-        if self.in_time(ANSWER_LOOKS, answer).await.is_none() {
+        if self.in_time(ANSWER_NS, answer).await.is_none() {
             return members.fail(slot, reason);
         }
         let expected = members.expect_failure();
         redo.poke();
-        self.in_time(LOG_LOOKS, redo.ready_for_failure(members)).await;
+        self.in_time(LOG_IN_FORCE_NS, redo.ready_for_failure(members)).await;
         // It may have failed by itself meanwhile, and another device has the slot.
-        let failing = match self.set.is_in_slot(slot, &member) {
+        let failing = match self.set.devices().is_in_slot(slot, &member) {
             true => members.fail(slot, reason),
             false => Failing::Failed,
         };
@@ -47,13 +43,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     /// What some work comes to, unless that takes too long.
-    async fn in_time<T>(&self, looks: u32, work: impl Future<Output = T>) -> Option<T> {
+    async fn in_time<T>(&self, limit_ns: u64, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
-        let mut patience = pin!(async {
-            for _ in 0..looks {
-                self.platform.pause().await;
-            }
-        });
+        let mut patience = pin!(self.platform.sleep(limit_ns));
         poll_fn(|context| match work.as_mut().poll(context) {
             Poll::Ready(result) => Poll::Ready(Some(result)),
             Poll::Pending => patience.as_mut().poll(context).map(|()| None),

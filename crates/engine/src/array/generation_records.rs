@@ -12,12 +12,20 @@ use layout::md_superblock::Superblock;
 use layout::redo_log::BitmapExtent;
 
 use super::generations::{DeviceUuid, FoundGenerations, go_on};
+use crate::buffer::{Gather, Slice};
+use crate::device::Device;
+use crate::executor::join_all;
 
 /// A record to be written before its superblock.
-#[derive(Clone, Debug)]
-pub(super) struct RecordWrite {
-    pub(super) offset_bytes: u64,
-    pub(super) bytes: Vec<u8>,
+struct RecordWrite {
+    offset_bytes: u64,
+    bytes: Vec<u8>,
+}
+
+impl RecordWrite {
+    fn start<D: Device>(&self, device: &D) -> D::Done {
+        device.write(self.offset_bytes, Gather::from(Slice::from_bytes(&self.bytes)), true)
+    }
 }
 
 /// What the records of an array say.
@@ -67,24 +75,41 @@ impl GenerationRecords {
         }
     }
 
-    /// The record to be written before this superblock.
-    pub(super) fn before(&self, superblock: &Superblock) -> Option<RecordWrite> {
+    /// The records that go with these superblocks are durable when it returns. One that cannot be written is none: md's rules
+    /// count for that member then.
+    pub(super) async fn write_before<'a, D: Device>(
+        &self,
+        superblocks: impl Iterator<Item = (&'a Superblock, &'a D)>,
+    ) {
+        let start = |(superblock, device): (&Superblock, &D)| Some(self.before(superblock)?.start(device));
+        let started: Vec<D::Done> = superblocks.filter_map(start).collect();
+        let _ = join_all(started).await;
+    }
+
+    fn before(&self, superblock: &Superblock) -> Option<RecordWrite> {
         let in_effect = self.in_effect.borrow().get(&superblock.device_uuid()).copied().unwrap_or(0);
         let generations = self.now.borrow().clone()?;
         let record = record_of(superblock, generations, in_effect + 1);
         write_of(superblock, &record, self.bitmap.get())
     }
 
+    /// The same for a superblock of a device that returns and is not of the array yet: its record says what it said.
+    pub(super) async fn write_own<D: Device>(
+        &self,
+        superblock: &Superblock,
+        own: &GenerationsRecord,
+        device: &D,
+    ) {
+        self.in_effect.borrow_mut().insert(superblock.device_uuid(), own.sequence);
+        let record = record_of(superblock, own.generations.clone(), own.sequence + 1);
+        if let Some(write) = write_of(superblock, &record, self.bitmap.get()) {
+            let _ = write.start(device).await;
+        }
+    }
+
     /// A superblock is on disk, with the record that was written before it.
     pub(super) fn superblock_written(&self, superblock: &Superblock) {
         *self.in_effect.borrow_mut().entry(superblock.device_uuid()).or_insert(0) += 1;
-    }
-
-    /// The record to be written before a superblock of a device that returns: it says what that device's own record said.
-    pub(super) fn before_own(&self, superblock: &Superblock, own: &GenerationsRecord) -> Option<RecordWrite> {
-        let record = record_of(superblock, own.generations.clone(), own.sequence + 1);
-        self.in_effect.borrow_mut().insert(superblock.device_uuid(), own.sequence);
-        write_of(superblock, &record, self.bitmap.get())
     }
 }
 

@@ -13,7 +13,7 @@
 //! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
 //!   (see [`crate::stripe::redo`]). So are the records of generations ([`super::generation_records`]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use layout::md_superblock::{DeviceRole, Superblock};
@@ -22,7 +22,7 @@ use layout::units::Sectors;
 
 use super::bad_block_log;
 use super::bitmap::Bitmaps;
-use super::device_numbers::{self, FreeNumber, Numbers};
+use super::device_numbers::{self, Numbers};
 use super::generation_records::GenerationRecords;
 use super::generations::FoundGenerations;
 use super::redo::{Repair, member_of};
@@ -32,7 +32,7 @@ use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
-use crate::stripe::redo::tend;
+use crate::stripe::redo::tend::tend;
 use crate::stripe::{Attached, StripeSet};
 
 /// Keeps the superblocks of one array. Lives on one shard.
@@ -66,7 +66,8 @@ pub struct Keeper<D> {
     /// What superblocks say, or would if no write were on its way: [`Keeper::clean_offset`].
     clean_offset: Cell<Option<u64>>,
     bitmap: RefCell<Option<Rc<Bitmaps<D>>>>,
-    records: RefCell<Option<Rc<GenerationRecords>>>,
+    /// What goes with the superblocks, if they are kept with generations.
+    pub(super) records: OnceCell<GenerationRecords>,
     close_wanted: Cell<bool>,
     /// [`Keeper::run`] ends after the next round.
     stopping: Cell<bool>,
@@ -107,7 +108,7 @@ impl<D: Device> Keeper<D> {
             resync_from_bytes.is_none() && superblocks.iter().flatten().any(|s| s.resync_offset().is_some());
         set.shared.loads.set_parity_agrees(resync_from_bytes.is_none());
         set_unsynced(&set, resync_from_bytes);
-        if went_on_without && !set.shared.intent.is_used() && set.shared.may_write() {
+        if went_on_without && !set.shared.intent.is_used() && set.shared.members.may_write() {
             // No write will ask for superblocks: those that tell of who is missing are there before the first one is
             // acknowledged (invariant 8).
             set.shared.members.want_metadata();
@@ -134,7 +135,7 @@ impl<D: Device> Keeper<D> {
             first_round: Cell::new(true),
             clean_offset: Cell::new(resync_from_bytes),
             bitmap: RefCell::new(None),
-            records: RefCell::new(None),
+            records: OnceCell::new(),
             close_wanted: Cell::new(false),
             stopping: Cell::new(false),
             now_s,
@@ -154,11 +155,7 @@ impl<D: Device> Keeper<D> {
     /// Keeps a record of generations beside each superblock, from what was found on; `new_id` draws a random number. Before
     /// [`Keeper::run`].
     pub fn keep_generations(&self, found: &FoundGenerations, new_id: Box<dyn Fn() -> u64>) {
-        self.records.replace(Some(Rc::new(GenerationRecords::new(found, new_id))));
-    }
-
-    pub(super) fn records(&self) -> Option<Rc<GenerationRecords>> {
-        self.records.borrow().clone()
+        self.records.get_or_init(|| GenerationRecords::new(found, new_id));
     }
 
     /// How long the bitmap is on each member.
@@ -185,7 +182,7 @@ impl<D: Device> Keeper<D> {
             redo.set_member(slot, superblock.as_ref().and_then(|superblock| member_of(superblock, *bitmap)));
         }
         redo.begin(repair.start, self.events.get());
-        self.set.executor.spawn(tend(Rc::clone(&self.set)));
+        self.set.executor.spawn(tend(Rc::clone(self.set.redo_log())));
     }
 
     /// No redo log is kept though an earlier one is in force: superblocks that it does not go with are there before a write is
@@ -211,18 +208,18 @@ impl<D: Device> Keeper<D> {
     /// array to start from them: going on would make stale what the others hold.
     async fn write_round(&self) -> bool {
         let shared = &self.set.shared;
-        if !shared.may_write() || (self.stopping.get() && self.is_untouched()) {
+        if !shared.members.may_write() || (self.stopping.get() && self.is_untouched()) {
             // Nothing was acknowledged that members would have to know of.
             shared.members.metadata_written(shared.members.metadata_version());
             return true;
         }
-        let may_close = shared.suspects() == 0 && shared.may_be_clean();
+        let may_close = shared.consistency.suspects() == 0 && shared.members.may_be_clean();
         let mut closing = self.close_wanted.take() && may_close && shared.intent.try_close();
         // Invariant 2: what was written is durable before the superblocks call it clean. A member that failed may lack what
         // the redo log tells: that is on disk before the log is emptied (invariant 8), and clean waits for another round.
         let flushed = !closing || self.set.flush_members().await.is_ok();
         let states = shared.members.states();
-        if closing && (!flushed || shared.suspects() > 0 || states != *self.told.borrow()) {
+        if closing && (!flushed || shared.consistency.suspects() > 0 || states != *self.told.borrow()) {
             shared.intent.reopen();
             closing = false;
         }
@@ -289,7 +286,9 @@ impl<D: Device> Keeper<D> {
 
     async fn write_all(&self, round: &Round, writes: &[SuperblockWrite<D>]) -> bool {
         self.announce_superblocks(round, writes).await;
-        self.write_records(writes).await;
+        if let Some(records) = self.records.get() {
+            records.write_before(writes.iter().map(|write| (&write.superblock, &write.member.device))).await;
+        }
         let started: Vec<D::Done> = writes.iter().map(SuperblockWrite::start).collect();
         let mut enough = true;
         for (write, result) in writes.iter().zip(join_all(started).await) {
@@ -298,7 +297,7 @@ impl<D: Device> Keeper<D> {
                 Err(error) => self.retry(write, error).await,
             };
             enough &= failing != Some(Failing::Needed);
-            if let Some(records) = self.records().filter(|_| failing.is_none()) {
+            if let Some(records) = self.records.get().filter(|_| failing.is_none()) {
                 records.superblock_written(&write.superblock);
             }
             if failing.is_none() && !write.is_replacement {
@@ -306,19 +305,6 @@ impl<D: Device> Keeper<D> {
             }
         }
         enough
-    }
-
-    /// The records that go with these superblocks are durable before any of them is written. One that cannot be written is
-    /// none: md's rules count for that member then.
-    async fn write_records(&self, writes: &[SuperblockWrite<D>]) {
-        let Some(records) = self.records() else { return };
-        let start = |write: &SuperblockWrite<D>| {
-            let record = records.before(&write.superblock)?;
-            let data = Gather::from(Slice::from_bytes(&record.bytes));
-            Some(write.member.device.write(record.offset_bytes, data, true))
-        };
-        let started: Vec<D::Done> = writes.iter().filter_map(start).collect();
-        let _ = join_all(started).await;
     }
 
     /// The redo log goes with these superblocks too, before any of them is written.
@@ -359,7 +345,7 @@ impl<D: Device> Keeper<D> {
     }
 
     fn superblock_write(&self, slot: u32, superblock: &Superblock) -> Option<SuperblockWrite<D>> {
-        Some(SuperblockWrite::new(slot, superblock, self.set.described(slot)?))
+        Some(SuperblockWrite::new(slot, superblock, self.set.devices().described(slot)?))
     }
 
     /// A second try, then the member fails, which asks for another round. Another device that took the slot meanwhile
@@ -369,7 +355,7 @@ impl<D: Device> Keeper<D> {
         if write.is_replacement {
             return self.retry_replacement(write).await;
         }
-        let replaced = || !self.set.is_in_slot(write.slot, &write.member);
+        let replaced = || !self.set.devices().is_in_slot(write.slot, &write.member);
         if replaced() {
             return None;
         }
@@ -393,7 +379,7 @@ impl<D: Device> Keeper<D> {
             .filter_map(|(slot, superblock)| Some((superblock.as_ref()?.dev_number(), slot)))
             .chain(self.coming_numbers())
             .collect();
-        self.follow_generations(&superblocks, &states);
+        follow_generations(self, &superblocks, &states);
         let mut writes = Vec::new();
         for (slot, superblock) in (0u32..).zip(superblocks.iter_mut()) {
             let is_told = in_use(states[slot as usize]) && !self.has_just_fallen(slot);
@@ -416,20 +402,6 @@ impl<D: Device> Keeper<D> {
         writes
     }
 
-    /// A new generation begins if a member is gone that the last superblocks were written with.
-    fn follow_generations(&self, superblocks: &[Option<Superblock>], states: &[MemberState]) {
-        let Some(records) = self.records() else { return };
-        let is_told = |slot: u32| in_use(states[slot as usize]) && !self.has_just_fallen(slot);
-        let members =
-            (0u32..).zip(superblocks).map(|(slot, superblock)| superblock.as_ref().filter(|_| is_told(slot)));
-        let coming: Vec<Superblock> =
-            (0..).zip(superblocks).filter_map(|(slot, _)| self.coming(slot)).collect();
-        let devices: Vec<Option<&Superblock>> = members.chain(coming.iter().map(Some)).collect();
-        let mut slots = (0u32..).zip(states);
-        let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
-        records.follow(&devices, is_whole, self.events.get(), self.bitmap_extent());
-    }
-
     /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
     /// parity, that is what is in doubt: all else was made good or overwritten since, and what the superblocks name is in doubt
     /// again at the next start. With parity left it is what was due all along, since what nobody doubts may not agree with the
@@ -448,7 +420,7 @@ impl<D: Device> Keeper<D> {
             self.clean_offset.set(due);
             return due;
         }
-        let first = shared.doubts.ranges(usize::MAX).first().map(|range| range.first);
+        let first = shared.consistency.doubt_ranges(usize::MAX).first().map(|range| range.first);
         let in_doubt = first.map(|stripe| stripe * u64::from(shared.geometry.chunk_bytes()));
         let or_end = |offset: Option<u64>| offset.unwrap_or(u64::MAX);
         let told = self.clean_offset.get();
@@ -462,11 +434,7 @@ impl<D: Device> Keeper<D> {
     fn note_failed(&self, states: &[MemberState]) {
         for (slot, superblock) in self.superblocks.borrow().iter().enumerate() {
             if let Some(superblock) = superblock.as_ref().filter(|_| !in_use(states[slot])) {
-                let number = superblock.dev_number();
-                let mut failed = self.failed.borrow_mut();
-                if !failed.contains(&number) {
-                    failed.push(number);
-                }
+                device_numbers::note(&mut self.failed.borrow_mut(), superblock.dev_number());
             }
         }
     }
@@ -507,27 +475,31 @@ impl<D: Device> Keeper<D> {
         self.set.shared.members.want_metadata();
     }
 
-    /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more.
-    pub async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
-        if *self.told.borrow() != self.set.shared.members.states() && !self.is_untouched() {
-            self.set.shared.members.want_metadata();
+    /// The last superblocks of an orderly stop: everything is flushed, no write is on its way any more. Where nothing may be
+    /// written this only ends [`Keeper::run`].
+    ///
+    /// # Errors
+    /// What was written could not be made durable, or superblocks not written.
+    pub(super) async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
+        let shared = &self.set.shared;
+        if !shared.members.may_write() {
+            self.stopping.set(true);
+            shared.members.want_metadata();
+            return Ok(());
         }
-        self.set.flush_volume().await?;
+        if *self.told.borrow() != shared.members.states() && !self.is_untouched() {
+            shared.members.want_metadata();
+        }
+        self.set.flush().await?;
         for _ in 0..2 {
             self.clear_idle_bits().await; // twice: at the first look everything has just been written
         }
         self.stopping.set(true);
         self.want_close();
-        let settled = self.set.shared.members.settled().await;
+        let settled = shared.members.settled().await;
         settled.map_err(|_| crate::volume::VolumeError::Io {
             reason: "the superblocks cannot be written".into(),
         })
-    }
-
-    /// Ends [`Keeper::run`] where nothing is written.
-    pub fn stop_read_only(&self) {
-        self.stopping.set(true);
-        self.set.shared.members.want_metadata();
     }
 
     /// Ends the bitmap's flusher.
@@ -540,7 +512,7 @@ impl<D: Device> Keeper<D> {
         self.resync_from_bytes.set(from_bytes);
         self.set.shared.loads.set_parity_agrees(from_bytes.is_none());
         if from_bytes.is_none() {
-            self.set.shared.doubts.clear();
+            self.set.shared.consistency.clear_doubts();
             // But what has failed half way meanwhile stays known, in headers of the redo log too.
             if self.set.shared.redo.is_announced() {
                 self.set.doubt_suspects();
@@ -600,54 +572,44 @@ impl<D: Device> Keeper<D> {
         self.set.shared.members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));
         let old = std::mem::replace(&mut self.superblocks.borrow_mut()[slot as usize], superblock);
         if let Some(old) = old {
-            let number = old.dev_number();
-            if !self.failed.borrow().contains(&number) {
-                self.failed.borrow_mut().push(number);
-            }
+            device_numbers::note(&mut self.failed.borrow_mut(), old.dev_number());
         }
     }
 
-    /// A device number that no member and no spare has and none of these is, for a device that is added. One that another
-    /// device had is the last to be taken.
-    pub fn free_dev_number(&self, reserved: &[u32]) -> Option<u32> {
-        let free = {
-            let (superblocks, spares) = (self.superblocks.borrow(), self.spares.borrow());
-            let members: Vec<&Superblock> = superblocks.iter().flatten().collect();
-            let taken = |number: u32| {
-                members.iter().any(|superblock| superblock.dev_number() == number)
-                    || spares.iter().any(|spare| spare.superblock.dev_number() == number)
-                    || reserved.contains(&number)
-            };
-            device_numbers::free(&members, taken, &self.failed.borrow())
-        };
-        let number = free.into_iter().find_map(|number| match number {
-            FreeNumber::Unused(number) | FreeNumber::Used(number) => Some(number),
-            FreeNumber::Beyond(number) => self.make_room_for(number).then_some(number),
-        })?;
-        self.failed.borrow_mut().retain(|failed| *failed != number);
-        Some(number)
-    }
-
-    /// The superblocks' tables of roles get a place for a device number. False if one of them cannot grow.
-    fn make_room_for(&self, number: u32) -> bool {
+    /// A superblock of the array and a number for a device that is added: one that no device has and none of these is.
+    pub fn for_new_device(&self, reserved: &[u32]) -> Option<(Superblock, u32)> {
         let (mut superblocks, mut coming) = (self.superblocks.borrow_mut(), self.coming.borrow_mut());
         let mut spares = self.spares.borrow_mut();
         let of_coming = coming.iter_mut().flatten().map(Coming::superblock_mut);
         let of_spares = spares.iter_mut().map(|spare| &mut spare.superblock);
         let mut all: Vec<&mut Superblock> =
             superblocks.iter_mut().flatten().chain(of_coming).chain(of_spares).collect();
-        // Each fits on its device as it is: only what stands behind it may be in the way.
-        let grown: Result<Vec<Superblock>, _> =
-            all.iter().map(|superblock| superblock.with_role_for(number, u64::MAX)).collect();
-        let Ok(grown) = grown else { return false };
-        all.iter_mut().zip(grown).for_each(|(superblock, grown)| **superblock = grown);
-        true
+        let number = device_numbers::take(&mut all, reserved, &mut self.failed.borrow_mut())?;
+        Some((superblocks.iter().flatten().next()?.clone(), number))
     }
 
     /// The spares, for the one who hands them out.
     pub fn spares(&self) -> &RefCell<Vec<Spare<D>>> {
         &self.spares
     }
+}
+
+/// A new generation begins if a member is gone that the last superblocks were written with.
+fn follow_generations<D: Device>(
+    keeper: &Keeper<D>,
+    superblocks: &[Option<Superblock>],
+    states: &[MemberState],
+) {
+    let Some(records) = keeper.records.get() else { return };
+    let is_told = |slot: u32| in_use(states[slot as usize]) && !keeper.has_just_fallen(slot);
+    let members =
+        (0u32..).zip(superblocks).map(|(slot, superblock)| superblock.as_ref().filter(|_| is_told(slot)));
+    let coming: Vec<Superblock> =
+        (0..).zip(superblocks).filter_map(|(slot, _)| keeper.coming(slot)).collect();
+    let devices: Vec<Option<&Superblock>> = members.chain(coming.iter().map(Some)).collect();
+    let mut slots = (0u32..).zip(states);
+    let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
+    records.follow(&devices, is_whole, keeper.events(), keeper.bitmap_extent());
 }
 
 /// Whether a slot has no member and the newest superblock has a device with that role.
@@ -667,9 +629,9 @@ fn set_unsynced<D: Device>(set: &StripeSet<D>, from_bytes: Option<u64>) {
     let shared = &set.shared;
     let stripe = |bytes: u64| bytes / u64::from(shared.geometry.chunk_bytes());
     match from_bytes {
-        None => shared.doubts.set_unsynced(None),
+        None => shared.consistency.set_unsynced(None),
         Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {
-            shared.doubts.set_unsynced(Some(stripe(bytes)));
+            shared.consistency.set_unsynced(Some(stripe(bytes)));
         }
         Some(_) => {}
     }

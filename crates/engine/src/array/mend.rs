@@ -6,25 +6,23 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::task::Waker;
 
-use super::state::{Manager, Platform};
+use super::platform::Platform;
+use super::state::Manager;
 use crate::device::Device;
-
-/// With five looks a second: a second.
-const LOOKS_MIN: u32 = 5;
-/// Five minutes.
-const LOOKS_MAX: u32 = 1500;
+use crate::limits::{MEND_NS_MAX, MEND_NS_MIN};
 
 /// When they are tried again.
 pub(super) struct Mending {
     under_way: Cell<bool>,
-    /// Looks between the last try and the next, and since the last.
-    wait: Cell<u32>,
-    looks: Cell<u32>,
+    /// Time between the last try and the next.
+    wait_ns: Cell<u64>,
+    /// When they were tried last, or first seen.
+    since_ns: Cell<Option<u64>>,
 }
 
 impl Default for Mending {
     fn default() -> Self {
-        Mending { under_way: Cell::new(false), wait: Cell::new(LOOKS_MIN), looks: Cell::new(0) }
+        Mending { under_way: Cell::new(false), wait_ns: Cell::new(MEND_NS_MIN), since_ns: Cell::new(None) }
     }
 }
 
@@ -33,18 +31,18 @@ impl Mending {
         self.under_way.get()
     }
 
-    /// A look at the array, which has such stripes or not: whether to try now.
-    fn is_due(&self, any: bool) -> bool {
+    /// A look at the array at `now_ns`: whether to try now. `any`: it has such stripes.
+    fn is_due(&self, any: bool, now_ns: u64) -> bool {
         if !any {
-            self.wait.set(LOOKS_MIN);
-            self.looks.set(0);
+            self.wait_ns.set(MEND_NS_MIN);
+            self.since_ns.set(None);
             return false;
         }
-        self.looks.set(self.looks.get() + 1);
-        let is_due = !self.under_way.get() && self.looks.get() >= self.wait.get();
+        let since_ns = self.since_ns.get().unwrap_or(now_ns);
+        let is_due = !self.under_way.get() && now_ns.saturating_sub(since_ns) >= self.wait_ns.get();
+        self.since_ns.set(Some(if is_due { now_ns } else { since_ns }));
         if is_due {
-            self.wait.set((self.wait.get() * 2).min(LOOKS_MAX));
-            self.looks.set(0);
+            self.wait_ns.set((self.wait_ns.get() * 2).min(MEND_NS_MAX));
         }
         is_due
     }
@@ -53,14 +51,16 @@ impl Mending {
 impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// At each look.
     pub(super) fn mend_suspects(self: &Rc<Self>) {
-        if self.read_only || !self.mending.is_due(self.set.shared.suspects() > 0) {
+        if self.read_only
+            || !self.mending.is_due(self.set.shared.consistency.suspects() > 0, self.platform.now_ns())
+        {
             return;
         }
         self.mending.under_way.set(true);
         let manager = Rc::clone(self);
         self.set.executor.clone().spawn(async move {
             let set = &manager.set;
-            for place in set.shared.suspect_stripes() {
+            for place in set.shared.consistency.suspect_stripes() {
                 if manager.is_stopping() {
                     break;
                 }
@@ -79,17 +79,27 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LOOK_NS;
 
     #[test]
     fn tried_again_after_a_while_that_grows() {
-        let mending = Mending::default();
-        assert!((0..100).all(|_| !mending.is_due(false)));
-        let looks = || (1..).find(|_| mending.is_due(true)).expect("a look");
-        let waits: Vec<u32> = (0..10).map(|_| looks()).collect();
-        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1500]);
-        assert!(!mending.is_due(false));
-        assert_eq!(looks(), 5, "another one");
+        const S: u64 = 1_000_000_000;
+        let (mending, now_ns) = (Mending::default(), Cell::new(7 * S));
+        let look = |any| {
+            now_ns.set(now_ns.get() + LOOK_NS);
+            mending.is_due(any, now_ns.get())
+        };
+        assert!((0..100).all(|_| !look(false)));
+        let wait_s = || {
+            let began_ns = now_ns.get();
+            (0..).find(|_| look(true)).expect("a look");
+            (now_ns.get() - began_ns) / S
+        };
+        let waits: Vec<u64> = (0..11).map(|_| wait_s()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert!(!look(false));
+        assert_eq!(wait_s(), 1, "another one");
         mending.under_way.set(true);
-        assert!((0..100).all(|_| !mending.is_due(true)));
+        assert!((0..100).all(|_| !look(true)));
     }
 }

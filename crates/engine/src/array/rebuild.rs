@@ -5,80 +5,16 @@
 //! may go on from it. The foreground meets an owned stripe now and then, and waits for the few pieces that were begun
 //! before.
 
-use smallvec::SmallVec;
-use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::window::{Cut, Piece, Work, slide};
+use super::progress::{Ended, Pace, Progress};
+use super::window::{Cut, Piece, Sweep, slide};
 use crate::device::Device;
+use crate::limits::REGION_BYTES;
 use crate::members::MemberState;
-use crate::stripe::mirror::REGION_BYTES;
-use crate::stripe::{Shared, StripeSet};
+use crate::stripe::StripeSet;
 use crate::volume::VolumeError;
-
-/// How far a resync or recovery is. Shared with whoever shows or stops it.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Bytes of the data area that are done.
-    pub done_bytes: AtomicU64,
-    /// Bytes of the data area in all.
-    pub total_bytes: AtomicU64,
-    /// Where it began in this run.
-    pub from_bytes: AtomicU64,
-    /// When it began in this run, by the array's clock; 0 if that has none.
-    pub since_ns: AtomicU64,
-    /// Set to end the work when what is on its way has ended.
-    pub stop: AtomicBool,
-}
-
-impl Progress {
-    /// Work begins at `from_bytes` of `total_bytes`.
-    pub(super) fn begin(&self, shared: &Shared, from_bytes: u64, total_bytes: u64) {
-        self.since_ns.store(shared.loads.now_ns(), Relaxed);
-        self.from_bytes.store(from_bytes, Relaxed);
-        self.total_bytes.store(total_bytes, Relaxed);
-        self.done_bytes.store(from_bytes, Relaxed);
-    }
-
-    /// Mean speed of this run at `now_ns`, in bytes a second; 0 while it is not known.
-    pub fn bytes_per_s(&self, now_ns: u64) -> u64 {
-        let ns = now_ns.saturating_sub(self.since_ns.load(Relaxed));
-        if ns < MEASURED_NS_MIN {
-            return 0;
-        }
-        let bytes = self.done_bytes.load(Relaxed).saturating_sub(self.from_bytes.load(Relaxed));
-        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX)
-    }
-}
-
-/// No speed is told before so many nanoseconds: it would be that of the first pieces.
-const MEASURED_NS_MIN: u64 = 500_000_000;
-
-/// Decides when more may be begun; the owner has the clock.
-pub trait Pace {
-    /// Called after each piece of work with the member bytes it covered, or after several with those of all.
-    fn after(&self, bytes: u64) -> impl Future<Output = ()>;
-}
-
-/// As fast as it goes.
-pub struct FullSpeed;
-
-impl Pace for FullSpeed {
-    async fn after(&self, _bytes: u64) {}
-}
-
-/// How a resync or recovery ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All is done.
-    Finished,
-    /// It was told to stop; the progress says how far it came.
-    Stopped,
-    /// It cannot go on.
-    Failed(VolumeError),
-}
 
 /// Makes parity agree with data, or copies with each other, from `from_bytes` on. With a bitmap only what that marks.
 pub async fn resync<D: Device>(
@@ -134,7 +70,7 @@ pub async fn recover<D: Device>(
 /// # Errors
 /// It is not durable, or superblocks do not tell of a member that failed.
 pub(super) async fn keep_rebuilt<D: Device>(set: &Rc<StripeSet<D>>) -> Result<(), VolumeError> {
-    set.flush_volume().await?;
+    set.flush().await?;
     set.outlive_redo_records().await
 }
 
@@ -167,7 +103,7 @@ struct Recovery<'a, D> {
     slot: u32,
 }
 
-impl<D: Device> Work for Recovery<'_, D> {
+impl<D: Device> Sweep for Recovery<'_, D> {
     fn next(&self, stripe: u64) -> Option<u64> {
         Some(stripe)
     }
@@ -184,10 +120,12 @@ impl<D: Device> Work for Recovery<'_, D> {
         }
         let lacking = self.set.lacking(self.slot, range.clone());
         let worked = lacking.iter().map(|run| run.end - run.start).sum();
-        let (set, slot) = (Rc::clone(self.set), self.slot);
+        let (set, slot, claims) = (Rc::clone(self.set), self.slot, Rc::new(claims));
+        let owned = Rc::clone(&claims);
         let job = async move {
             for run in lacking {
-                set.recover_run(run, slot).await?;
+                let at = |stripe: u64| (stripe - owned[0].stripe()) as usize;
+                set.recover_run(&owned[at(run.start)..at(run.end)], slot).await?;
             }
             Ok(())
         };
@@ -214,7 +152,7 @@ impl<D: Device> Resync<'_, D> {
     }
 }
 
-impl<D: Device> Work for Resync<'_, D> {
+impl<D: Device> Sweep for Resync<'_, D> {
     fn next(&self, stripe: u64) -> Option<u64> {
         let Range { start, end } = self.bytes(stripe..self.set.shared.geometry.stripes());
         let next = self.set.shared.intent.next_to_resync(start, end)?;
@@ -226,7 +164,7 @@ impl<D: Device> Work for Resync<'_, D> {
         let range = range.start..range.start + wanted.max(1);
         let (set, run) = (Rc::clone(self.set), range.clone());
         let job = self.set.executor.spawn_with_result(async move { set.resync_run(run).await });
-        Some(Piece { worked: range.end - range.start, range, claims: SmallVec::new(), job: Some(job) })
+        Some(Piece { worked: range.end - range.start, range, claims: Rc::default(), job: Some(job) })
     }
 
     fn passed(&self, range: Range<u64>) {
@@ -248,7 +186,7 @@ impl<D: Device> Copies<'_, D> {
     }
 }
 
-impl<D: Device> Work for Copies<'_, D> {
+impl<D: Device> Sweep for Copies<'_, D> {
     fn next(&self, region: u64) -> Option<u64> {
         let Range { start, end } = self.bytes(region..self.set.regions());
         let shared = &self.set.shared;
@@ -264,7 +202,7 @@ impl<D: Device> Work for Copies<'_, D> {
         let (set, slot, region) = (Rc::clone(self.set), self.slot, range.start);
         let job = self.set.executor.spawn_with_result(async move { set.copy_region(region, slot).await });
         let range = region..region + 1;
-        Some(Piece { range, worked: 1, claims: SmallVec::new(), job: Some(job) })
+        Some(Piece { range, worked: 1, claims: Rc::default(), job: Some(job) })
     }
 
     fn passed(&self, range: Range<u64>) {

@@ -6,10 +6,11 @@ use std::rc::Rc;
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
 
-use super::rebuild::{Ended, FullSpeed, Pace, Progress, recover};
+use super::progress::{Ended, FullSpeed, Pace, Progress};
+use super::rebuild::recover;
 use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{InSync, Recovering};
-use crate::stripe::check::{Checked, ScrubMode};
+use crate::mismatch::{Checked, ScrubMode};
 use crate::stripe::fake::{CHUNK, World};
 
 /// Level, members, what a bit stands for (of mirrors a region is copied whole), and whether that is spread.
@@ -139,7 +140,7 @@ fn what_clients_write_meanwhile_is_on_the_member_too() {
                     for _ in 0..order {
                         crate::executor::yield_now().await;
                     }
-                    set.write_range(at, data.into(), false).await.expect("written");
+                    set.write(at, data.into(), false).await.expect("written");
                 });
             }
             assert_eq!(recovered(&world), Ended::Finished);

@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::events::Event;
 use crate::members::MemberState;
 use crate::stripe::StripeSet;
-use crate::stripe::doubts::common;
+use crate::stripe::ranges::common;
 use crate::stripe::redo::{RedoMember, RedoStart};
 
 pub use replay::replay;
@@ -38,15 +38,15 @@ pub struct MemberLog {
 }
 
 /// Reads the log of the member in `slot` by `read`, which gets a place on the device and a length in bytes.
-pub async fn read_log(
+pub fn read_log(
     slot: u32,
     member: &RedoMember,
-    read: impl AsyncFn(u64, usize) -> Result<Vec<u8>, String>,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
 ) -> MemberLog {
     let mut log = MemberLog { slot, digest: member.digest, ..MemberLog::default() };
     for copy in 0..2 {
         let offset_bytes = member.area.header_offset(copy);
-        match read(offset_bytes, BLOCK_BYTES).await {
+        match read(offset_bytes, BLOCK_BYTES) {
             Ok(bytes) => log
                 .headers
                 .extend(RedoHeader::parse(&bytes, place(member, offset_bytes), member.area.bytes).ok()),
@@ -56,7 +56,7 @@ pub async fn read_log(
     // The highest one says how the area is cut; records of any other cut are old.
     if let Some(plan) = log.headers.iter().max_by_key(|header| header.generation).map(|header| header.plan) {
         for slot in 0..plan.slots {
-            match read_record(member, plan.slot_offset(member.area, slot), plan, &read).await {
+            match read_record(member, plan.slot_offset(member.area, slot), plan, &read) {
                 Ok(Ok(record)) => log.records.push(record),
                 Ok(Err(_)) => {} // never finished, or nothing of ours: its stripes were not touched
                 Err(error) => log.unreadable = Some(error),
@@ -66,20 +66,20 @@ pub async fn read_log(
     log
 }
 
-async fn read_record(
+fn read_record(
     member: &RedoMember,
     offset_bytes: u64,
     plan: layout::redo_log::SlotPlan,
-    read: &impl AsyncFn(u64, usize) -> Result<Vec<u8>, String>,
+    read: &impl Fn(u64, usize) -> Result<Vec<u8>, String>,
 ) -> Result<Result<WholeRecord, RedoError>, String> {
-    let bytes = read(offset_bytes, BLOCK_BYTES).await?;
+    let bytes = read(offset_bytes, BLOCK_BYTES)?;
     let record = match RedoRecord::parse(&bytes, place(member, offset_bytes), plan) {
         Ok(record) => record,
         Err(error) => return Ok(Err(error)),
     };
     let payload = match record.payload_bytes() {
         0 => Vec::new(),
-        bytes => read(offset_bytes + BLOCK_BYTES as u64, bytes).await?,
+        bytes => read(offset_bytes + BLOCK_BYTES as u64, bytes)?,
     };
     Ok(record.complete(payload))
 }
@@ -253,7 +253,7 @@ fn why_not_in_force(logs: &[MemberLog], newest: Option<&RedoHeader>) -> String {
 /// Puts what stays in doubt into the array's memory, and says it.
 pub fn take_doubts<D: Device>(set: &StripeSet<D>, repair: &Repair) {
     for range in &repair.doubts {
-        set.shared.doubts.add(*range);
+        set.shared.consistency.doubt(*range);
         let reason = repair.reason.clone().unwrap_or_default();
         set.shared.members.report(Event::StripesInDoubt { first: range.first, end: range.end, reason });
     }

@@ -13,12 +13,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
-use smallvec::SmallVec;
 
 use super::keeper::Spare;
-use super::rebuild::{Ended, Pace, Progress, regions, stripes};
-use super::state::{self, Manager, Platform};
-use super::window::{Piece, Work, slide};
+use super::platform::Platform;
+use super::progress::{Ended, Pace, Progress};
+use super::rebuild::{regions, stripes};
+use super::state::{self, Manager};
+use super::window::{Piece, Sweep, slide};
 use crate::device::Device;
 use crate::events::Event;
 use crate::members::{MemberState, Replacing};
@@ -79,7 +80,7 @@ struct Copying<'a, D> {
     slot: u32,
 }
 
-impl<D: Device> Work for Copying<'_, D> {
+impl<D: Device> Sweep for Copying<'_, D> {
     fn next(&self, stripe: u64) -> Option<u64> {
         Some(stripe)
     }
@@ -88,10 +89,10 @@ impl<D: Device> Work for Copying<'_, D> {
         let (set, run, slot) = (Rc::clone(self.set), range.clone(), self.slot);
         let mirror = set.shared.geometry.parity_chunks() == 0;
         let job = self.set.executor.spawn_with_result(async move {
-            if mirror { set.copy_region_run(run.start, slot).await } else { set.copy_run(run, slot).await }
+            if mirror { set.replace_region(run.start, slot).await } else { set.copy_run(run, slot).await }
         });
         let range = if mirror { range.start..range.start + 1 } else { range };
-        Some(Piece { worked: range.end - range.start, range, claims: SmallVec::new(), job: Some(job) })
+        Some(Piece { worked: range.end - range.start, range, claims: Rc::default(), job: Some(job) })
     }
 
     fn passed(&self, range: Range<u64>) {
@@ -212,7 +213,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// What replacements that ended leave behind goes: devices that failed, and members whose replacements have their slots.
     pub(super) async fn clear_up_replacements(&self) {
         for slot in 0..self.set.shared.geometry.members() {
-            if !self.changing.borrow().contains(&slot) && self.set.replacement(slot).is_some() {
+            if !self.changing.borrow().contains(&slot) && self.set.devices().replacement(slot).is_some() {
                 match self.set.shared.members.replacing(slot) {
                     Replacing::No => self.platform.attach_replacement(slot, None).await,
                     Replacing::Alone => self.forget_replaced(slot).await,
@@ -240,7 +241,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         // One at a time: the log is on the other members meanwhile, and then on this replacement, too.
         let _turn = self.handing.take().await;
         redo.ready_without(slot, members).await;
-        self.set.flush_volume().await?;
+        self.set.flush().await?;
         // Records that the old member has a copy of would have one less.
         let log = redo.member(slot);
         redo.set_member(slot, None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use layout::geometry::Level;
 
-use super::rebuild::{Ended, FullSpeed, Progress};
+use super::progress::{Ended, FullSpeed, Progress};
 use super::replace::copy;
 use crate::counters::CounterTotals;
 use crate::events::Event;
@@ -32,7 +32,7 @@ fn replacing(level: Level, members: u32, bad_room: usize) -> (World, Vec<u8>, Fa
     let pattern = world.fill();
     let new = Fake::new("new".into(), world.set.shared.geometry.member_bytes());
     (0..world.set.shared.geometry.member_bytes()).step_by(512).for_each(|at| new.flip(at));
-    world.set.attach_replacement(OLD, Some(attached(&new)));
+    world.set.devices().attach_replacement(OLD, Some(attached(&new)));
     assert!(world.set.shared.members.begin_replacement(OLD, 0, bad_room));
     (world, pattern, new)
 }
@@ -121,7 +121,7 @@ fn both_get_what_is_written_until_one_has_the_slot_alone() {
         world.write(0, &pattern).unwrap();
         assert!(world.fakes[OLD as usize].area() == old, "{level}: nobody writes to it any more");
         assert!(world.read(0, pattern.len() as u64).unwrap() == pattern, "{level}");
-        world.set.promote_replacement(OLD);
+        world.set.devices().promote_replacement(OLD);
         shared.members.end_replacement(OLD);
         assert!(world.read(0, pattern.len() as u64).unwrap() == pattern, "{level}");
         assert_eq!(world.heard(is_replacement_event), 0, "{level}");
@@ -194,7 +194,7 @@ fn a_replacement_holds_no_more_than_its_member_took() {
                 false => world.write(0, &inverted),
                 true => world.run(async move {
                     let bytes = set.shared.geometry.array_bytes();
-                    set.zero_range(0, bytes, true, false).await
+                    set.write_zeroes(0, bytes, true, false).await
                 }),
             };
             assert!(matches!(result, Err(VolumeError::NoSpace { member: OLD })), "{level}: {result:?}");
@@ -207,7 +207,7 @@ fn a_replacement_holds_no_more_than_its_member_took() {
 /// What reads an array in which one block of member 2 cannot be read.
 async fn read_everything(set: &Rc<StripeSet<Fake>>, resync: bool) -> Result<(), VolumeError> {
     if !resync {
-        return set.read_range(0, set.shared.geometry.array_bytes()).await.map(drop);
+        return set.read(0, set.shared.geometry.array_bytes()).await.map(drop);
     }
     if set.shared.geometry.parity_chunks() > 0 {
         for stripe in 0..STRIPES {

@@ -11,8 +11,8 @@ use super::bad_block_log;
 use super::keeper::{Keeper, SuperblockWrite};
 use crate::device::Device;
 use crate::events::Event;
+use crate::members::attachment::Attachment;
 use crate::members::{Failing, Replacing};
-use crate::stripe::seats::Standing;
 
 /// What is to replace the member in a slot.
 pub struct Coming {
@@ -104,7 +104,9 @@ impl<D: Device> Keeper<D> {
     pub(super) fn coming_writes(&self, fill: impl Fn(&mut Superblock)) -> Vec<SuperblockWrite<D>> {
         let mut writes = Vec::new();
         for (slot, coming) in (0..).zip(self.coming.borrow_mut().iter_mut()) {
-            let (Some(coming), Some(device)) = (coming, self.set.replacement(slot)) else { continue };
+            let (Some(coming), Some(device)) = (coming, self.set.devices().replacement(slot)) else {
+                continue;
+            };
             fill(&mut coming.superblock);
             coming.superblock.set_replacement(true);
             coming.superblock.set_recovery_offset(Some(Sectors::from_bytes_floor(coming.copied_bytes)));
@@ -121,10 +123,10 @@ impl<D: Device> Keeper<D> {
         let Err(error) = write.start().await else { return None };
         let members = &self.set.shared.members;
         let reason = format!("its superblock cannot be written: {error}");
-        match self.set.standing(write.slot, &write.member) {
-            Standing::Nobody => return None,
-            Standing::Replacement if members.fail_replacement(write.slot, &reason) => return None,
-            Standing::Replacement | Standing::Member => {}
+        match self.set.devices().attachment(write.slot, &write.member) {
+            Attachment::Detached => return None,
+            Attachment::Replacement if members.fail_replacement(write.slot, &reason) => return None,
+            Attachment::Replacement | Attachment::Member => {}
         }
         members.report(Event::MetadataError { member: write.slot, reason: error.to_string() });
         Some(members.fail(write.slot, &reason))

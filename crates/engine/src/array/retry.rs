@@ -6,10 +6,7 @@
 
 use std::cell::RefCell;
 
-/// With five looks a second: half a minute.
-const LOOKS_MIN: u32 = 150;
-/// Ten minutes.
-const LOOKS_MAX: u32 = 3000;
+use crate::limits::{RETRY_NS_MAX, RETRY_NS_MIN};
 
 /// What is remembered of the last try.
 #[derive(Default)]
@@ -18,21 +15,24 @@ pub(super) struct Retry(RefCell<Option<Failed>>);
 struct Failed {
     state_changes: u64,
     doubts: u64,
-    /// Looks between that try and the next.
-    wait: u32,
-    /// Looks since then.
-    looks: u32,
+    /// When it stopped.
+    at_ns: u64,
+    /// Time from then to the next try.
+    wait_ns: u64,
+    /// That try has begun.
+    is_tried: bool,
 }
 
 impl Retry {
-    /// It stopped. When it was begun, members' states had changed so often, and so many stripes were in doubt.
-    pub(super) fn failed(&self, state_changes: u64, doubts: u64) {
+    /// It stopped at `now_ns`. When it was begun, members' states had changed so often, and so many stripes were in doubt.
+    pub(super) fn failed(&self, now_ns: u64, state_changes: u64, doubts: u64) {
         let last = self.0.take().filter(|last| !last.has_changed(state_changes, || doubts));
-        let wait = last.map_or(LOOKS_MIN, |last| match last.looks {
-            0 => last.wait, // of the same try: two of them stopped
-            _ => (last.wait * 2).min(LOOKS_MAX),
+        let wait_ns = last.map_or(RETRY_NS_MIN, |last| match last.is_tried {
+            false => last.wait_ns, // two works of one try stopped
+            true => (last.wait_ns * 2).min(RETRY_NS_MAX),
         });
-        self.0.replace(Some(Failed { state_changes, doubts, wait, looks: 0 }));
+        let failed = Failed { state_changes, doubts, at_ns: now_ns, wait_ns, is_tried: false };
+        self.0.replace(Some(failed));
     }
 
     /// Whether it was tried without success and nothing has changed since. This is no look.
@@ -40,15 +40,15 @@ impl Retry {
         self.0.borrow().as_ref().is_some_and(|failed| !failed.has_changed(state_changes, doubts))
     }
 
-    /// A look at the array: whether to try now.
-    pub(super) fn is_due(&self, state_changes: u64, doubts: impl Fn() -> u64) -> bool {
+    /// A look at the array at `now_ns`: whether to try now.
+    pub(super) fn is_due(&self, now_ns: u64, state_changes: u64, doubts: impl Fn() -> u64) -> bool {
         let failed = &mut *self.0.borrow_mut();
         if failed.as_ref().is_some_and(|failed| failed.has_changed(state_changes, doubts)) {
             *failed = None;
         }
         failed.as_mut().is_none_or(|failed| {
-            failed.looks = (failed.looks + 1).min(failed.wait);
-            failed.looks >= failed.wait
+            failed.is_tried |= now_ns.saturating_sub(failed.at_ns) >= failed.wait_ns;
+            failed.is_tried
         })
     }
 }
@@ -64,33 +64,37 @@ impl Failed {
 mod tests {
     use super::*;
 
-    fn looks_until_due(retry: &Retry) -> u32 {
-        (1..).find(|_| retry.is_due(7, || 3)).expect("a look")
+    const S: u64 = 1_000_000_000;
+
+    /// Seconds from `now_ns` on until it is tried again.
+    fn wait_s(retry: &Retry, now_ns: u64) -> u64 {
+        (0..).find(|wait_s| retry.is_due(now_ns + wait_s * S, 7, || 3)).expect("a look")
     }
 
     #[test]
     fn tried_again_after_a_while_that_grows_and_at_once_when_something_changed() {
         let retry = Retry::default();
-        assert!(retry.is_due(7, || 3), "nothing failed yet");
-        let mut waits = Vec::new();
+        assert!(retry.is_due(0, 7, || 3), "nothing failed yet");
+        let (mut now_ns, mut waits) = (5 * S, Vec::new());
         for _ in 0..7 {
-            retry.failed(7, 3);
-            waits.push(looks_until_due(&retry));
-            assert!(retry.is_due(7, || 3), "until it fails again");
+            retry.failed(now_ns, 7, 3);
+            waits.push(wait_s(&retry, now_ns));
+            now_ns += waits[waits.len() - 1] * S;
+            assert!(retry.is_due(now_ns, 7, || 3), "until it fails again");
         }
-        assert_eq!(waits, [150, 300, 600, 1200, 2400, 3000, 3000]);
+        assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
         // Two that stop together are one reason to wait.
         let retry = Retry::default();
-        retry.failed(7, 3);
-        retry.failed(7, 3);
-        assert_eq!(looks_until_due(&retry), 150);
-        retry.failed(7, 3);
-        assert!(!retry.is_due(7, || 3));
-        assert!(!retry.is_due(7, || 4), "more in doubt is no reason");
-        assert!(retry.is_due(7, || 2), "a stripe in doubt was written");
-        retry.failed(7, 2);
-        assert!(retry.is_due(8, || 2), "a member changed");
-        retry.failed(6, 2);
-        assert_eq!(looks_until_due(&retry), 1, "a member changed while it was tried");
+        retry.failed(0, 7, 3);
+        retry.failed(0, 7, 3);
+        assert_eq!(wait_s(&retry, 0), 30);
+        retry.failed(0, 7, 3);
+        assert!(!retry.is_due(1, 7, || 3));
+        assert!(!retry.is_due(1, 7, || 4), "more in doubt is no reason");
+        assert!(retry.is_due(1, 7, || 2), "a stripe in doubt was written");
+        retry.failed(1, 7, 2);
+        assert!(retry.is_due(1, 8, || 2), "a member changed");
+        retry.failed(1, 6, 2);
+        assert_eq!(wait_s(&retry, 1), 0, "a member changed while it was tried");
     }
 }

@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
 
-use super::rebuild::{Ended, Pace, Progress};
+use super::progress::{Ended, Pace, Progress};
 use crate::device::Device;
 use crate::events::Event;
 use crate::executor::join_all;
+use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode};
 use crate::stripe::StripeSet;
-use crate::stripe::check::{Checked, Mismatch, Outcome, ScrubMode};
 use crate::volume::VolumeError;
 
 /// Mismatches that a report lists; the rest are counted.
@@ -202,7 +202,7 @@ impl ScrubReport {
         let mut events = Vec::new();
         for mismatch in checked.found {
             self.mismatch_sectors += mismatch.bytes / SECTOR_BYTES;
-            self.located += u64::from(mismatch.wrong != crate::stripe::check::Wrong::Unknown);
+            self.located += u64::from(mismatch.wrong != crate::mismatch::Wrong::Unknown);
             match mismatch.outcome {
                 Outcome::Found | Outcome::NotRepaired => self.left += u64::from(mode.repair),
                 Outcome::BlockRewritten | Outcome::ParityRewritten | Outcome::CopiesRewritten => {
@@ -345,7 +345,7 @@ mod tests {
             stripe: 3,
             row_bytes: 0,
             bytes: 4096,
-            wrong: crate::stripe::check::Wrong::Unknown,
+            wrong: crate::mismatch::Wrong::Unknown,
             blocks: Vec::new(),
             array_offset_bytes: None,
             outcome: Outcome::NotRepaired,

@@ -10,8 +10,8 @@
 
 use layout::md_superblock::{DeviceRole, Superblock};
 
-use super::assemble::EVENTS_BEHIND_MAX;
 use super::generations::{Standing, Told, standing};
+use crate::limits::EVENTS_BEHIND_MAX;
 
 /// Which of the candidates went on apart from `newest`, by index. Generations tell it where both have them.
 pub(super) fn other_side(newest: Told<'_>, candidates: &[(usize, Told<'_>)]) -> Option<Vec<usize>> {

@@ -9,10 +9,10 @@ use layout::md_superblock::Superblock;
 use layout::redo_log::StripeRange;
 
 use crate::stripe::Shared;
-use crate::stripe::doubts::join;
 use crate::stripe::intent::Intent;
 use crate::stripe::intent::bits::CHUNKS_MAX;
 use crate::stripe::locks::Locks;
+use crate::stripe::ranges::join;
 
 /// What was found on a member in sync: its bitmap, or why there is none that may be believed.
 pub type Found = Result<Bitmap, String>;
@@ -49,7 +49,7 @@ impl StartBitmap {
     /// Says which stripes a resync is due to, where one that is due is a doubt once a member is missing.
     pub fn limit_doubts(&self, shared: &mut Shared) {
         if shared.geometry.parity_chunks() > 0 {
-            shared.doubts.limit_resync_to(self.marked_stripes(&shared.geometry));
+            shared.consistency.limit_resync_to(self.marked_stripes(&shared.geometry));
         }
     }
 

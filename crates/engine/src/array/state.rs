@@ -17,10 +17,13 @@ use layout::generations::{Generations, GenerationsRecord};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::units::Sectors;
 
+use super::generation_records::GenerationRecords;
 use super::keeper::{Keeper, Spare};
 use super::mend::Mending;
+use super::platform::Platform;
+use super::progress::{Ended, Pace, Progress};
 use super::re_add::{self, Refused as NoReAdd};
-use super::rebuild::{Ended, Pace, Progress, keep_rebuilt, recover, resync};
+use super::rebuild::{keep_rebuilt, recover, resync};
 use super::replace::{Resuming, copy};
 use super::retry::Retry;
 use super::scrub::{Permit, Phase, Refused, ScrubReport, ScrubState, Wish, grant, scrub};
@@ -30,33 +33,10 @@ use crate::buffer::{Gather, Slice};
 use crate::counters::CounterTotals;
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
+use crate::limits::{LOOK_NS, QUIET_NS};
 use crate::members::{MemberState, MetadataLost, Replacing};
 use crate::stripe::StripeSet;
 
-/// What an array needs from whoever runs it.
-pub trait Platform<D>: 'static {
-    /// Puts a device into a slot on every shard, or takes it out; returns when every shard has done so.
-    fn attach(&self, slot: u32, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
-
-    /// Puts a device beside the member in a slot on every shard, or takes it away; returns when every shard has done so.
-    fn attach_replacement(&self, slot: u32, device: Option<(Rc<D>, u64)>) -> impl Future<Output = ()>;
-
-    /// The device beside the member in a slot takes its place on every shard; returns when every shard has done so.
-    fn promote_replacement(&self, slot: u32) -> impl Future<Output = ()>;
-
-    /// Waits for the next look.
-    fn pause(&self) -> impl Future<Output = ()>;
-
-    /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered. It wakes
-    /// its task at each look while it waits: work that is not wanted any more does not wait on.
-    fn pace(&self, bytes: u64) -> impl Future<Output = ()>;
-
-    /// How far a scrub is. Whoever runs the array keeps it for the next run.
-    fn keep_scrub(&self, state: &ScrubState);
-}
-
-/// Looks without a write before the superblocks say clean: with five looks a second, a second. (md: 0.2 s.)
-const QUIET_LOOKS: u32 = 5;
 /// A resync or recovery writes down where it is this often (as md does).
 const CHECKPOINTS: u64 = 16;
 
@@ -109,7 +89,7 @@ struct Running {
 pub struct Manager<D, P> {
     pub(super) set: Rc<StripeSet<D>>,
     pub(super) keeper: Rc<Keeper<D>>,
-    pub(super) platform: P,
+    pub(super) platform: Rc<P>,
     running: RefCell<Vec<Running>>,
     /// Who waits until nothing is under way.
     pub(super) idle: RefCell<Vec<Waker>>,
@@ -134,7 +114,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     pub fn new(
         set: Rc<StripeSet<D>>,
         keeper: Rc<Keeper<D>>,
-        platform: P,
+        platform: Rc<P>,
         scrub: Option<ScrubState>,
         read_only: bool,
     ) -> Rc<Self> {
@@ -158,7 +138,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// Looks after the array until it is stopped.
     pub async fn run(self: &Rc<Self>) {
-        let (mut writes, mut quiet) = (u64::MAX, 0);
+        let (mut writes, mut quiet_since_ns) = (u64::MAX, 0);
         self.resume_replacements().await;
         if !self.read_only {
             self.keeper.tell_what_was_made_good();
@@ -170,19 +150,20 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             }
             self.start_due();
             self.mend_suspects();
-            let now = CounterTotals::of(&self.set.shared.counters);
-            let now = now.writes + now.zeroings;
-            quiet = if now == writes { quiet + 1 } else { 0 };
-            writes = now;
+            let (totals, now_ns) = (CounterTotals::of(&self.set.shared.counters), self.platform.now_ns());
+            if writes != totals.writes + totals.zeroings {
+                (writes, quiet_since_ns) = (totals.writes + totals.zeroings, now_ns);
+            }
+            let is_quiet = now_ns.saturating_sub(quiet_since_ns) >= QUIET_NS;
             let shared = &self.set.shared;
-            let may_close = shared.suspects() == 0 && shared.may_be_clean();
+            let may_close = shared.consistency.suspects() == 0 && shared.members.may_be_clean();
             // A write that takes long is not quiet: each attempt costs a round of superblocks, and one that waits for its bit
             // would wait for the next round too.
             let at_work = shared.intent.any_write() || shared.intent.any_waits();
-            if quiet >= QUIET_LOOKS && shared.intent.is_open() && may_close && !at_work {
+            if is_quiet && shared.intent.is_open() && may_close && !at_work {
                 self.keeper.want_close();
             }
-            self.platform.pause().await;
+            self.platform.sleep(LOOK_NS).await;
         }
     }
 
@@ -199,6 +180,11 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// The keeper beside it.
     pub fn keeper(&self) -> &Rc<Keeper<D>> {
         &self.keeper
+    }
+
+    /// What runs the array.
+    pub(super) fn platform(&self) -> &Rc<P> {
+        &self.platform
     }
 
     /// Whether it was told to stop.
@@ -306,7 +292,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// Stripes in doubt: nobody recovers a member from them, until they are written.
     fn doubts(&self) -> u64 {
-        self.set.shared.doubts.count(self.set.shared.geometry.stripes())
+        self.set.shared.consistency.stripes_in_doubt(self.set.shared.geometry.stripes())
     }
 
     /// What the next look will begin, if nothing is under way: a person who asks is told of that, too.
@@ -337,7 +323,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     fn start_due(self: &Rc<Self>) {
-        if !self.retry.is_due(self.set.shared.members.state_changes(), || self.doubts()) {
+        if !self
+            .retry
+            .is_due(self.platform.now_ns(), self.set.shared.members.state_changes(), || self.doubts())
+        {
             return;
         }
         for work in self.due_works() {
@@ -369,7 +358,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             Work::Replacement(slot) => {
                 let ended = copy(&self.set, slot, progress, &pace).await;
                 if self.copied(slot, ended, progress).await.is_err() {
-                    self.retry.failed(state_changes, doubts);
+                    self.retry.failed(self.platform.now_ns(), state_changes, doubts);
                 }
                 return;
             }
@@ -383,7 +372,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         match (ended, work) {
             (Ended::Finished, Work::Resync) => {
                 // What the resync wrote must be durable before any superblock says that all agrees.
-                if self.set.flush_volume().await.is_ok() {
+                if self.set.flush().await.is_ok() {
                     self.keeper.set_resync(None);
                     self.set.shared.intent.resynced_all();
                     self.set.shared.members.report(Event::ResyncFinished {});
@@ -397,7 +386,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 let members = &self.set.shared.members;
                 let over = |slot| members.state(slot) != MemberState::Recovering;
                 if !matches!(work, Work::Recovery(slot) if over(slot)) {
-                    self.retry.failed(state_changes, doubts);
+                    self.retry.failed(self.platform.now_ns(), state_changes, doubts);
                 }
                 self.set.shared.members.report(Event::RebuildStopped { reason: error.to_string() });
             }
@@ -431,7 +420,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let permit = ScrubPermit { manager: self, number: state.number, unsaved: Cell::new(0) };
         let (ended, mut state) = scrub(&self.set, state, progress, &permit, pace).await;
         // What a repair wrote is durable before anybody is told that it is done.
-        let flushed = if repair { self.set.flush_volume().await } else { Ok(()) };
+        let flushed = if repair { self.set.flush().await } else { Ok(()) };
         match (ended, flushed) {
             (Ended::Failed(error), _) | (_, Err(error)) => {
                 (state.phase, state.failure) = (Phase::Failed, Some(error.to_string()));
@@ -473,7 +462,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let kept = match work {
             Work::Scrub => return,
             Work::Recovery(_) => keep_rebuilt(&self.set).await,
-            Work::Resync | Work::Replacement(_) => self.set.flush_volume().await,
+            Work::Resync | Work::Replacement(_) => self.set.flush().await,
         };
         if kept.is_err() {
             return;
@@ -506,10 +495,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let _turn = self.seating.take().await;
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.set.shared.members.settled().await?;
-        let number = self.keeper.free_dev_number(&self.replacement_numbers()).ok_or(NotAdded::NoNumber)?;
-        // With the table of roles that has room for it.
-        let template = (0..).map_while(|slot| self.keeper.try_superblock(slot)).flatten().next();
-        let template = template.ok_or(NotAdded::NoNumber)?;
+        let new = self.keeper.for_new_device(&self.replacement_numbers());
+        let (template, number) = new.ok_or(NotAdded::NoNumber)?;
         let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
@@ -536,26 +523,15 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let mut slot = self.may_re_add(&superblock, generations)?;
         // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
         while self.is_running(Work::Recovery(slot)) || self.is_running(Work::Replacement(slot)) {
-            self.platform.pause().await;
+            self.platform.sleep(LOOK_NS).await;
             slot = self.may_re_add(&superblock, generations)?;
         }
         if !self.changing.borrow_mut().insert(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
         }
-        // Whatever happens next, it does not say any more that it has everything.
-        superblock.set_recovery_offset(Some(Sectors(0)));
-        superblock.set_recovers_by_bitmap();
-        if let Some((record, records)) = record.zip(self.keeper.records())
-            && let Some(own) = records.before_own(&superblock, &record)
-        {
-            let data = Gather::from(Slice::from_bytes(&own.bytes));
-            // Without it md's rules count, should the machine stop now.
-            let _ = device.write(own.offset_bytes, data, true).await;
-        }
-        let bytes = superblock.encode(device.info().logical_block_bytes as usize);
-        let written = device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await;
+        let written =
+            write_lacking(&mut superblock, record.as_ref(), self.keeper.records.get(), &*device).await;
         if written.is_ok() {
-            self.keeper.records().inspect(|records| records.superblock_written(&superblock));
             let corrected_reads = u64::from(superblock.corrected_reads());
             self.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
             self.keeper.set_superblock(slot, Some(superblock));
@@ -569,26 +545,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     ///
     /// # Errors
     /// Why it would not.
-    pub fn may_re_add(
-        &self,
-        superblock: &Superblock,
-        generations: Option<&Generations>,
-    ) -> Result<u32, NoReAdd> {
-        let superblocks: Vec<Option<Superblock>> =
-            (0..).map_while(|slot| self.keeper.try_superblock(slot)).collect();
+    pub fn may_re_add(&self, own: &Superblock, generations: Option<&Generations>) -> Result<u32, NoReAdd> {
         let mut others = self.replacement_numbers();
         others.extend(self.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
-        let now = self.keeper.records().and_then(|records| records.now());
-        let array = re_add::Array {
-            superblocks: &superblocks,
-            states: &self.set.shared.members.states(),
-            others: &others,
-            events: self.keeper.events(),
-            events_cleared: self.keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
-            bitmap: self.keeper.bitmap_extent(),
-            generations: now.as_ref(),
-        };
-        re_add::judge(superblock, generations, &array)
+        judge_re_add(&self.keeper, &self.set.shared.members.states(), &others, own, generations)
     }
 
     /// Lets go of the spare with this device number. False if there is none, or slots are just being filled.
@@ -619,6 +579,45 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         let _ = self.set.shared.members.settled().await;
         true
     }
+}
+
+/// The superblock of a member that comes back: whatever happens next, it does not say any more that it has everything.
+async fn write_lacking<D: Device>(
+    superblock: &mut Superblock,
+    record: Option<&GenerationsRecord>,
+    records: Option<&GenerationRecords>,
+    device: &D,
+) -> Result<(), DeviceError> {
+    superblock.set_recovery_offset(Some(Sectors(0)));
+    superblock.set_recovers_by_bitmap();
+    if let (Some(record), Some(records)) = (record, records) {
+        records.write_own(superblock, record, device).await;
+    }
+    let bytes = superblock.encode(device.info().logical_block_bytes as usize);
+    device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
+    records.inspect(|records| records.superblock_written(superblock));
+    Ok(())
+}
+
+fn judge_re_add<D: Device>(
+    keeper: &Keeper<D>,
+    states: &[MemberState],
+    others: &[u32],
+    superblock: &Superblock,
+    generations: Option<&Generations>,
+) -> Result<u32, NoReAdd> {
+    let superblocks: Vec<Option<Superblock>> = (0..).map_while(|slot| keeper.try_superblock(slot)).collect();
+    let now = keeper.records.get().and_then(GenerationRecords::now);
+    let array = re_add::Array {
+        superblocks: &superblocks,
+        states,
+        others,
+        events: keeper.events(),
+        events_cleared: keeper.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
+        bitmap: keeper.bitmap_extent(),
+        generations: now.as_ref(),
+    };
+    re_add::judge(superblock, generations, &array)
 }
 
 /// Writes checkpoints on the way.

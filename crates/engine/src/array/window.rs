@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use super::rebuild::{Ended, Pace, Progress};
+use super::progress::{Ended, Pace, Progress};
 use crate::executor::{JoinHandle, yield_now};
 use crate::stripe::Shared;
 use crate::stripe::stripe_table::Claim;
@@ -66,13 +67,13 @@ pub(super) struct Piece {
     /// How many of them there was something to do about.
     pub(super) worked: u64,
     /// What is owned until all before the piece is done, and the piece itself.
-    pub(super) claims: SmallVec<[Claim; 2]>,
+    pub(super) claims: Rc<SmallVec<[Claim; 2]>>,
     /// What is on its way, if there is anything to do.
     pub(super) job: Option<JoinHandle<Result<(), VolumeError>>>,
 }
 
 /// What is done to an array, piece by piece.
-pub(super) trait Work {
+pub(super) trait Sweep {
     /// The next stripe from `stripe` on that needs it.
     fn next(&self, stripe: u64) -> Option<u64>;
 
@@ -87,7 +88,7 @@ pub(super) trait Work {
 /// Works on an array from the stripe `first` on.
 pub(super) async fn slide(
     shared: &Shared,
-    work: &impl Work,
+    work: &impl Sweep,
     cut: Cut,
     first: u64,
     progress: &Progress,
@@ -135,7 +136,7 @@ struct Window<'a, W> {
 /// The first piece has ended so.
 type Came = Result<(), VolumeError>;
 
-impl<W: Work> Window<'_, W> {
+impl<W: Sweep> Window<'_, W> {
     /// Begins what may be begun now.
     async fn fill(&mut self) {
         while self.pieces.len() < self.width && self.failed.is_none() && !self.progress.stop.load(Relaxed) {
@@ -173,7 +174,7 @@ impl<W: Work> Window<'_, W> {
             Err(error) => self.failed = self.failed.take().or(Some(error)),
         }
         // Only now: a write that comes next finds the cursor beyond its stripe.
-        piece.claims.into_iter().for_each(|claim| claim.release(&Ok(())));
+        drop(piece.claims);
         self.unpaced
     }
 

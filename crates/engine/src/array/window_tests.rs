@@ -8,13 +8,14 @@ use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
 
-use super::rebuild::{Ended, FullSpeed, Pace, Progress, recover, resync};
+use super::progress::{Ended, FullSpeed, Pace, Progress};
+use super::rebuild::{recover, resync};
 use super::rebuild_tests::drawn;
 use crate::buffer::Slice;
 use crate::executor::{join_all, yield_now};
 use crate::members::MemberState::{Failed, InSync, Recovering};
+use crate::mismatch::{Checked, ScrubMode};
 use crate::stripe::StripeSet;
-use crate::stripe::check::{Checked, ScrubMode};
 use crate::stripe::fake::{CHUNK, Fake, World};
 use crate::stripe::intent::Intent;
 
@@ -55,13 +56,13 @@ fn clients(world: &World, pattern: &mut [u8], seed: &mut u64) {
                 yield_now().await;
             }
             let bytes = async || {
-                let gather = set.read_range(at as u64, old.len() as u64).await.expect("readable");
+                let gather = set.read(at as u64, old.len() as u64).await.expect("readable");
                 let mut read = vec![0; gather.len()];
                 gather.copy_to(&mut read);
                 read
             };
             assert!(bytes().await == old, "old contents at {at}");
-            set.write_range(at as u64, new.clone().into(), false).await.expect("written");
+            set.write(at as u64, new.clone().into(), false).await.expect("written");
             assert!(bytes().await == new.bytes(), "new contents at {at}");
         });
     }
@@ -297,7 +298,7 @@ fn a_window_that_waits_for_a_stripe_owns_none() {
         executor.run_ready(usize::MAX);
         assert_eq!(shared.table.owned(), [taken]);
         assert_eq!(shared.members.recovered_bytes(NEW), taken * u64::from(CHUNK), "all before it is done");
-        claim.release(&Ok(()));
+        drop(claim);
         assert_eq!((world.run(ended), world.state(NEW)), (Ended::Finished, InSync));
         whole(&world, &pattern, &format!("stripe {taken} was taken"));
     }

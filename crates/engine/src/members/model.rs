@@ -1,8 +1,11 @@
 //! Models of the members' health (invariants 1 and 8): who acknowledges too early, and who waits for ever.
 
-use super::*;
+use super::health::*;
+use super::replacement::Replacing;
+use crate::bad_blocks::BadBlocks;
+use crate::error::MetadataLost;
 use crate::sync::models::{check, threads};
-use layout::geometry::{Layout, Level};
+use layout::geometry::{Geometry, Layout, Level};
 use shuttle::future::block_on;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicBool as Flag, AtomicUsize, Ordering::Relaxed};

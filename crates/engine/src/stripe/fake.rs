@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 
 use super::{Attached, Shared, StripeSet};
 use crate::buffer::{Buffer, Gather, Pool};
-use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, ReadForeign};
 use crate::events::Event;
 use crate::executor::Executor;
+use crate::foreign_buffer::Lease;
 use crate::members::{MemberState, Members};
-use crate::outside::Outside;
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 use crate::stripe::redo::{RedoMember, RedoStart};
@@ -194,24 +194,24 @@ pub(crate) struct Doing {
 
 enum What {
     Write(u64, Gather),
-    /// A read to memory outside.
-    ReadInto(Box<Reading>, Outside),
+    /// A read into a foreign buffer.
+    ReadInto(Box<Reading>, Lease),
     Nothing,
 }
 
 thread_local! {
-    /// Memory outside, where fakes can reach it.
-    static OUTSIDE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    /// What a foreign buffer holds, where fakes can reach it.
+    static FOREIGN_MEMORY: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Has fakes of this thread fill memory outside, of so many bytes.
-pub(crate) fn reach_outside(bytes: usize) {
-    OUTSIDE.replace(Some(vec![0; bytes]));
+/// Lets fakes of this thread fill a foreign buffer of `bytes` bytes.
+pub(crate) fn register_foreign_memory(bytes: usize) {
+    FOREIGN_MEMORY.replace(Some(vec![0; bytes]));
 }
 
-/// What was put there.
-pub(crate) fn outside() -> Vec<u8> {
-    OUTSIDE.with_borrow(|memory| memory.clone().expect("made before"))
+/// What the foreign buffer holds.
+pub(crate) fn foreign_memory() -> Vec<u8> {
+    FOREIGN_MEMORY.with_borrow(|memory| memory.clone().expect("made before"))
 }
 
 impl Future for Doing {
@@ -227,12 +227,12 @@ impl Future for Doing {
         Poll::Ready(match what {
             What::Write(offset, data) => medium.borrow_mut().write(*offset, data),
             What::Nothing => Ok(()),
-            What::ReadInto(read, outside) => {
+            What::ReadInto(read, target) => {
                 let Poll::Ready((buffer, result)) = Pin::new(&mut **read).poll(context) else {
                     return Poll::Pending;
                 };
-                let start = outside.offset_bytes() as usize;
-                OUTSIDE.with_borrow_mut(|memory| {
+                let start = target.offset_bytes() as usize;
+                FOREIGN_MEMORY.with_borrow_mut(|memory| {
                     let memory = memory.as_mut().expect("made before");
                     memory[start..start + buffer.len()].copy_from_slice(buffer.bytes());
                 });
@@ -260,13 +260,6 @@ impl Device for Fake {
         Reading { medium: Rc::clone(&self.medium), offset_bytes, buffer: Some(buffer), happens, delay }
     }
 
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<Self::Done> {
-        OUTSIDE.with_borrow(Option::is_some).then(|| {
-            let read = Box::new(self.read(offset_bytes, Buffer::new(bytes)));
-            Doing { medium: Rc::clone(&self.medium), what: What::ReadInto(read, outside), delay: 0 }
-        })
-    }
-
     fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> Self::Done {
         let delay = self.medium.borrow_mut().delay();
         Doing { medium: Rc::clone(&self.medium), what: What::Write(offset_bytes, data), delay }
@@ -284,6 +277,15 @@ impl Device for Fake {
     fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> Self::Done {
         let zeroes = Buffer::new(bytes as usize).freeze();
         self.write(offset_bytes, Gather::from(zeroes), false)
+    }
+}
+
+impl ReadForeign for Fake {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<Self::Done> {
+        FOREIGN_MEMORY.with_borrow(Option::is_some).then(|| {
+            let read = Box::new(self.read(offset_bytes, Buffer::new(bytes)));
+            Doing { medium: Rc::clone(&self.medium), what: What::ReadInto(read, target), delay: 0 }
+        })
     }
 }
 
@@ -379,14 +381,14 @@ impl World {
         let bytes = self.set.shared.geometry.array_bytes() as usize;
         let pattern: Vec<u8> = (0..bytes).map(|at| (at / 512 * 31 + at % 251) as u8).collect();
         let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(&pattern)));
-        self.run(async move { set.write_range(0, data, false).await }).expect("written");
+        self.run(async move { set.write(0, data, false).await }).expect("written");
         pattern
     }
 
     /// Reads a range, or says why not.
     pub(crate) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, crate::volume::VolumeError> {
         let set = Rc::clone(&self.set);
-        let gather = self.run(async move { set.read_range(offset, bytes).await })?;
+        let gather = self.run(async move { set.read(offset, bytes).await })?;
         let mut read = vec![0; gather.len()];
         gather.copy_to(&mut read);
         Ok(read)
@@ -394,7 +396,7 @@ impl World {
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::volume::VolumeError> {
         let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(bytes)));
-        self.run(async move { set.write_range(offset, data, false).await })
+        self.run(async move { set.write(offset, data, false).await })
     }
 
     pub(crate) fn state(&self, slot: u32) -> MemberState {
@@ -408,4 +410,11 @@ impl World {
 
 pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
     Attached { device: fake.clone(), data_offset_bytes: DATA_OFFSET }
+}
+
+/// Fills the member in a slot of a parity array as the owner of all stripes.
+pub(crate) async fn recover_all(set: &StripeSet<Fake>, slot: u32) -> Result<(), crate::error::VolumeError> {
+    let claims = set.shared.table.claim_run(0, STRIPES, set.shard).await;
+    assert_eq!(claims.len() as u64, STRIPES, "no stripe has another owner");
+    set.recover_run(&claims, slot).await
 }

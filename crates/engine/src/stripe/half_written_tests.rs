@@ -32,7 +32,7 @@ fn a_write_without_room_takes_nothing_else_with_it() {
             world.fakes[full as usize].set_full(true);
             let result = world.write(at, &vec![7; bytes as usize]);
             assert!(matches!(result, Err(VolumeError::NoSpace { .. })), "{result:?}");
-            assert_eq!(world.set.shared.suspects(), 0, "{level:?} of {members}");
+            assert_eq!(world.set.shared.consistency.suspects(), 0, "{level:?} of {members}");
             // What was written may be there or not: the other one of its chunks is, if there were two.
             let written = &mut pattern[at as usize..][..bytes as usize];
             written.copy_from_slice(&world.read(at, bytes).expect("readable"));
@@ -52,11 +52,11 @@ fn parity_without_room_is_made_later() {
     let parity = shared.geometry.p_member(2).expect("parity");
     world.fakes[parity as usize].set_full(true);
     assert!(matches!(world.write(at, &[7; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
-    assert_eq!(shared.suspect_stripes(), [2]);
+    assert_eq!(shared.consistency.suspect_stripes(), [2]);
     world.fakes[parity as usize].set_full(false);
     let set = Rc::clone(&world.set);
     world.run(async move { set.resync_stripe(2).await }).expect("room again");
-    assert_eq!(shared.suspects(), 0);
+    assert_eq!(shared.consistency.suspects(), 0);
 }
 
 /// With data of it missing such a stripe could be neither written nor rebuilt until the next start.
@@ -81,7 +81,10 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
         world.fakes[full as usize].set_full(true);
         assert!(matches!(world.write(at, &[2; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
         world.fakes[full as usize].set_full(false);
-        let is_suspect = || world.set.shared.is_suspect(stripe) || world.set.shared.doubts.contains(stripe);
+        let is_suspect = || {
+            world.set.shared.consistency.is_suspect(stripe)
+                || world.set.shared.consistency.is_in_doubt(stripe)
+        };
         assert!(is_suspect());
 
         world.write(at + BLOCK, &[3; BLOCK as usize]).expect("what is there can be written");
@@ -116,7 +119,7 @@ fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
     let base = shared.geometry.member_offset(stripe);
     (base..base + u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity as usize].flip(at));
     shared.cache.clear();
-    shared.doubts.set_unsynced(Some(0));
+    shared.consistency.set_unsynced(Some(0));
     // Parity cannot be made to agree before: a block of another chunk cannot be read, and no log has room.
     let (unreadable, _) = chunk_at(&world.set, stripe, 2);
     world.fakes[unreadable as usize].break_block(base + BLOCK, false);

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
 
-use super::check::{Checked, ScrubMode};
-use super::fake::{Fake, STRIPES, World, attached};
+use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{Failed, InSync};
+use crate::mismatch::{Checked, ScrubMode};
 use crate::volume::VolumeError;
 
 const PARITY: [(Level, u32); 4] =
@@ -44,7 +44,7 @@ impl Lost {
 
     fn resync(&self) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.world.set);
-        set.shared.doubts.set_unsynced(Some(0));
+        set.shared.consistency.set_unsynced(Some(0));
         let result = self.world.run(async move {
             if set.shared.geometry.parity_chunks() > 0 {
                 return set.resync_run(0..STRIPES).await;
@@ -55,7 +55,7 @@ impl Lost {
             Ok(())
         });
         if result.is_ok() {
-            self.world.set.shared.doubts.set_unsynced(None);
+            self.world.set.shared.consistency.set_unsynced(None);
         }
         result
     }
@@ -238,11 +238,11 @@ fn a_member_that_fails_takes_only_its_block_of_the_row_with_it() {
 
         assert!(shared.members.remove(slot));
         let new = Fake::new("new".into(), geometry.member_bytes());
-        lost.world.set.attach(slot, Some(attached(&new)));
+        lost.world.set.devices().attach(slot, Some(attached(&new)));
         shared.members.begin_with(slot, 0, BadBlocks::default(), LOG_ROOM);
         assert!(shared.members.begin_recovery(slot, 0));
         let set = Rc::clone(&lost.world.set);
-        lost.world.run(async move { set.recover_run(0..STRIPES, slot).await }).expect("recovered");
+        lost.world.run(async move { recover_all(&set, slot).await }).expect("recovered");
         assert!(shared.members.finish_recovery(slot) && lost.world.state(slot) == InSync);
         assert!(lost.world.read(neighbour, BLOCK).is_err(), "{level}: what nobody knew, nobody knows");
         for at in [neighbour, lost.at] {
@@ -280,7 +280,7 @@ fn a_replacement_learns_that_what_it_got_is_bad() {
         let shared = &lost.world.set.shared;
         let (slot, offset) = redundant(&shared.geometry, lost.at)[0];
         let new = Fake::new("new".into(), shared.geometry.member_bytes());
-        lost.world.set.attach_replacement(slot, Some(attached(&new)));
+        lost.world.set.devices().attach_replacement(slot, Some(attached(&new)));
         assert!(shared.members.begin_replacement(slot, shared.geometry.member_bytes(), LOG_ROOM));
         lost.resync().expect("resynced");
         assert!(shared.members.hand_over(slot));

@@ -21,30 +21,21 @@
 mod lru;
 mod worth;
 
-use super::chunk_set::Chunk;
-use super::image::{Held, Image};
-use super::plan::{Fragment, Rows};
 use crate::buffer::Slice;
+use crate::code::chunk_set::Chunk;
+use crate::code::image::{Held, Image};
+use crate::code::rows::{Fragment, Rows};
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, Ordering};
-use lru::Lru;
+use lru::{Lru, mix};
 use worth::Worth;
+
+pub use worth::CacheCounters;
 
 const SHARDS: usize = 64;
 
 /// Of them, those that are used also while the cache finds little.
 const SAMPLES: usize = 4;
-
-/// Hit and miss counts since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct CacheCounters {
-    /// Stripe writes that found parity.
-    pub hits: u64,
-    /// Stripe writes that found none. Those that did not look, because few find any, do not count.
-    pub misses: u64,
-    /// Stripes evicted.
-    pub evictions: u64,
-}
 
 /// The parity cache of an array, shared by all shards.
 pub struct ParityCache {
@@ -150,10 +141,6 @@ impl ParityCache {
     fn is_used(&self, shard: usize) -> bool {
         shard < SAMPLES || !self.sampling.load(Ordering::SeqCst)
     }
-}
-
-fn mix(stripe: u64) -> u64 {
-    stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(all(test, feature = "model"))]

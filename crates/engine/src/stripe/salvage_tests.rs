@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::fake::{CHUNK, Fake, STRIPES, World, attached};
+use super::fake::{CHUNK, Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
 use crate::events::Event;
 use crate::members::MemberState::{Failed, InSync};
@@ -44,7 +44,7 @@ fn a_latent_error_anywhere_is_made_from_the_others_and_written_again() {
 }
 
 fn check_all(world: &World) {
-    let mode = super::check::ScrubMode::default();
+    let mode = crate::mismatch::ScrubMode::default();
     let parity = world.set.shared.geometry.parity_chunks() > 0;
     let count = if parity { STRIPES } else { world.set.regions() };
     for stripe in 0..count {
@@ -52,7 +52,7 @@ fn check_all(world: &World) {
         let checked = world.run(async move {
             if parity { set.check_stripe(stripe, mode).await } else { set.check_region(stripe, mode).await }
         });
-        assert_eq!(checked.expect("readable"), super::check::Checked::default(), "stripe {stripe}");
+        assert_eq!(checked.expect("readable"), crate::mismatch::Checked::default(), "stripe {stripe}");
     }
 }
 
@@ -112,7 +112,7 @@ fn a_member_that_does_not_take_the_block_fails_and_so_does_one_with_too_many() {
 
 fn check_all_or_degraded(world: &World) {
     let set = Rc::clone(&world.set);
-    let _checked = world.run(async move { set.check_stripe(0, super::check::ScrubMode::default()).await });
+    let _checked = world.run(async move { set.check_stripe(0, crate::mismatch::ScrubMode::default()).await });
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn nothing_is_made_from_parity_that_may_not_agree_and_nothing_written_read_only(
     let world = World::new(Level::Raid5, 4);
     let pattern = world.fill();
     world.fakes[0].break_block(0, false);
-    world.set.shared.doubts.set_unsynced(Some(0));
+    world.set.shared.consistency.set_unsynced(Some(0));
     assert!(matches!(world.read(0, pattern.len() as u64), Err(VolumeError::Unreadable { member: 0, .. })));
-    world.set.shared.doubts.set_unsynced(None);
+    world.set.shared.consistency.set_unsynced(None);
     world.set.shared.set_read_only();
     assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern);
     assert_eq!(world.fakes[0].latent_sectors(), 8, "not written");
@@ -139,7 +139,7 @@ fn what_cannot_be_rebuilt_is_recorded_until_it_is_written() {
         health.fail(1, "for the test");
         assert!(health.remove(1));
         let new = Fake::new("new".into(), shared.geometry.member_bytes());
-        world.set.attach(1, Some(attached(&new)));
+        world.set.devices().attach(1, Some(attached(&new)));
         world.fakes[1] = new;
         health.begin_with(1, 0, BadBlocks::default(), 512);
         assert!(health.begin_recovery(1, 0));
@@ -175,7 +175,7 @@ fn without_room_in_the_log_a_recovery_stops() {
     shared.members.fail(1, "for the test");
     assert!(shared.members.remove(1));
     let new = Fake::new("new".into(), shared.geometry.member_bytes());
-    world.set.attach(1, Some(attached(&new)));
+    world.set.devices().attach(1, Some(attached(&new)));
     world.fakes[1] = new;
     assert!(shared.members.begin_recovery(1, 0));
     world.fakes[0].break_block(0, false);
@@ -185,7 +185,7 @@ fn without_room_in_the_log_a_recovery_stops() {
 
 #[test]
 fn a_flipped_byte_anywhere_is_repaired_where_it_can_be_located() {
-    use super::check::{Outcome, ScrubMode, Wrong};
+    use crate::mismatch::{Outcome, ScrubMode, Wrong};
     for (level, members) in [(Level::Raid6, 5), (Level::Raid6, 4), (Level::Raid1, 3)] {
         let world = World::new(level, members);
         world.fill();
@@ -228,7 +228,7 @@ fn a_spare_that_takes_the_slot_meanwhile_is_not_read() {
                 assert!(shared.members.remove(1));
                 let spare = Fake::new("spare".into(), shared.geometry.member_bytes());
                 (0..shared.geometry.member_bytes() / BLOCK).for_each(|block| spare.flip(block * BLOCK));
-                set.attach(1, Some(attached(&spare)));
+                set.devices().attach(1, Some(attached(&spare)));
                 assert!(shared.members.begin_recovery(1, 0));
             });
             // A part of every block of the chunk that member 1 holds in the first stripe: the old contents are read.
@@ -252,7 +252,7 @@ fn recover(world: &World, slot: u32) -> Result<(), VolumeError> {
     let set = Rc::clone(&world.set);
     world.run(async move {
         if set.shared.geometry.parity_chunks() > 0 {
-            return set.recover_run(0..STRIPES, slot).await;
+            return recover_all(&set, slot).await;
         }
         for region in 0..set.regions() {
             set.copy_region(region, Some(slot)).await?;

@@ -10,6 +10,7 @@
 //! open is decided under its own lock, as is the release, so no write slips in between the freeze and the pick-up,
 //! and no waker comes after the last wake-up.
 
+mod found;
 mod segments;
 mod turns;
 mod words;
@@ -21,14 +22,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::locks::Locks;
-use super::union::StripeWrite;
+use crate::code::union::StripeWrite;
+use crate::error::VolumeError;
 use crate::limits::STRIPE_TABLE_ENTRIES;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
-use crate::volume::VolumeError;
+use found::Found;
 use segments::Segments;
-use turns::{Turn, Turns};
+use turns::Turns;
 use words::Words;
 
 /// No stripe: what a batch says between two owners.
@@ -112,12 +114,6 @@ impl Future for JoinedWrite {
             }
         }
     }
-}
-
-enum Found {
-    Claimed(usize),
-    Held(usize),
-    Full,
 }
 
 impl StripeTable {
@@ -340,7 +336,7 @@ impl StripeTable {
         assert!(batch.stripe == NO_STRIPE && batch.joined.is_empty(), "the last owner left the batch empty");
         (batch.stripe, batch.open, batch.owner) = (stripe, open, batch.owner + 1);
         drop(batch);
-        Claim { table: Arc::clone(self), place, joined: Vec::new(), open }
+        Claim { table: Arc::clone(self), place, stripe, joined: Vec::new(), open }
     }
 
     /// Adds the write to the owner's batch. None if the batch is closed or the owner has changed.
@@ -439,11 +435,17 @@ impl Owners {
 pub(crate) struct Claim {
     table: Arc<StripeTable>,
     place: usize,
+    stripe: u64,
     joined: Vec<Joined>,
     open: bool,
 }
 
 impl Claim {
+    /// The stripe that is owned; of a mirror the region.
+    pub(crate) fn stripe(&self) -> u64 {
+        self.stripe
+    }
+
     /// Picks up what has joined so far; the batch stays open.
     pub(crate) fn gather(&mut self) -> usize {
         let mut batch = self.table.batches[self.place].lock();
@@ -478,13 +480,8 @@ impl Claim {
         self.joined.iter().map(|joined| &joined.write)
     }
 
-    /// Releases the stripe and tells every joined write its result.
-    pub(crate) fn release(self, result: &Result<(), VolumeError>) {
-        self.release_watched(result, &Watch::off(0));
-    }
-
-    /// The same for a write whose times are told.
-    pub(crate) fn release_watched(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
+    /// Releases the stripe and gives every write that joined its result. Without one a claim is just dropped.
+    pub(crate) fn release(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
         self.finish(result, watch);
     }
 
@@ -522,6 +519,66 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if self.place != usize::MAX {
             self.finish(&Err(VolumeError::Stopping), &Watch::off(0));
+        }
+    }
+}
+
+/// Waits until the owner at a place hands its stripe on. None if it has gone: claim again.
+struct Turn<'a> {
+    table: &'a Arc<StripeTable>,
+    place: usize,
+    stripe: u64,
+    number: Option<u64>,
+}
+
+impl<'a> Turn<'a> {
+    fn new(table: &'a Arc<StripeTable>, place: usize, stripe: u64) -> Self {
+        Turn { table, place, stripe, number: None }
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            table: Arc::clone(self.table),
+            place: self.place,
+            stripe: self.stripe,
+            joined: Vec::new(),
+            open: false,
+        }
+    }
+}
+
+impl Future for Turn<'_> {
+    type Output = Option<Claim>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let mut batch = this.table.batches[this.place].lock();
+        let Some(number) = this.number else {
+            if batch.stripe != this.stripe {
+                drop(batch);
+                spin_loop(); // an owner between its claim and `begin` needs a moment
+                return Poll::Ready(None);
+            }
+            this.number = Some(batch.turns.join(context.waker()));
+            return Poll::Pending;
+        };
+        if batch.turns.take(number) {
+            this.number = None;
+            return Poll::Ready(Some(this.claim()));
+        }
+        batch.turns.wake_by(number, context.waker());
+        Poll::Pending
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut batch = self.table.batches[self.place].lock();
+        if batch.turns.take(number) {
+            drop(batch);
+            drop(self.claim()); // the next one's
+        } else {
+            batch.turns.leave(number);
         }
     }
 }

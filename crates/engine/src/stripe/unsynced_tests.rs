@@ -24,7 +24,7 @@ fn unsynced(level: Level, members: u32) -> (World, Vec<u8>) {
         }
     }
     world.set.shared.cache.clear();
-    world.set.shared.doubts.set_unsynced(Some(0));
+    world.set.shared.consistency.set_unsynced(Some(0));
     (world, pattern)
 }
 

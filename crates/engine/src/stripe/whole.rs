@@ -6,87 +6,75 @@
 
 use smallvec::SmallVec;
 
-use super::StripeSet;
-use super::chunk_set::{Chunk, ChunkSet};
-use super::image::Image;
-use super::member_io::MemberWrite;
-use super::parity_step::NewParity;
-use super::plan::Rows;
+use super::by_hand::ByHand;
+use super::engine::{Owned, ParityEngine};
+use super::runner::judge;
 use super::stripe_table::Claim;
-use super::union::StripeWrite;
-
-use crate::buffer::{Gather, Slice};
+use crate::buffer::Slice;
+use crate::code::chunk_set::{Chunk, ChunkSet};
+use crate::code::image::Image;
+use crate::code::parity_step::encode_all;
+use crate::code::union::StripeWrite;
 use crate::device::Device;
+use crate::members::port::MemberWrite;
 use crate::stages::{Stage, Watch};
-use crate::volume::VolumeError;
 
 /// The contents of each data chunk.
 type Contents = SmallVec<[Slice; 8]>;
 
-impl<D: Device> StripeSet<D> {
-    /// Does the write of a whole stripe, or returns None.
-    pub(super) async fn write_whole(
-        &self,
-        stripe: u64,
-        own: &StripeWrite,
-        claim: &mut Claim,
-        watch: &mut Watch<'_>,
-    ) -> Option<Result<(), VolumeError>> {
-        let contents = self.whole_contents(own, claim)?;
-        if !self.is_as_usual(stripe) || claim.freeze() > 0 {
+/// Makes the write of a whole stripe. It reads nothing.
+pub(super) async fn write_whole<D: Device>(
+    engine: &ParityEngine<D>,
+    own: &StripeWrite,
+    claim: &mut Claim,
+    watch: &mut Watch<'_>,
+) -> ByHand {
+    let owned = engine.owned(claim);
+    let Some(contents) = whole_contents(owned, own) else { return ByHand::Declined };
+    if !is_as_usual(owned) {
+        return ByHand::Declined;
+    }
+    if claim.freeze() > 0 {
+        return ByHand::Interrupted;
+    }
+    let owned = engine.owned(claim);
+    let rows = owned.all_rows();
+    // Invariant 5: this write makes cached parity stale. `take` rather than `forget`, so that the cache also counts the lookup.
+    owned.shared().cache.take(owned.stripe(), rows, &mut Image::default());
+    watch.enter(Stage::Parity);
+    let bytes = |chunk: Chunk| contents[usize::from(chunk)].bytes();
+    let parity = encode_all(owned.geometry(), owned.stripe(), rows, ChunkSet::EMPTY, bytes, owned.pool());
+    watch.enter(Stage::Write);
+    owned.port().counters().full_stripe_writes.add(1);
+    owned.port().counters().rcw.add(1);
+    let mut writes = SmallVec::<[MemberWrite; 8]>::new();
+    writes.extend((0..).zip(contents).map(|(chunk, slice)| owned.write_of(chunk, 0, slice)));
+    writes.extend(parity.iter().map(|new| owned.write_of(new.chunk, 0, new.slice.clone())));
+    let fua = own.fua || claim.joined().any(|write| write.fua);
+    let results = owned.port().write(&writes, fua).await;
+    ByHand::Made(judge(owned, rows, &parity, results).await)
+}
+
+/// What the batch writes so far, if that is every chunk of the stripe in one piece.
+fn whole_contents<D: Device>(owned: Owned<'_, D>, own: &StripeWrite) -> Option<Contents> {
+    let (rows, count) = (owned.all_rows(), owned.geometry().data_chunks() as usize);
+    // The first part rules out most writes.
+    if own.parts.first()?.fragment.rows != rows {
+        return None;
+    }
+    let mut found: SmallVec<[Option<&Slice>; 8]> = smallvec::smallvec![None; count];
+    for part in [own].into_iter().chain(owned.claim().joined()).flat_map(|write| &write.parts) {
+        if part.fragment.rows != rows {
             return None;
         }
-        let rows = self.all_rows();
-        // Invariant 5: from here on the members have other parity. Not only forgotten: the cache counts looks in vain.
-        self.shared.cache.take(stripe, rows, &mut Image::default());
-        watch.enter(Stage::Parity);
-        let bytes = |chunk: Chunk| contents[usize::from(chunk)].bytes();
-        let parity = self.parity_from(stripe, rows, ChunkSet::EMPTY, bytes).into_iter();
-        let parity: SmallVec<[NewParity; 2]> =
-            parity.map(|(chunk, buffer)| NewParity { chunk, start: 0, slice: buffer.freeze() }).collect();
-        watch.enter(Stage::Write);
-        self.counters().full_stripe_writes.add(1);
-        self.counters().rcw.add(1);
-        let place = |chunk: Chunk, slice: Slice| MemberWrite {
-            slot: self.shared.member_of(stripe, chunk),
-            offset: self.shared.geometry.member_offset(stripe),
-            data: Gather::from(slice),
-        };
-        let mut writes = SmallVec::<[MemberWrite; 8]>::new();
-        writes.extend((0..).zip(contents).map(|(chunk, slice)| place(chunk, slice)));
-        writes.extend(parity.iter().map(|new| place(new.chunk, new.slice.clone())));
-        let fua = own.fua || claim.joined().any(|write| write.fua);
-        let results = self.write_members(&writes, fua).await;
-        Some(self.stored(stripe, rows, &parity, results).await)
+        found[usize::from(part.fragment.chunk)] = Some(&part.data); // later writes over earlier ones
     }
+    found.into_iter().map(Option::<&Slice>::cloned).collect()
+}
 
-    /// What the batch writes so far, if that is every chunk of the stripe in one piece.
-    fn whole_contents(&self, own: &StripeWrite, claim: &Claim) -> Option<Contents> {
-        let (rows, count) = (self.all_rows(), self.shared.geometry.data_chunks() as usize);
-        // Most writes are told by their first part.
-        if own.parts.first()?.fragment.rows != rows {
-            return None;
-        }
-        let mut found: SmallVec<[Option<&Slice>; 8]> = smallvec::smallvec![None; count];
-        for part in [own].into_iter().chain(claim.joined()).flat_map(|write| &write.parts) {
-            if part.fragment.rows != rows {
-                return None;
-            }
-            found[usize::from(part.fragment.chunk)] = Some(&part.data); // later writes over earlier ones
-        }
-        found.into_iter().map(Option::<&Slice>::cloned).collect()
-    }
-
-    /// Whether the stripe has all its members and its parity agrees, so that nothing but this write is to be done.
-    fn is_as_usual(&self, stripe: u64) -> bool {
-        let shared = &*self.shared;
-        shared.members.plain() && !shared.is_suspect(stripe) && !shared.doubts.contains(stripe)
-    }
-
-    /// The rows of a whole chunk.
-    pub(super) fn all_rows(&self) -> Rows {
-        Rows { start: 0, end: self.shared.geometry.chunk_bytes() }
-    }
+/// Whether the stripe has all its members and its parity agrees, so that nothing but this write is to be done.
+fn is_as_usual<D: Device>(owned: Owned<'_, D>) -> bool {
+    owned.shared().members.plain() && owned.shared().consistency.is_sound(owned.stripe())
 }
 
 #[cfg(test)]
@@ -143,7 +131,7 @@ mod tests {
         let set = Rc::clone(&world.set);
         let write = move |index: u64| {
             let (own, new) = (Rc::clone(&set), Slice::from_bytes(&vec![index as u8; chunk as usize]));
-            let write = async move { own.write_range(2 * stripe + index * chunk, new.into(), false).await };
+            let write = async move { own.write(2 * stripe + index * chunk, new.into(), false).await };
             set.executor.spawn_with_result(write) // they have all arrived when the first one is begun
         };
         let results = world.run(async move { join_all((0..3).map(write)).await });

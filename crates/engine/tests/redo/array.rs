@@ -4,22 +4,25 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
+use engine::array::assemble::{Candidate, Filter, assemble};
 use engine::array::generations::find_record;
-use engine::array::keeper::Keeper;
-use engine::array::redo::{Repair, Situation, decide, member_of, read_log, replay, take_doubts};
+use engine::array::platform::Platform;
+use engine::array::redo::Repair;
 use engine::array::scrub::ScrubState;
-use engine::array::state::{Manager, Platform};
+use engine::array::start::{Assembled, Consistency, Inspection, Policy, Prepared, start as start_array};
+use engine::array::state::Manager;
 use engine::buffer::Pool;
 use engine::events::Event;
 use engine::executor::Executor;
-use engine::members::{MemberState, Members};
-use engine::stripe::intent::Intent;
-use engine::stripe::{Attached, Shared, StripeSet};
+use engine::in_place::InPlace;
+use engine::limits::LOOK_NS;
+use engine::members::Attached;
+use engine::members::load::{Clock, UpdatePolicy};
+use engine::stripe::Shared;
+use engine::stripe::locks::Locks;
 use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
-use layout::redo_log::BitmapExtent;
 use layout::units::Sectors;
 
 use crate::device::{Drive, TestDevice};
@@ -36,6 +39,7 @@ pub const SHARDS: usize = 2;
 pub struct Machine {
     pub world: Rc<World>,
     pub disks: RefCell<Vec<Rc<Drive>>>,
+    data_offset: u64,
 }
 
 /// A new array whose parity agrees.
@@ -66,21 +70,21 @@ pub fn create(world: &Rc<World>, level: Level, members: u16, data_offset: u64) -
         disk
     };
     let disks = created.superblocks.iter().enumerate().map(disk).collect();
-    Machine { world: Rc::clone(world), disks: RefCell::new(disks) }
+    Machine { world: Rc::clone(world), disks: RefCell::new(disks), data_offset }
 }
 
 pub struct TestPlatform {
     world: Rc<World>,
-    sets: RefCell<Vec<Rc<StripeSet<TestDevice>>>>,
-    looks: Cell<u64>,
+    sets: Vec<Rc<InPlace<TestDevice>>>,
+    steps_of_a_look: u64,
+    now_ns: Cell<u64>,
 }
 
 impl Platform<TestDevice> for TestPlatform {
     async fn attach(&self, slot: u32, device: Option<(Rc<TestDevice>, u64)>) {
-        let sets = self.sets.borrow().clone();
-        for set in sets {
+        for set in &self.sets {
             self.world.later(|| ()).await;
-            set.attach(
+            set.devices().attach(
                 slot,
                 device.as_ref().map(|(device, data_offset_bytes)| attached(&device.0, *data_offset_bytes)),
             );
@@ -95,11 +99,25 @@ impl Platform<TestDevice> for TestPlatform {
         unreachable!("nothing is replaced here");
     }
 
-    async fn pause(&self) {
-        // Many steps between two looks, as in life.
-        for _ in 0..self.looks.get() {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn now_unix_s(&self) -> u64 {
+        1
+    }
+
+    fn new_id(&self) -> u64 {
+        self.world.below(u64::MAX) + 1
+    }
+
+    /// Many steps between two looks, as in life.
+    async fn sleep(&self, ns: u64) {
+        let until_ns = self.now_ns.get() + ns;
+        for _ in 0..self.steps_of_a_look * ns.div_ceil(LOOK_NS) {
             self.world.later(|| ()).await;
         }
+        self.now_ns.set(self.now_ns.get().max(until_ns));
     }
 
     async fn pace(&self, _bytes: u64) {
@@ -125,7 +143,7 @@ pub struct Array {
     pub repair: Repair,
 }
 
-/// Assembles what the living disks hold; what the log asks for is done when it returns.
+/// Starts what the living disks hold, as the program does; what the log asks for is done when it returns.
 pub fn start(machine: &Machine, force: bool) -> Array {
     let disks: Vec<Rc<Drive>> =
         machine.disks.borrow().iter().filter(|disk| !disk.is_dead()).cloned().collect();
@@ -142,91 +160,66 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     };
     let candidates: Vec<Candidate> = disks.iter().map(candidate).collect();
     let assembly = assemble(&candidates, &Filter { force, ..Filter::default() }).arrays.remove(0);
-    if let Err(refusal) = &assembly.start {
-        panic!("{refusal}: {:?}", assembly.verdicts);
-    }
-    let geometry = assembly.geometry.expect("a geometry");
-    let states = assembly.states();
-    let superblock =
-        |slot: &Option<usize>| slot.map(|i| candidates[i].superblock.clone().expect("a superblock"));
-    let superblocks: Vec<Option<Superblock>> = assembly.slots.iter().map(superblock).collect();
-    let repair = find(&machine.world, &assembly.slots, &states, &superblocks, &disks, |repair_states| {
-        situation(&assembly, repair_states, force)
+    let read = |candidate: usize, offset, bytes| Ok(disks[candidate].peek(offset, bytes));
+    let inspection = Inspection { candidates: &candidates, assembly: &assembly, read };
+    let assembled = Assembled::read(&inspection, policy(force)).unwrap_or_else(|refusal| {
+        panic!("{refusal:?}: {:?}", assembly.verdicts);
     });
-    let events = Arc::new(Mutex::new(Vec::new()));
+    let (events, repair) = (Arc::new(Mutex::new(Vec::new())), assembled.redo().repair.clone());
     let heard = Arc::clone(&events);
-    let members = Members::new(geometry, &states, Box::new(move |event| heard.lock().unwrap().push(event)));
-    for (slot, superblock) in (0u32..).zip(&superblocks) {
-        if let Some(offset) = superblock.as_ref().and_then(Superblock::recovery_offset) {
-            members.resume_recovery(slot, offset.bytes(), false);
-        }
-    }
-    let intent = Intent::new(SHARDS, true, false);
-    let shared = Shared::new(geometry, members, intent, SHARDS, 1 << 20);
+    let sink = Box::new(move |event| heard.lock().unwrap().push(event));
+    let prepared = Prepared::new(assembled, sink, Arc::new(NoClock));
+    let shared = Arc::clone(prepared.shared());
     let executors: Vec<Executor> = (0..SHARDS).map(|_| Executor::new(Box::new(|| {}))).collect();
     let set = |shard: usize| {
-        let attach = |(slot, superblock): (&Option<usize>, &Option<Superblock>)| {
-            Some(attached(&disks[(*slot)?], superblock.as_ref()?.data_offset().bytes()))
-        };
-        let members = assembly.slots.iter().zip(&superblocks).map(attach).collect();
-        StripeSet::new(Arc::clone(&shared), shard, Pool::new(1 << 20), executors[shard].clone(), members)
+        let attach = |slot: &Option<usize>| Some(attached(&disks[(*slot)?], machine.data_offset));
+        let members = assembly.slots.iter().map(attach).collect();
+        InPlace::new(Arc::clone(&shared), shard, Pool::new(1 << 20), executors[shard].clone(), members)
     };
-    let sets: Vec<Rc<StripeSet<TestDevice>>> = (0..SHARDS).map(set).collect();
-    run(&machine.world, &executors, {
-        let (set, repair) = (Rc::clone(&sets[0]), repair.clone());
-        executors[0].spawn_with_result(async move { replay(&set, &repair).await.expect("replay") })
-    });
-    take_doubts(&sets[0], &repair);
-    let resync = repair.resync_from_bytes(&situation(&assembly, &states, force));
-    let keeper = Keeper::new(Rc::clone(&sets[0]), superblocks, assembly.events, resync, Box::new(|| 1));
-    let world = Rc::clone(&machine.world);
-    keeper.keep_generations(&assembly.generations, Box::new(move || world.below(u64::MAX) + 1));
-    keeper.keep_redo_log(&repair, &vec![BitmapExtent::Absent; states.len()]);
+    let sets: Vec<Rc<InPlace<TestDevice>>> = (0..SHARDS).map(set).collect();
     let platform = TestPlatform {
         world: Rc::clone(&machine.world),
-        sets: RefCell::new(sets.clone()),
-        looks: Cell::new(machine.world.below(60) + 3),
+        sets: sets.clone(),
+        steps_of_a_look: machine.world.below(60) + 3,
+        now_ns: Cell::new(0),
     };
-    let manager = Manager::new(Rc::clone(&sets[0]), Rc::clone(&keeper), platform, None, false);
-    let (managing, mode) = (Rc::clone(&manager), Arc::new(VolumeMode::default()));
-    executors[0].spawn(async move { keeper.run().await });
-    executors[0].spawn(async move { managing.run().await });
+    let starting = {
+        let (set, device) = (Rc::clone(&sets[0]), |_: usize| None);
+        executors[0]
+            .spawn_with_result(async move { start_array(prepared, set, platform, device, None).await })
+    };
+    let running = run(&machine.world, &executors, starting).expect("replay");
+    let mode = Arc::new(VolumeMode::default());
     let volume =
-        |set: &Rc<StripeSet<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
-    let volumes = sets.iter().map(volume).collect();
+        |set: &Rc<InPlace<TestDevice>>| Rc::new(ArrayVolume::new(Rc::clone(set), 512, Arc::clone(&mode)));
+    let (volumes, manager) = (sets.iter().map(volume).collect(), Rc::clone(running.manager()));
+    let geometry = shared.geometry;
     Array { world: Rc::clone(&machine.world), geometry, shared, executors, volumes, manager, events, repair }
 }
 
-fn situation<'a>(assembly: &Assembly, states: &'a [MemberState], force: bool) -> Situation<'a> {
-    let geometry = assembly.geometry.expect("a geometry");
-    let resync_from_bytes = assembly.resync_from_bytes;
-    Situation { geometry, states, events: assembly.events, resync_from_bytes, bitmap: None, force }
+fn policy(force: bool) -> Policy {
+    Policy {
+        read_only: false,
+        force,
+        consistency: Consistency::Marked,
+        redo_log: true,
+        logical_block_bytes: 512,
+        shards: SHARDS,
+        parity_cache_bytes: 1 << 20,
+        locks: Locks::default(),
+        two_phase: true,
+        update_policy: UpdatePolicy::default(),
+        avoid_slow: false,
+    }
 }
 
-fn find<'a>(
-    world: &Rc<World>,
-    slots: &[Option<usize>],
-    states: &'a [MemberState],
-    superblocks: &[Option<Superblock>],
-    disks: &[Rc<Drive>],
-    situation: impl FnOnce(&'a [MemberState]) -> Situation<'a>,
-) -> Repair {
-    let executor = Executor::new(Box::new(|| {}));
-    let mut logs = Vec::new();
-    for (slot, superblock) in superblocks.iter().enumerate() {
-        let (Some(superblock), Some(disk)) = (superblock, slots[slot]) else { continue };
-        if states[slot] != MemberState::InSync {
-            continue;
-        }
-        let Some(member) = member_of(superblock, BitmapExtent::Absent) else { continue };
-        let disk = Rc::clone(&disks[disk]);
-        logs.push(run(world, std::slice::from_ref(&executor), {
-            executor.spawn_with_result(async move {
-                read_log(slot as u32, &member, async |offset, bytes| Ok(disk.peek(offset, bytes))).await
-            })
-        }));
+/// No delay matters here.
+struct NoClock;
+
+impl Clock for NoClock {
+    fn now_ns(&self) -> u64 {
+        0
     }
-    decide(&situation(states), &logs)
 }
 
 /// Runs the world until this is done.

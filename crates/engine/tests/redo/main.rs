@@ -289,7 +289,7 @@ impl History {
         let world = &self.machine.world;
         let mut array = Rc::new(start(&self.machine, false));
         for life in 0..lives {
-            let doubtful = array.shared.doubts.count(array::STRIPES) > 0;
+            let doubtful = array.shared.consistency.stripes_in_doubt(array::STRIPES) > 0;
             let in_force = self.live(&array, counts);
             let missing = self.missing(&array);
             let before = format!(
@@ -327,7 +327,7 @@ impl History {
                 assert!(array.repair.doubts.is_empty(), "{what}: {:?}", array.repair.doubts);
             }
             let errors = check(&array, &self.oracle, &what);
-            assert!(errors == 0 || array.shared.doubts.count(array::STRIPES) > 0, "{what}");
+            assert!(errors == 0 || array.shared.consistency.stripes_in_doubt(array::STRIPES) > 0, "{what}");
             if errors > 0 {
                 return; // what was in doubt stays so
             }
@@ -392,7 +392,7 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
     machine.disks.borrow().iter().for_each(|disk| disk.cut());
 
     let array = Rc::new(start(&machine, false));
-    assert_eq!(array.shared.doubts.count(array::STRIPES), array::STRIPES);
+    assert_eq!(array.shared.consistency.stripes_in_doubt(array::STRIPES), array::STRIPES);
     let lost = array::STRIPES * u64::from(CHUNK) / PAGE;
     // In each stripe the missing member has a data chunk, or P.
     let errors = check(&array, &oracle, "no room");
@@ -412,10 +412,14 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
         }
     });
     run(&world, &array.executors, overwritten);
-    assert_eq!(array.shared.doubts.count(array::STRIPES), array::STRIPES - 2);
+    assert_eq!(array.shared.consistency.stripes_in_doubt(array::STRIPES), array::STRIPES - 2);
     array.crash();
     let array = start(&machine, true);
-    assert_eq!(array.shared.doubts.count(array::STRIPES), 0, "force takes everything as it is");
+    assert_eq!(
+        array.shared.consistency.stripes_in_doubt(array::STRIPES),
+        0,
+        "force takes everything as it is"
+    );
     array.crash();
 }
 

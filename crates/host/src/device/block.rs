@@ -10,8 +10,8 @@
 //! the question and the write is left.
 
 use engine::buffer::{Buffer, Gather, Slice};
-use engine::device::{Device, DeviceInfo};
-use engine::outside::Outside;
+use engine::device::{Device, DeviceInfo, ReadForeign};
+use engine::foreign_buffer::Lease;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,11 +20,13 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::error::{OpenError, OpenErrorKind};
-use super::{OpenOptions, ioctl, is_placed};
+use super::ioctl;
+use super::open::{OpenError, OpenErrorKind, OpenOptions};
+use crate::ring::file::RingFile;
+use crate::ring::in_flight::InFlight;
 use crate::ring::late::LateWrites;
-use crate::ring::op::{MISPLACED, Op, PAST_END, Target};
-use crate::ring::{DeviceDone, DeviceRead, InFlight, Ring};
+use crate::ring::op::{MISPLACED, Op, PAST_END};
+use crate::ring::{DeviceDone, DeviceRead, Ring};
 
 /// Bytes of zeroes kept for members that cannot zero a range themselves.
 const ZEROES_BYTES: usize = 1 << 20;
@@ -128,8 +130,8 @@ impl BlockFile {
 
     /// This shard's way to the device.
     pub fn attach(self: &Arc<Self>, ring: &Ring) -> BlockDevice {
-        let target = Some(ring.target(&self.fd, self.is_direct, &self.late));
-        BlockDevice { inner: Rc::new(Attached { file: Arc::clone(self), ring: ring.clone(), target }) }
+        let on_ring = Some(ring.open_file(&self.fd, self.is_direct, &self.late));
+        BlockDevice { inner: Rc::new(Inner { file: Arc::clone(self), ring: ring.clone(), on_ring }) }
     }
 }
 
@@ -203,20 +205,20 @@ fn size(fd: &OwnedFd, is_block_device: bool, file_bytes: u64, unit: u32) -> Resu
 /// A file or block device as one shard sees it. Clones are handles to the same.
 #[derive(Clone)]
 pub struct BlockDevice {
-    inner: Rc<Attached>,
+    inner: Rc<Inner>,
 }
 
-struct Attached {
+struct Inner {
     file: Arc<BlockFile>,
     ring: Ring,
     /// Present until the drop, which lets go of it before it asks the ring to close it.
-    target: Option<Rc<Target>>,
+    on_ring: Option<Rc<RingFile>>,
 }
 
-impl Drop for Attached {
+impl Drop for Inner {
     fn drop(&mut self) {
-        self.target = None;
-        self.ring.release_files();
+        self.on_ring = None;
+        self.ring.close_files();
     }
 }
 
@@ -230,22 +232,14 @@ impl Device for BlockDevice {
 
     fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
         let bytes = buffer.len() as u64;
-        let op = Op::Read { file: self.target(), buffer, offset: offset_bytes, done: 0, fixed: None };
+        let op = Op::Read { file: self.on_ring(), buffer, offset: offset_bytes, done: 0, fixed: None };
         DeviceRead(self.start(op, offset_bytes, bytes))
-    }
-
-    fn read_into(&self, offset_bytes: u64, bytes: usize, outside: Outside) -> Option<DeviceDone> {
-        if !self.inner.ring.uses_io_uring() {
-            return None;
-        }
-        let op = Op::ReadInto { file: self.target(), outside, offset: offset_bytes, bytes, done: 0 };
-        Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
     }
 
     fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
         let bytes = data.len() as u64;
         let is_cut_short = self.inner.file.is_cut_short();
-        let op = Op::Write { file: self.target(), data, offset: offset_bytes, done: 0, fixed: None, fua };
+        let op = Op::Write { file: self.on_ring(), data, offset: offset_bytes, done: 0, fixed: None, fua };
         if is_cut_short {
             return DeviceDone(self.inner.ring.refuse(op, PAST_END));
         }
@@ -253,7 +247,7 @@ impl Device for BlockDevice {
     }
 
     fn flush(&self) -> DeviceDone {
-        let op = Op::Flush { file: self.target() };
+        let op = Op::Flush { file: self.on_ring() };
         DeviceDone(self.inner.ring.start_timed(op, self.inner.file.time_limit))
     }
 
@@ -262,21 +256,31 @@ impl Device for BlockDevice {
             return self.discard_blocks(offset_bytes, bytes);
         }
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let op = Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes: None };
+        let op = Op::Allocate { file: self.on_ring(), mode, offset: offset_bytes, bytes, zeroes: None };
         DeviceDone(self.start(op, offset_bytes, bytes))
     }
 
     fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
         let action = if may_unmap { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
         let (mode, zeroes) = (action | libc::FALLOC_FL_KEEP_SIZE, Some(zeroes()));
-        let op = Op::Allocate { file: self.target(), mode, offset: offset_bytes, bytes, zeroes };
+        let op = Op::Allocate { file: self.on_ring(), mode, offset: offset_bytes, bytes, zeroes };
         DeviceDone(self.start(op, offset_bytes, bytes))
+    }
+}
+
+impl ReadForeign for BlockDevice {
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
+        if !self.inner.ring.uses_io_uring() {
+            return None;
+        }
+        let op = Op::ReadInto { file: self.on_ring(), target, offset: offset_bytes, bytes, done: 0 };
+        Some(DeviceDone(self.start(op, offset_bytes, bytes as u64)))
     }
 }
 
 impl BlockDevice {
     fn start(&self, op: Op, offset: u64, bytes: u64) -> InFlight {
-        match is_placed(self.info(), offset, bytes) {
+        match self.info().allows(offset, bytes) {
             true => self.inner.ring.start_timed(op, self.inner.file.time_limit),
             false => self.inner.ring.refuse(op, MISPLACED),
         }
@@ -284,9 +288,9 @@ impl BlockDevice {
 
     /// The discard of a block device is an ioctl: a helper thread makes it.
     fn discard_blocks(&self, offset: u64, bytes: u64) -> DeviceDone {
-        let Attached { file, ring, .. } = &*self.inner;
-        let op = Op::Discard { file: self.target(), offset, bytes };
-        if !is_placed(self.info(), offset, bytes) {
+        let Inner { file, ring, .. } = &*self.inner;
+        let op = Op::Discard { file: self.on_ring(), offset, bytes };
+        if !self.info().allows(offset, bytes) {
             return DeviceDone(ring.refuse(op, MISPLACED));
         }
         if file.late.any() {
@@ -298,8 +302,8 @@ impl BlockDevice {
         DeviceDone(ring.start_helped(op, file.time_limit, number, job))
     }
 
-    fn target(&self) -> Rc<Target> {
-        Rc::clone(self.inner.target.as_ref().expect("present until the drop"))
+    fn on_ring(&self) -> Rc<RingFile> {
+        Rc::clone(self.inner.on_ring.as_ref().expect("present until the drop"))
     }
 }
 

@@ -1,15 +1,14 @@
 //! The words for devices: a path, `memory:SIZE`, or `memory:COUNTxSIZE` for several.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::block::BlockFile;
-use super::error::{OpenError, OpenErrorKind, SpecError};
+use super::host_device::SharedDevice;
 use super::memory::Memory;
-use super::{OpenOptions, SharedDevice};
+use super::open::{OpenError, OpenErrorKind, OpenOptions};
 
 /// Most devices that one specification makes.
-pub(super) const DEVICES_MAX: usize = 1024;
+const DEVICES_MAX: usize = 1024;
 
 /// What a device is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,8 +107,30 @@ pub fn parse_size(text: &str) -> Result<u64, SpecError> {
     number.checked_mul(1 << shift).ok_or_else(|| SpecError::TooLarge { text: text.into() })
 }
 
-impl From<Arc<Memory>> for SharedDevice {
-    fn from(memory: Arc<Memory>) -> Self {
-        SharedDevice::Memory(memory)
-    }
+/// Why a text names no devices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// No device is named.
+    #[error("an empty device name")]
+    Empty,
+    /// The number before the `x` is not a count of devices.
+    #[error("{text}: {count:?} is not a number of devices from 1 to {max}", max = DEVICES_MAX)]
+    Count {
+        /// The whole text.
+        text: String,
+        /// The part that is wrong.
+        count: String,
+    },
+    /// Not a size.
+    #[error("{text:?} is not a size: a number of bytes, or a number with K, M, G, T or P (powers of 1024)")]
+    Size {
+        /// The part that is wrong.
+        text: String,
+    },
+    /// The size does not fit in 64 bits.
+    #[error("{text:?} is too large a size")]
+    TooLarge {
+        /// The part that is wrong.
+        text: String,
+    },
 }

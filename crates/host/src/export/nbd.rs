@@ -1,7 +1,7 @@
 //! The NBD server, by the protocol text: fixed newstyle, structured replies, `base:allocation`.
 //!
 //! The way of a request, each step calling the next:
-//! [`serve_requests`] reads it ([`receive`]) → checks it ([`check`]) → owns its payload → [`execute`] gives it to the
+//! [`serve_requests`] reads it ([`receive`]) → checks it ([`check`](mod@check)) → owns its payload → [`execute`] gives it to the
 //! volume → its reply is queued and sent with others ([`reply`]). Before the first request stands the handshake
 //! ([`negotiate`]), before that the listener ([`listen`]); [`watch`] ends what would stay open for ever.
 //!

@@ -1,12 +1,12 @@
-//! Who makes the calls of a ring: io_uring, or helper threads and `poll` where the system forbids it.
+//! What carries out the calls of a ring: io_uring, or helper threads and `poll` where the system forbids it.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use super::fallback::Fallback;
-use super::kernel::{Kernel, Pushed};
-use super::op::Request;
+use super::kernel::Kernel;
+use super::system_call::{Pushed, SystemCall};
 
 pub(super) enum Backend {
     Kernel(Box<Kernel>),
@@ -39,10 +39,10 @@ impl Backend {
         }
     }
 
-    pub fn push(&mut self, request: &Request, token: u64) -> Pushed {
+    pub fn push(&mut self, call: &SystemCall, token: u64) -> Pushed {
         match self {
-            Backend::Kernel(kernel) => kernel.push(request, token),
-            Backend::Fallback(fallback) => fallback.push(request, token),
+            Backend::Kernel(kernel) => kernel.push(call, token),
+            Backend::Fallback(fallback) => fallback.push(call, token),
         }
     }
 

@@ -2,9 +2,9 @@
 //! sockets by `poll`. Slower, with the same rules.
 //!
 //! Invariants:
-//! - As with the kernel, the memory that a request names belongs to its slot until its completion was reaped, so the
-//!   pointers that helper threads get are valid, and nobody else touches what they point to meanwhile.
-//! - A request is at one place only: waiting for its socket, with the helpers, or completed.
+//! - As with the kernel, the memory that a call names belongs to its slot until its completion was reaped. So the
+//!   pointers that helper threads get are valid, and no other thread touches what they point to meanwhile.
+//! - A call is in one place only: waiting for its socket, with the helpers, or completed.
 
 use crossbeam::channel::{Receiver, Sender};
 use crossbeam::queue::SegQueue;
@@ -16,16 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use super::kernel::Pushed;
-use super::op::{Descriptor, Request};
+use super::system_call::{Pushed, SystemCall};
 use super::wake::WakeUp;
 
 /// Helper threads for each file, started as its operations need them. A device that does not answer holds up its own.
 const HELPERS: usize = 8;
 
 pub(super) struct Fallback {
-    /// Requests on sockets that are not ready.
-    waiting: Vec<(Request, u64)>,
+    /// Calls on sockets that are not ready.
+    waiting: Vec<(SystemCall, u64)>,
     completed: Vec<(u64, i32)>,
     in_flight: u32,
     /// By descriptor; a later file with the same number goes on with them.
@@ -37,19 +36,19 @@ pub(super) struct Fallback {
 /// The threads for one file.
 struct Helpers {
     jobs: Sender<Job>,
-    /// Where they take them from.
+    /// The threads take their jobs from here.
     queue: Receiver<Job>,
     threads: usize,
-    /// Those that are not at work or about to be.
+    /// Threads that wait for a job.
     idle: Arc<AtomicUsize>,
 }
 
 struct Job {
-    request: Request,
+    call: SystemCall,
     token: u64,
 }
 
-// SAFETY: the pointers of a request are used by one thread at a time: the helper that has it (first invariant).
+// SAFETY: the pointers of a call are used by one thread at a time: the helper that has it (first invariant).
 unsafe impl Send for Job {}
 
 impl Fallback {
@@ -68,21 +67,21 @@ impl Fallback {
         self.in_flight
     }
 
-    pub fn push(&mut self, request: &Request, token: u64) -> Pushed {
+    pub fn push(&mut self, call: &SystemCall, token: u64) -> Pushed {
         self.in_flight += 1;
-        if request.is_socket() {
-            match attempt(request) {
-                result if result == -libc::EAGAIN => self.waiting.push((*request, token)),
+        if call.is_socket() {
+            match attempt(call) {
+                result if result == -libc::EAGAIN => self.waiting.push((*call, token)),
                 result => self.completed.push((token, result)),
             }
             return Pushed::Yes;
         }
-        let helpers = self.helpers.entry(request.file().raw()).or_insert_with(Helpers::new);
-        helpers.send(Job { request: *request, token }, &self.results, &self.wake);
+        let helpers = self.helpers.entry(call.fd().raw()).or_insert_with(Helpers::new);
+        helpers.send(Job { call: *call, token }, &self.results, &self.wake);
         Pushed::Yes
     }
 
-    /// Ends a request that waits for its socket. The others end by themselves.
+    /// Ends a call that waits for its socket. A call that a helper makes ends by itself.
     pub fn cancel(&mut self, token: u64) -> Pushed {
         if let Some(index) = self.waiting.iter().position(|(_, waiting)| *waiting == token) {
             self.waiting.swap_remove(index);
@@ -115,7 +114,7 @@ impl Fallback {
     /// Waits for the sockets and the wake-up, and goes on with what is ready.
     fn poll(&mut self, limit: Option<Duration>) {
         let limit = limit.map(|limit| Timespec::try_from(limit).expect("a wait below 2^63 s"));
-        let mut polled: Vec<PollFd<'_>> = self.waiting.iter().map(|(request, _)| request.poll_fd()).collect();
+        let mut polled: Vec<PollFd<'_>> = self.waiting.iter().map(|(call, _)| poll_fd(call)).collect();
         let wake = Arc::clone(&self.wake);
         polled.push(PollFd::from_borrowed_fd(wake.fd(), PollFlags::IN));
         if rustix::event::poll(&mut polled, limit.as_ref()).is_err() {
@@ -127,11 +126,11 @@ impl Fallback {
         }
         let mut ready = is_ready.iter();
         let completed = &mut self.completed;
-        self.waiting.retain(|(request, token)| {
+        self.waiting.retain(|(call, token)| {
             if !ready.next().expect("as many as were polled") {
                 return true;
             }
-            let result = attempt(request);
+            let result = attempt(call);
             if result != -libc::EAGAIN {
                 completed.push((*token, result));
             }
@@ -155,12 +154,12 @@ impl Helpers {
         self.jobs.send(job).expect("this struct has a receiver");
     }
 
-    /// Starts one that counts as at work until its first job is done.
+    /// Starts a thread. It does not count as idle before its first job is done.
     fn start_thread(&mut self, results: Arc<SegQueue<(u64, i32)>>, wake: Arc<WakeUp>) {
         let (queue, idle) = (Receiver::clone(&self.queue), Arc::clone(&self.idle));
         let help = move || {
-            for Job { request, token } in &queue {
-                results.push((token, attempt(&request)));
+            for Job { call, token } in &queue {
+                results.push((token, attempt(&call)));
                 wake.notify();
                 if queue.is_empty() {
                     idle.fetch_add(1, SeqCst);
@@ -172,74 +171,38 @@ impl Helpers {
     }
 }
 
-impl Request {
-    fn is_socket(&self) -> bool {
-        matches!(
-            self,
-            Request::Accept { .. }
-                | Request::Receive { .. }
-                | Request::Send { .. }
-                | Request::SendMessage { .. }
-        )
-    }
-
-    fn file(&self) -> Descriptor {
-        match *self {
-            Request::Read { fd, .. }
-            | Request::ReadInto { fd, .. }
-            | Request::Write { fd, .. }
-            | Request::WriteVectored { fd, .. }
-            | Request::Sync { fd }
-            | Request::Allocate { fd, .. }
-            | Request::Command { fd, .. }
-            | Request::Accept { fd }
-            | Request::Receive { fd, .. }
-            | Request::Send { fd, .. }
-            | Request::SendMessage { fd, .. } => fd,
-        }
-    }
-
-    fn poll_fd(&self) -> PollFd<'static> {
-        let (fd, flags) = match self {
-            Request::Accept { fd } | Request::Receive { fd, .. } => (fd, PollFlags::IN),
-            Request::Send { fd, .. } | Request::SendMessage { fd, .. } => (fd, PollFlags::OUT),
-            _ => unreachable!("only sockets are polled"),
-        };
-        // SAFETY: the slot that made the request owns the descriptor until it completes (first invariant).
-        PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd.raw()) }, flags)
-    }
-}
-
-impl Descriptor {
-    fn raw(self) -> i32 {
-        match self {
-            Descriptor::Plain(fd) | Descriptor::Registered(_, fd) => fd,
-        }
-    }
+fn poll_fd(call: &SystemCall) -> PollFd<'static> {
+    let flags = match call {
+        SystemCall::Accept { .. } | SystemCall::Receive { .. } => PollFlags::IN,
+        SystemCall::Send { .. } | SystemCall::SendMessage { .. } => PollFlags::OUT,
+        _ => unreachable!("only sockets are polled"),
+    };
+    // SAFETY: the slot that made the call owns the descriptor until it completes (first invariant).
+    PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(call.fd().raw()) }, flags)
 }
 
 /// Makes the call. Sockets do not block: [`libc::EAGAIN`] says that they are not ready.
-fn attempt(request: &Request) -> i32 {
-    // SAFETY: pointers, lengths and descriptors of a request are valid until its completion was reaped.
+fn attempt(call: &SystemCall) -> i32 {
+    // SAFETY: pointers, lengths and descriptors of a call are valid until its completion was reaped.
     let result = unsafe {
-        match *request {
-            Request::Read { fd, address, bytes, offset, .. } => {
+        match *call {
+            SystemCall::Read { fd, address, bytes, offset, .. } => {
                 libc::pread(fd.raw(), address.cast(), bytes as usize, offset.cast_signed())
             }
-            Request::Write { fd, address, bytes, offset, flags, .. } => {
+            SystemCall::Write { fd, address, bytes, offset, flags, .. } => {
                 let piece = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: bytes as usize };
                 libc::pwritev2(fd.raw(), &raw const piece, 1, offset.cast_signed(), flags)
             }
-            Request::WriteVectored { fd, pieces, count, offset, flags } => {
+            SystemCall::WriteVectored { fd, pieces, count, offset, flags } => {
                 libc::pwritev2(fd.raw(), pieces, count.cast_signed(), offset.cast_signed(), flags)
             }
-            Request::Sync { fd } => libc::fdatasync(fd.raw()) as isize,
-            Request::Allocate { fd, mode, offset, bytes } => {
+            SystemCall::Sync { fd } => libc::fdatasync(fd.raw()) as isize,
+            SystemCall::Allocate { fd, mode, offset, bytes } => {
                 libc::fallocate(fd.raw(), mode, offset.cast_signed(), bytes.cast_signed()) as isize
             }
             // drivers take commands from io_uring only, and register memory with it
-            Request::Command { .. } | Request::ReadInto { .. } => return -libc::ENOSYS,
-            Request::Accept { fd } => {
+            SystemCall::Command { .. } | SystemCall::ReadInto { .. } => return -libc::ENOSYS,
+            SystemCall::Accept { fd } => {
                 let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };
                 if libc::poll(&raw mut polled, 1, 0) == 0 {
                     return -libc::EAGAIN; // accept4 would block: the listener keeps the mode its owner gave it
@@ -247,15 +210,15 @@ fn attempt(request: &Request) -> i32 {
                 libc::accept4(fd.raw(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
                     as isize
             }
-            Request::Receive { fd, address, bytes, flags } => {
+            SystemCall::Receive { fd, address, bytes, flags } => {
                 // A partial result is resumed by the operation; waiting for all would block.
                 let flags = (flags & !libc::MSG_WAITALL) | libc::MSG_DONTWAIT;
                 libc::recv(fd.raw(), address.cast(), bytes as usize, flags)
             }
-            Request::Send { fd, address, bytes, flags } => {
+            SystemCall::Send { fd, address, bytes, flags } => {
                 libc::send(fd.raw(), address.cast(), bytes as usize, flags | libc::MSG_DONTWAIT)
             }
-            Request::SendMessage { fd, message, flags } => {
+            SystemCall::SendMessage { fd, message, flags } => {
                 libc::sendmsg(fd.raw(), message, flags | libc::MSG_DONTWAIT)
             }
         }

@@ -6,7 +6,7 @@
 //!   until the next call.
 //! - The memory that an entry names belongs to a slot (or to this struct) until its completion was seen. Vectors
 //!   and headers are read at submission (`SUBMIT_STABLE`); they too stay until then.
-//! - The ring is used on the thread that made it only (`SINGLE_ISSUER`): [`super::Ring`] is not `Send`.
+//! - The ring is used on the thread that made it only (`SINGLE_ISSUER`): a handle to it is not `Send`.
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lane::WIDTH;
-use super::op::{Descriptor, Request};
+use super::system_call::{Descriptor, Pushed, SystemCall};
 use super::wake::WakeUp;
 
 /// Completions that are not operations: their tokens lie above every slot.
@@ -39,14 +39,6 @@ pub(super) struct Kernel {
     /// The limit of a wait on kernels without `EXT_ARG` (before 5.11).
     wait_limit: Box<Timespec>,
     files: u32,
-}
-
-/// What an attempt to hand an entry over came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pushed {
-    Yes,
-    /// Try again after completions were reaped.
-    Full,
 }
 
 impl Kernel {
@@ -117,8 +109,8 @@ impl Kernel {
     }
 
     /// Queues a call; it goes out with the next [`Kernel::submit`] or [`Kernel::wait`].
-    pub fn push(&mut self, request: &Request, token: u64) -> Pushed {
-        self.push_entry(&entry_of(request).user_data(token))
+    pub fn push(&mut self, call: &SystemCall, token: u64) -> Pushed {
+        self.push_entry(&entry_of(call).user_data(token))
     }
 
     /// Asks for the end of the operation with this token.
@@ -228,9 +220,9 @@ fn settle(result: io::Result<usize>) {
     }
 }
 
-fn entry_of(request: &Request) -> Entry {
-    let (entry, descriptor) = match *request {
-        Request::Read { fd, address, bytes, offset, fixed } => {
+fn entry_of(call: &SystemCall) -> Entry {
+    let (entry, descriptor) = match *call {
+        SystemCall::Read { fd, address, bytes, offset, fixed } => {
             let file = Fd(fd.number());
             let entry = match fixed {
                 Some(index) => opcode::ReadFixed::new(file, address, bytes, index).offset(offset).build(),
@@ -238,12 +230,13 @@ fn entry_of(request: &Request) -> Entry {
             };
             (entry, fd)
         }
-        Request::ReadInto { fd, place, from, bytes, offset } => {
-            // Of memory that a driver registered the kernel wants an offset where it else wants an address.
-            let from = std::ptr::without_provenance_mut(usize::try_from(from).expect("inside a request"));
-            (opcode::ReadFixed::new(Fd(fd.number()), from, bytes, place).offset(offset).build(), fd)
+        SystemCall::ReadInto { fd, buffer, buffer_offset, bytes, offset } => {
+            // In a foreign buffer the kernel takes the field for an address as an offset.
+            let at = usize::try_from(buffer_offset).expect("inside a request");
+            let at = std::ptr::without_provenance_mut(at);
+            (opcode::ReadFixed::new(Fd(fd.number()), at, bytes, buffer).offset(offset).build(), fd)
         }
-        Request::Write { fd, address, bytes, offset, fixed, flags } => {
+        SystemCall::Write { fd, address, bytes, offset, fixed, flags } => {
             let file = Fd(fd.number());
             let entry = match fixed {
                 Some(index) => opcode::WriteFixed::new(file, address, bytes, index)
@@ -254,44 +247,36 @@ fn entry_of(request: &Request) -> Entry {
             };
             (entry, fd)
         }
-        Request::WriteVectored { fd, pieces, count, offset, flags } => {
+        SystemCall::WriteVectored { fd, pieces, count, offset, flags } => {
             (opcode::Writev::new(Fd(fd.number()), pieces, count).offset(offset).rw_flags(flags).build(), fd)
         }
-        Request::Sync { fd } => (opcode::Fsync::new(Fd(fd.number())).flags(FsyncFlags::DATASYNC).build(), fd),
-        Request::Allocate { fd, mode, offset, bytes } => {
+        SystemCall::Sync { fd } => {
+            (opcode::Fsync::new(Fd(fd.number())).flags(FsyncFlags::DATASYNC).build(), fd)
+        }
+        SystemCall::Allocate { fd, mode, offset, bytes } => {
             (opcode::Fallocate::new(Fd(fd.number()), bytes).offset(offset).mode(mode).build(), fd)
         }
-        Request::Command { fd, command, payload, address } => {
+        SystemCall::Command { fd, command, payload, address } => {
             let entry = opcode::UringCmd16::new(Fd(fd.number()), command).cmd(payload);
             (entry.addr(Some(address)).build(), fd)
         }
-        Request::Accept { fd } => {
+        SystemCall::Accept { fd } => {
             let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
             let accept = opcode::Accept::new(Fd(fd.number()), no_address, no_length);
             (accept.flags(libc::SOCK_CLOEXEC).build(), fd)
         }
-        Request::Receive { fd, address, bytes, flags } => {
+        SystemCall::Receive { fd, address, bytes, flags } => {
             (opcode::Recv::new(Fd(fd.number()), address, bytes).flags(flags).build(), fd)
         }
-        Request::Send { fd, address, bytes, flags } => {
+        SystemCall::Send { fd, address, bytes, flags } => {
             (opcode::Send::new(Fd(fd.number()), address, bytes).flags(flags).build(), fd)
         }
-        Request::SendMessage { fd, message, flags } => {
+        SystemCall::SendMessage { fd, message, flags } => {
             (opcode::SendMsg::new(Fd(fd.number()), message).flags(flags.cast_unsigned()).build(), fd)
         }
     };
     match descriptor {
         Descriptor::Plain(_) => entry,
         Descriptor::Registered(..) => entry.flags(Flags::FIXED_FILE),
-    }
-}
-
-impl Descriptor {
-    /// What goes into the entry: the descriptor, or its index among the registered files.
-    fn number(self) -> i32 {
-        match self {
-            Descriptor::Plain(fd) => fd,
-            Descriptor::Registered(index, _) => index.cast_signed(),
-        }
     }
 }

@@ -5,38 +5,47 @@
 //!   the future included, frees them earlier.
 //! - Dropping the future of a device operation leaves the operation running, its result is thrown away. Dropping the
 //!   future of a socket operation cancels it.
-//! - Dropping the last handle to a ring cancels what may wait for ever and waits for everything else. An operation of a
-//!   device that hangs does not hold up the end for ever: after [`DRAIN_LIMIT`] the ring is left as it is, with all
-//!   memory that operations still name, until the process ends.
+//! - Dropping the last handle to a ring, futures included, cancels what may wait for ever and waits for everything else. An
+//!   operation of a device that hangs does not hold up the end for ever: after [`DRAIN_LIMIT`] the ring is left as it is,
+//!   with all memory that operations still name, until the process ends.
 //! - Futures are small, `Unpin`, and hold a handle and a slot. Wakers are called while the ring is borrowed: they may
 //!   queue a task, not use the ring.
 //!
-//! Read `socket.rs` and `transfer.rs` for what can be done, `core.rs` for how it completes, `op.rs` for what is sent,
-//! `kernel.rs` for io_uring itself.
+//! The way of an operation: [`Ring`] starts it with all that it owns ([`op`]), it gets a slot ([`slots`]) and goes through the
+//! lane of its file ([`core`], [`lane`]) into the submission queue ([`kernel`]); its completion is reaped and wakes the
+//! task of its future ([`core`]), which takes the result ([`in_flight`], [`transfer`]). Without io_uring the
+//! [`fallback`] makes the calls; the reap step makes those of memory devices ([`copies`], [`memory`]).
 
 mod backend;
+mod clock;
 mod command;
 mod copies;
 mod core;
+mod cost;
 mod fallback;
+pub(crate) mod file;
 mod helper;
+pub(crate) mod in_flight;
 mod kernel;
 mod lane;
 pub(crate) mod late;
+pub(crate) mod memory;
 pub(crate) mod op;
+mod registered;
 mod slots;
 mod socket;
+pub(crate) mod system_call;
 #[cfg(test)]
 mod tests;
-mod timers;
 mod transfer;
 mod wake;
 
-use engine::buffer::{FixedRegion, Pool};
+use engine::buffer::{Buffer, FixedRegion, Gather, Pool};
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ops::Range;
+use std::os::fd::{OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,15 +55,23 @@ use std::time::{Duration, Instant};
 use self::backend::Backend;
 use self::core::Core;
 use self::fallback::Fallback;
+use self::file::RingFile;
+use self::helper::{Helpers, Job};
+use self::in_flight::{InFlight, Inner};
 use self::kernel::Kernel;
 use self::late::LateWrites;
-use self::op::{Op, Registered, Target};
-use self::slots::State;
+use self::op::Op;
+use self::socket::Receiving;
+use self::system_call::COMMAND_BYTES;
 
-pub(crate) use self::command::Command;
+pub(crate) use self::command::DriverAnswer;
 pub use self::socket::{Accept, Receive, Send};
 pub use self::transfer::{DeviceDone, DeviceRead};
 pub use self::wake::WakeUp;
+
+/// How long the end of a ring waits for operations in flight: longer than the rest of their time limits, or than any task
+/// waits for them.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whether a ring uses io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +92,7 @@ pub struct RingOptions {
     pub entries: u32,
     /// Places for registered files: members beyond it are reached by their descriptor.
     pub files: u32,
-    /// Who makes the calls.
+    /// What makes the calls.
     pub backend: RingBackend,
     /// How long the end of the ring waits for operations that do not end.
     pub drain_limit: Duration,
@@ -93,13 +110,6 @@ pub struct Ring {
     inner: Rc<Inner>,
 }
 
-struct Inner {
-    core: RefCell<Core>,
-    wake: Arc<WakeUp>,
-    helpers: helper::Helpers,
-    drain_limit: Duration,
-}
-
 impl Ring {
     /// Sets up a ring that this thread will use.
     ///
@@ -109,7 +119,7 @@ impl Ring {
         Self::with_wake(options, Arc::new(WakeUp::new()?))
     }
 
-    /// As [`Ring::new`], with a wake-up that other threads have already.
+    /// As [`Ring::new`], with a wake-up that other threads already have.
     pub fn with_wake(options: &RingOptions, wake: Arc<WakeUp>) -> io::Result<Self> {
         let threads = || Backend::Fallback(Box::new(Fallback::new(Arc::clone(&wake))));
         let backend = match options.backend {
@@ -126,7 +136,7 @@ impl Ring {
             },
         };
         let core = Core::new(backend);
-        let helpers = helper::Helpers::new(Arc::clone(&core.mailbox), Arc::clone(&wake));
+        let helpers = Helpers::new(Arc::clone(&core.mailbox), Arc::clone(&wake));
         let (core, drain_limit) = (RefCell::new(core), options.drain_limit);
         Ok(Ring { inner: Rc::new(Inner { core, wake, helpers, drain_limit }) })
     }
@@ -150,13 +160,13 @@ impl Ring {
     /// Whether so many copies of memory devices wait that [`Ring::reap`] should come before more tasks.
     #[inline]
     pub fn has_round(&self) -> bool {
-        self.inner.core.borrow().has_round()
+        self.inner.core.borrow().copies.has_round()
     }
 
     /// Hands queued operations to the system, in one call, if there are any.
     #[inline]
     pub fn submit(&self) {
-        self.inner.core.borrow_mut().submit();
+        self.inner.core.borrow_mut().backend.submit();
     }
 
     /// Hands queued operations over and sleeps until one completes, a timer ends, the wake-up is called, or `limit`.
@@ -170,209 +180,133 @@ impl Ring {
         self.inner.core.borrow().slots.occupied()
     }
 
-    /// Returns after `duration`.
-    pub fn sleep(&self, duration: Duration) -> Sleep {
-        let end = Instant::now() + duration;
-        let slot = self.inner.core.borrow_mut().start_sleep(end);
-        Sleep(InFlight { ring: self.clone(), slot })
+    /// Starts an operation of a device. After `limit` its future returns, and the operation stays in flight.
+    pub(crate) fn start_timed(&self, op: Op, limit: Duration) -> InFlight {
+        let slot = self.inner.core.borrow_mut().start_timed(op, limit);
+        InFlight::new(&self.inner, slot)
+    }
+
+    /// Starts an operation without a time limit.
+    #[inline]
+    pub(crate) fn start(&self, op: Op) -> InFlight {
+        let slot = self.inner.core.borrow_mut().start(op);
+        InFlight::new(&self.inner, slot)
+    }
+
+    /// Starts an operation that the helper thread of `file` carries out: a call that io_uring does not have.
+    pub(crate) fn start_helped(&self, op: Op, limit: Duration, file: RawFd, job: Job) -> InFlight {
+        let in_flight = self.start_timed(op, limit);
+        self.inner.core.borrow_mut().helped += 1;
+        self.inner.helpers.send(file, in_flight.slot(), job);
+        in_flight
     }
 
     /// An operation that has failed before it started.
     pub(crate) fn refuse(&self, op: Op, result: i32) -> InFlight {
         let slot = self.inner.core.borrow_mut().slots.insert_finished(op, result);
-        InFlight { ring: self.clone(), slot }
+        InFlight::new(&self.inner, slot)
     }
 
-    #[inline]
-    pub(crate) fn start(&self, op: Op) -> InFlight {
-        let slot = self.inner.core.borrow_mut().start(op);
-        InFlight { ring: self.clone(), slot }
+    /// Returns after `duration`.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        let end = Instant::now() + duration;
+        let slot = self.inner.core.borrow_mut().start_sleep(end);
+        Sleep(InFlight::new(&self.inner, slot))
     }
 
-    pub(crate) fn start_timed(&self, op: Op, limit: Duration) -> InFlight {
-        let slot = self.inner.core.borrow_mut().start_timed(op, limit);
-        InFlight { ring: self.clone(), slot }
+    /// Accepts one connection.
+    pub fn accept(&self, listener: &Rc<OwnedFd>) -> Accept {
+        Accept(self.start(Op::Accept { listener: Rc::clone(listener) }))
     }
 
-    /// Starts an operation that the helper thread of `file` carries out: a call that io_uring does not have.
-    pub(crate) fn start_helped(&self, op: Op, limit: Duration, file: RawFd, job: helper::Job) -> InFlight {
-        let in_flight = self.start_timed(op, limit);
-        self.inner.core.borrow_mut().helped += 1;
-        self.inner.helpers.send(file, in_flight.slot, job);
-        in_flight
+    /// Receives once into `range` of `buffer`: the count may be less than asked for, 0 is the end of the stream.
+    pub fn recv(&self, socket: &Rc<OwnedFd>, buffer: Buffer, range: Range<usize>) -> Receive {
+        self.start_receive(socket, buffer, range, false)
+    }
+
+    /// Fills `range` of `buffer`, or fails with `UnexpectedEof` if the stream ends before. The count is the length of
+    /// the range.
+    pub fn recv_exact(&self, socket: &Rc<OwnedFd>, buffer: Buffer, range: Range<usize>) -> Receive {
+        self.start_receive(socket, buffer, range, true)
+    }
+
+    fn start_receive(
+        &self,
+        socket: &Rc<OwnedFd>,
+        buffer: Buffer,
+        range: Range<usize>,
+        whole: bool,
+    ) -> Receive {
+        assert!(range.start <= range.end && range.end <= buffer.len(), "a range inside the buffer");
+        if range.is_empty() {
+            return Receive(Receiving::Ready(Some(buffer)));
+        }
+        let socket = Rc::clone(socket);
+        Receive(Receiving::Running(self.start(Op::Receive { socket, buffer, range, done: 0, whole })))
+    }
+
+    /// Sends all of `data`.
+    pub fn send_all(&self, socket: &Rc<OwnedFd>, data: Gather) -> Send {
+        if data.is_empty() {
+            return Send(None);
+        }
+        Send(Some(self.start(Op::Send { socket: Rc::clone(socket), data, done: 0 })))
+    }
+
+    /// Sends a command to the driver of `file`. `address` goes into the entry's field of that name.
+    pub(crate) fn command(
+        &self,
+        file: &Rc<RingFile>,
+        command: u32,
+        payload: [u8; COMMAND_BYTES],
+        address: u64,
+    ) -> DriverAnswer {
+        DriverAnswer(self.start(Op::Command { file: Rc::clone(file), command, payload, address }))
+    }
+
+    /// Fills `buffer` from `offset` of `file` on, without a time limit.
+    pub(crate) fn copy_in(&self, file: &Rc<RingFile>, offset: u64, buffer: Buffer) -> DeviceRead {
+        DeviceRead(self.start(Op::Read { file: Rc::clone(file), buffer, offset, done: 0, fixed: None }))
+    }
+
+    /// Writes all of `data` at `offset` of `file`, without a time limit.
+    pub(crate) fn copy_out(&self, file: &Rc<RingFile>, offset: u64, data: Gather) -> DeviceDone {
+        let file = Rc::clone(file);
+        DeviceDone(self.start(Op::Write { file, data, offset, done: 0, fixed: None, fua: false }))
     }
 
     /// A file as this ring knows it: registered if there is room.
-    pub(crate) fn target(&self, fd: &Arc<OwnedFd>, direct: bool, late: &Arc<LateWrites>) -> Rc<Target> {
-        let (registered, late) = (self.register_file(fd), Arc::clone(late));
-        Rc::new(Target {
-            fd: Arc::clone(fd),
-            direct,
-            takes_fixed: true,
-            registered,
-            late,
-            lane: RefCell::default(),
-        })
-    }
-
-    fn register_file(&self, fd: &Arc<OwnedFd>) -> Option<Registered> {
+    pub(crate) fn open_file(&self, fd: &Arc<OwnedFd>, direct: bool, late: &Arc<LateWrites>) -> Rc<RingFile> {
         let core = &mut *self.inner.core.borrow_mut();
-        core.release_files();
-        core.files_free.pop().and_then(|index| {
-            if let Err(error) = core.backend.set_file(index, fd.as_raw_fd()) {
-                tracing::info!(%error, "a file is not registered: its descriptor is looked up for each operation");
-                core.files_free.push(index);
-                return None;
-            }
-            Some(Registered { index, released: Rc::clone(&core.released) })
-        })
+        let registered = core.files.register(&core.backend, fd);
+        RingFile::new(Arc::clone(fd), registered, direct, Arc::clone(late))
     }
 
     /// Closes registered files whose last operation is gone. Called when a device is dropped.
-    pub(crate) fn release_files(&self) {
+    pub(crate) fn close_files(&self) {
         if let Ok(mut core) = self.inner.core.try_borrow_mut() {
-            core.release_files();
+            let core = &mut *core;
+            core.files.empty_released(&core.backend);
         }
     }
 
-    /// Registers the pool's fixed memory, so that transfers need not pin it each time, and leaves places behind it for
-    /// memory that drivers register.
+    /// Registers the pool's fixed memory, so that transfers need not pin it each time.
     ///
     /// # Errors
     /// What the kernel says, most often that RLIMIT_MEMLOCK is too low; the pool works without.
     pub(crate) fn register_buffers(&self, pool: &Arc<Pool>, regions: &[FixedRegion]) -> io::Result<()> {
         let core = &mut *self.inner.core.borrow_mut();
-        let Backend::Kernel(kernel) = &core.backend else { return Err(io::ErrorKind::Unsupported.into()) };
-        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let register = |own: &[FixedRegion], places: usize| {
-            let piece = |region: &FixedRegion| libc::iovec {
-                iov_base: region.address as *mut _,
-                iov_len: region.bytes,
-            };
-            let pieces: Vec<libc::iovec> =
-                own.iter().map(piece).chain(std::iter::repeat_n(empty, places)).collect();
-            // SAFETY: fixed memory is never freed while its pool lives, and the ring keeps the pool from here on.
-            unsafe { kernel.register_buffers(&pieces) }
-        };
-        let places = |first: usize| {
-            let places = first..first + OUTSIDE_PLACES;
-            places.rev().map(|place| u16::try_from(place).expect("a small table")).collect()
-        };
-        if register(regions, OUTSIDE_PLACES).is_ok() {
-            core.places_free = places(regions.len());
-        } else if let Err(error) = register(regions, 0) {
-            // Too little memory may be locked. What drivers register is not counted.
-            if register(&[], OUTSIDE_PLACES).is_ok() {
-                core.places_free = places(0);
-            }
-            return Err(error);
-        }
-        core.fixed_pool = Some(Arc::clone(pool));
-        Ok(())
+        core.buffers.register(&core.backend, pool, regions)
     }
 
-    /// Places where a driver may register memory of its requests, for reads into it. None if there are not so many.
-    pub(crate) fn take_places(&self, count: u16) -> Option<Vec<u16>> {
-        let free = &mut self.inner.core.borrow_mut().places_free;
-        let left = free.len().checked_sub(usize::from(count))?;
-        Some(free.split_off(left))
+    /// Indices under which a driver may register foreign buffers. None: there are not so many.
+    pub(crate) fn take_foreign_indices(&self, count: u16) -> Option<Vec<u16>> {
+        self.inner.core.borrow_mut().buffers.take_foreign(count)
     }
 
-    /// Nothing is registered there any more.
-    pub(crate) fn give_places(&self, places: impl Iterator<Item = u16>) {
-        self.inner.core.borrow_mut().places_free.extend(places);
-    }
-}
-
-/// Places for memory that drivers register: of the requests of eight block devices.
-const OUTSIDE_PLACES: usize = 1024;
-
-/// How long the end of a ring waits for operations in flight, each of which is beyond its own time limit by then or has
-/// nobody who waits for it.
-const DRAIN_LIMIT: Duration = Duration::from_secs(10);
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        /// Memory must not be freed under operations that still run: without a drain there is no way on.
-        struct Abort;
-        impl Drop for Abort {
-            fn drop(&mut self) {
-                std::process::abort();
-            }
-        }
-        let abort = Abort;
-        let core = self.core.get_mut();
-        if !core.drain(self.drain_limit) {
-            let in_flight = core.backend.in_flight();
-            tracing::error!(in_flight, "operations of devices that hang are left to the end of the process");
-            let nothing = Core::new(Backend::Fallback(Box::new(Fallback::new(Arc::clone(&self.wake)))));
-            std::mem::forget(std::mem::replace(core, nothing));
-        }
-        std::mem::forget(abort);
-    }
-}
-
-/// An operation in flight: handle and slot.
-pub(crate) struct InFlight {
-    ring: Ring,
-    slot: u32,
-}
-
-/// The slot of a future that has returned.
-const TAKEN: u32 = u32::MAX;
-
-/// How the wait for an operation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It completed: [`InFlight::take`] has the result.
-    Finished,
-    /// It is beyond its time limit and still runs: [`InFlight::let_go`] leaves it to the ring.
-    Expired,
-}
-
-impl InFlight {
-    #[inline]
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
-        assert_ne!(self.slot, TAKEN, "a future is not polled after it has returned");
-        let core = &mut *self.ring.inner.core.borrow_mut();
-        let slot = core.slots.get(self.slot);
-        match slot.state {
-            State::Finished => Poll::Ready(Ended::Finished),
-            State::Expired => Poll::Ready(Ended::Expired),
-            State::Running => {
-                slot.await_with(context.waker());
-                Poll::Pending
-            }
-            State::Vacant | State::Orphaned => unreachable!("a future has a slot of its own"),
-        }
-    }
-
-    /// What a finished operation owned, and its result. `take` sees it in its place: what it does not move is not
-    /// copied.
-    #[inline]
-    pub(crate) fn take<T>(&mut self, take: impl FnOnce(Op, i32) -> T) -> T {
-        let core = &mut *self.ring.inner.core.borrow_mut();
-        let result = core.slots.get(self.slot).result;
-        let op = core.slots.remove(self.slot);
-        self.slot = TAKEN;
-        take(op, result)
-    }
-
-    /// Leaves an expired operation to the ring. Returns its name, offset and length.
-    pub(crate) fn let_go(&mut self) -> (&'static str, u64, u64) {
-        let core = &mut *self.ring.inner.core.borrow_mut();
-        let about = core.slots.get(self.slot).op.describe();
-        core.orphan(self.slot);
-        self.slot = TAKEN;
-        about
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        if self.slot != TAKEN {
-            self.ring.inner.core.borrow_mut().orphan(self.slot);
-        }
+    /// No foreign buffer is registered under these indices any more.
+    pub(crate) fn give_foreign_indices(&self, indices: impl Iterator<Item = u16>) {
+        self.inner.core.borrow_mut().buffers.give_foreign(indices);
     }
 }
 

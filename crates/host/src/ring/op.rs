@@ -1,17 +1,17 @@
-//! What an operation owns, the request it makes of the system, and how it goes on after a partial result.
+//! An operation: what it owns, the calls it makes of the system, and how it goes on after a partial result.
 
 use engine::buffer::{Buffer, Gather, Pool, Slice};
-use engine::outside::Outside;
+use engine::foreign_buffer::Lease;
 use rustix::fs::OFlags;
-use std::cell::RefCell;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::lane::Lane;
-use super::late::LateWrites;
-use crate::device::memory::Region;
+use super::file::RingFile;
+use super::memory::Region;
+use super::system_call::{CALL_BYTES_MAX, CALL_PIECES_MAX, COMMAND_BYTES, Descriptor, SystemCall, Vectors};
 
 /// Result of a read that met the end of the file: the member was cut short.
 pub(crate) const PAST_END: i32 = i32::MIN;
@@ -19,62 +19,30 @@ pub(crate) const PAST_END: i32 = i32::MIN;
 /// Result of an operation outside of its device or across its blocks, which is not sent.
 pub(crate) const MISPLACED: i32 = i32::MIN + 1;
 
-/// Most bytes of one call: the kernel's own limit (`MAX_RW_COUNT`) is a page below 2 GiB.
-const CALL_BYTES_MAX: usize = 1 << 30;
-
-/// Most pieces of one vectored call (`UIO_MAXIOV`).
-const CALL_PIECES_MAX: usize = 1024;
-
 /// Direct reads end at a multiple of this, or at the end of the file.
 const DIRECT_UNIT: usize = 512;
 
-/// What a command of a driver carries in an entry of 64 bytes.
-pub(crate) const COMMAND_BYTES: usize = 16;
-
-/// An open file or block device as one ring knows it.
-pub(crate) struct Target {
-    pub fd: Arc<OwnedFd>,
-    pub direct: bool,
-    /// Whether its driver takes registered memory: ublk's does not.
-    pub takes_fixed: bool,
-    pub registered: Option<Registered>,
-    /// Shared by all shards that reach the device.
-    pub late: Arc<LateWrites>,
-    pub lane: RefCell<Lane>,
-}
-
-/// A place in the ring's table of registered files, handed back when the last operation on it is gone.
-pub(crate) struct Registered {
-    pub index: u32,
-    pub released: Rc<RefCell<Vec<u32>>>,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.released.borrow_mut().push(self.index);
-    }
-}
-
 /// An operation with all that it owns.
 pub(crate) enum Op {
+    /// None: its slot is free.
     Vacant,
     Read {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
         buffer: Buffer,
         offset: u64,
         done: usize,
         fixed: Option<u16>,
     },
-    /// A read into memory that a driver has registered with the ring.
+    /// A read into a foreign buffer.
     ReadInto {
-        file: Rc<Target>,
-        outside: Outside,
+        file: Rc<RingFile>,
+        target: Lease,
         offset: u64,
         bytes: usize,
         done: usize,
     },
     Write {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
         data: Gather,
         offset: u64,
         done: usize,
@@ -82,11 +50,11 @@ pub(crate) enum Op {
         fua: bool,
     },
     Flush {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
     },
-    /// fallocate; without `zeroes` its refusal is final, else they are written out instead.
+    /// fallocate. Where the file system refuses it, `zeroes` are written out instead if they are there.
     Allocate {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
         mode: i32,
         offset: u64,
         bytes: u64,
@@ -94,7 +62,7 @@ pub(crate) enum Op {
     },
     /// Zeroes written piece by piece where the file system cannot make them itself.
     WriteZeroes {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
         zeroes: Slice,
         offset: u64,
         bytes: u64,
@@ -102,7 +70,7 @@ pub(crate) enum Op {
     },
     /// Done by a helper thread.
     Discard {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
         offset: u64,
         bytes: u64,
     },
@@ -120,15 +88,14 @@ pub(crate) enum Op {
         region: Rc<Region>,
         offset: u64,
         bytes: u64,
-        name: &'static str,
-        unmap: bool,
+        clearing: Clearing,
     },
     MemoryFlush {
         region: Rc<Region>,
     },
     /// A command of the file's own driver. It owns no memory.
     Command {
-        file: Rc<Target>,
+        file: Rc<RingFile>,
         command: u32,
         payload: [u8; COMMAND_BYTES],
         /// What the driver wants in the entry's field for an address.
@@ -152,97 +119,38 @@ pub(crate) enum Op {
     Sleep,
 }
 
-/// Scratch for a vectored call.
-pub(crate) struct Vectors {
-    pub message: libc::msghdr,
-    pub pieces: Vec<libc::iovec>,
-}
-
-/// The descriptor of a call: plain, or an index into the registered files.
+/// How a memory device clears a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Descriptor {
-    Plain(RawFd),
-    Registered(u32, RawFd),
+pub(crate) enum Clearing {
+    Discard,
+    WriteZeroes { may_unmap: bool },
 }
 
-/// One call to the system. The pointers are valid until the slot that made it is freed or makes the next one.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Request {
-    Read {
-        fd: Descriptor,
-        address: *mut u8,
-        bytes: u32,
-        offset: u64,
-        fixed: Option<u16>,
-    },
-    /// `from` is where in the registered memory it begins.
-    ReadInto {
-        fd: Descriptor,
-        place: u16,
-        from: u64,
-        bytes: u32,
-        offset: u64,
-    },
-    Write {
-        fd: Descriptor,
-        address: *const u8,
-        bytes: u32,
-        offset: u64,
-        fixed: Option<u16>,
-        flags: i32,
-    },
-    WriteVectored {
-        fd: Descriptor,
-        pieces: *const libc::iovec,
-        count: u32,
-        offset: u64,
-        flags: i32,
-    },
-    Sync {
-        fd: Descriptor,
-    },
-    Allocate {
-        fd: Descriptor,
-        mode: i32,
-        offset: u64,
-        bytes: u64,
-    },
-    Command {
-        fd: Descriptor,
-        command: u32,
-        payload: [u8; COMMAND_BYTES],
-        address: u64,
-    },
-    Accept {
-        fd: Descriptor,
-    },
-    Receive {
-        fd: Descriptor,
-        address: *mut u8,
-        bytes: u32,
-        flags: i32,
-    },
-    Send {
-        fd: Descriptor,
-        address: *const u8,
-        bytes: u32,
-        flags: i32,
-    },
-    SendMessage {
-        fd: Descriptor,
-        message: *const libc::msghdr,
-        flags: i32,
-    },
+impl Clearing {
+    /// Whether the range's memory may go back to the system.
+    pub fn may_unmap(self) -> bool {
+        match self {
+            Clearing::Discard => true,
+            Clearing::WriteZeroes { may_unmap } => may_unmap,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Clearing::Discard => "discard",
+            Clearing::WriteZeroes { .. } => "write zeroes",
+        }
+    }
 }
 
-/// Who carries an operation out.
+/// What carries an operation out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// The kernel, through the ring.
     System,
     /// The reap step, by a copy from or to a memory device.
     Copy,
-    /// The same, once the device is ready.
+    /// The reap step, at the moment when the memory device is ready.
     CopyLater,
     /// A timer or a helper thread: nothing to submit.
     Elsewhere,
@@ -257,7 +165,7 @@ pub(super) enum Step {
 
 impl Op {
     /// The file of an operation that may have a time limit.
-    pub fn target(&self) -> Option<&Rc<Target>> {
+    pub fn file(&self) -> Option<&Rc<RingFile>> {
         match self {
             Op::Read { file, .. }
             | Op::ReadInto { file, .. }
@@ -301,24 +209,33 @@ impl Op {
         }
     }
 
-    /// Whether the operation may wait for a peer for ever, so that it is cancelled with its future.
+    /// Whether the operation may wait for a peer for ever: it is cancelled when its future is dropped.
     pub(super) fn is_socket(&self) -> bool {
         matches!(self, Op::Accept { .. } | Op::Receive { .. } | Op::Send { .. })
     }
 
-    /// Whether the operation waits for its driver for ever, which only the end of the ring or of the device ends.
+    /// Whether the operation may wait for its driver for ever: only the end of the ring or of the device ends it.
     pub(super) fn is_command(&self) -> bool {
         matches!(self, Op::Command { .. })
     }
 
-    /// The next call of this operation. `vectors` is its slot's scratch.
-    pub(super) fn request(&mut self, vectors: &mut Option<Box<Vectors>>) -> Request {
+    /// When a memory device that is slowed down is ready for this operation.
+    pub(super) fn ready_at(&self) -> Instant {
+        match self {
+            Op::MemoryRead { region, buffer, .. } => region.ready_at(true, buffer.len()),
+            Op::MemoryWrite { region, data, .. } => region.ready_at(false, data.len()),
+            _ => unreachable!("only reads and writes of memory devices wait for them"),
+        }
+    }
+
+    /// The next call of this operation. `vectors` belongs to its slot.
+    pub(super) fn call(&mut self, vectors: &mut Option<Box<Vectors>>) -> SystemCall {
         match self {
             Op::Read { file, buffer, offset, done, fixed } => {
                 let rest = &mut buffer.bytes_mut()[*done..];
                 let bytes = call_bytes(rest.len());
                 let at = *offset + *done as u64;
-                Request::Read {
+                SystemCall::Read {
                     fd: file.descriptor(),
                     address: rest.as_mut_ptr(),
                     bytes,
@@ -326,20 +243,20 @@ impl Op {
                     fixed: *fixed,
                 }
             }
-            Op::ReadInto { file, outside, offset, bytes, done } => Request::ReadInto {
+            Op::ReadInto { file, target, offset, bytes, done } => SystemCall::ReadInto {
                 fd: file.descriptor(),
-                place: outside.place(),
-                from: outside.offset_bytes() + *done as u64,
+                buffer: target.index(),
+                buffer_offset: target.offset_bytes() + *done as u64,
                 bytes: call_bytes(*bytes - *done),
                 offset: *offset + *done as u64,
             },
             Op::Write { file, data, offset, done, fixed, fua } => {
                 let flags = if *fua { libc::RWF_DSYNC } else { 0 };
-                write_request(file, data, *offset, *done, *fixed, flags, vectors)
+                write_call(file, data, *offset, *done, *fixed, flags, vectors)
             }
             Op::WriteZeroes { file, zeroes, offset, bytes, done } => {
                 let length = usize::try_from(*bytes - *done).unwrap_or(usize::MAX).min(zeroes.len());
-                Request::Write {
+                SystemCall::Write {
                     fd: file.descriptor(),
                     address: zeroes.bytes().as_ptr(),
                     bytes: call_bytes(length),
@@ -348,34 +265,34 @@ impl Op {
                     flags: 0,
                 }
             }
-            Op::Flush { file } => Request::Sync { fd: file.descriptor() },
+            Op::Flush { file } => SystemCall::Sync { fd: file.descriptor() },
             Op::Allocate { file, mode, offset, bytes, .. } => {
-                Request::Allocate { fd: file.descriptor(), mode: *mode, offset: *offset, bytes: *bytes }
+                SystemCall::Allocate { fd: file.descriptor(), mode: *mode, offset: *offset, bytes: *bytes }
             }
-            Op::Command { file, command, payload, address } => Request::Command {
+            Op::Command { file, command, payload, address } => SystemCall::Command {
                 fd: file.descriptor(),
                 command: *command,
                 payload: *payload,
                 address: *address,
             },
-            Op::Accept { listener } => Request::Accept { fd: Descriptor::Plain(listener.as_raw_fd()) },
+            Op::Accept { listener } => SystemCall::Accept { fd: Descriptor::Plain(listener.as_raw_fd()) },
             Op::Receive { socket, buffer, range, done, whole } => {
                 let rest = &mut buffer.bytes_mut()[range.start + *done..range.end];
-                Request::Receive {
+                SystemCall::Receive {
                     fd: Descriptor::Plain(socket.as_raw_fd()),
                     address: rest.as_mut_ptr(),
                     bytes: call_bytes(rest.len()),
                     flags: if *whole { libc::MSG_WAITALL } else { 0 },
                 }
             }
-            Op::Send { socket, data, done } => send_request(socket, data, *done, vectors),
+            Op::Send { socket, data, done } => send_call(socket, data, *done, vectors),
             Op::Vacant
             | Op::Discard { .. }
             | Op::MemoryRead { .. }
             | Op::MemoryWrite { .. }
             | Op::MemoryClear { .. }
             | Op::MemoryFlush { .. }
-            | Op::Sleep => unreachable!("only operations of the system make requests"),
+            | Op::Sleep => unreachable!("only operations of the system make calls"),
         }
     }
 
@@ -414,7 +331,7 @@ impl Op {
         }
     }
 
-    /// The kernel does not wait for sockets that are set to O_NONBLOCK: they are set back, and tried again.
+    /// The kernel does not wait for a socket in mode O_NONBLOCK: this ends the mode and tries again.
     fn make_blocking(&self) -> Step {
         let (Op::Accept { listener: socket } | Op::Receive { socket, .. } | Op::Send { socket, .. }) = self
         else {
@@ -427,7 +344,7 @@ impl Op {
         }
     }
 
-    /// Index of the memory among those registered with the ring of `pool`, if the transfer is one piece.
+    /// Looks up the index under which `pool` has registered the memory of a transfer that is one piece.
     pub(super) fn find_fixed(&mut self, pool: &Arc<Pool>) {
         match self {
             Op::Read { file, buffer, fixed, .. } if file.takes_fixed => *fixed = buffer.fixed_index(pool),
@@ -440,16 +357,19 @@ impl Op {
         }
     }
 
-    /// Whether the block device below has become smaller than the operation needs: one that was pulled out has no
-    /// bytes left, and its writes fail with ENOSPC.
+    /// Whether the write lies beyond the end of a block device that has become smaller. The writes of one that was pulled
+    /// out fail with ENOSPC.
     pub(crate) fn is_beyond_shrunk_device(&self) -> bool {
         let Op::Write { file, .. } = self else { return false };
         let (_, offset, bytes) = self.describe();
-        let is_block = rustix::fs::fstat(&*file.fd)
-            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_block_device());
-        // Every transfer names its offset, so nobody misses the descriptor's position.
-        is_block
-            && rustix::fs::seek(&*file.fd, rustix::fs::SeekFrom::End(0)).is_ok_and(|end| end < offset + bytes)
+        file.has_shrunk_below(offset + bytes)
+    }
+
+    /// Lets go of a result that no future takes: the connection of an accept is closed.
+    pub(super) fn discard_result(&self, result: i32) {
+        if matches!(self, Op::Accept { .. }) && result >= 0 {
+            drop(accepted(result));
+        }
     }
 
     /// Name, offset and length for an error message.
@@ -469,7 +389,7 @@ impl Op {
             Op::Allocate { offset, bytes, .. } | Op::WriteZeroes { offset, bytes, .. } => {
                 ("write zeroes", *offset, *bytes)
             }
-            Op::MemoryClear { offset, bytes, name, .. } => (name, *offset, *bytes),
+            Op::MemoryClear { offset, bytes, clearing, .. } => (clearing.name(), *offset, *bytes),
             Op::Command { .. } => ("command", 0, 0),
             Op::Accept { .. } => ("accept", 0, 0),
             Op::Receive { range, .. } => ("receive", 0, range.len() as u64),
@@ -479,21 +399,10 @@ impl Op {
     }
 }
 
-impl Vectors {
-    fn new_box() -> Box<Self> {
-        // SAFETY: msghdr is plain integers and pointers, for which all zeroes mean "none".
-        let message = unsafe { std::mem::zeroed() };
-        Box::new(Vectors { message, pieces: Vec::new() })
-    }
-}
-
-impl Target {
-    fn descriptor(&self) -> Descriptor {
-        match &self.registered {
-            Some(registered) => Descriptor::Registered(registered.index, self.fd.as_raw_fd()),
-            None => Descriptor::Plain(self.fd.as_raw_fd()),
-        }
-    }
+/// The connection that an accept returned. Called once for each result.
+pub(super) fn accepted(result: i32) -> OwnedFd {
+    // SAFETY: a successful accept returns a fresh descriptor, and its result is taken once.
+    unsafe { OwnedFd::from_raw_fd(result) }
 }
 
 fn call_bytes(bytes: usize) -> u32 {
@@ -501,7 +410,7 @@ fn call_bytes(bytes: usize) -> u32 {
 }
 
 /// A read that has got some of its bytes.
-fn read_on(file: &Target, done: &mut usize, result: i32, whole: usize) -> Step {
+fn read_on(file: &RingFile, done: &mut usize, result: i32, whole: usize) -> Step {
     *done += result.unsigned_abs() as usize;
     let cut = result == 0 || (file.direct && !done.is_multiple_of(DIRECT_UNIT));
     match *done == whole {
@@ -524,34 +433,34 @@ fn is_unsupported(result: i32) -> bool {
     matches!(-result, libc::EOPNOTSUPP | libc::ENOSYS)
 }
 
-fn write_request(
-    file: &Target,
+fn write_call(
+    file: &RingFile,
     data: &Gather,
     offset: u64,
     done: usize,
     fixed: Option<u16>,
     flags: i32,
     vectors: &mut Option<Box<Vectors>>,
-) -> Request {
+) -> SystemCall {
     let (fd, at) = (file.descriptor(), offset + done as u64);
     if let Some(rest) = last_piece(data, done) {
         let bytes = call_bytes(rest.len());
-        return Request::Write { fd, address: rest.as_ptr(), bytes, offset: at, fixed, flags };
+        return SystemCall::Write { fd, address: rest.as_ptr(), bytes, offset: at, fixed, flags };
     }
     let pieces = &mut gather_pieces(data, done, vectors).pieces;
     let count = u32::try_from(pieces.len()).expect("at most 1024 pieces");
-    Request::WriteVectored { fd, pieces: pieces.as_ptr(), count, offset: at, flags }
+    SystemCall::WriteVectored { fd, pieces: pieces.as_ptr(), count, offset: at, flags }
 }
 
-fn send_request(socket: &OwnedFd, data: &Gather, done: usize, vectors: &mut Option<Box<Vectors>>) -> Request {
+fn send_call(socket: &OwnedFd, data: &Gather, done: usize, vectors: &mut Option<Box<Vectors>>) -> SystemCall {
     let (fd, flags) = (Descriptor::Plain(socket.as_raw_fd()), libc::MSG_NOSIGNAL | libc::MSG_WAITALL);
     if let Some(rest) = last_piece(data, done) {
-        return Request::Send { fd, address: rest.as_ptr(), bytes: call_bytes(rest.len()), flags };
+        return SystemCall::Send { fd, address: rest.as_ptr(), bytes: call_bytes(rest.len()), flags };
     }
     let vectors = gather_pieces(data, done, vectors);
     vectors.message.msg_iov = vectors.pieces.as_mut_ptr();
     vectors.message.msg_iovlen = vectors.pieces.len() as _;
-    Request::SendMessage { fd, message: &raw const vectors.message, flags }
+    SystemCall::SendMessage { fd, message: &raw const vectors.message, flags }
 }
 
 /// The bytes from `done` on, if they lie in one slice.
@@ -563,7 +472,7 @@ fn last_piece(data: &Gather, done: usize) -> Option<&[u8]> {
 
 /// Lists the bytes from `done` on.
 fn gather_pieces<'a>(data: &Gather, done: usize, vectors: &'a mut Option<Box<Vectors>>) -> &'a mut Vectors {
-    let vectors = vectors.get_or_insert_with(Vectors::new_box);
+    let vectors = vectors.get_or_insert_with(Vectors::new);
     vectors.pieces.clear();
     let (mut skip, mut total) = (done, 0);
     for slice in data.slices() {

@@ -2,23 +2,24 @@
 //!
 //! Invariants:
 //! - A slot is vacant or owns one operation with all its memory and descriptors.
-//! - A slot is freed only after its operation completed *and* its future is done with it: whichever comes second.
-//! - The generation counts the uses of a slot, so that a late cancel or timer never meets its successor.
+//! - A slot is freed after its operation has completed *and* its future is done with it, whichever comes second.
+//! - The generation counts the uses of a slot, so that a late cancel or timer never meets the slot's next operation.
 
 use std::task::Waker;
 use std::time::Instant;
 
 use super::late::LateWrite;
-use super::op::{Op, Vectors};
+use super::op::Op;
+use super::system_call::Vectors;
 
 /// Where an operation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     /// The slot is free.
     Vacant,
-    /// On its way, its future waits.
+    /// On its way; its future waits.
     Running,
-    /// On its way, its future was dropped or was told of the time limit.
+    /// On its way; its future was dropped or has returned the time limit's error.
     Orphaned,
     /// On its way beyond its time limit; the future has not been polled since.
     Expired,
@@ -26,33 +27,33 @@ pub(super) enum State {
     Finished,
 }
 
-/// Where an operation stands among those of its file.
+/// Where an operation stands in the [lane](super::lane) of its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It has no file, it waits for late writes, or it has ended.
+pub(super) enum LaneState {
+    /// In no lane: it has no file, it waits for late writes, or it has ended.
     #[default]
-    None,
-    /// It was not sent.
-    Waits,
+    Outside,
+    /// It waits in the lane and was not sent.
+    Waiting,
     /// It was sent, or is about to be.
-    UnderWay,
+    Sent,
 }
 
 pub(super) struct Slot {
-    pub state: State,
+    pub state: SlotState,
     pub generation: u32,
     /// Result of a finished operation: a count, a negated error number, or [`super::op::PAST_END`].
     pub result: i32,
-    /// Of the task that polled last, kept when the slot is reused: mostly the same task comes back to it.
+    /// Of the task that polled last. It stays when the slot is reused, mostly by the same task.
     pub waker: Option<Waker>,
     /// Whether that task waits for this use of the slot.
     pub is_awaited: bool,
     pub op: Op,
     pub deadline: Option<Instant>,
-    pub turn: Turn,
-    /// Beyond its time limit, and what it changes may still come.
+    pub lane: LaneState,
+    /// Present while the operation is beyond its time limit and may still change the device.
     pub late: Option<LateWrite>,
-    /// Scratch for vectored calls; stays with the slot so that it is allocated once.
+    /// Memory for vectored calls.
     pub vectors: Option<Box<Vectors>>,
 }
 
@@ -90,7 +91,7 @@ impl Slots {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.entries[index as usize];
             assert!(matches!(slot.op, Op::Vacant), "a slot on the free list is vacant");
-            slot.state = State::Running;
+            slot.state = SlotState::Running;
             std::mem::forget(std::mem::replace(&mut slot.op, op)); // vacant: nothing to drop
             return index;
         }
@@ -101,25 +102,25 @@ impl Slots {
     fn insert_new(&mut self, op: Op) -> u32 {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 operations in flight");
         self.entries.push(Slot {
-            state: State::Running,
+            state: SlotState::Running,
             generation: 0,
             result: 0,
             waker: None,
             is_awaited: false,
             op,
             deadline: None,
-            turn: Turn::None,
+            lane: LaneState::Outside,
             late: None,
             vectors: None,
         });
         index
     }
 
-    /// Adds an operation that needs no work any more.
+    /// Adds an operation that has its result already.
     pub fn insert_finished(&mut self, op: Op, result: i32) -> u32 {
         let index = self.insert(op);
         let slot = self.get(index);
-        (slot.state, slot.result) = (State::Finished, result);
+        (slot.state, slot.result) = (SlotState::Finished, result);
         index
     }
 
@@ -127,8 +128,8 @@ impl Slots {
     #[inline]
     pub fn remove(&mut self, index: u32) -> Op {
         let slot = &mut self.entries[index as usize];
-        assert_ne!(slot.state, State::Vacant, "a slot is freed once");
-        slot.state = State::Vacant;
+        assert_ne!(slot.state, SlotState::Vacant, "a slot is freed once");
+        slot.state = SlotState::Vacant;
         slot.generation = slot.generation.wrapping_add(1);
         slot.is_awaited = false;
         (slot.deadline, slot.late) = (None, None);
@@ -152,6 +153,6 @@ impl Slots {
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Slot)> {
-        (0u32..).zip(&mut self.entries).filter(|(_, slot)| slot.state != State::Vacant)
+        (0u32..).zip(&mut self.entries).filter(|(_, slot)| slot.state != SlotState::Vacant)
     }
 }

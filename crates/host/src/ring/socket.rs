@@ -1,76 +1,34 @@
-//! Sockets on the ring: accept, receive, send, each owning its memory and its descriptor until it completes.
+//! Futures of socket operations: accept, receive, send. Each operation owns its memory and its descriptor until it
+//! completes.
 //!
-//! Dropping a future cancels its operation. What had arrived by then may be lost: a stream is not used further after
-//! a dropped receive. Sends of one stream are made one after the other; the caller keeps that order.
+//! Cancellation: dropping a future cancels its operation. What had arrived by then may be lost, so a stream is not used
+//! further after a dropped receive. The caller keeps the order of a stream's sends: it starts one when the last is done.
 
-use engine::buffer::{Buffer, Gather};
+use engine::buffer::Buffer;
 use std::future::Future;
 use std::io;
-use std::ops::Range;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::op::{Op, PAST_END};
-use super::{InFlight, Ring};
-
-impl Ring {
-    /// Accepts one connection.
-    pub fn accept(&self, listener: &Rc<OwnedFd>) -> Accept {
-        Accept(self.start(Op::Accept { listener: Rc::clone(listener) }))
-    }
-
-    /// Receives once into `range` of `buffer`: the count may be less than asked for, 0 is the end of the stream.
-    pub fn recv(&self, socket: &Rc<OwnedFd>, buffer: Buffer, range: Range<usize>) -> Receive {
-        self.start_receive(socket, buffer, range, false)
-    }
-
-    /// Fills `range` of `buffer`, or fails with `UnexpectedEof` if the stream ends before. The count is the length of
-    /// the range.
-    pub fn recv_exact(&self, socket: &Rc<OwnedFd>, buffer: Buffer, range: Range<usize>) -> Receive {
-        self.start_receive(socket, buffer, range, true)
-    }
-
-    fn start_receive(
-        &self,
-        socket: &Rc<OwnedFd>,
-        buffer: Buffer,
-        range: Range<usize>,
-        whole: bool,
-    ) -> Receive {
-        assert!(range.start <= range.end && range.end <= buffer.len(), "a range inside the buffer");
-        if range.is_empty() {
-            return Receive(Receiving::Ready(Some(buffer)));
-        }
-        let socket = Rc::clone(socket);
-        Receive(Receiving::Running(self.start(Op::Receive { socket, buffer, range, done: 0, whole })))
-    }
-
-    /// Sends all of `data`.
-    pub fn send_all(&self, socket: &Rc<OwnedFd>, data: Gather) -> Send {
-        if data.is_empty() {
-            return Send(None);
-        }
-        Send(Some(self.start(Op::Send { socket: Rc::clone(socket), data, done: 0 })))
-    }
-}
+use super::in_flight::InFlight;
+use super::op::{Op, PAST_END, accepted};
 
 /// A connection to come.
-pub struct Accept(InFlight);
+pub struct Accept(pub(super) InFlight);
 
 impl Future for Accept {
     type Output = io::Result<OwnedFd>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         ready!(self.0.poll(context));
-        Poll::Ready(self.0.take(|_, result| count_of(result).map(|_| own(result))))
+        Poll::Ready(self.0.take(|_, result| count_of(result).map(|_| accepted(result))))
     }
 }
 
 /// Bytes to come.
-pub struct Receive(Receiving);
+pub struct Receive(pub(super) Receiving);
 
-enum Receiving {
+pub(super) enum Receiving {
     Running(InFlight),
     Ready(Option<Buffer>),
 }
@@ -93,7 +51,7 @@ impl Future for Receive {
 }
 
 /// Bytes on their way out.
-pub struct Send(Option<InFlight>);
+pub struct Send(pub(super) Option<InFlight>);
 
 impl Future for Send {
     type Output = io::Result<()>;
@@ -104,21 +62,9 @@ impl Future for Send {
     }
 }
 
-/// Closes the connection of an accept that nobody waits for.
-pub(super) fn discard_result(op: &Op, result: i32) {
-    if matches!(op, Op::Accept { .. }) && result >= 0 {
-        drop(own(result));
-    }
-}
-
 fn count_of(result: i32) -> io::Result<usize> {
     if result == PAST_END {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
-}
-
-fn own(accepted: i32) -> OwnedFd {
-    // SAFETY: a successful accept returns a fresh descriptor, and its result is taken once.
-    unsafe { OwnedFd::from_raw_fd(accepted) }
 }

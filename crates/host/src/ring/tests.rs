@@ -1,13 +1,14 @@
 //! Operations in flight: dropped, drained, in masses, over sockets.
 
-use super::op::{Op, Target};
+use super::file::RingFile;
+use super::op::Op;
 
 use super::{Ring, RingBackend, RingOptions, core::Core};
 use crate::testing::{Bench, backends, pattern};
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::DeviceErrorKind;
 use engine::executor::yield_now;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -181,7 +182,7 @@ fn dropping_the_ring_ends_everything_in_flight() {
         let bench = Bench::new(backend);
         let (left, right) = pair();
         let file = tempfile::tempfile().expect("a file");
-        let target = bench.ring.target(&Arc::new(file.into()), false, &Arc::default());
+        let target = bench.ring.open_file(&Arc::new(file.into()), false, &Arc::default());
         for i in 0..500u64 {
             drop(bench.ring.recv(&right, Buffer::new(4096), 0..4096));
             let data = Slice::from_bytes(&pattern(i, 4096)).into();
@@ -219,7 +220,7 @@ fn more_operations_than_any_queue_holds() {
         let bench = Bench::with(&options);
         let file = tempfile::tempfile().expect("a file");
         file.set_len(4096 * 4096).expect("a length");
-        let target = bench.ring.target(&Arc::new(file.into()), false, &Arc::default());
+        let target = bench.ring.open_file(&Arc::new(file.into()), false, &Arc::default());
         let (count, ring) = (Rc::new(Cell::new(0)), bench.ring.clone());
         for task in 0..256u64 {
             let (ring, target, count) = (bench.ring.clone(), Rc::clone(&target), Rc::clone(&count));
@@ -252,9 +253,9 @@ fn more_operations_than_any_queue_holds() {
     }
 }
 
-fn unregistered(fd: OwnedFd) -> Rc<Target> {
+fn unregistered(fd: OwnedFd) -> Rc<RingFile> {
     let (fd, late) = (Arc::new(fd), Arc::default());
-    Rc::new(Target { fd, direct: false, takes_fixed: true, registered: None, late, lane: RefCell::default() })
+    RingFile::new(fd, None, false, late)
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn nothing_is_sent_to_a_device_that_may_still_make_a_write_beyond_its_limit() {
         let room = rustix::pipe::fcntl_getpipe_size(&writer).expect("a size");
         writer.write_all(&vec![0; room]).expect("written");
         let (fd, late): (Arc<OwnedFd>, _) = (Arc::new(writer.into()), Arc::default());
-        let file = bench.ring.target(&fd, false, &late);
+        let file = bench.ring.open_file(&fd, false, &late);
         let write = |seed: u8| {
             let data = Gather::from(Slice::from_bytes(&[seed; 4096]));
             Op::Write { file: Rc::clone(&file), data, offset: u64::MAX, done: 0, fixed: None, fua: false }
@@ -340,8 +341,8 @@ fn a_device_that_hangs_does_not_hold_up_the_others() {
         let hung = unregistered(reader.into());
         let healthy = tempfile::tempfile().expect("a file");
         healthy.set_len(1 << 20).expect("a length");
-        let healthy = bench.ring.target(&Arc::new(healthy.into()), false, &Arc::default());
-        let read = |file: &Rc<Target>, offset| {
+        let healthy = bench.ring.open_file(&Arc::new(healthy.into()), false, &Arc::default());
+        let read = |file: &Rc<RingFile>, offset| {
             let op =
                 Op::Read { file: Rc::clone(file), buffer: Buffer::new(512), offset, done: 0, fixed: None };
             super::DeviceRead(bench.ring.start_timed(op, Duration::from_millis(400)))
@@ -376,7 +377,7 @@ fn flushes_at_the_same_time_share_one() {
     for backend in backends() {
         let bench = Bench::new(backend);
         let file = tempfile::tempfile().expect("a file");
-        let target = bench.ring.target(&Arc::new(file.into()), false, &Arc::default());
+        let target = bench.ring.open_file(&Arc::new(file.into()), false, &Arc::default());
         let flush = || super::DeviceDone(bench.ring.start(Op::Flush { file: Rc::clone(&target) }));
         let (first, mut others): (_, Vec<_>) = (flush(), (0..100).map(|_| flush()).collect());
         others.drain(..10); // dropped: the one that leads, too

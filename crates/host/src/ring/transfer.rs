@@ -1,4 +1,4 @@
-//! Device operations on the ring, with the results that [`engine::device::Device`] promises.
+//! Futures of device operations, with the results that [`engine::device::Device`] promises.
 
 use engine::buffer::Buffer;
 use engine::device::{DeviceError, DeviceErrorKind};
@@ -6,8 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use super::in_flight::{Ended, InFlight};
 use super::op::{MISPLACED, Op, PAST_END};
-use super::{Ended, InFlight};
 
 /// A read on its way.
 pub struct DeviceRead(pub(crate) InFlight);
@@ -77,7 +77,7 @@ fn kind_of(errno: i32) -> DeviceErrorKind {
         }
         libc::ETIMEDOUT | libc::ETIME => DeviceErrorKind::Timeout,
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => DeviceErrorKind::Unsupported,
-        // EFAULT: of memory that a driver should have registered.
+        // EFAULT: the foreign buffer is not registered.
         libc::EINVAL | libc::EFAULT => DeviceErrorKind::Invalid,
         // EIO, EREMOTEIO (target failure), EILSEQ (bad protection data), ENODATA (medium error), ENOLINK (path), …
         _ => DeviceErrorKind::Io,

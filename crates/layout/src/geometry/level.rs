@@ -1,9 +1,7 @@
-//! RAID levels and layouts: their md numbers and mdadm's words for them.
+//! RAID levels and layouts, with md's numbers and mdadm's words for them. The way back from numbers and words:
+//! [`super::names`].
 
 use std::fmt;
-use std::str::FromStr;
-
-use super::GeometryError;
 
 /// A RAID level that has a geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,17 +38,6 @@ impl Level {
         }
     }
 
-    /// The level with md's number.
-    ///
-    /// # Errors
-    /// [`GeometryError::UnknownLevel`] for linear, multipath, faulty, container and numbers md does not have.
-    pub fn from_md_number(number: i32) -> Result<Self, GeometryError> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.md_number() == number)
-            .ok_or_else(|| GeometryError::UnknownLevel(md_level_word(number)))
-    }
-
     /// Parity chunks in every stripe: 0, 1 or 2.
     #[must_use]
     pub const fn parity_chunks(self) -> u32 {
@@ -68,16 +55,6 @@ impl Level {
     }
 }
 
-fn md_level_word(number: i32) -> String {
-    match number {
-        -1 => "linear".into(),
-        -4 => "multipath".into(),
-        -5 => "faulty".into(),
-        -100 => "container".into(),
-        other => other.to_string(),
-    }
-}
-
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -88,23 +65,6 @@ impl fmt::Display for Level {
             Self::Raid6 => "raid6",
             Self::Raid10 => "raid10",
         })
-    }
-}
-
-impl FromStr for Level {
-    type Err = GeometryError;
-
-    /// mdadm's words: `raid5`, `5`, and the aliases `stripe` and `mirror`.
-    fn from_str(word: &str) -> Result<Self, GeometryError> {
-        match word.to_ascii_lowercase().as_str() {
-            "raid0" | "0" | "stripe" => Ok(Self::Raid0),
-            "raid1" | "1" | "mirror" => Ok(Self::Raid1),
-            "raid4" | "4" => Ok(Self::Raid4),
-            "raid5" | "5" => Ok(Self::Raid5),
-            "raid6" | "6" => Ok(Self::Raid6),
-            "raid10" | "10" => Ok(Self::Raid10),
-            _ => Err(GeometryError::UnknownLevel(word.into())),
-        }
     }
 }
 
@@ -150,7 +110,7 @@ pub enum Layout {
 }
 
 /// The parity layouts with md's numbers and mdadm's long and short names.
-const PARITY_LAYOUTS: [(Layout, u32, &str, &str); 14] = [
+pub(super) const PARITY_LAYOUTS: [(Layout, u32, &str, &str); 14] = [
     (Layout::LeftAsymmetric, 0, "left-asymmetric", "la"),
     (Layout::RightAsymmetric, 1, "right-asymmetric", "ra"),
     (Layout::LeftSymmetric, 2, "left-symmetric", "ls"),
@@ -196,29 +156,6 @@ impl Layout {
         Self::Raid10(Raid10Layout { near: 1, far: copies, offset: true, far_sets: FarSets::None })
     }
 
-    /// The layout that md's word means for `level`. md ignores the word for RAID-1 and RAID-4.
-    ///
-    /// # Errors
-    /// [`GeometryError::UnknownLayout`] if md has no such layout for the level.
-    pub fn from_md_word(level: Level, word: u32) -> Result<Self, GeometryError> {
-        let unknown = || GeometryError::UnknownLayout { level, layout: format!("{word:#x}") };
-        match level {
-            Level::Raid1 | Level::Raid4 => Ok(Self::Unset),
-            Level::Raid0 => match word {
-                0 => Ok(Self::Unset),
-                1 => Ok(Self::Raid0Original),
-                2 => Ok(Self::Raid0Alternate),
-                _ => Err(unknown()),
-            },
-            Level::Raid5 | Level::Raid6 => PARITY_LAYOUTS
-                .iter()
-                .find(|(layout, number, ..)| *number == word && layout.fits(level))
-                .map(|(layout, ..)| *layout)
-                .ok_or_else(unknown),
-            Level::Raid10 => Raid10Layout::from_md_word(word).map(Self::Raid10).ok_or_else(unknown),
-        }
-    }
-
     /// md's word for the layout, as in the superblock. mdadm writes 0 where the level has one layout only.
     #[must_use]
     pub fn md_word(self) -> u32 {
@@ -228,32 +165,6 @@ impl Layout {
             Self::Raid0Alternate => 2,
             Self::Raid10(raid10) => raid10.md_word(),
             parity => parity_row(parity).1,
-        }
-    }
-
-    /// The layout with mdadm's name: `left-symmetric` or `ls`, `n2`, `f2`, `o2`, `near=2`, `original`, …
-    ///
-    /// # Errors
-    /// [`GeometryError::UnknownLayout`] if the level has no layout of that name.
-    pub fn parse(level: Level, name: &str) -> Result<Self, GeometryError> {
-        let unknown = || GeometryError::UnknownLayout { level, layout: name.into() };
-        if name == "default" {
-            return Ok(Self::default_for(level));
-        }
-        match level {
-            Level::Raid1 | Level::Raid4 => Err(unknown()),
-            Level::Raid0 => match name {
-                "original" => Ok(Self::Raid0Original),
-                "alternate" => Ok(Self::Raid0Alternate),
-                _ => Err(unknown()),
-            },
-            Level::Raid5 | Level::Raid6 => PARITY_LAYOUTS
-                .iter()
-                .find(|(_, _, long, short)| *long == name || *short == name)
-                .map(|(layout, ..)| *layout)
-                .filter(|layout| layout.fits(level))
-                .ok_or_else(unknown),
-            Level::Raid10 => Raid10Layout::parse(name).map(Self::Raid10).ok_or_else(unknown),
         }
     }
 
@@ -347,23 +258,6 @@ impl Raid10Layout {
     #[must_use]
     pub const fn copies(self) -> u32 {
         self.near as u32 * self.far as u32
-    }
-
-    /// mdadm's `n2`, `f2`, `o2`, and `near=2`, `far=2`, `offset=2` as it prints them.
-    fn parse(name: &str) -> Option<Self> {
-        let digits = name.find(|c: char| c.is_ascii_digit())?;
-        let (kind, count) = name.split_at(digits);
-        let count: u8 = count.parse().ok().filter(|count| *count > 0)?;
-        let layout = match kind {
-            "n" | "near=" => Layout::near(count),
-            "f" | "far=" => Layout::far(count),
-            "o" | "offset=" => Layout::offset(count),
-            _ => return None,
-        };
-        match layout {
-            Layout::Raid10(raid10) => Some(raid10),
-            _ => None,
-        }
     }
 }
 

@@ -5,10 +5,29 @@
 
 use smallvec::SmallVec;
 
-use super::{CopyPlace, FarSets, GeometryError, Raid10Layout};
+use super::error::GeometryError;
+use super::level::{FarSets, Raid10Layout};
 
 /// Copies in line before they go to the heap; more than any array in use has.
-pub(super) const COPIES_INLINE: usize = 4;
+const COPIES_INLINE: usize = 4;
+
+/// One copy of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CopyPlace {
+    /// The member it is on.
+    pub member: u32,
+    /// Bytes from the start of the member's data area.
+    pub member_offset: u64,
+}
+
+/// All copies of a run that is contiguous on every member that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Where the copies are, md's first choice first. Each is on another member.
+    pub places: SmallVec<[CopyPlace; COPIES_INLINE]>,
+    /// Bytes in the run.
+    pub len: u64,
+}
 
 /// RAID-10 on so many members, with what depends on their size worked out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

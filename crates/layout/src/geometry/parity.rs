@@ -3,7 +3,18 @@
 //! The rules are those of `raid5_compute_sector`, `raid6_d0` and `raid6_idx_to_slot` in the kernel's
 //! `drivers/md/raid5.c`; `tests/kernel.rs` holds them against what the kernel wrote.
 
-use super::{Layout, Level, Role};
+use super::level::{Layout, Level};
+
+/// What a member holds in a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The data chunk with this index.
+    Data(u32),
+    /// The XOR of the data.
+    P,
+    /// The Reed-Solomon syndrome of the data.
+    Q,
+}
 
 /// P, Q and the order of data in one stripe.
 #[derive(Clone, Copy)]

@@ -2,7 +2,9 @@
 //!
 //! The rules are those of `create_strip_zones` and `map_sector` in the kernel's `drivers/md/raid0.c`.
 
-use super::{GeometryError, Layout, Level, check_chunk, check_members, raid0_member_share};
+use super::error::GeometryError;
+use super::level::{Layout, Level};
+use super::limits::{check_chunk, check_members};
 
 /// A RAID-0 whose members may differ in size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,4 +104,10 @@ fn zones_over(chunks: &[u64]) -> Vec<Zone> {
         (array_chunk, member_chunk) = (array_chunk_end, end);
     }
     zones
+}
+
+/// What a member adds to the size of a RAID-0. md takes the chunk for a power of two here (`raid0_size`), though it
+/// takes others too: then it leaves the last part of each member unused. An array must not be larger than md has it.
+pub(super) fn raid0_member_share(member_bytes: u64, chunk_bytes: u32) -> u64 {
+    member_bytes & !(u64::from(chunk_bytes) - 1)
 }

@@ -22,7 +22,7 @@ pub enum SuperblockError {
         needed: usize,
     },
     /// No magic number where one should be.
-    #[error("no md superblock: magic is {found:#010x}, should be {expected:#010x}", expected = super::MAGIC)]
+    #[error("no md superblock: magic is {found:#010x}, should be {expected:#010x}", expected = super::raw::MAGIC)]
     NoSuperblock {
         /// The word found there.
         found: u32,
@@ -34,7 +34,7 @@ pub enum SuperblockError {
     #[error("superblock has major version {0}, should be 1")]
     Version(u32),
     /// More roles than fit in 4 KiB, or none.
-    #[error("superblock has room for {found} roles, should be 1 to {most}", most = super::MAX_DEV)]
+    #[error("superblock has room for {found} roles, should be 1 to {most}", most = super::raw::MAX_DEV)]
     RoleCount {
         /// The number of roles it says it has.
         found: u32,
@@ -97,10 +97,12 @@ pub enum SuperblockError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The bitmap's superblock has another magic number.
-    #[error("no bitmap: magic is {found:#010x}, should be {expected:#010x}", expected = crate::md_bitmap::MAGIC)]
+    #[error("no bitmap: magic is {found:#010x}, should be {expected:#010x}")]
     NoBitmap {
         /// The word found there.
         found: u32,
+        /// The word of every bitmap.
+        expected: u32,
     },
     /// A bitmap format that Twill does not keep.
     #[error("bitmap has version {version} ({name}), which Twill does not keep: it keeps version 4")]

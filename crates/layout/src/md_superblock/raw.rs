@@ -4,6 +4,18 @@ use zerocopy::little_endian::{I32, U16, U32, U64};
 
 use crate::disk_struct::disk_struct;
 
+/// First word of every md superblock.
+pub const MAGIC: u32 = 0xa92b_4efc;
+
+/// Bytes to read at a superblock's place: what md reserves for it.
+pub const SUPERBLOCK_BYTES_MAX: usize = 4096;
+
+/// Bytes before the roles.
+pub const HEADER_BYTES: usize = 256;
+
+/// Most roles a superblock can hold.
+pub const MAX_DEV: u32 = ((SUPERBLOCK_BYTES_MAX - HEADER_BYTES) / 2) as u32;
+
 disk_struct! {
     /// The part of the superblock before the roles. What a member's superblock really is becomes known only when
     /// [`super::Superblock::parse`] has checked it.

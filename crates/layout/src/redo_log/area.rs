@@ -1,6 +1,6 @@
 //! Where on a member the log has room.
 
-use super::BLOCK_BYTES;
+use super::raw::{BLOCK_BYTES, PIECES_MAX};
 use crate::md_superblock::{MinorVersion, Superblock};
 
 /// More than this is of no use: the log is emptied again and again.
@@ -89,8 +89,7 @@ impl SlotPlan {
     /// one block of every member. `None` if that is too much.
     #[must_use]
     pub fn new(members: u32, area_bytes: u64) -> Option<SlotPlan> {
-        let room =
-            area_bytes.checked_sub(HEADERS * BLOCK).filter(|_| members as usize <= super::PIECES_MAX)?;
+        let room = area_bytes.checked_sub(HEADERS * BLOCK).filter(|_| members as usize <= PIECES_MAX)?;
         let least = (BLOCK * (u64::from(members) + 1)).next_power_of_two().max(SLOT_BYTES_MIN);
         let wanted = (room / SLOTS_MANY / BLOCK * BLOCK).clamp(least, SLOT_BYTES_MAX.max(least));
         let slots = room / wanted;

@@ -1,49 +1,13 @@
 //! The header: whether the log is in force, for which superblock, and what of it is done with.
 
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{BLOCK_BYTES, Place, RedoError, SlotPlan, VERSION, check_place, check_seal, seal};
-use crate::disk_struct::disk_struct;
+use super::area::SlotPlan;
+use super::block::{Place, RedoError, check, finished};
+use super::raw::{DOUBTS_MAX, RawHeader, RawRange};
 
 const MAGIC: [u8; 8] = *b"TwRedoH\0";
-const FIXED_BYTES: usize = 256;
 const IN_FORCE: u32 = 1;
-
-/// Most ranges of stripes in doubt. Whoever has more joins neighbours.
-pub const DOUBTS_MAX: usize = (BLOCK_BYTES - FIXED_BYTES) / size_of::<RawRange>();
-
-/// Name, offset and size of each field, for the check of `docs/formats.md`.
-pub const FIELDS: &[(&str, usize, usize)] = RawHeader::FIELDS;
-
-disk_struct! {
-    struct RawHeader, 256 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        place: U64 = 48,
-        generation: U64 = 56,
-        epoch: U64 = 64,
-        retired_below: U64 = 72,
-        events: U64 = 80,
-        superblock_now: U32 = 88,
-        superblock_next: U32 = 92,
-        flags: U32 = 96,
-        slot_bytes: U32 = 100,
-        slots: U32 = 104,
-        doubts: U32 = 108,
-        reserve: [u8; 144] = 112,
-    }
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawRange {
-    first: U64,
-    end: U64,
-}
 
 /// Stripes from `first` to `end` - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,16 +41,13 @@ pub struct RedoHeader {
 }
 
 impl RedoHeader {
-    /// Checks what was read at `place`, [`BLOCK_BYTES`] bytes; `area_bytes` is the length of the log's area there.
+    /// Checks what was read at `place`, [`super::BLOCK_BYTES`] bytes; `area_bytes` is the length of the log's area there.
     ///
     /// # Errors
     /// [`RedoError`] names the first thing that is wrong.
     pub fn parse(bytes: &[u8], place: Place, area_bytes: u64) -> Result<RedoHeader, RedoError> {
-        check_seal(bytes, MAGIC)?;
+        check(bytes, MAGIC, place)?;
         let (raw, rest) = RawHeader::read_from_prefix(bytes).expect("a block");
-        let found =
-            Place { set_uuid: raw.set_uuid, device_uuid: raw.device_uuid, offset_bytes: raw.place.get() };
-        check_place(found, place)?;
         let wrong = |field, found: u64, expected| Err(RedoError::Field { field, found, expected });
         let flags = raw.flags.get();
         if flags & !IN_FORCE != 0 {
@@ -129,11 +90,6 @@ impl RedoHeader {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.doubts.len() <= DOUBTS_MAX, "{} ranges in doubt", self.doubts.len());
         let mut raw = RawHeader::new_zeroed();
-        raw.magic = MAGIC;
-        raw.version.set(VERSION);
-        raw.set_uuid = place.set_uuid;
-        raw.device_uuid = place.device_uuid;
-        raw.place.set(place.offset_bytes);
         raw.generation.set(self.generation);
         raw.epoch.set(self.epoch);
         raw.retired_below.set(self.retired_below);
@@ -149,8 +105,6 @@ impl RedoHeader {
             block.extend_from_slice(&range.first.to_le_bytes());
             block.extend_from_slice(&range.end.to_le_bytes());
         }
-        block.resize(BLOCK_BYTES, 0);
-        seal(&mut block);
-        block
+        finished(block, MAGIC, place)
     }
 }

@@ -1,51 +1,13 @@
 //! A record: writes to members that are about to be made, with their contents. One slot holds one record.
 
-use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{BLOCK_BYTES, Checksum, Place, RedoError, SlotPlan, VERSION, check_place, check_seal, seal};
-use crate::disk_struct::disk_struct;
+use super::area::SlotPlan;
+use super::block::{Place, RedoError, check, finished};
+use super::raw::{PIECES_MAX, RawPiece, RawRecord};
+use crate::checksum::Checksum;
 
 const MAGIC: [u8; 8] = *b"TwRedoR\0";
-const FIXED_BYTES: usize = 128;
-
-/// Most writes in one record.
-pub const PIECES_MAX: usize = (BLOCK_BYTES - FIXED_BYTES) / size_of::<RawPiece>();
-
-/// Name, offset and size of each field of a record, for the check of `docs/formats.md`.
-pub const FIELDS: &[(&str, usize, usize)] = RawRecord::FIELDS;
-
-/// Name, offset and size of each field of a piece, for the check of `docs/formats.md`.
-pub const PIECE_FIELDS: &[(&str, usize, usize)] = RawPiece::FIELDS;
-
-disk_struct! {
-    struct RawRecord, 128 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        place: U64 = 48,
-        epoch: U64 = 56,
-        sequence: U64 = 64,
-        payload_bytes: U32 = 72,
-        payload_checksum: U32 = 76,
-        pieces: U32 = 80,
-        copies: U32 = 84,
-        reserve: [u8; 40] = 88,
-    }
-}
-
-disk_struct! {
-    struct RawPiece, 32 bytes {
-        stripe: U64 = 0,
-        offset: U64 = 8,
-        bytes: U64 = 16,
-        member: U16 = 24,
-        kind: u8 = 26,
-        reserve: [u8; 5] = 27,
-    }
-}
 
 /// What a piece writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,16 +82,13 @@ pub struct WholeRecord {
 }
 
 impl RedoRecord {
-    /// Checks what was read at `place`, the first [`BLOCK_BYTES`] bytes of a slot.
+    /// Checks what was read at `place`, the first [`super::BLOCK_BYTES`] bytes of a slot.
     ///
     /// # Errors
     /// [`RedoError`] names the first thing that is wrong.
     pub fn parse(bytes: &[u8], place: Place, plan: SlotPlan) -> Result<RedoRecord, RedoError> {
-        check_seal(bytes, MAGIC)?;
+        check(bytes, MAGIC, place)?;
         let (raw, rest) = RawRecord::read_from_prefix(bytes).expect("a block");
-        let found =
-            Place { set_uuid: raw.set_uuid, device_uuid: raw.device_uuid, offset_bytes: raw.place.get() };
-        check_place(found, place)?;
         let wrong = |field, found: u64, expected| Err(RedoError::Field { field, found, expected });
         let count = raw.pieces.get() as usize;
         if count > PIECES_MAX {
@@ -176,11 +135,6 @@ impl RedoRecord {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.pieces.len() <= PIECES_MAX, "{} pieces", self.pieces.len());
         let mut raw = RawRecord::new_zeroed();
-        raw.magic = MAGIC;
-        raw.version.set(VERSION);
-        raw.set_uuid = place.set_uuid;
-        raw.device_uuid = place.device_uuid;
-        raw.place.set(place.offset_bytes);
         raw.epoch.set(self.epoch);
         raw.sequence.set(self.sequence);
         raw.payload_bytes.set(u32::try_from(self.payload_bytes()).expect("a payload fits in a slot"));
@@ -197,9 +151,7 @@ impl RedoRecord {
             raw.kind = piece.kind.code();
             block.extend_from_slice(raw.as_bytes());
         }
-        block.resize(BLOCK_BYTES, 0);
-        seal(&mut block);
-        block
+        finished(block, MAGIC, place)
     }
 
     /// Length of the payload.

@@ -90,6 +90,11 @@ impl Cache {
         self.volatile.read(offset, target);
     }
 
+    /// Where reads of two devices find different contents.
+    pub(crate) fn differs(&self, other: &Cache) -> Option<u64> {
+        self.volatile.differs(&other.volatile)
+    }
+
     /// Whether this range was never written and is zeroes.
     pub(crate) fn untouched(&self, offset: u64, bytes: u64) -> bool {
         self.volatile.untouched(offset, bytes)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use engine::buffer::{Buffer, Gather};
 use engine::device::{Device, DeviceError, DeviceInfo};
-use engine::stripe::load::Clock;
+use engine::members::load::Clock;
 
 use crate::agenda::{Agenda, Kind};
 use crate::random::Random;

@@ -5,7 +5,7 @@
 mod member;
 mod traffic;
 
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use layout::geometry::Level;
 use serde::Serialize;
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use engine::buffer::{Gather, Pool, Slice};
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
+use engine::in_place::InPlace;
+use engine::members::Attached;
+use engine::members::load::UpdatePolicy;
 use engine::members::{MemberState, Members};
+use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::stripe::load::UpdatePolicy;
-use engine::stripe::{Attached, Shared, StripeSet};
 use engine::volume::{ArrayVolume, Volume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 
@@ -124,7 +126,7 @@ fn volume(
     let attached =
         |member: &Rc<Member>| Some(Attached { device: TimedDevice(Rc::clone(member)), data_offset_bytes: 0 });
     let members = members.iter().map(attached).collect();
-    let set = StripeSet::new(Arc::clone(shared), shard, Pool::new(64 << 20), executor.clone(), members);
+    let set = InPlace::new(Arc::clone(shared), shard, Pool::new(64 << 20), executor.clone(), members);
     (executor, Rc::new(ArrayVolume::new(set, 4096, Arc::new(VolumeMode::default()))))
 }
 

@@ -393,12 +393,8 @@ fn leaves_doubt(array: &Array) -> bool {
     let machine = &array.machine;
     let candidates = machine.candidates();
     let Some(assembly) = machine.one_array(&candidates, false) else { return true };
-    let connected = machine.connected();
-    let disks: Vec<_> = assembly.slots.iter().map(|slot| slot.map(|at| Rc::clone(&connected[at]))).collect();
-    let superblock = |at: usize| candidates[at].superblock.clone().expect("a member's");
-    let superblocks: Vec<_> = assembly.slots.iter().map(|slot| slot.map(superblock)).collect();
-    let slots = starting::Slots { disks: &disks, superblocks: &superblocks };
-    !starting::redo(machine, &assembly, &slots, None, false).repair.doubts.is_empty()
+    let inspection = starting::inspection(machine, &candidates, &assembly);
+    !inspection.redo(None, false, false).repair.doubts.is_empty()
 }
 
 /// Seed 1027: the only two members that were left were replaced side by side, and both let their logs go before one of the
@@ -409,8 +405,7 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
     for seed in 0..30 {
         let scenario = logged(quiet(Level::Raid5, 3, Support::None, 16, 4096));
         let machine = Machine::new(World::new(Random::new(seed), 100), scenario);
-        let array = Array::assemble(&machine, false).expect("one array").expect("it starts");
-        array.start_manager();
+        let array = assemble(&machine);
         write(&array, 0..6 * BLOCKS);
         fail(&array, 2);
         for slot in 0..2 {
@@ -457,10 +452,7 @@ fn away_for_a_run(
 
 fn stop(array: &Rc<Array>) {
     let own = Rc::clone(array);
-    run(array, async move {
-        own.manager.stop().await;
-        own.keeper.stop().await.expect("superblocks are written");
-    });
+    run(array, async move { assert_eq!(own.running.stop().await, Ok(true)) });
 }
 
 const LEVELS: [(Level, u32); 4] =

@@ -6,10 +6,13 @@ use super::states::State;
 use crate::array::{Array, Machine};
 use crate::check;
 use crate::disk::cache::Survivors;
-use crate::history::{NO_LIMIT, read_all, refused, repair_by_hand};
+use crate::history::repair_by_hand;
 use crate::random::Random;
+use crate::reading;
 use crate::scenario::Consistency;
-use crate::world::{Ended, World};
+use crate::start::How;
+use crate::workload::read_all;
+use crate::world::{Ended, NO_LIMIT, World};
 
 /// Percent of what is not durable that survives, in the images of one moment.
 const SURVIVE_PERCENT: [u64; 3] = [0, 100, 50];
@@ -55,12 +58,14 @@ fn check_image(running: &Array, world: &Rc<World>, percent: u64) {
     machine.excuses.all_logged.set(running.is_all_logged());
     machine.cut_power(|blocks, random| Survivors::some(blocks, percent, random));
     check::after_cut(&machine);
-    let array = match Array::assemble(&machine, false) {
+    if world.random().one_in(8) {
+        reading::look(&machine);
+    }
+    let array = match Array::assemble(&machine, How::marked_or_not(&machine)) {
         Some(Ok(array)) => array,
-        Some(Err(refusal)) => return refused(&machine, &refusal),
+        Some(Err(refusal)) => return machine.refused(&refusal),
         None => return,
     };
-    array.start_manager();
     let known = match machine.scenario.consistency {
         Consistency::None => repair_by_hand(&array),
         Consistency::Resync | Consistency::Bitmap(_) => {

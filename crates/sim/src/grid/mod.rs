@@ -11,11 +11,12 @@ use std::rc::Rc;
 use layout::geometry::{Geometry, Layout, Level};
 
 use crate::array::{Array, Machine};
-use crate::history::{Failure, NO_LIMIT, Options, Report, refused, witness};
+use crate::history::{Failure, Options, Report, witness};
 use crate::random::Random;
 use crate::scenario::{FaultPlan, Load, Scenario, Support};
+use crate::start::How;
 use crate::workload;
-use crate::world::{Ended, World};
+use crate::world::{Ended, NO_LIMIT, World};
 use states::{STATES, State};
 
 /// Runs the crash history of a seed.
@@ -61,19 +62,18 @@ fn live(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>, state: &State) {
     }
     crate::check::at_rest(&array);
     crate::check::quiet(&array);
-    crate::history::read_all(&array);
+    workload::read_all(&array);
 }
 
 /// Starts the array that the devices make. None: it is refused.
 fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> Option<Rc<Array>> {
-    match Array::assemble(machine, false)? {
+    match Array::assemble(machine, How::logged_or_not(machine))? {
         Ok(array) => {
-            array.start_manager();
             *running = Some(Rc::clone(&array));
             Some(array)
         }
         Err(refusal) => {
-            refused(machine, &refusal);
+            machine.refused(&refusal);
             None
         }
     }

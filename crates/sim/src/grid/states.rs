@@ -4,18 +4,17 @@ use std::rc::Rc;
 
 use engine::array::scrub::Wish;
 use engine::members::{Failing, MemberState, Replacing};
-use engine::stripe::check::ScrubMode;
+use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
 
 use super::start;
 use crate::array::{Array, Machine};
 use crate::counts::Counts;
 use crate::disk::cache::Survivors;
-use crate::history::NO_LIMIT;
 use crate::operator;
 use crate::scenario::{Consistency, Scenario};
 use crate::workload;
-use crate::world::Ended;
+use crate::world::{Ended, NO_LIMIT};
 
 pub(super) struct State {
     pub(super) name: &'static str,

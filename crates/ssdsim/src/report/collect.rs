@@ -107,7 +107,7 @@ pub fn collect(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Data, Erro
         genuine,
         match_rows: PROFILES.iter().map(|profile| (profile, stand_in(profile))).collect(),
         variants: if plan.variants { variants(plan, progress)? } else { Vec::new() },
-        decision_ns: Policy::ALL.map(|policy| (policy, super::claims::decision_ns(policy))).to_vec(),
+        decision_ns: Policy::ALL.map(|policy| (policy, super::decision::decision_ns(policy))).to_vec(),
         requests_per_second: clock.requests as f64 / clock.seconds,
     })
 }

@@ -75,19 +75,20 @@ fn claims_table(claims: &[Claim]) -> String {
 }
 
 fn main_table(data: &Data) -> String {
-    let ms = |ns: f64| format!("{:.3}", ns / 1e6);
+    let ms = |ms: f64| format!("{ms:.3}");
     let mut rows = String::new();
     for group in &data.main {
         for o in &group.outcomes {
+            let [mean, read, write, p99, p999, p9999] = o.latencies_ms();
             let adjusted = o.choices.adjusted as f64 / o.choices.updates().max(1) as f64;
             rows += &row([
                 format!("{} {} {}", o.trace, o.stripe, o.policy.name()),
-                ms(o.all.mean_ns),
-                ms(o.read.mean_ns),
-                ms(o.write.mean_ns),
-                ms(o.all.p99_ns as f64),
-                ms(o.all.p999_ns as f64),
-                ms(o.all.p9999_ns as f64),
+                ms(mean),
+                ms(read),
+                ms(write),
+                ms(p99),
+                ms(p999),
+                ms(p9999),
                 format!("{:.3}", o.cv),
                 format!("{:.1} %", adjusted * 100.0),
                 format!("{:.2}", o.write_amplification),
@@ -157,24 +158,19 @@ fn match_table(data: &Data) -> String {
     for (profile, measured) in &data.match_rows {
         let cv = data.main.iter().find(|group| group.trace == profile.name).map_or(0.0, |g| g.outcomes[0].cv);
         let intervals = |us: &[f64; 5]| us.map(|us| format!("{us:.1}")).join(" / ");
-        rows += &row([
-            format!("{} published", profile.name),
-            profile.requests.to_string(),
-            format!("{:.1} %", profile.write_ratio * 100.0),
-            format!("{:.1}", profile.write_kib),
-            format!("{:.1} %", profile.update_ratio * 100.0),
-            format!("{:.2}", profile.cv),
-            intervals(&profile.interval_us),
-        ]);
-        rows += &row([
-            format!("{} stand-in", profile.name),
-            measured.requests.to_string(),
-            format!("{:.1} %", measured.write_ratio * 100.0),
-            format!("{:.1}", measured.write_kib),
-            format!("{:.1} %", measured.update_ratio * 100.0),
-            format!("{cv:.2}"),
-            intervals(&measured.interval_us),
-        ]);
+        for (of, statistics, cv) in
+            [("published", &profile.published(), profile.cv), ("stand-in", measured, cv)]
+        {
+            rows += &row([
+                format!("{} {of}", profile.name),
+                statistics.requests.to_string(),
+                format!("{:.1} %", statistics.write_ratio * 100.0),
+                format!("{:.1}", statistics.write_kib),
+                format!("{:.1} %", statistics.update_ratio * 100.0),
+                format!("{cv:.2}"),
+                intervals(&statistics.interval_us),
+            ]);
+        }
     }
     format!(
         "<table><caption>Tables III and IV: the published traces and the stand-ins (the largest interval needs the \

@@ -5,6 +5,7 @@
 
 mod claims;
 mod collect;
+mod decision;
 mod figures;
 mod html;
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
-use engine::array::start_bitmap::StartBitmap;
+use engine::array::start::FoundRedo;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
 use layout::redo_log::StripeRange;
@@ -19,10 +19,9 @@ use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
-use crate::probe::bitmap;
 use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found};
-use crate::probe::redo;
+use crate::probe::inspection::inspection;
 use crate::words;
 use in_use::{check_none, in_use};
 
@@ -190,9 +189,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
     };
     let array = |(array, in_use): (&Assembly, &Vec<Problem>)| {
         let is_free = in_use.is_empty();
-        let bitmap = start_bitmap(candidates, array);
-        let redo::Found { repair, resync_from_bytes, .. } =
-            redo::find(candidates, array, bitmap.as_ref(), force, false);
+        let FoundRedo { repair, resync_from_bytes, .. } = found_redo(candidates, array, force);
         let range = |range: &StripeRange| AnswerRange { first: range.first, end: range.end };
         AnswerArray {
             name: array.name.clone(),
@@ -228,12 +225,11 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
     }
 }
 
-/// The bitmap that the array would start with. One that cannot be read is told by the start itself.
-fn start_bitmap(candidates: &Candidates, array: &Assembly) -> Option<StartBitmap> {
-    let superblock = |index: usize| candidates.read[index].superblock.as_ref().ok().cloned();
-    let superblocks: Vec<_> = array.slots.iter().map(|slot| slot.and_then(superblock)).collect();
-    superblocks.iter().flatten().find(|superblock| superblock.bitmap_start().is_some())?;
-    bitmap::decide_start(candidates, array, &superblocks, array.geometry.as_ref()?).ok()?
+/// What the redo log would have a start do. A bitmap that cannot be believed is told by the start itself.
+fn found_redo(candidates: &Candidates, array: &Assembly, force: bool) -> FoundRedo {
+    let inspection = inspection(&candidates.paths, &candidates.read, array);
+    let bitmap = array.geometry.and_then(|geometry| inspection.bitmap(&geometry).ok().flatten());
+    inspection.redo(bitmap.as_ref(), force, false)
 }
 
 fn answer_words(answer: &Answer, explain: bool) -> String {

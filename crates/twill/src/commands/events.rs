@@ -13,7 +13,7 @@ use crate::words;
 /// # Errors
 /// No such array.
 pub fn run(arguments: &EventsArguments, output: Output) -> Result<(), Failure> {
-    let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
+    let mut client = control::connect(arguments.served.which())?;
     let mut since = arguments.since;
     let mut first = true;
     loop {

@@ -1,6 +1,6 @@
 //! `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: changes of an array while it is served.
 
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -31,8 +31,7 @@ struct Answer<'a> {
 /// No such array or member, or the array would be lost.
 pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> {
     let member = named(&arguments.member);
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    call(control, array, "fail", json!({ "member": member }))?;
+    call(arguments.served.which(), "fail", json!({ "member": member }))?;
     let answer = Answer { done: "failed", member: Some(&arguments.member) };
     output.print(&answer, |_| format!("{} is no longer used", arguments.member))
 }
@@ -48,8 +47,7 @@ struct Removed {
 /// No such array or member, or it is in use.
 pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure> {
     let member = named(&arguments.member);
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    let answer: Removed = connect(control, array)?.ask("remove", json!({ "member": member }))?;
+    let answer: Removed = connect(arguments.served.which())?.ask("remove", json!({ "member": member }))?;
     let answer = json!({ "done": "removed", "member": arguments.member, "removed": answer.removed });
     output.print(&answer, |answer| match answer["removed"].as_u64() {
         Some(0) => "nothing is removed: no member has failed".to_owned(),
@@ -67,8 +65,7 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
         return Err(Failure::from_problems("the member cannot be added", vec![problem]));
     }
     let path = arguments.member.display().to_string();
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    call(control, array, "add", json!({ "path": named(&path), "force": arguments.force }))?;
+    call(arguments.served.which(), "add", json!({ "path": named(&path), "force": arguments.force }))?;
     let answer = Answer { done: "added", member: Some(&path) };
     output.print(&answer, |_| format!("{path} is added"))
 }
@@ -82,8 +79,7 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
         return Err(Failure::from_problems("the member cannot be re-added", vec![problem]));
     }
     let path = arguments.member.display().to_string();
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    call(control, array, "re-add", json!({ "path": named(&path) }))?;
+    call(arguments.served.which(), "re-add", json!({ "path": named(&path) }))?;
     let answer = Answer { done: "re-added", member: Some(&path) };
     output.print(&answer, |_| format!("{path} is back and gets what was written since"))
 }
@@ -98,9 +94,8 @@ pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failu
     }
     let (member, with) = (named(&arguments.member), arguments.with.as_ref());
     let with = with.map(|path| named(&path.display().to_string()));
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     let params = json!({ "member": member, "with": with, "force": arguments.force });
-    call(control, array, "replace", params)?;
+    call(arguments.served.which(), "replace", params)?;
     let answer = Answer { done: "replacing", member: Some(&arguments.member) };
     output.print(&answer, |_| format!("{} is being replaced", arguments.member))
 }
@@ -110,7 +105,6 @@ pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failu
 /// # Errors
 /// No such array.
 pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     let policy = arguments.update_policy.map(UpdatePolicy::name);
     let SetArguments { avoid_slow, rate, rate_min, p99_budget, .. } = arguments;
     let p99_budget_ns = p99_budget.map(|budget| u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX));
@@ -124,7 +118,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
         "update_policy": policy, "avoid_slow": avoid_slow,
         "rate_max": rate, "rate_min": rate_min, "p99_budget_ns": p99_budget_ns,
     });
-    call(control, array, "set", params)?;
+    call(arguments.served.which(), "set", params)?;
     let slow = arguments
         .avoid_slow
         .map(|avoid| if avoid { "avoids slow members" } else { "waits for slow members" });
@@ -139,9 +133,8 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// No such array, or it could not be made clean.
 pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
     let params = json!({ "keep_device": arguments.keep_device });
-    let mut client = connect(control, array)?;
+    let mut client = connect(arguments.served.which())?;
     // Asked before: afterwards nobody knows. A server that does not answer this may stop all the same.
     let status = ask(&mut client);
     let deleted = status.iter().flat_map(|status| status.deleted().map(str::to_owned)).collect();

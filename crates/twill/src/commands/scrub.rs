@@ -35,7 +35,7 @@ pub fn repair(arguments: &RepairArguments, output: Output) -> Result<(), Failure
 /// # Errors
 /// No such array, or nothing is under way.
 pub fn control(arguments: &ScrubArguments, output: Output) -> Result<(), Failure> {
-    let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
+    let mut client = control::connect(arguments.served.which())?;
     let (wish, done) = match arguments.wish {
         ScrubWish::Pause => ("pause", "paused; it goes on with twill scrub resume, also after a restart"),
         ScrubWish::Resume => ("resume", "it goes on"),
@@ -56,8 +56,7 @@ fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
 }
 
 fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<(), Failure> {
-    let (control, array) = (arguments.served.control.as_deref(), arguments.array.as_deref());
-    let mut client = control::connect(control, array)?;
+    let mut client = control::connect(arguments.served.which())?;
     client.call("scrub", params)?;
     if arguments.no_wait {
         return output.print(&json!({ "done": "started" }), |_| {

@@ -15,7 +15,7 @@ use std::thread;
 
 use engine::array::assemble::{Assembly, Filter, Verdict};
 use engine::members::MemberState;
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use host::machine::check_memory;
 
 use super::output::Output;

@@ -1,7 +1,6 @@
 //! `status` and `detail`: how served arrays are, in a few lines or in mdadm's many.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::output::Output;
 use crate::arguments::{ServedArguments, StatusArguments};
 use crate::bytes;
-use crate::control::{self, Client};
+use crate::control::{self, Client, Which};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -29,12 +28,12 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 /// # Errors
 /// No such array.
 pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
-    let control = arguments.served.control.as_deref();
+    let which = Which { control: arguments.control.as_deref(), array: arguments.array.as_deref() };
     if arguments.watch || arguments.wait {
-        return watch(&mut control::connect(control, arguments.array.as_deref())?, arguments.watch, output);
+        return watch(&mut control::connect(which)?, arguments.watch, output);
     }
-    let arrays = if control.is_some() || arguments.array.is_some() {
-        vec![ask(&mut control::connect(control, arguments.array.as_deref())?)?]
+    let arrays = if arguments.control.is_some() || arguments.array.is_some() {
+        vec![ask(&mut control::connect(which)?)?]
     } else {
         all()?
     };
@@ -48,7 +47,7 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// No such array.
 pub fn detail(arguments: &ServedArguments, output: Output) -> Result<(), Failure> {
-    let mut client = control::connect(arguments.served.control.as_deref(), arguments.array.as_deref())?;
+    let mut client = control::connect(arguments.served.which())?;
     output.print(&ask(&mut client)?, detail_words)
 }
 
@@ -348,13 +347,6 @@ fn member_table(status: &ArrayStatus) -> String {
 ///
 /// # Errors
 /// No such array, or what it says.
-pub fn call(
-    control: Option<&Path>,
-    array: Option<&str>,
-    method: &str,
-    params: Value,
-) -> Result<Client, Failure> {
-    let mut client = control::connect(control, array)?;
-    client.call(method, params)?;
-    Ok(client)
+pub fn call(which: Which<'_>, method: &str, params: Value) -> Result<(), Failure> {
+    control::connect(which)?.call(method, params).map(drop)
 }

@@ -93,11 +93,20 @@ impl Client {
     }
 }
 
-/// Connects to the array that a command line means: by socket, by name, or the only one.
+/// Which served array a command line means: the one at a socket, the one with a name, or the only one.
+#[derive(Clone, Copy, Debug)]
+pub struct Which<'a> {
+    /// Its control socket.
+    pub control: Option<&'a Path>,
+    /// Its name.
+    pub array: Option<&'a str>,
+}
+
+/// Connects to the array that a command line means.
 ///
 /// # Errors
 /// [`ExitKind::NotFound`] and [`ExitKind::Ambiguous`], with what is served.
-pub fn connect(control: Option<&Path>, array: Option<&str>) -> Result<Client, Failure> {
+pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
     if let Some(path) = control {
         let mut client = Client::connect(path)?;
         // Who names both means both: the wrong one is not stopped, and loses no member.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use engine::device::Device as _;
+use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
-use engine::stripe::load::UpdatePolicy;
 
 use super::managed::{ManagedArray, named, slot_of};
 use super::manager::{gone, manager};

@@ -2,6 +2,7 @@
 
 use engine::volume::Volume as _;
 use host::array::HostArray;
+use host::balance::BalancedVolume;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
 use host::shard::{ShardContext, Shards};
 
@@ -39,7 +40,7 @@ pub(super) fn start(
     let info = shards.run_on(0, move |_| async move { on_shard.volume().info() }).map_err(gone)?;
     let ublk = UblkOptions { number: options.ublk.flatten(), identity, zero_copy: options.zero_copy };
     let (volume, balance) = (array.clone(), options.balance);
-    let open = move |context: &ShardContext| volume.balanced(context, balance);
+    let open = move |context: &ShardContext| BalancedVolume::open(&volume, context, balance);
     let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, open);
     started.map(Some).map_err(|error| failure(&error))
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 
 /// How an array is served.
 #[derive(Clone, Debug)]

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use engine::array::platform::Platform;
 use engine::array::scrub::ScrubState;
-use engine::array::state::Platform;
 use host::array::{HostArray, MemberDevice};
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
 use host::shard::ShardGone;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
+use super::clock::now_unix_s;
 use super::speed::{NAP, Speed, is_stopping};
 
 /// Devices and paths of an array's members.
@@ -32,9 +34,6 @@ pub(super) struct Known {
     pub(super) faulty: Vec<PathBuf>,
     pub(super) created_unix_s: u64,
 }
-
-/// How often the manager looks at its array.
-pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// What the manager needs from the shards.
 pub(super) struct HostPlatform {
@@ -113,8 +112,21 @@ impl Platform<HostDevice> for HostPlatform {
         known.close(before);
     }
 
-    async fn pause(&self) {
-        self.ring.sleep(LOOK).await;
+    fn now_ns(&self) -> u64 {
+        self.array.shared.loads.now_ns()
+    }
+
+    fn now_unix_s(&self) -> u64 {
+        now_unix_s()
+    }
+
+    fn new_id(&self) -> u64 {
+        let (high, low) = Uuid::new_v4().as_u64_pair();
+        (high ^ low).max(1) // neither half is random in all its bits
+    }
+
+    async fn sleep(&self, ns: u64) {
+        self.ring.sleep(Duration::from_nanos(ns)).await;
     }
 
     async fn pace(&self, bytes: u64) {

@@ -90,7 +90,7 @@ fn write(path: &Path, state: &ScrubState) -> io::Result<()> {
 mod tests {
     use super::*;
     use engine::array::scrub::Phase;
-    use engine::stripe::check::ScrubMode;
+    use engine::mismatch::ScrubMode;
 
     #[test]
     fn what_is_written_is_read_again() {

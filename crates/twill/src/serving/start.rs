@@ -4,40 +4,34 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::array::assemble::Assembly;
-use engine::array::bad_block_log;
-use engine::array::start_bitmap::StartBitmap;
-use engine::bad_blocks::BadBlocks;
-use engine::members::{MemberState, Members};
-use engine::stripe::Shared;
-use engine::stripe::intent::Intent;
-use engine::stripe::load::Clock;
+use engine::array::assemble::{Assembly, Candidate};
+use engine::array::start::{
+    Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy, Prepared,
+};
+use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
 use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
+use host::balance::BalancedVolume;
 use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::machine::memory_bytes;
 use host::shard::{ShardOptions, Shards};
-use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
-use layout::redo_log::{BitmapExtent, RedoArea};
+use layout::redo_log::RedoArea;
 use parking_lot::Mutex;
 
 use super::event_log::EventLog;
-use super::manager::{ArrayManager, FoundArray, gone};
+use super::manager::{ArrayManager, gone};
 use super::open::open_member;
 use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
 use super::{Exports, ManagedArray, ServeOptions, Serving, block_device, end, now_unix_s};
 use crate::exit::ExitKind;
-use crate::failure::Failure;
-use crate::probe::bad_blocks::bad_blocks_of;
-use crate::probe::bitmap;
+use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
 use crate::probe::chosen::Chosen;
-use crate::probe::member_file::MemberFile;
-use crate::probe::redo;
+use crate::probe::inspection::inspection;
 
 /// How long an idle shard polls with `--poll`.
 const POLL: Duration = Duration::from_micros(50);
@@ -49,43 +43,23 @@ impl Serving {
     /// What is wrong, with which member, and what would help. Nothing was written then.
     pub fn start(chosen: &Chosen, options: &ServeOptions) -> Result<Serving, Failure> {
         let Chosen { candidates, array: assembly, .. } = chosen;
-        let geometry = assembly.geometry.expect("an array that may start has a geometry");
         let opened = Opened::open(candidates, assembly, options)?;
+        // From here on nobody else changes the members.
+        let assembled = opened.assembled(candidates, assembly, &policy(options, &opened, chosen.force))?;
+        opened.reserve_logs(&assembled.redo_areas());
         let log = Arc::new(EventLog::default());
-        let bitmap = opened.bitmap(candidates, assembly, &geometry, options)?;
-        let geometry = of_whole_blocks(geometry, opened.logical_block_bytes());
-        let shared = shared(assembly, &geometry, &opened, bitmap.as_ref(), options, &log);
+        let sink = Arc::clone(&log);
+        let clock = Arc::new(SinceStart(Instant::now()));
+        let prepared = Prepared::new(assembled, Box::new(move |event| sink.add(event)), clock);
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
+        let shared = Arc::clone(prepared.shared());
         let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
-        // From here on nobody else changes the members.
-        let mut redo = redo::find(candidates, assembly, bitmap.as_ref(), chosen.force, options.read_only);
-        if bitmap.is_some() {
-            // Its bits are cleared by a resync when the array is whole again, whatever was redone.
-            redo.resync_from_bytes = assembly.resync_from_bytes;
-        }
-        // Superblocks that call the array clean whatever is written say of no record whether it is to be made again.
-        let is_told = !options.read_only && !options.no_consistency;
-        let keeps_redo_log = is_told && !options.no_redo_log && geometry.parity_chunks() > 0;
-        if keeps_redo_log {
-            opened.reserve_logs(&redo.bitmaps);
-        }
-        let found = FoundArray {
-            superblocks: opened.superblocks.clone(),
-            events: assembly.events,
-            generations: assembly.generations.clone(),
-            spares: opened.spares.clone(),
-            replacements: opened.replacements.clone(),
-            redo,
-            keeps_redo_log,
-            bitmap,
-        };
-        let manager = ArrayManager::start(&shards, &array, found, scrub, &known, options.read_only);
-        let manager = manager?;
+        let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
         let exported = export(&shards, &array, options).and_then(|server| {
             let device = block_device::start(&shards, &array, options, &assembly.set_uuid)?;
             Ok((server, device))
@@ -94,7 +68,7 @@ impl Serving {
             Ok(exported) => exported,
             Err(failure) => {
                 // Why nobody can be served says more than whether that was stopped well.
-                let _ = end(&manager, &array, shards, options.read_only);
+                let _ = end(&manager, &array, shards);
                 return Err(failure);
             }
         };
@@ -109,66 +83,91 @@ impl Serving {
     }
 }
 
+/// How the engine is to run the array.
+fn policy(options: &ServeOptions, opened: &Opened, force: bool) -> Policy {
+    Policy {
+        read_only: options.read_only,
+        force,
+        consistency: if options.no_consistency { Consistency::None } else { Consistency::Marked },
+        redo_log: !options.no_redo_log,
+        logical_block_bytes: opened.logical_block_bytes(),
+        shards: options.shards,
+        parity_cache_bytes: options.parity_cache_bytes,
+        locks: Locks::default(),
+        two_phase: options.two_phase,
+        update_policy: options.update_policy,
+        avoid_slow: options.avoid_slow,
+    }
+}
+
 /// The members of an assembly, open and locked.
 struct Opened {
+    /// The candidates, with superblocks that were read under the lock.
+    candidates: Vec<Candidate>,
     members: Vec<Option<MemberDevice>>,
-    superblocks: Vec<Option<Superblock>>,
-    /// What the members' bad-block logs say.
-    bad_blocks: Vec<BadBlocks>,
-    spares: Vec<(SharedDevice, Superblock)>,
-    /// What is to replace the members in slots.
-    replacements: Vec<(u32, SharedDevice, Superblock)>,
+    /// Spares, and what is to replace members, by candidate.
+    others: HashMap<usize, SharedDevice>,
 }
 
 impl Opened {
     fn open(candidates: &Candidates, assembly: &Assembly, options: &ServeOptions) -> Result<Self, Failure> {
-        let open = |index: usize| open_member(&candidates.paths[index], &candidates.read[index], options);
-        let (mut members, mut superblocks, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-        let mut logs = Vec::new();
+        let mut opened =
+            Opened { candidates: candidates.read.clone(), members: Vec::new(), others: HashMap::new() };
+        let mut problems = Vec::new();
+        let mut open = |index: usize, read: &mut [Candidate]| match open_member(
+            &candidates.paths[index],
+            &candidates.read[index],
+            options,
+        ) {
+            Ok((device, superblock)) => {
+                let data_offset_bytes = superblock.data_offset().bytes();
+                read[index].superblock = Ok(superblock);
+                Some(MemberDevice { device, data_offset_bytes })
+            }
+            Err(problem) => {
+                problems.push(problem);
+                None
+            }
+        };
         for slot in &assembly.slots {
-            let opened = slot.map(open).transpose();
-            let opened = opened.unwrap_or_else(|problem| {
-                problems.push(problem);
-                None
-            });
-            let (device, superblock) = opened.unzip();
-            let log = slot.zip(superblock.as_ref()).map(|(index, superblock)| {
-                MemberFile::open(&candidates.paths[index])
-                    .and_then(|member| bad_blocks_of(&member, superblock))
-            });
-            logs.push(log.transpose().unwrap_or_else(|problem| {
-                problems.push(problem);
-                None
-            }));
-            members.push(device.zip(superblock.clone()).map(
-                |(device, superblock): (SharedDevice, Superblock)| MemberDevice {
-                    device,
-                    data_offset_bytes: superblock.data_offset().bytes(),
-                },
-            ));
-            superblocks.push(superblock);
+            opened.members.push(slot.and_then(|index| open(index, &mut opened.candidates)));
         }
-        let mut spares = Vec::new();
-        for &index in &assembly.spares {
-            match open(index) {
-                Ok(opened) => spares.push(opened),
-                Err(problem) => problems.push(problem),
-            }
-        }
-        let mut replacements = Vec::new();
-        for &(index, slot) in assembly.replacements.iter().filter(|_| !options.read_only) {
-            match open(index) {
-                Ok((device, superblock)) => replacements.push((slot, device, superblock)),
-                Err(problem) => problems.push(problem),
-            }
+        let replacements = assembly.replacements.iter().filter(|_| !options.read_only);
+        for index in assembly.spares.iter().copied().chain(replacements.map(|(index, _)| *index)) {
+            let member = open(index, &mut opened.candidates);
+            opened.others.extend(member.map(|member| (index, member.device)));
         }
         if problems.is_empty() {
-            let bad_blocks = logs.into_iter().map(Option::unwrap_or_default).collect();
-            let mut opened = Opened { members, superblocks, bad_blocks, spares, replacements };
             opened.leave_out_larger_blocks();
             return Ok(opened);
         }
         Err(Failure::from_problems("the members cannot be opened", problems))
+    }
+
+    /// What the members hold beside their superblocks, and how the array starts from that.
+    fn assembled(
+        &self,
+        candidates: &Candidates,
+        assembly: &Assembly,
+        policy: &Policy,
+    ) -> Result<Assembled, Failure> {
+        let inspection = inspection(&candidates.paths, &self.candidates, assembly);
+        let assembled = Assembled::read(&inspection, policy.clone()).map_err(|why| match why {
+            NotAssembled::Refused(refusal) => Failure::new(ExitKind::from(&refusal), refusal.to_string()),
+            NotAssembled::BitmapNotKept => {
+                let message = "the array has a bitmap, which --consistency-policy none would leave untrue";
+                Failure::new(ExitKind::Usage, message).help("take it off first: mdadm --grow --bitmap=none")
+            }
+            NotAssembled::Members(problems) => {
+                let problem = |problem: &MemberProblem| as_problem(candidates, problem);
+                let problems = problems.iter().map(problem).collect();
+                Failure::from_problems("the members cannot be taken as they are", problems)
+            }
+        })?;
+        if let Some(why) = assembled.bitmap().and_then(|bitmap| bitmap.distrust.as_ref()) {
+            tracing::warn!("no member's bitmap can be believed, so all of it counts as set: {why}");
+        }
+        Ok(assembled)
     }
 
     /// Unit of addressing: the largest that a member has.
@@ -190,36 +189,12 @@ impl Opened {
             }
             block <= array
         };
-        self.spares.retain(|(device, _)| fits(device));
-        self.replacements.retain(|(_, device, _)| fits(device));
-    }
-
-    /// The bitmap to start with, if the superblocks say that there is one.
-    fn bitmap(
-        &self,
-        candidates: &Candidates,
-        assembly: &Assembly,
-        geometry: &Geometry,
-        options: &ServeOptions,
-    ) -> Result<Option<StartBitmap>, Failure> {
-        let has_bitmap = |superblock: &&Superblock| superblock.bitmap_start().is_some();
-        if !self.superblocks.iter().flatten().any(|superblock| has_bitmap(&superblock)) {
-            return Ok(None);
-        }
-        if options.no_consistency {
-            let message = "the array has a bitmap, which --consistency-policy none would leave untrue";
-            return Err(
-                Failure::new(ExitKind::Usage, message).help("take it off first: mdadm --grow --bitmap=none")
-            );
-        }
-        bitmap::decide_start(candidates, assembly, &self.superblocks, geometry)
-            .map_err(|problem| Failure::from_problems("no bitmap", vec![problem]))
+        self.others.retain(|_, device| fits(device));
     }
 
     /// Sparse files have no room yet where the redo log will be, and it is wanted just when something goes wrong.
-    fn reserve_logs(&self, bitmaps: &[BitmapExtent]) {
-        for ((member, superblock), bitmap) in self.members.iter().zip(&self.superblocks).zip(bitmaps) {
-            let area = superblock.as_ref().and_then(|superblock| RedoArea::of(superblock, *bitmap));
+    fn reserve_logs(&self, areas: &[Option<RedoArea>]) {
+        for (member, area) in self.members.iter().zip(areas) {
             let (Some(member), Some(area)) = (member, area) else { continue };
             if let Err(error) = member.device.reserve(area.start_bytes, area.bytes) {
                 let name = &member.device.info().name;
@@ -233,14 +208,11 @@ impl Opened {
 
     /// Paths and devices, by the device's name.
     fn known(&self, candidates: &Candidates, assembly: &Assembly) -> Known {
-        let mut devices = HashMap::new();
-        for member in self.members.iter().flatten() {
-            devices.insert(member.device.info().name.clone(), member.device.clone());
-        }
-        let replacements = self.replacements.iter().map(|(_, device, _)| device);
-        for device in self.spares.iter().map(|(spare, _)| spare).chain(replacements) {
-            devices.insert(device.info().name.clone(), device.clone());
-        }
+        let members = self.members.iter().flatten().map(|member| &member.device);
+        let named = |device: &SharedDevice| (device.info().name.clone(), device.clone());
+        let devices = members.chain(self.others.values()).map(named).collect();
+        let superblock = |slot: &Option<usize>| self.candidates[(*slot)?].superblock.as_ref().ok();
+        let created_unix_s = assembly.slots.iter().find_map(superblock).map_or(0, Superblock::ctime_s);
         let path = |slot: &Option<usize>| slot.map(|index| candidates.paths[index].clone());
         Known {
             devices,
@@ -248,68 +220,26 @@ impl Opened {
             coming: vec![None; assembly.slots.len()],
             faulty: Vec::new(),
             speed: Arc::default(),
-            created_unix_s: created(&self.superblocks),
+            created_unix_s,
         }
     }
 }
 
-/// A RAID-1 has md's size in KiB, which may end inside a block of its members. That end cannot be reached by itself, and is
-/// not served.
-fn of_whole_blocks(geometry: Geometry, block_bytes: u32) -> Geometry {
-    let bytes = geometry.member_bytes();
-    let whole = bytes - bytes % u64::from(block_bytes);
-    if geometry.level() != Level::Raid1 || whole == bytes || whole == 0 {
-        return geometry;
-    }
-    Geometry::new(geometry.level(), geometry.layout(), geometry.members(), geometry.chunk_bytes(), whole)
-        .unwrap_or(geometry)
-}
-
-fn created(superblocks: &[Option<Superblock>]) -> u64 {
-    superblocks.iter().flatten().map(Superblock::ctime_s).next().unwrap_or(0)
-}
-
-fn shared(
-    assembly: &Assembly,
-    geometry: &Geometry,
-    opened: &Opened,
-    bitmap: Option<&StartBitmap>,
-    options: &ServeOptions,
-    log: &Arc<EventLog>,
-) -> Arc<Shared> {
-    let sink = Arc::clone(log);
-    let states = assembly.states();
-    let members = Members::new(*geometry, &states, Box::new(move |event| sink.add(event)));
-    for ((slot, superblock), bad) in (0u32..).zip(&opened.superblocks).zip(&opened.bad_blocks) {
-        if let Some(superblock) = superblock {
-            let corrected = u64::from(superblock.corrected_reads());
-            members.begin_with(slot, corrected, bad.clone(), bad_block_log::room(superblock));
+/// What the engine says against a member, for a person.
+fn as_problem(candidates: &Candidates, problem: &MemberProblem) -> Problem {
+    let (path, reason) = (&candidates.paths[problem.candidate], &problem.reason);
+    match problem.kind {
+        MemberProblemKind::BadBlockLogUnreadable => {
+            Problem::new(ExitKind::IoError, path, format!("cannot read its bad-block log: {reason}"))
         }
-        let recovering = superblock.as_ref().filter(|_| states[slot as usize] == MemberState::Recovering);
-        if let Some((superblock, offset)) = recovering.and_then(|of| Some((of, of.recovery_offset()?))) {
-            let lacks_marked = bitmap.is_some_and(|bitmap| bitmap.lets_catch_up(superblock));
-            members.resume_recovery(slot, offset.bytes(), lacks_marked);
+        MemberProblemKind::BadBlockLogDamaged => {
+            Problem::new(ExitKind::Damaged, path, format!("its bad-block log is damaged: {reason}"))
         }
+        MemberProblemKind::ForeignBitmap => Problem::new(ExitKind::Unsupported, path, reason.clone()).help(
+            "only md knows from it which parity was made and who else writes here; take it off with md first: \
+             mdadm --grow --bitmap=none",
+        ),
     }
-    let intent = match bitmap {
-        Some(start) => start.intent(assembly.resync_from_bytes, Locks::default()),
-        None => {
-            let is_used = geometry.level() != Level::Raid0 && !options.no_consistency;
-            Intent::new(options.shards, is_used, false)
-        }
-    };
-    let mut shared = Shared::new(*geometry, members, intent, options.shards, options.parity_cache_bytes);
-    if let Some(start) = bitmap {
-        start.limit_doubts(Arc::get_mut(&mut shared).expect("not shared yet"));
-    }
-    if options.read_only {
-        shared.set_read_only();
-    }
-    shared.two_phase.store(options.two_phase, std::sync::atomic::Ordering::Relaxed);
-    shared.loads.set_clock(Arc::new(SinceStart(Instant::now())));
-    shared.loads.set_policy(options.update_policy);
-    shared.loads.set_avoid_slow(options.avoid_slow);
-    shared
 }
 
 /// The engine's clock.
@@ -335,8 +265,9 @@ fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Re
     let (volume, balance) = (array.clone(), options.balance);
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
-    let added =
-        server.exports().add(&options.export_name, export, move |context| volume.balanced(context, balance));
+    let added = server
+        .exports()
+        .add(&options.export_name, export, move |context| BalancedVolume::open(&volume, context, balance));
     added.map_err(|error| Failure::new(ExitKind::Usage, error.to_string()))?;
     server.exports().set_default(Some(&options.export_name));
     let unix = options.unix.iter().cloned().map(Address::Unix);

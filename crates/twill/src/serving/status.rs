@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::bitmap::Bitmaps;
 use engine::array::keeper::Spare;
-use engine::array::rebuild::Progress;
+use engine::array::progress::Progress;
 use engine::array::scrub::{Phase, ScrubState};
 use engine::array::state::Work;
 use engine::counters::CounterTotals;
@@ -91,7 +91,7 @@ impl Gathered<'_> {
             redo_log: self.redo_log().to_string(),
             stripes_in_doubt: match shared.members.all_in_sync() {
                 true => 0,
-                false => shared.doubts.count(geometry.stripes()),
+                false => shared.consistency.stripes_in_doubt(geometry.stripes()),
             },
             rate_max: limits.rate_max,
             rate_min: limits.rate_min,

@@ -1,7 +1,7 @@
 //! Checks and repairs.
 
 use engine::array::scrub::{Phase, word};
-use engine::stripe::check::{BlockPlace, Mismatch, Outcome, Wrong};
+use engine::mismatch::{BlockPlace, Mismatch, Outcome, Wrong};
 
 use crate::bytes;
 use crate::counted::{counted, counted_as};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::nbd::{Client, FUA};
+use crate::nbd::FUA;
 use crate::world::{MEMBER_BYTES, World};
 
 #[test]
@@ -169,7 +169,7 @@ fn a_degraded_array_that_was_not_stopped_names_what_is_in_doubt() {
 /// Serves some members with the others away, and writes.
 fn go_on(world: &World, members: &[String], byte: u8) {
     let server = world.serve(&[], members);
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     assert_eq!(client.write(0, &[byte; 4096], FUA).expect("served"), 0);
     drop(client);
     server.stop();
@@ -220,7 +220,7 @@ fn a_stop_says_what_is_left_to_resync() {
     world.write("m0", 8 << 20, b"something");
     world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
     let mut server = world.serve(&["--read-only"], &members);
-    let client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let client = world.client();
     let answer = server.twill(&["stop", "--json"]).succeeds().json();
     assert_eq!((&answer["clean"], &answer["connections"]), (&false.into(), &1.into()), "{answer}");
     assert_eq!(server.end(), Some(0));

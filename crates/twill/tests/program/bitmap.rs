@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::nbd::Client;
 use crate::world::{MEMBER_BYTES, Server, World, output_of, tool};
 
 const CHUNK: u64 = 64 << 10;
@@ -135,7 +134,7 @@ fn a_crash_that_takes_a_member_leaves_only_what_is_marked_in_doubt() {
     assert_eq!(answer["arrays"][0]["in_doubt"], serde_json::json!([range(20), range(40)]), "{answer}");
     let server = world.serve(&[], &left);
     assert_eq!(server.status()["stripes_in_doubt"], 2);
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     let mut refused = Vec::new();
     for chunk in 0..128 {
         if client.read(chunk * CHUNK, 4096).expect("served").is_err() {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use serde_json::{Value, json};
 
 use crate::calls::{Random, calls};
-use crate::nbd::{Client, FUA};
+use crate::nbd::FUA;
 use crate::world::World;
 
 const LINES: usize = 4000;
@@ -20,7 +20,7 @@ fn whatever_is_said_to_the_control_socket_is_answered() {
     world.twill(&["create", "--level", "6", "--name", "test"], &members).succeeds();
     world.member("spare", crate::world::MEMBER_BYTES);
     let server = world.serve(&[], &members);
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     for block in 0..64u64 {
         assert_eq!(client.write(block * 65536, &[block as u8 + 1; BLOCK], FUA).expect("answered"), 0);
     }

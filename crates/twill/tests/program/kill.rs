@@ -292,7 +292,7 @@ fn without_a_log_a_crash_with_a_member_missing_leaves_doubt() {
     let left: Vec<String> = members.iter().filter(|name| **name != members[1]).cloned().collect();
     let doubts = |options: &[&str]| {
         let server = world.serve(options, &left);
-        let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+        let mut client = world.client();
         assert_eq!(client.write(0, &[7; 8192], 0).expect("served"), 0);
         drop(server); // killed
         let server = world.serve(options, &left);
@@ -313,13 +313,13 @@ fn what_was_overwritten_is_not_in_doubt_after_an_orderly_stop() {
     let left = &members[1..];
     let server = world.serve(&["--no-redo-log"], &members);
     server.twill(&["fail", &members[0]]).succeeds();
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     assert_eq!(client.write(0, &[7; 8192], 0).expect("served"), 0);
     drop(server); // killed
     let server = world.serve(&["--no-redo-log"], left);
     let doubts = |server: &Server<'_>| server.status()["stripes_in_doubt"].as_u64().expect("a number");
     assert!(doubts(&server) > 0);
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     for at in (0..client.size_bytes).step_by(1 << 20) {
         let bytes = (client.size_bytes - at).min(1 << 20) as usize;
         assert_eq!(client.write(at, &vec![9; bytes], 0).expect("served"), 0);
@@ -329,7 +329,7 @@ fn what_was_overwritten_is_not_in_doubt_after_an_orderly_stop() {
     for options in [&[][..], &["--no-redo-log"], &[]] {
         let server = world.serve(options, left);
         assert_eq!(doubts(&server), 0, "{options:?}");
-        let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+        let mut client = world.client();
         assert_eq!(client.read(0, 8192).expect("served"), Ok(vec![9; 8192]));
         server.stop();
     }
@@ -348,7 +348,7 @@ fn nothing_is_logged_where_superblocks_do_not_say_that_writes_are_under_way() {
 
 /// Every block is one of its versions, and none older than what was acknowledged.
 fn compare_all(world: &World, writers: &mut [Writer]) {
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     let mut array = Vec::new();
     while (array.len() as u64) < client.size_bytes {
         let bytes = (client.size_bytes - array.len() as u64).min(1 << 20) as u32;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{MEMBER_BYTES, Server, World};
+use crate::world::{MEMBER_BYTES, Server, World, has_taken};
 
 /// A first piece was worked on, and what comes next has to wait.
 fn has_begun(status: &Value) -> bool {
@@ -19,8 +19,7 @@ fn resynced(world: &World) -> Server<'_> {
 }
 
 fn is_recovering_onto(status: &Value, name: &str) -> bool {
-    let member = &status["members"][1];
-    member["state"] == "recovering" && member["path"].as_str().is_some_and(|path| path.ends_with(name))
+    status["members"][1]["state"] == "recovering" && has_taken(status, 1, name)
 }
 
 #[test]

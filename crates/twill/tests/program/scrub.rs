@@ -7,12 +7,6 @@ use crate::world::{MEMBER_BYTES, Server, World};
 const BLOCK: u64 = 4096;
 
 impl World {
-    fn array_of(&self, level: &str, members: usize) -> Vec<String> {
-        let names = self.members(members);
-        self.twill(&["create", "--level", level, "--chunk", "64K", "--name", "test"], &names).succeeds();
-        names
-    }
-
     fn data_offset(&self, member: &str) -> u64 {
         let examined = self.twill(&["examine", "--json"], &[member]).succeeds().json();
         examined["members"][0]["superblock"]["data_offset_bytes"].as_u64().expect("an offset")
@@ -106,8 +100,7 @@ fn mirrors_name_copies_and_three_vote() {
         ("10", 4, "unknown", "copies-rewritten"),
     ] {
         let world = World::new();
-        let names = world.members(count);
-        world.twill(&["create", "--level", level, "--name", "test"], &names).succeeds();
+        let names = world.array_of(level, count);
         let bad = world.data_offset("m1") + 70 * BLOCK;
         let server = world.serve(&[], &names);
         world.damage("m1", bad + 1);

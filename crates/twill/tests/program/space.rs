@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::nbd::{Client, FUA};
+use crate::nbd::FUA;
 use crate::world::{MEMBER_BYTES, World};
 
 const PIECE: u64 = 64 << 10;
@@ -68,7 +68,7 @@ fn full(level: &str, failed: Option<&str>) -> Option<(u64, u64)> {
     world.member("small/m0", MEMBER_BYTES);
     world.twill(&["create", "--level", level, "--name", "test"], &members).succeeds();
     let server = world.serve(&[], &members);
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     let pieces = client.size_bytes / PIECE;
     for number in 0..pieces / 4 {
         assert_eq!(client.write(number * PIECE, &piece(number, 1), 0).expect("served"), 0);
@@ -140,7 +140,7 @@ fn a_member_cut_short_is_noticed_by_the_next_write() {
     let world = World::new();
     let members = world.array(4);
     let server = world.serve(&[], &members);
-    let mut client = Client::connect(&world.path("nbd.sock")).expect("served");
+    let mut client = world.client();
     let pieces = client.size_bytes / PIECE;
     for number in 0..pieces {
         assert_eq!(client.write(number * PIECE, &piece(number, 1), 0).expect("served"), 0);

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::nbd::Client;
+
 /// Size of a member unless a test says otherwise.
 pub const MEMBER_BYTES: u64 = 12 << 20;
 
@@ -51,9 +53,19 @@ impl World {
 
     /// A RAID-5 over `count` members named `test`.
     pub fn array(&self, count: usize) -> Vec<String> {
+        self.array_of("5", count)
+    }
+
+    /// An array named `test` of any level.
+    pub fn array_of(&self, level: &str, count: usize) -> Vec<String> {
         let members = self.members(count);
-        self.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+        self.twill(&["create", "--level", level, "--name", "test"], &members).succeeds();
         members
+    }
+
+    /// A client of the array that is served here.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.path("nbd.sock")).expect("served")
     }
 
     pub fn command(&self) -> Command {
@@ -245,6 +257,11 @@ fn collect(value: &Value, at: &str, names: &mut Vec<String>) {
         Value::Array(list) => list.iter().for_each(|value| collect(value, &format!("{at}[]"), names)),
         _ => names.push(at.trim_start_matches('.').to_owned()),
     }
+}
+
+/// Whether the device with this name is the member in a slot.
+pub fn has_taken(status: &Value, slot: usize, name: &str) -> bool {
+    status["members"][slot]["path"].as_str().is_some_and(|path| path.ends_with(name))
 }
 
 /// Whether a tool that some checks compare with is installed; says so if not.

@@ -1,18 +1,18 @@
 //! The table of `bench-md`, and which goals it meets.
 
-use super::{Report, Run};
+use super::runs::{Report, Run};
 
 const NOTES: &str = "\
 `cargo xtask vm bench-md --publish` writes this section (`--quick`: fewer settings of md and fewer rows; `--json` for all
-runs). Six members (RAID-5 5+1, RAID-6 4+2, chunk 64 KiB) are cut in three: md, `twill serve --ublk` and `twill bench` in
-process have a third of each and take turns, row by row and round by round, in one machine under QEMU without KVM, where
-everything is slow and equally so. fio with io_uring, depth 32 a job. *best*: the best of
+runs). Each of six members (RAID-5 5+1, RAID-6 4+2, chunk 64 KiB) is cut in three parts: md, `twill serve --ublk` and
+`twill bench` in process have one part each and take turns, row by row and round by round, in one machine under QEMU without
+KVM, where everything is equally slow. fio with io_uring, depth 32 a job. *best*: the best of
 `group_thread_count`/`stripe_cache_size` for that row. *ceiling*: a ublk device with nothing behind it at the same request
-size, through the same export, data copied. *engine*: on as many shards as the server has, as many requests in flight as
-fio's; without the log of degraded writes. Degraded, `twill serve` logs each write before it touches its stripe (of whole
-stripes at RAID-5 the missing chunk only), for a crash in between would damage what only parity remembers; md does not, nor
-does `twill serve --no-redo-log` (*degraded, no log*). *r+w*: bytes read and written at the members by bytes of requests, from
-`/sys/block/*/stat`, ramp included. *p99* in microseconds. Medians of all rounds; in brackets least and greatest.
+size, through the same export, data copied. *engine*: `twill bench` with as many shards as the server and as many requests in
+flight as fio, without the redo log. *degraded*: `twill serve` closes the write hole: it logs each write before it touches the
+stripe (of whole stripes at RAID-5 only the missing chunk); md does not, nor does `twill serve --no-redo-log`
+(*degraded, no log*). *r+w*: bytes read and written at the members, divided by bytes of requests, from `/sys/block/*/stat`,
+ramp included. *p99* in microseconds. Medians of all rounds; in brackets least and greatest.
 ";
 
 pub(super) fn text(report: &Report) -> String {

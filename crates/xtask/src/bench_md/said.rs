@@ -1,23 +1,42 @@
 //! What the script in the machine says of one run, with the whole answer of the program that made it.
 
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::Run;
+use super::runs::{Report, Run};
+use crate::machine::JSON;
+
+/// Takes a line of the script: a run, what the machine is, or words to be printed.
+pub(super) fn take(report: &mut Report, line: &str) -> Result<()> {
+    let Some(json) = line.strip_prefix(JSON) else {
+        println!("{line}");
+        return Ok(());
+    };
+    match serde_json::from_str::<Said>(json) {
+        Ok(said) => {
+            let run = said.run();
+            eprintln!(
+                "{} RAID-{} {} {} x{} {} {}: {:.0}/s",
+                run.members, run.level, run.rw, run.bs, run.jobs, run.health, run.who, run.iops
+            );
+            report.runs.push(run);
+        }
+        Err(_) => {
+            let machine: BTreeMap<String, String> =
+                serde_json::from_str(json).context("scripts/vm/bench-md")?;
+            report.kernel = machine.get("kernel").cloned().unwrap_or_default();
+        }
+    }
+    Ok(())
+}
 
 /// A line of the script.
 #[derive(Deserialize)]
-pub(super) struct Said {
-    members: String,
-    level: String,
-    rw: String,
-    bs: String,
-    jobs: u32,
-    health: String,
-    bitmap: String,
-    who: String,
-    member_read_bytes: u64,
-    member_written_bytes: u64,
-    user_bytes: u64,
+struct Said {
+    #[serde(flatten)]
+    run: Run,
     #[serde(flatten)]
     answer: Answer,
 }
@@ -51,7 +70,7 @@ struct Direction {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct CompletionLatency {
-    percentile: std::collections::BTreeMap<String, f64>,
+    percentile: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -81,23 +100,8 @@ struct Requests {
 }
 
 impl Said {
-    pub(super) fn run(self) -> Run {
-        let mut run = Run {
-            members: self.members,
-            level: self.level,
-            rw: self.rw,
-            bs: self.bs,
-            jobs: self.jobs,
-            health: self.health,
-            bitmap: self.bitmap,
-            who: self.who,
-            iops: 0.0,
-            bytes_per_s: 0.0,
-            p99_us: 0.0,
-            member_read_bytes: self.member_read_bytes,
-            member_written_bytes: self.member_written_bytes,
-            user_bytes: self.user_bytes,
-        };
+    fn run(self) -> Run {
+        let mut run = self.run;
         match self.answer {
             Answer::Fio(fio) => {
                 let job = fio.jobs.into_iter().next(); // they report as one group

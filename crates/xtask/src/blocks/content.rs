@@ -1,7 +1,7 @@
 //! What a block of a generation holds, and which generation a block is.
 
-use super::BLOCK_BYTES;
-
+/// What blocks are made of, in bytes; the smallest write, too.
+pub const BLOCK_BYTES: usize = 4096;
 const MAGIC: u64 = 0x6b63_6f6c_622d_7774;
 /// Alignment that direct I/O asks for on every device here.
 const ALIGNMENT: usize = 4096;

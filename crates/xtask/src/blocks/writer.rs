@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::content::{AlignedBuffer, Content};
+use super::content::{AlignedBuffer, BLOCK_BYTES, Content};
+use super::device::{Place, WRONG_DATA, offset, open};
 use super::state::{Least, State};
-use super::{BLOCK_BYTES, Place, WRONG_DATA, offset, open};
 
 /// What the load is like.
 #[derive(clap::Args)]

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Result, bail};
+use parking_lot::RwLock;
 
-use super::Drives;
 use super::cache::{BLOCK_BYTES, Drive};
 
 const FIXED_NEWSTYLE_NO_ZEROES: u16 = 0b11;
@@ -26,8 +26,8 @@ const EINVAL: u32 = 22;
 /// Larger requests are no kernel's.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// Serves one connection until its client leaves.
-pub fn serve(drives: &Drives, mut stream: UnixStream) -> Result<()> {
+/// Serves one connection until its client leaves. Each request shares `power` with others.
+pub fn serve(drives: &[Drive], power: &RwLock<()>, mut stream: UnixStream) -> Result<()> {
     let Some(drive) = negotiate(drives, &mut stream)? else { return Ok(()) };
     loop {
         let head: [u8; 28] = take(&mut stream)?;
@@ -43,7 +43,7 @@ pub fn serve(drives: &Drives, mut stream: UnixStream) -> Result<()> {
         let data = if command == 1 { take_bytes(&mut stream, bytes)? } else { Vec::new() };
         let fua = flags as u16 & COMMAND_FUA != 0;
         let answer = {
-            let _power = drives.power.read();
+            let _power = power.read();
             match command {
                 0 => drive.read(offset, bytes),
                 1 => drive.write(offset, data, fua).map(|()| Vec::new()),
@@ -66,7 +66,7 @@ pub fn serve(drives: &Drives, mut stream: UnixStream) -> Result<()> {
 }
 
 /// The drive that the client wants; `None` if it wants to leave.
-fn negotiate<'a>(drives: &'a Drives, stream: &mut UnixStream) -> Result<Option<&'a Drive>> {
+fn negotiate<'a>(drives: &'a [Drive], stream: &mut UnixStream) -> Result<Option<&'a Drive>> {
     stream.write_all(b"NBDMAGICIHAVEOPT")?;
     stream.write_all(&FIXED_NEWSTYLE_NO_ZEROES.to_be_bytes())?;
     let no_zeroes = take::<4>(stream)?[3] & 2 != 0;
@@ -75,7 +75,7 @@ fn negotiate<'a>(drives: &'a Drives, stream: &mut UnixStream) -> Result<Option<&
         let option = u32::from_be_bytes(head[8..12].try_into()?);
         let data = take_bytes(stream, usize::try_from(number(&head[12..16]))?.min(REQUEST_BYTES_MAX))?;
         let name = if option == OPT_EXPORT_NAME { &data[..] } else { data.get(4..).unwrap_or_default() };
-        let drive = drives.find(name);
+        let drive = find(drives, name);
         match (option, drive) {
             (OPT_EXPORT_NAME, Some(drive)) => {
                 stream.write_all(&(drive.bytes() as u64).to_be_bytes())?;
@@ -111,15 +111,13 @@ fn negotiate<'a>(drives: &'a Drives, stream: &mut UnixStream) -> Result<Option<&
     }
 }
 
-impl Drives {
-    /// `drive3`, alone or at the start of what an option carries.
-    fn find(&self, name: &[u8]) -> Option<&Drive> {
-        let digits = name.strip_prefix(b"drive")?.iter().take_while(|byte| byte.is_ascii_digit());
-        let number = digits.fold(None, |number: Option<usize>, digit| {
-            Some(number.unwrap_or(0).saturating_mul(10).saturating_add(usize::from(digit - b'0')))
-        })?;
-        self.drives.get(number)
-    }
+/// `drive3`, alone or at the start of what an option carries.
+fn find<'a>(drives: &'a [Drive], name: &[u8]) -> Option<&'a Drive> {
+    let digits = name.strip_prefix(b"drive")?.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.fold(None, |number: Option<usize>, digit| {
+        Some(number.unwrap_or(0).saturating_mul(10).saturating_add(usize::from(digit - b'0')))
+    })?;
+    drives.get(number)
 }
 
 fn reply(stream: &mut UnixStream, option: u32, kind: u32, data: &[u8]) -> Result<()> {

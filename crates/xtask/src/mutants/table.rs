@@ -1,8 +1,21 @@
 //! How mutants are told of.
 
 use anyhow::Result;
+use serde::Serialize;
 
-use super::Found;
+/// What became of a mutant.
+#[derive(Serialize)]
+pub struct Found {
+    pub name: String,
+    pub file: String,
+    /// The suite that caught it; none if it lives.
+    pub caught_by: Option<String>,
+    /// What the suite said, or why the mutant could not be tried.
+    pub how: String,
+    /// Seconds of the suites, without building.
+    pub run_s: f64,
+    pub build_s: f64,
+}
 
 /// One line while they are tried.
 pub fn line(found: &Found) -> String {

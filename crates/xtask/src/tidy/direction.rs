@@ -2,9 +2,10 @@
 
 use syn::visit::{self, Visit};
 
+use super::finding::Finding;
 use super::manifest::DRAWERS;
-use super::syntax::{Parsed, is_test, line};
-use super::{Finding, Source};
+use super::source::Source;
+use super::syntax::{Import, Parsed, attributes, imports, is_test, line, named, written};
 
 /// Engines beside each other: each folder, and the folders of the same crate that it never names.
 const APART: &[(&str, &[&str])] =
@@ -122,28 +123,6 @@ impl Walk<'_> {
         }
     }
 
-    fn use_tree(&mut self, prefix: &mut Vec<String>, tree: &syn::UseTree) {
-        match tree {
-            syn::UseTree::Path(path) => {
-                prefix.push(path.ident.to_string());
-                self.use_tree(prefix, &path.tree);
-                prefix.pop();
-            }
-            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.use_tree(prefix, tree)),
-            syn::UseTree::Name(name) => self.use_leaf(prefix, &name.ident),
-            syn::UseTree::Rename(rename) => self.use_leaf(prefix, &rename.ident),
-            syn::UseTree::Glob(glob) => self.path(prefix, line(glob)),
-        }
-    }
-
-    fn use_leaf(&mut self, prefix: &[String], ident: &syn::Ident) {
-        let mut whole = prefix.to_vec();
-        if ident != "self" {
-            whole.push(ident.to_string());
-        }
-        self.path(&whole, line(ident));
-    }
-
     /// `disk` for a member and `strip` for a chunk are not this project's words.
     fn public_name(&mut self, visibility: &syn::Visibility, ident: &syn::Ident) {
         let worded = self.source.place().is_some_and(|(name, _)| WORDED.contains(&name));
@@ -186,39 +165,30 @@ fn words(name: &str) -> Vec<String> {
 }
 
 impl<'ast> Visit<'ast> for Walk<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if let Some((visibility, ident)) = named(item) {
+            self.public_name(visibility, ident);
+        }
+        let outer = self.in_test;
+        self.in_test |= is_test(attributes(item));
+        visit::visit_item(self, item);
+        self.in_test = outer;
+    }
+
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if DRAWERS.contains(&item.ident.to_string().as_str()) {
             let what = format!("a module named {} says nothing; name it after what it does", item.ident);
             self.findings.push(Finding::new(&self.source.path, line(&item.ident), what));
         }
-        self.public_name(&item.vis, &item.ident);
-        let outer = self.in_test;
-        self.in_test |= is_test(&item.attrs);
         self.module.push(item.ident.to_string());
         visit::visit_item_mod(self, item);
         self.module.pop();
-        self.in_test = outer;
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        let outer = self.in_test;
-        self.in_test |= is_test(&item.attrs);
-        self.use_tree(&mut Vec::new(), &item.tree);
-        self.in_test = outer;
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let written: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.path(&written, line(path));
-        visit::visit_path(self, path);
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.public_name(&item.vis, &item.sig.ident);
-        let outer = self.in_test;
-        self.in_test |= is_test(&item.attrs);
-        visit::visit_item_fn(self, item);
-        self.in_test = outer;
+        for Import { path, line, .. } in imports(&item.tree) {
+            self.path(&path, line);
+        }
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
@@ -226,44 +196,19 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         visit::visit_impl_item_fn(self, item);
     }
 
-    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
-        self.public_name(&item.vis, &item.ident);
-        visit::visit_item_struct(self, item);
-    }
-
-    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
-        self.public_name(&item.vis, &item.ident);
-        visit::visit_item_enum(self, item);
-    }
-
-    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        self.public_name(&item.vis, &item.ident);
-        visit::visit_item_trait(self, item);
-    }
-
-    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
-        self.public_name(&item.vis, &item.ident);
-        visit::visit_item_type(self, item);
-    }
-
-    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
-        self.public_name(&item.vis, &item.ident);
-        visit::visit_item_const(self, item);
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.path(&written(path), line(path));
+        visit::visit_path(self, path);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::syntax::parse;
-    use super::super::tests::{expect_one, source};
+    use super::super::tests::{expect_one, parsed_and};
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<Finding> {
-        let sources = [source(path, text)];
-        let mut findings = Vec::new();
-        let parsed = parse(&sources, &mut findings);
-        check(&parsed, &mut findings);
-        findings
+        parsed_and(check, path, text)
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Links in the project's pages lead to files that exist.
 
-use super::{Finding, Source};
+use super::finding::Finding;
+use super::source::Source;
 
 /// Checks relative links of every Markdown page; `exists` tells whether a path relative to the root is there.
 pub fn check(sources: &[Source], exists: &dyn Fn(&str) -> bool, findings: &mut Vec<Finding>) {

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::{Table, Value};
 
-use super::{Finding, Source};
+use super::finding::Finding;
+use super::source::Source;
 
 /// What a crate may depend on among its neighbours, directly.
 enum May {

@@ -4,48 +4,47 @@ use std::collections::BTreeMap;
 
 use syn::visit::{self, Visit};
 
-use super::Source;
+use super::ratchet::Measured;
+use super::source::Source;
 use super::syntax::{Parsed, last_line, line};
 
-/// Files above this are to be split where a second subject begins.
-pub const FILE_LINES_MAX: usize = 800;
-/// Functions above this are to be split where a second step begins.
-pub const FUNCTION_LINES_MAX: usize = 70;
-
-/// Lines by name: a path for a file, `path::Type::function` for a function; with the line a function starts at.
-#[derive(Default)]
-pub struct Sizes {
-    /// Lines of each Rust file and shell script.
-    pub files: BTreeMap<String, usize>,
-    /// Lines of each function from `fn` to its last brace, and where it starts.
-    pub functions: BTreeMap<String, (usize, usize)>,
+/// Lines of each Rust file and shell script.
+pub fn files(sources: &[Source]) -> Vec<Measured> {
+    let counted = sources.iter().filter(|source| source.is_rust() || super::text::is_bash(source));
+    counted
+        .map(|source| measured(source.path.clone(), source.text.lines().count(), &source.path, 0))
+        .collect()
 }
 
-/// Measures every Rust file, shell script and function.
-pub fn measure(sources: &[Source], parsed: &[Parsed<'_>]) -> Sizes {
-    let mut sizes = Sizes::default();
-    for source in sources.iter().filter(|source| source.is_rust() || super::text::is_bash(source)) {
-        sizes.files.insert(source.path.clone(), source.text.lines().count());
-    }
+/// Lines of each function from `fn` to its last brace, by the name `path::Type::function`.
+pub fn functions(parsed: &[Parsed<'_>]) -> Vec<Measured> {
+    let mut sizes = Vec::new();
     for Parsed { source, file } in parsed {
-        let mut walk = Walk { names: vec![source.path.clone()], sizes: &mut sizes };
+        let mut walk = Walk { names: vec![source.path.clone()], sizes: BTreeMap::new() };
         walk.visit_file(file);
+        let found = walk.sizes.into_iter();
+        sizes.extend(found.map(|(name, (lines, start))| measured(name, lines, &source.path, start)));
     }
     sizes
 }
 
-struct Walk<'a> {
-    names: Vec<String>,
-    sizes: &'a mut Sizes,
+fn measured(name: String, value: usize, path: &str, line: usize) -> Measured {
+    Measured { name, value, path: path.to_owned(), line, detail: String::new() }
 }
 
-impl Walk<'_> {
+struct Walk {
+    names: Vec<String>,
+    /// The lines of a function, and where it starts.
+    sizes: BTreeMap<String, (usize, usize)>,
+}
+
+impl Walk {
     fn function(&mut self, signature: &syn::Signature, block: &syn::Block) {
         let start = line(&signature.fn_token);
         let lines = last_line(block) + 1 - start;
         let name = format!("{}::{}", self.names.join("::"), signature.ident);
         // Of two with one name (by cfg, or in two impls) the longer counts.
-        let entry = self.sizes.functions.entry(name).or_insert((lines, start));
+        let entry = self.sizes.entry(name).or_insert((lines, start));
         if entry.0 < lines {
             *entry = (lines, start);
         }
@@ -58,7 +57,7 @@ impl Walk<'_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Walk<'_> {
+impl<'ast> Visit<'ast> for Walk {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         self.within(item.ident.to_string(), |walk| visit::visit_item_mod(walk, item));
     }
@@ -103,9 +102,11 @@ mod tests {
     fn functions_are_measured_from_fn_to_brace_under_their_full_name() {
         let text = "//! a\n/// Doc.\n#[inline]\nfn f() {\n    g();\n}\nimpl A<B> {\n    fn h(\n        x: u8,\n    ) {}\n}\n";
         let sources = [source("a.rs", text)];
-        let sizes = measure(&sources, &parse(&sources, &mut Vec::new()));
-        assert_eq!(sizes.files["a.rs"], 11);
-        assert_eq!(sizes.functions["a.rs::f"], (3, 4));
-        assert_eq!(sizes.functions["a.rs::A::h"], (3, 8));
+        let values = |sizes: Vec<Measured>| -> Vec<(String, usize, usize)> {
+            sizes.into_iter().map(|size| (size.name, size.value, size.line)).collect()
+        };
+        assert_eq!(values(files(&sources)), [("a.rs".to_owned(), 11, 0)]);
+        let functions = values(functions(&parse(&sources, &mut Vec::new())));
+        assert_eq!(functions, [("a.rs::A::h".to_owned(), 3, 8), ("a.rs::f".to_owned(), 3, 4)]);
     }
 }

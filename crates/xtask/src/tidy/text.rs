@@ -1,6 +1,7 @@
 //! Rules on plain text: headers, white space, machine paths, scripts that can be run.
 
-use super::{Finding, Source};
+use super::finding::Finding;
+use super::source::Source;
 
 /// Paths that exist on one machine only. Written in two parts, so that this file passes its own rule.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];

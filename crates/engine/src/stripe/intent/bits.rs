@@ -18,28 +18,12 @@ use std::task::{Context, Poll, Waker};
 
 use layout::md_bitmap::Mapping;
 
-use super::Marked;
 use super::pages::Pages;
-use super::words::{self, Words};
+use super::words::{self, ENTER, NEEDED, READY, STATE, WANTED, WRITE, WRITES, Words};
 use crate::stages::{Lock, Watch};
 use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
-
-/// The bit is durable on every member: writes go ahead.
-pub(super) const READY: u64 = 1;
-/// A write waits for the bit: it is in the flusher's list.
-const WANTED: u64 = 1 << 1;
-/// The chunk may not agree, since the array was not stopped in order: the bit stays until a resync was there.
-const NEEDED: u64 = 1 << 2;
-/// One write on its way.
-pub(super) const WRITE: u64 = 1 << 4;
-/// What a write that comes adds.
-pub(super) const ENTER: u64 = WRITE + (1 << 32);
-/// All but the activity.
-const STATE: u64 = u64::MAX >> 32;
-/// The number of writes.
-const WRITES: u64 = STATE & !(WRITE - 1);
 
 /// Most chunks of one bitmap. md's own bitmaps stay far below: 128 KiB hold a million bits.
 pub const CHUNKS_MAX: u64 = words::CHUNKS_MAX;
@@ -98,6 +82,39 @@ impl Counters {
             Counters::Words(words) => words.first(chunks, bits),
             Counters::Pages(pages) => pages.first(chunks, bits),
         }
+    }
+}
+
+/// While it lives the stripes of a write may be inconsistent.
+pub(crate) struct Marked<'a> {
+    /// Where the write is counted, if that is a word that is changed by itself.
+    pub(super) word: Option<&'a AtomicU64>,
+    /// The units after that one, hardly ever any; with one lock over the words all units.
+    pub(super) more: Option<(&'a Bits, Range<u64>)>,
+}
+
+impl Marked<'_> {
+    /// The stripes agree again.
+    #[inline]
+    pub(crate) fn end(mut self, watch: &Watch<'_>) {
+        self.leave(watch);
+    }
+
+    #[inline]
+    fn leave(&mut self, watch: &Watch<'_>) {
+        if let Some(word) = self.word.take() {
+            watch.without(Lock::Counters, || word.fetch_sub(WRITE, SeqCst));
+        }
+        if let Some((bits, chunks)) = self.more.take() {
+            bits.leave(watch, chunks);
+        }
+    }
+}
+
+impl Drop for Marked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.leave(&Watch::off(0));
     }
 }
 

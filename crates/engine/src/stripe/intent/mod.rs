@@ -28,11 +28,14 @@ use std::task::{Poll, Waker};
 use layout::md_bitmap::Mapping;
 
 use crate::members::{Members, MetadataLost};
-use crate::stages::{Lock, Watch};
+use crate::stages::Watch;
 use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use bits::{Bits, ENTER, WRITE};
+use bits::Bits;
+use words::{ENTER, WRITE};
+
+pub(crate) use bits::Marked;
 
 /// The superblocks say clean; a write has to wait.
 const CLEAN: u8 = 0;
@@ -89,39 +92,6 @@ impl Gate {
     /// The units of the bitmap's mapping that a range of bytes touches: with md's they are its chunks.
     fn units(self, range: &Range<u64>) -> Range<u64> {
         range.start >> self.shift()..((range.end.max(range.start + 1) - 1) >> self.shift()) + 1
-    }
-}
-
-/// While it lives the stripes of a write may be inconsistent.
-pub(crate) struct Marked<'a> {
-    /// Where the write is counted, if that is a word that is changed by itself.
-    word: Option<&'a AtomicU64>,
-    /// The units after that one, hardly ever any; with one lock over the words all units.
-    more: Option<(&'a Bits, Range<u64>)>,
-}
-
-impl Marked<'_> {
-    /// The stripes agree again.
-    #[inline]
-    pub(crate) fn end(mut self, watch: &Watch<'_>) {
-        self.leave(watch);
-    }
-
-    #[inline]
-    fn leave(&mut self, watch: &Watch<'_>) {
-        if let Some(word) = self.word.take() {
-            watch.without(Lock::Counters, || word.fetch_sub(WRITE, SeqCst));
-        }
-        if let Some((bits, chunks)) = self.more.take() {
-            bits.leave(watch, chunks);
-        }
-    }
-}
-
-impl Drop for Marked<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.leave(&Watch::off(0));
     }
 }
 

@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use super::bits::{ENTER, READY, WRITE};
-use super::words::index;
+use super::words::{ENTER, READY, WRITE, index};
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::Mutex;
 

@@ -10,6 +10,21 @@ use std::sync::OnceLock;
 
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
 
+/// The bit is durable on every member: writes go ahead.
+pub(super) const READY: u64 = 1;
+/// A write waits for the bit: it is in the flusher's list.
+pub(super) const WANTED: u64 = 1 << 1;
+/// The chunk may not agree, since the array was not stopped in order: the bit stays until a resync was there.
+pub(super) const NEEDED: u64 = 1 << 2;
+/// One write on its way.
+pub(super) const WRITE: u64 = 1 << 4;
+/// What a write that comes adds.
+pub(super) const ENTER: u64 = WRITE + (1 << 32);
+/// All but the activity.
+pub(super) const STATE: u64 = u64::MAX >> 32;
+/// The number of writes.
+pub(super) const WRITES: u64 = STATE & !(WRITE - 1);
+
 /// Words of one line: two cache lines of 64 bytes, which processors fetch together.
 const LINE_WORDS: u64 = 16;
 /// Few where a model makes all of them thousands of times.

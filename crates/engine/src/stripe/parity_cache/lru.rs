@@ -5,13 +5,18 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::super::plan::{Fragment, Rows};
-use super::{CacheCounters, mix};
+use super::worth::CacheCounters;
 use crate::buffer::Slice;
+use crate::code::rows::{Fragment, Rows};
 
 /// For each so many bytes of the cache one place is remembered as written lately, whether cached or not: 16 bytes of
 /// memory for 4096.
 const BYTES_A_PLACE: usize = 4096;
+
+/// Spreads a stripe number over all bits.
+pub(super) fn mix(stripe: u64) -> u64 {
+    stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
 
 /// A number for the rows of a parity chunk; never 0.
 fn place(stripe: u64, fragment: &Fragment) -> u64 {

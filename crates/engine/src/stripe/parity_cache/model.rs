@@ -1,7 +1,7 @@
 //! A model of the change between all stripes and samples, beside owners that take and put: invariant 5.
 
-use super::super::chunk_set::P;
 use super::*;
+use crate::code::chunk_set::P;
 use crate::sync::models::{check, threads};
 
 const ROWS: Rows = Rows { start: 0, end: 4096 };

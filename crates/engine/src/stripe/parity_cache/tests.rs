@@ -1,7 +1,7 @@
 //! The cache of one thread: what is admitted, found and dropped.
 
-use super::super::chunk_set::P;
 use super::*;
+use crate::code::chunk_set::P;
 
 const ROWS: Rows = Rows { start: 0, end: 4096 };
 

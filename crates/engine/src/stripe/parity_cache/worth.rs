@@ -4,13 +4,22 @@
 //! stripes of a few of its shards only, whose hits say what all would find (as a processor's cache compares policies on a few
 //! of its sets). A place that alone is hot may lie in none of them: now and then all are looked for again.
 
-use super::CacheCounters;
-
 /// Looks for each hit below which it does not pay; twice as many hits and it does again.
 const LOOKS_A_HIT: u64 = 32;
 
 /// Judgements on samples before all stripes are looked for again.
 const SAMPLED_MAX: u32 = 64;
+
+/// Hit and miss counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CacheCounters {
+    /// Stripe writes that found parity.
+    pub hits: u64,
+    /// Stripe writes that found none. Those that did not look, because few find any, do not count.
+    pub misses: u64,
+    /// Stripes evicted.
+    pub evictions: u64,
+}
 
 /// What was found until the last judgement.
 #[derive(Default)]

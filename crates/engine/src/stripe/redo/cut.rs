@@ -7,9 +7,8 @@
 
 use smallvec::SmallVec;
 
-use super::write::piece;
 use crate::buffer::Gather;
-use crate::stripe::member_io::MemberWrite;
+use crate::members::port::MemberWrite;
 use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
 
 /// Rows are cut at multiples of this, and in smaller ones only where a block has more pieces than a record holds.
@@ -104,6 +103,11 @@ fn within(write: &MemberWrite, start: u64, end: u64) -> Option<MemberWrite> {
 
 fn end_of(write: &MemberWrite) -> u64 {
     write.offset + write.data.len() as u64
+}
+
+pub(super) fn piece(stripe: u64, slot: u32, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
+    let member = u16::try_from(slot).expect("a slot is below 1920");
+    RedoPiece { stripe, member, offset_bytes, bytes, kind }
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &
                 claim.freeze();
                 1 + claim.joined().count()
             });
-            claim.release(&Ok(()));
+            claim.release(&Ok(()), &Watch::off(0));
         }
     }
 }
@@ -103,7 +103,7 @@ fn one_owner_though_two_places_are_free() {
                     _ => {
                         let claim = alone(7).await;
                         seen.own(|| 1);
-                        claim.release(&Ok(()));
+                        claim.release(&Ok(()), &Watch::off(0));
                     }
                 }
             });
@@ -122,7 +122,7 @@ fn a_claim_that_finds_no_room_is_woken() {
             block_on(async {
                 let claim = inside.claim(shard as u64, shard).await;
                 shuttle::thread::yield_now();
-                claim.release(&Ok(()));
+                claim.release(&Ok(()), &Watch::off(0));
             });
         });
         assert_eq!(table.active(), PLACES - 1);
@@ -190,7 +190,7 @@ fn every_turn_comes_and_nobody_is_lost_meanwhile() {
             2 => block_on(async {
                 let claim = inside.claim_in_turn(7, shard).await;
                 looked.own(|| 1);
-                claim.release(&Ok(()));
+                claim.release(&Ok(()), &Watch::off(0));
             }),
             _ => {
                 let mut turn = Box::pin(inside.claim_in_turn(7, shard));
@@ -217,7 +217,7 @@ fn a_claim_if_free_never_shares() {
             0 => {
                 if let Some(claim) = inside.claim_if_free(7, shard) {
                     looked.own(|| 0);
-                    claim.release(&Ok(()));
+                    claim.release(&Ok(()), &Watch::off(0));
                 }
             }
             _ => block_on(write_once(&inside, 7, shard, &looked)),

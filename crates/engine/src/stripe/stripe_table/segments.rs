@@ -4,7 +4,7 @@
 
 use crossbeam::utils::CachePadded;
 
-use super::Found;
+use super::found::Found;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::Mutex;
 

@@ -34,7 +34,7 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
                 match table.claim_or_join(7, &Watch::off(0), write()).await {
                     Entry::Joined(joined) => (true, joined.await.is_ok()),
                     Entry::Owned(claim, _) => {
-                        claim.release(&Ok(()));
+                        claim.release(&Ok(()), &Watch::off(0));
                         (false, true)
                     }
                 }
@@ -46,7 +46,7 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
         let late = start();
         run(&executor);
         assert!(early.try_take().is_none() && late.try_take().is_none());
-        claim.release(&Ok(()));
+        claim.release(&Ok(()), &Watch::off(0));
         run(&executor);
         assert_eq!((early.try_take(), late.try_take()), (Some((true, true)), Some((false, true))));
         assert_eq!(table.active(), 0);
@@ -68,7 +68,7 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
                 };
                 yield_now().await;
                 claim.freeze();
-                claim.release(&Ok(()));
+                claim.release(&Ok(()), &Watch::off(0));
                 writes += 1;
                 if own.active() > 0 {
                     return writes; // it was handed on
@@ -160,7 +160,7 @@ fn claims_exclude_each_other_across_threads() {
                                         claim.freeze();
                                         yield_now().await;
                                         assert!(flag.swap(false, SeqCst));
-                                        claim.release(&Ok(()));
+                                        claim.release(&Ok(()), &Watch::off(0));
                                     }
                                 }
                             }

@@ -5,13 +5,7 @@
 //! Not for clients: turns are given before a stripe is free, so those of reads that follow each other would keep its writes
 //! waiting for ever.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-
-use super::{Claim, StripeTable};
-use crate::sync::sequential::spin_loop;
+use std::task::Waker;
 
 /// Who waits for a turn at one place, in order.
 #[derive(Default)]
@@ -33,73 +27,29 @@ impl Turns {
         Some(waker)
     }
 
-    fn join(&mut self, waker: &Waker) -> u64 {
+    pub(super) fn join(&mut self, waker: &Waker) -> u64 {
         self.last += 1;
         self.waiting.push((self.last, waker.clone()));
         self.last
     }
 
-    fn take(&mut self, number: u64) -> bool {
+    pub(super) fn take(&mut self, number: u64) -> bool {
         let taken = self.given == Some(number);
         if taken {
             self.given = None;
         }
         taken
     }
-}
 
-/// Waits until the owner at a place hands its stripe on. None if it has gone: claim again.
-pub(super) struct Turn<'a> {
-    table: &'a Arc<StripeTable>,
-    place: usize,
-    stripe: u64,
-    number: Option<u64>,
-}
-
-impl<'a> Turn<'a> {
-    pub(super) fn new(table: &'a Arc<StripeTable>, place: usize, stripe: u64) -> Self {
-        Turn { table, place, stripe, number: None }
+    /// A waiter has another waker now.
+    pub(super) fn wake_by(&mut self, number: u64, waker: &Waker) {
+        if let Some((_, own)) = self.waiting.iter_mut().find(|(other, _)| *other == number) {
+            own.clone_from(waker);
+        }
     }
 
-    fn claim(&self) -> Claim {
-        Claim { table: Arc::clone(self.table), place: self.place, joined: Vec::new(), open: false }
-    }
-}
-
-impl Future for Turn<'_> {
-    type Output = Option<Claim>;
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let mut batch = this.table.batches[this.place].lock();
-        let Some(number) = this.number else {
-            if batch.stripe != this.stripe {
-                drop(batch);
-                spin_loop(); // an owner between its claim and `begin` needs a moment
-                return Poll::Ready(None);
-            }
-            this.number = Some(batch.turns.join(context.waker()));
-            return Poll::Pending;
-        };
-        if batch.turns.take(number) {
-            this.number = None;
-            return Poll::Ready(Some(this.claim()));
-        }
-        if let Some((_, waker)) = batch.turns.waiting.iter_mut().find(|(other, _)| *other == number) {
-            waker.clone_from(context.waker());
-        }
-        Poll::Pending
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        let mut batch = self.table.batches[self.place].lock();
-        if batch.turns.take(number) {
-            drop(batch);
-            drop(self.claim()); // the next one's
-        } else {
-            batch.turns.waiting.retain(|(other, _)| *other != number);
-        }
+    /// A waiter waits no more.
+    pub(super) fn leave(&mut self, number: u64) {
+        self.waiting.retain(|(other, _)| *other != number);
     }
 }

@@ -16,7 +16,7 @@
 
 use crossbeam::utils::CachePadded;
 
-use super::Found;
+use super::found::Found;
 use crate::limits::STRIPE_TABLE_WAYS;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sync::sequential::spin_loop;

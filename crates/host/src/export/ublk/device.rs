@@ -1,6 +1,6 @@
 //! A block device of this process, from the driver's "add" to its "delete", or taken over from a server that was killed.
 
-use engine::volume::{Volume, VolumeInfo};
+use engine::volume::{ReadInto, VolumeInfo};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::os::fd::OwnedFd;
@@ -82,7 +82,7 @@ impl UblkDevice {
     ///
     /// # Errors
     /// Why there is no block device. None is left behind that was not there before.
-    pub fn start<V: Volume>(
+    pub fn start<V: ReadInto>(
         control: Control,
         shards: &Handle,
         options: &UblkOptions,
@@ -218,7 +218,7 @@ fn is_left_behind(info: &DeviceInfo, identity: u64, is_running: impl Fn(i32) -> 
     info.state == state::DEAD && info.server_flags == identity && !is_being_made
 }
 
-fn make<V: Volume>(
+fn make<V: ReadInto>(
     control: Control,
     shards: &Handle,
     options: &UblkOptions,
@@ -268,7 +268,7 @@ fn registers(info: &DeviceInfo) -> bool {
     info.flags & feature::AUTO_BUFFERS != 0
 }
 
-fn take_over<V: Volume>(
+fn take_over<V: ReadInto>(
     control: Control,
     info: DeviceInfo,
     shards: &Handle,
@@ -335,7 +335,7 @@ fn unfit(
 }
 
 /// Has the shards serve every queue, and starts the device.
-fn serve<V: Volume>(
+fn serve<V: ReadInto>(
     control: &Control,
     info: &DeviceInfo,
     shards: &Handle,
@@ -364,7 +364,7 @@ fn serve<V: Volume>(
 }
 
 /// Queue `n` goes to shard `n`; a device that was made for more shards or fewer is spread over those there are.
-fn start_queues<V: Volume>(
+fn start_queues<V: ReadInto>(
     info: &DeviceInfo,
     shards: &Handle,
     zero_copy: bool,

@@ -306,7 +306,7 @@ const _: () = assert!(size_of::<ControlCommand>() == 32);
 const _: () = assert!(size_of::<DeviceInfo>() == 64);
 const _: () = assert!(size_of::<Parameters>() == 136);
 const _: () = assert!(size_of::<IoDescriptor>() == 24);
-const _: () = assert!(size_of::<IoCommand>() == crate::ring::op::COMMAND_BYTES);
+const _: () = assert!(size_of::<IoCommand>() == crate::ring::system_call::COMMAND_BYTES);
 
 #[cfg(test)]
 mod tests {

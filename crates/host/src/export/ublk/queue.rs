@@ -10,8 +10,8 @@ use crossbeam::utils::CachePadded;
 use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
 use engine::executor::Executor;
-use engine::outside::Lender;
-use engine::volume::{Volume, VolumeError};
+use engine::foreign_buffer::ForeignBuffer;
+use engine::volume::{ReadInto, VolumeError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -23,8 +23,9 @@ use zerocopy::IntoBytes;
 use super::kernel::{Descriptors, become_io_flusher};
 use super::protocol::{ABORTED, IoCommand, NO_PLACE, auto_buffer, data_offset, io as command};
 use super::request::{Request, errno, parse};
-use crate::ring::Ring;
-use crate::ring::op::{COMMAND_BYTES, Target};
+use crate::ring::file::RingFile;
+use crate::ring::system_call::COMMAND_BYTES;
+use crate::ring::{DriverAnswer, Ring};
 use crate::shard::ShardContext;
 
 /// What all queues of a device share with its owner.
@@ -82,7 +83,7 @@ impl Shared {
 pub(super) type Ends = Sender<()>;
 
 /// Serves queue `number`: from here on it fetches.
-pub(super) fn serve_queue<V: Volume>(
+pub(super) fn serve_queue<V: ReadInto>(
     context: &ShardContext,
     volume: Rc<V>,
     device: Arc<OwnedFd>,
@@ -100,16 +101,16 @@ pub(super) fn serve_queue<V: Volume>(
         );
     }
     let descriptors = Descriptors::map(&device, number, depth)?;
-    let places = if registers && zero_copy { context.ring.take_places(depth) } else { None };
+    let places = if registers && zero_copy { context.ring.take_foreign_indices(depth) } else { None };
     let queue = Rc::new(Queue {
         registers,
-        lenders: places.unwrap_or_default().into_iter().map(Lender::new).collect(),
+        buffers: places.unwrap_or_default().into_iter().map(ForeignBuffer::new).collect(),
         number,
         volume,
         descriptors,
         ring: context.ring.clone(),
         pool: Arc::clone(&context.pool),
-        device: context.ring.character_device(device),
+        device: RingFile::character_device(device),
         shared,
         _ends: ends,
     });
@@ -128,14 +129,14 @@ pub(super) struct Place {
     pub zero_copy: bool,
 }
 
-fn start_tags<V: Volume>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
+fn start_tags<V: ReadInto>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
     for tag in 0..depth {
         executor.spawn(serve_tag(Rc::clone(queue), tag));
     }
 }
 
 /// One request after the other, until the device is stopped.
-async fn serve_tag<V: Volume>(queue: Rc<Queue<V>>, tag: u16) {
+async fn serve_tag<V: ReadInto>(queue: Rc<Queue<V>>, tag: u16) {
     let mut fetched = queue.fetch(tag).await;
     while fetched == 0 {
         queue.shared.count(queue.number, 1);
@@ -152,12 +153,12 @@ struct Queue<V> {
     number: u16,
     registers: bool,
     /// The memory of each tag's request, if the driver registers it and there is a place for it.
-    lenders: Vec<Lender>,
+    buffers: Vec<ForeignBuffer>,
     volume: Rc<V>,
     descriptors: Descriptors,
     ring: Ring,
     pool: Arc<Pool>,
-    device: Rc<Target>,
+    device: Rc<RingFile>,
     shared: Arc<Shared>,
     /// The last one, so that whoever waits for it finds the device closed.
     _ends: Ends,
@@ -165,30 +166,30 @@ struct Queue<V> {
 
 impl<V> Drop for Queue<V> {
     fn drop(&mut self) {
-        self.ring.give_places(self.lenders.iter().map(Lender::place));
+        self.ring.give_foreign_indices(self.buffers.iter().map(ForeignBuffer::index));
     }
 }
 
-impl<V: Volume> Queue<V> {
+impl<V: ReadInto> Queue<V> {
     async fn fetch(&self, tag: u16) -> i32 {
         self.command(command::FETCH, tag, 0).await
     }
 
-    fn commit_and_fetch(&self, tag: u16, result: i32) -> crate::ring::Command {
+    fn commit_and_fetch(&self, tag: u16, result: i32) -> DriverAnswer {
         self.command(command::COMMIT_AND_FETCH, tag, result)
     }
 
-    fn command(&self, number: u32, tag: u16, result: i32) -> crate::ring::Command {
+    fn command(&self, number: u32, tag: u16, result: i32) -> DriverAnswer {
         let command = IoCommand { queue: self.number, tag, result, address: 0 };
         let mut payload = [0; COMMAND_BYTES];
         payload.copy_from_slice(command.as_bytes());
-        let place = self.lender(tag).map_or(NO_PLACE, Lender::place);
+        let place = self.buffer(tag).map_or(NO_PLACE, ForeignBuffer::index);
         let address = if self.registers { auto_buffer(place) } else { 0 };
         self.ring.command(&self.device, number, payload, address)
     }
 
-    fn lender(&self, tag: u16) -> Option<&Lender> {
-        self.lenders.get(usize::from(tag))
+    fn buffer(&self, tag: u16) -> Option<&ForeignBuffer> {
+        self.buffers.get(usize::from(tag))
     }
 
     /// Does the request of a tag. The result is the number of bytes, or a negated error number. None: this server stops, and
@@ -244,11 +245,11 @@ impl<V: Volume> Queue<V> {
 
     /// Has members put the data of a read where it is wanted, if they can.
     async fn read_into(&self, tag: u16, offset_bytes: u64, bytes: u32) -> bool {
-        let Some(lender) = self.lender(tag) else { return false };
-        let is_read = self.volume.read_into(offset_bytes, u64::from(bytes), &lender.lend()).await;
+        let Some(buffer) = self.buffer(tag) else { return false };
+        let is_read = self.volume.read_into(offset_bytes, u64::from(bytes), &buffer.lease()).await;
         if !is_read {
             // A member that has not answered in time may still do so, over what is put there next.
-            lender.returned().await;
+            buffer.returned().await;
         }
         is_read
     }

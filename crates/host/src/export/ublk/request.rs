@@ -1,7 +1,7 @@
 //! From a request as the driver shows it to one that the volume can be given, and from the volume's errors to the
 //! kernel's: pure.
 
-use engine::volume::VolumeError;
+use engine::error::VolumeError;
 
 use super::protocol::{IoDescriptor, REQUEST_BYTES_MAX, SECTOR_BYTES, op, op_flag};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use clap::{Args, Subcommand, ValueEnum};
-use engine::stripe::load::UpdatePolicy;
+use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
 use crate::bytes;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 
 use engine::array::scrub::Wish;
-use engine::stripe::check::ScrubMode;
+use engine::mismatch::ScrubMode;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

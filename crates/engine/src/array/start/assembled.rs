@@ -1,0 +1,222 @@
+//! An array whose members were read and judged, and what is decided of its start. Plain data.
+
+use std::sync::Arc;
+
+use layout::geometry::{Geometry, Level};
+use layout::md_superblock::Superblock;
+use layout::redo_log::RedoArea;
+
+use super::inspect::{FoundRedo, Inspection, MemberProblem};
+use crate::array::assemble::Refusal;
+use crate::array::bad_block_log;
+use crate::array::generations::FoundGenerations;
+use crate::array::start_bitmap::StartBitmap;
+use crate::bad_blocks::BadBlocks;
+use crate::events::EventSink;
+use crate::members::{MemberState, Members};
+use crate::stripe::Shared;
+use crate::stripe::intent::Intent;
+use crate::stripe::load::{Clock, UpdatePolicy};
+use crate::stripe::locks::Locks;
+
+/// How an array is to be run.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Nothing is written to any member.
+    pub read_only: bool,
+    /// Contents that may be wrong are accepted: what is in doubt after a crash counts as right.
+    pub force: bool,
+    /// What is durable before a stripe changes.
+    pub consistency: Consistency,
+    /// Writes are logged while members are missing, where the level and the rest of the policy allow it.
+    pub redo_log: bool,
+    /// Unit of addressing: the largest logical block of the members, in bytes.
+    pub logical_block_bytes: u32,
+    /// Shards that serve it.
+    pub shards: usize,
+    /// Parity kept in memory, in bytes.
+    pub parity_cache_bytes: usize,
+    /// The locks over a bitmap's counters and over the stripes.
+    pub locks: Locks,
+    /// Writes that arrive together share one stripe write.
+    pub two_phase: bool,
+    /// How writes choose what to read for new parity.
+    pub update_policy: UpdatePolicy,
+    /// Reads of a member that is far slower than the others are reconstructed.
+    pub avoid_slow: bool,
+}
+
+/// What is durable before a stripe changes, as far as the level has anything that may disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Nothing: after a crash no record says which parity agrees.
+    None,
+    /// The superblocks say dirty, and where there is a bitmap its bits are set.
+    Marked,
+}
+
+impl Policy {
+    /// Whether a redo log is kept. Superblocks that call the array clean whatever is written say of no record whether it
+    /// is to be made again, so without marks there is no log either.
+    fn keeps_redo_log(&self, geometry: &Geometry) -> bool {
+        let is_marked = !self.read_only && self.consistency == Consistency::Marked;
+        is_marked && self.redo_log && geometry.parity_chunks() > 0
+    }
+}
+
+/// Why an assembly does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAssembled {
+    /// It may not.
+    Refused(Refusal),
+    /// What members hold beside their superblocks cannot be taken as it is.
+    Members(Vec<MemberProblem>),
+    /// The array has a bitmap, which [`Consistency::None`] would leave untrue.
+    BitmapNotKept,
+}
+
+/// An array that may start.
+pub struct Assembled {
+    pub(super) policy: Policy,
+    pub(super) geometry: Geometry,
+    states: Vec<MemberState>,
+    pub(super) superblocks: Vec<Option<Superblock>>,
+    /// The newest event count.
+    pub(super) events: u64,
+    /// What the superblocks to come go on from.
+    pub(super) generations: FoundGenerations,
+    /// Parity or copies may not agree from here on: the superblocks say so.
+    unsynced_from_bytes: Option<u64>,
+    bad_blocks: Vec<BadBlocks>,
+    pub(super) bitmap: Option<StartBitmap>,
+    pub(super) redo: FoundRedo,
+    pub(super) keeps_redo_log: bool,
+    /// Candidate and superblock of every spare.
+    pub(super) spares: Vec<(usize, Superblock)>,
+    /// Slot, candidate and superblock of what is to replace the member in the slot.
+    pub(super) replacements: Vec<(u32, usize, Superblock)>,
+}
+
+impl Assembled {
+    /// Reads what the members of an assembly hold and decides how the array starts. Nothing is written. The caller makes
+    /// sure that from here on only this array changes the members.
+    ///
+    /// # Errors
+    /// [`NotAssembled`] says why the array does not start so.
+    pub fn read<R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>>(
+        inspection: &Inspection<'_, R>,
+        policy: Policy,
+    ) -> Result<Self, NotAssembled> {
+        let assembly = inspection.assembly;
+        assembly.start.clone().map_err(NotAssembled::Refused)?;
+        let geometry = assembly.geometry.expect("an array that may start has a geometry");
+        let superblock = |candidate: usize| inspection.superblock(candidate).cloned();
+        let superblocks: Vec<Option<Superblock>> =
+            assembly.slots.iter().map(|slot| slot.and_then(superblock)).collect();
+        let bad_blocks = inspection.bad_blocks().map_err(NotAssembled::Members)?;
+        let has_bitmap = superblocks.iter().flatten().any(|superblock| superblock.bitmap_start().is_some());
+        if has_bitmap && policy.consistency == Consistency::None {
+            return Err(NotAssembled::BitmapNotKept);
+        }
+        let one = |problem| NotAssembled::Members(vec![problem]);
+        let bitmap = inspection.bitmap(&geometry).map_err(one)?;
+        let redo = inspection.redo(bitmap.as_ref(), policy.force, policy.read_only);
+        let spare = |candidate: &usize| Some((*candidate, superblock(*candidate)?));
+        let replacements = assembly.replacements.iter().filter(|_| !policy.read_only);
+        let replacement =
+            |(candidate, slot): &(usize, u32)| Some((*slot, *candidate, superblock(*candidate)?));
+        Ok(Assembled {
+            geometry: of_whole_blocks(geometry, policy.logical_block_bytes),
+            states: assembly.states(),
+            superblocks,
+            events: assembly.events,
+            generations: assembly.generations.clone(),
+            unsynced_from_bytes: assembly.resync_from_bytes,
+            bad_blocks,
+            bitmap,
+            redo,
+            keeps_redo_log: policy.keeps_redo_log(&geometry),
+            spares: assembly.spares.iter().filter_map(spare).collect(),
+            replacements: replacements.filter_map(replacement).collect(),
+            policy,
+        })
+    }
+
+    /// Where every byte lives.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What the redo log asks for.
+    pub fn redo(&self) -> &FoundRedo {
+        &self.redo
+    }
+
+    /// The bitmap that the array starts with.
+    pub fn bitmap(&self) -> Option<&StartBitmap> {
+        self.bitmap.as_ref()
+    }
+
+    /// Where on each member a redo log will be, by slot; `None` where there is no room or no log is kept.
+    pub fn redo_areas(&self) -> Vec<Option<RedoArea>> {
+        let area = |(superblock, bitmap): (&Option<Superblock>, _)| {
+            RedoArea::of(superblock.as_ref().filter(|_| self.keeps_redo_log)?, bitmap)
+        };
+        self.superblocks.iter().zip(self.redo.bitmaps.iter().copied()).map(area).collect()
+    }
+
+    /// Makes the memory that the array's shards share. Events go to `events`.
+    pub(super) fn shared(&self, events: EventSink, clock: Arc<dyn Clock>) -> Arc<Shared> {
+        let policy = &self.policy;
+        let members = Members::new(self.geometry, &self.states, events);
+        self.describe(&members);
+        let intent = match &self.bitmap {
+            Some(start) => start.intent(self.unsynced_from_bytes, policy.locks),
+            None => {
+                let is_used =
+                    self.geometry.level() != Level::Raid0 && policy.consistency == Consistency::Marked;
+                Intent::new(policy.shards, is_used, false)
+            }
+        };
+        let mut shared =
+            Shared::new(self.geometry, members, intent, policy.shards, policy.parity_cache_bytes);
+        if let Some(start) = &self.bitmap {
+            start.limit_doubts(Arc::get_mut(&mut shared).expect("only this function has it yet"));
+        }
+        if policy.read_only {
+            shared.set_read_only();
+        }
+        shared.two_phase.store(policy.two_phase, std::sync::atomic::Ordering::Relaxed);
+        shared.loads.set_clock(clock);
+        shared.loads.set_policy(policy.update_policy);
+        shared.loads.set_avoid_slow(policy.avoid_slow);
+        shared
+    }
+
+    /// Tells the members what their superblocks and logs say of them.
+    fn describe(&self, members: &Members) {
+        for (slot, superblock) in (0u32..).zip(&self.superblocks) {
+            let Some(superblock) = superblock else { continue };
+            let (bad, room) = (self.bad_blocks[slot as usize].clone(), bad_block_log::room(superblock));
+            members.begin_with(slot, u64::from(superblock.corrected_reads()), bad, room);
+            let is_recovering = self.states[slot as usize] == MemberState::Recovering;
+            if let Some(offset) = superblock.recovery_offset().filter(|_| is_recovering) {
+                let lacks_marked =
+                    self.bitmap.as_ref().is_some_and(|bitmap| bitmap.lets_catch_up(superblock));
+                members.resume_recovery(slot, offset.bytes(), lacks_marked);
+            }
+        }
+    }
+}
+
+/// A RAID-1 has md's size in KiB, which may end inside a block of its members. No request reaches that end by itself, so
+/// it is not served.
+fn of_whole_blocks(geometry: Geometry, block_bytes: u32) -> Geometry {
+    let bytes = geometry.member_bytes();
+    let whole = bytes - bytes % u64::from(block_bytes);
+    if geometry.level() != Level::Raid1 || whole == bytes || whole == 0 {
+        return geometry;
+    }
+    Geometry::new(geometry.level(), geometry.layout(), geometry.members(), geometry.chunk_bytes(), whole)
+        .unwrap_or(geometry)
+}

@@ -1,0 +1,126 @@
+//! The steps from an array's memory to an array at work.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::assembled::Assembled;
+use crate::array::bitmap::Bitmaps;
+use crate::array::keeper::{Keeper, Spare};
+use crate::array::platform::Platform;
+use crate::array::redo::{Repair, replay, take_doubts};
+use crate::array::running::Running;
+use crate::array::scrub::ScrubState;
+use crate::array::state::Manager;
+use crate::device::Device;
+use crate::events::EventSink;
+use crate::stripe::load::Clock;
+use crate::stripe::{Shared, StripeSet};
+use crate::volume::VolumeError;
+
+/// The shared memory of an array that is about to start. Every shard gets its view of it before [`super::start`].
+pub struct Prepared {
+    pub(super) shared: Arc<Shared>,
+    pub(super) assembled: Assembled,
+}
+
+/// The members hold what the redo log asked for.
+pub(super) struct Replayed<D> {
+    set: Rc<StripeSet<D>>,
+    assembled: Assembled,
+}
+
+/// The array's metadata has its writers, which have not begun.
+pub(super) struct Kept<D> {
+    set: Rc<StripeSet<D>>,
+    writer: Rc<Keeper<D>>,
+    assembled: Assembled,
+}
+
+impl Prepared {
+    /// Makes the memory that the array's shards share. Events go to `events`.
+    pub fn new(assembled: Assembled, events: EventSink, clock: Arc<dyn Clock>) -> Self {
+        Prepared { shared: assembled.shared(events, clock), assembled }
+    }
+
+    /// What all shards share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The same, for what no policy says. Before a shard has it.
+    ///
+    /// # Panics
+    /// If a shard has it.
+    pub fn shared_mut(&mut self) -> &mut Shared {
+        Arc::get_mut(&mut self.shared).expect("no shard has it yet")
+    }
+
+    /// What the redo log asks for.
+    pub fn repair(&self) -> &Repair {
+        &self.assembled.redo.repair
+    }
+
+    pub(super) async fn replay<D: Device>(self, set: Rc<StripeSet<D>>) -> Result<Replayed<D>, VolumeError> {
+        let Prepared { shared, assembled } = self;
+        assert!(Arc::ptr_eq(&set.shared, &shared), "a shard's view of this array");
+        let repair = &assembled.redo.repair;
+        assert!(!assembled.policy.read_only || repair.records.is_empty(), "a read-only start writes nothing");
+        replay(&set, repair).await?;
+        take_doubts(&set, repair);
+        Ok(Replayed { set, assembled })
+    }
+}
+
+impl<D: Device> Replayed<D> {
+    /// From here on there is a writer of superblocks, who knows the spares, and writes are logged or the old log is void.
+    pub(super) fn keep<P: Platform<D>>(
+        self,
+        platform: &Rc<P>,
+        device: &impl Fn(usize) -> Option<Rc<D>>,
+    ) -> Kept<D> {
+        let Replayed { set, assembled } = self;
+        let (superblocks, redo) = (assembled.superblocks.clone(), &assembled.redo);
+        let clock = Rc::clone(platform);
+        let now_s = Box::new(move || clock.now_unix_s());
+        let writer =
+            Keeper::new(Rc::clone(&set), superblocks, assembled.events, redo.resync_from_bytes, now_s);
+        let drawing = Rc::clone(platform);
+        writer.keep_generations(&assembled.generations, Box::new(move || drawing.new_id()));
+        if assembled.keeps_redo_log {
+            writer.keep_redo_log(&redo.repair, &redo.bitmaps);
+        } else if redo.repair.in_force && !assembled.policy.read_only {
+            // No new header makes it old: without other superblocks its writes would be made again, over later ones.
+            writer.void_redo_log();
+        }
+        for (candidate, superblock) in &assembled.spares {
+            if let Some(device) = device(*candidate) {
+                writer.spares().borrow_mut().push(Spare { superblock: superblock.clone(), device });
+            }
+        }
+        if let Some(start) = &assembled.bitmap {
+            let (image, superblocks) = (start.image.clone(), &assembled.superblocks);
+            writer.keep_bitmap(Bitmaps::new(Rc::clone(&set), image, superblocks, &start.whole));
+        }
+        Kept { set, writer, assembled }
+    }
+}
+
+impl<D: Device> Kept<D> {
+    /// The tasks that look after the array begin.
+    pub(super) fn run<P: Platform<D>>(
+        self,
+        platform: Rc<P>,
+        device: &impl Fn(usize) -> Option<Rc<D>>,
+        scrub: Option<ScrubState>,
+    ) -> Running<D, P> {
+        let Kept { set, writer, assembled } = self;
+        let read_only = assembled.policy.read_only;
+        let manager = Manager::new(Rc::clone(&set), Rc::clone(&writer), platform, scrub, read_only);
+        for (slot, candidate, superblock) in assembled.replacements {
+            if let Some(device) = device(candidate) {
+                manager.resume_later(slot, device, superblock);
+            }
+        }
+        Running::begin(&set, &writer, manager)
+    }
+}

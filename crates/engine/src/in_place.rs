@@ -1,0 +1,297 @@
+//! The in-place engines of one shard: RAID-0, mirrors and parity over md's layouts. Which one serves an array its level says;
+//! what a volume asks and what an array's management does to stripes or regions goes to that one.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::buffer::{Gather, Pool, Slice};
+use crate::device::{Device, ReadForeign};
+use crate::error::VolumeError;
+use crate::executor::Executor;
+use crate::foreign_buffer::Lease;
+use crate::members::attachment::{Attached, Attachments};
+use crate::members::port::MemberPort;
+use crate::members::read_into::{Reads, read_into};
+use crate::mirror::engine::MirrorEngine;
+use crate::mirror::{self, region};
+use crate::mismatch::{Checked, ScrubMode};
+use crate::stripe::engine::ParityEngine;
+use crate::stripe::redo::log::RedoLog;
+use crate::stripe::redo::{headers, retire, tend};
+use crate::stripe::shared::Shared;
+use crate::stripe::stripe_table::Claim;
+use crate::stripe::zero::{Zeroing, zero_stripes};
+use crate::stripe::{check, copy, read, recovery, replay, resync, write};
+use crate::striped::StripedEngine;
+use layout::geometry::Level;
+
+/// The engine of a level.
+enum Engine<D> {
+    Striped(StripedEngine<D>),
+    Mirror(MirrorEngine<D>),
+    Parity(Rc<ParityEngine<D>>),
+}
+
+/// One shard's view of an in-place array.
+pub struct InPlace<D> {
+    /// What all shards share.
+    pub shared: Arc<Shared>,
+    /// Which shard this is.
+    pub shard: usize,
+    /// Where this shard's tasks run.
+    pub executor: Executor,
+    port: Rc<MemberPort<D>>,
+    redo: Rc<RedoLog<D>>,
+    engine: Engine<D>,
+}
+
+impl<D: Device> InPlace<D> {
+    /// The view of shard `shard`; `members` in slot order.
+    pub fn new(
+        shared: Arc<Shared>,
+        shard: usize,
+        pool: Arc<Pool>,
+        executor: Executor,
+        members: Vec<Option<Attached<D>>>,
+    ) -> Rc<Self> {
+        let Shared { members: health, loads, counters, .. } = &*shared;
+        let (health, loads, counters) = (Arc::clone(health), Arc::clone(loads), Arc::clone(counters));
+        let port = Rc::new(MemberPort::new(health, loads, counters, shard, pool, members));
+        let redo = RedoLog::new(Arc::clone(&shared), Rc::clone(&port));
+        let engine = match shared.geometry.level() {
+            Level::Raid0 => Engine::Striped(StripedEngine::new(&port)),
+            Level::Raid1 | Level::Raid10 => Engine::Mirror(MirrorEngine::new(&shared, &port, shard)),
+            Level::Raid4 | Level::Raid5 | Level::Raid6 => {
+                Engine::Parity(ParityEngine::new(&shared, &port, shard, executor.clone(), &redo))
+            }
+        };
+        Rc::new(InPlace { shared, shard, executor, port, redo, engine })
+    }
+
+    /// The devices of all slots on this shard.
+    pub fn devices(&self) -> &Attachments<D> {
+        &self.port.devices
+    }
+
+    /// Memory of this shard.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.port.pool
+    }
+
+    pub(crate) fn redo_log(&self) -> &Rc<RedoLog<D>> {
+        &self.redo
+    }
+}
+
+/// What a volume asks of it. Ranges lie inside the array.
+impl<D: Device> InPlace<D> {
+    /// Reads a range.
+    pub(crate) async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        match &self.engine {
+            Engine::Striped(engine) => engine.read(offset_bytes, bytes).await,
+            Engine::Mirror(engine) => mirror::read::read_copies(engine, offset_bytes, bytes).await,
+            Engine::Parity(engine) => read::read_stripes(engine, offset_bytes, bytes).await,
+        }
+    }
+
+    /// Writes a range.
+    pub(crate) async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+        match &self.engine {
+            Engine::Striped(engine) => engine.write(offset_bytes, data, fua).await,
+            Engine::Mirror(engine) => mirror::write::write_copies(engine, offset_bytes, data, fua).await,
+            Engine::Parity(engine) => write::write_stripes(engine, offset_bytes, data, fua).await,
+        }
+    }
+
+    /// Makes everything durable on every working member, and what is known of the others.
+    pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
+        headers::flush_volume(&self.redo).await
+    }
+
+    /// Discards the whole stripes of a range where every member promises zeroes, else does nothing.
+    pub(crate) async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
+        let Engine::Parity(engine) = &self.engine else { return Ok(()) };
+        let zeroes = |slot| self.devices().attached(slot).is_none_or(|at| at.device.info().discard_zeroes);
+        if !(0..self.shared.geometry.members()).all(zeroes) {
+            return Ok(());
+        }
+        let whole = self.whole_stripes(offset_bytes, bytes);
+        zero_stripes(engine, whole.start, whole.end, Zeroing::Discard).await
+    }
+
+    /// Makes a range read as zeroes: whole stripes at the members, the ends of the range by writes.
+    pub(crate) async fn write_zeroes(
+        &self,
+        offset_bytes: u64,
+        bytes: u64,
+        may_unmap: bool,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        let whole = self.whole_stripes(offset_bytes, bytes);
+        let engine = match &self.engine {
+            Engine::Parity(engine) if !whole.is_empty() => engine,
+            _ => return self.write_zero_data(offset_bytes, bytes, fua).await,
+        };
+        let (end_bytes, stripe_bytes) = (offset_bytes + bytes, self.shared.geometry.stripe_bytes());
+        let (start_whole, end_whole) = (whole.start * stripe_bytes, whole.end * stripe_bytes);
+        self.write_zero_data(offset_bytes, start_whole - offset_bytes, fua).await?;
+        zero_stripes(engine, whole.start, whole.end, Zeroing::WriteZeroes { may_unmap }).await?;
+        self.write_zero_data(end_whole, end_bytes - end_whole, fua).await?;
+        // Not the members' flush alone: it may fail a member, and that has to be on disk first (invariant 8).
+        if fua { self.flush().await } else { Ok(()) }
+    }
+
+    fn whole_stripes(&self, offset_bytes: u64, bytes: u64) -> Range<u64> {
+        let stripe_bytes = self.shared.geometry.stripe_bytes();
+        offset_bytes.div_ceil(stripe_bytes)..(offset_bytes + bytes) / stripe_bytes
+    }
+
+    /// Writes zeroes as data, a buffer at a time.
+    async fn write_zero_data(&self, offset_bytes: u64, bytes: u64, fua: bool) -> Result<(), VolumeError> {
+        let zeroes: &Slice = &self.port.zeroes;
+        let mut at = offset_bytes;
+        while at < offset_bytes + bytes {
+            let step = (offset_bytes + bytes - at).min(zeroes.len() as u64);
+            let part = zeroes.part(0, usize::try_from(step).expect("at most the buffer"));
+            self.write(at, Gather::from(part), fua).await?;
+            at += step;
+        }
+        Ok(())
+    }
+}
+
+/// What the management of an array does: to stripes at the parity levels, to regions of a mirror.
+impl<D: Device> InPlace<D> {
+    fn parity(&self) -> &Rc<ParityEngine<D>> {
+        let Engine::Parity(engine) = &self.engine else { unreachable!("a parity level has stripes") };
+        engine
+    }
+
+    fn mirror(&self) -> &MirrorEngine<D> {
+        let Engine::Mirror(engine) = &self.engine else { unreachable!("a mirror has regions") };
+        engine
+    }
+
+    /// Makes everything durable on every working member.
+    pub(crate) async fn flush_members(&self) -> Result<(), VolumeError> {
+        self.port.flush().await
+    }
+
+    /// Makes the parity of one stripe agree with its data (md's resync). Where data is missing that is an error:
+    /// parity is all there is of it then.
+    pub async fn resync_stripe(&self, stripe: u64) -> Result<(), VolumeError> {
+        self.resync_run(stripe..stripe + 1).await
+    }
+
+    /// The same for stripes side by side.
+    pub(crate) async fn resync_run(&self, run: Range<u64>) -> Result<(), VolumeError> {
+        resync::resync_run(self.parity(), run).await
+    }
+
+    /// Those of some stripes of which a member that is rebuilt may lack anything, as runs.
+    pub(crate) fn lacking(&self, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+        recovery::lacking(&self.shared, slot, stripes)
+    }
+
+    /// Writes what the member in `slot`, which is rebuilt, should hold of stripes side by side that are owned. They stay owned
+    /// until the member's cursor has moved over them.
+    pub(crate) async fn recover_run(&self, run: &[Claim], slot: u32) -> Result<(), VolumeError> {
+        recovery::recover_run(self.parity(), run, slot).await
+    }
+
+    /// Copies what the member in `slot` holds of stripes side by side to its replacement.
+    pub(crate) async fn copy_run(&self, run: Range<u64>, slot: u32) -> Result<(), VolumeError> {
+        copy::copy_run(self.parity(), run, slot).await
+    }
+
+    /// Checks one stripe, and repairs it if `mode` says so.
+    ///
+    /// # Errors
+    /// A member could not be read, and the array cannot do without it.
+    pub async fn check_stripe(&self, stripe: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
+        check::check_stripe(self.parity(), stripe, mode).await
+    }
+
+    /// How many regions a mirror has.
+    pub fn regions(&self) -> u64 {
+        region::region_count(&self.shared.geometry)
+    }
+
+    /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
+    /// `slot` for a recovery.
+    pub async fn copy_region(&self, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
+        mirror::copy_region(self.mirror(), region, slot).await
+    }
+
+    /// Copies what the member in `slot` holds of a region of a mirror to its replacement.
+    pub(crate) async fn replace_region(&self, region: u64, slot: u32) -> Result<(), VolumeError> {
+        mirror::replace::replace_region(self.mirror(), region, slot).await
+    }
+
+    /// Checks one region of a mirror, and repairs it if `mode` says so.
+    ///
+    /// # Errors
+    /// A member could not be read, and the array cannot do without it.
+    pub async fn check_region(&self, region: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
+        mirror::check::check_region(self.mirror(), region, mode).await
+    }
+
+    /// Makes a logged write again: `data`, or without it zeroes. Before anything is served.
+    pub(crate) async fn redo_piece(
+        &self,
+        slot: u32,
+        offset: u64,
+        bytes: u64,
+        data: Option<Gather>,
+    ) -> Result<(), VolumeError> {
+        replay::redo_piece(&self.port, slot, offset, bytes, data).await
+    }
+
+    /// Makes parity of what a chunk that is missing holds from `offset` on. Before anything is served.
+    pub(crate) async fn redo_missing(
+        &self,
+        slot: u32,
+        offset: u64,
+        contents: Slice,
+    ) -> Result<(), VolumeError> {
+        replay::redo_missing(self.parity(), slot, offset, contents).await
+    }
+
+    /// Returns when all records of the redo log that were begun before this call are done with, if the log is in force.
+    pub(crate) async fn outlive_redo_records(&self) -> Result<(), VolumeError> {
+        retire::outlive_records(&self.redo).await
+    }
+
+    /// Writes a header of the redo log to every member that has it. The caller holds the right to announce.
+    pub(crate) async fn write_headers(&self, in_force: bool) -> Result<(), VolumeError> {
+        headers::write_headers(&self.redo, in_force).await
+    }
+
+    /// Puts the redo log in force. The caller holds the right to announce.
+    pub(crate) async fn open_redo(&self, is_announced: bool) {
+        tend::open(&self.redo, is_announced).await;
+    }
+
+    /// Stripes whose last write failed half way are in doubt.
+    pub(crate) fn doubt_suspects(&self) {
+        tend::doubt_suspects(&self.redo);
+    }
+}
+
+impl<D: ReadForeign> InPlace<D> {
+    /// Fills `target` with a range. False: it did not, or only in part.
+    pub(crate) async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+        let reads: Option<Reads> = match &self.engine {
+            Engine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
+            Engine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
+            Engine::Parity(engine) => read::present_reads(engine, offset_bytes, bytes),
+        };
+        match reads {
+            Some(reads) => read_into(&self.port, &reads, target).await,
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,694 @@
+//! The members' health, shared by all shards, and the rule that a failure is on disk before anyone relies on it.
+//!
+//! Invariant 8 (a stale member is never read) has two halves. A member that failed is not read again in this run:
+//! its state says so before the next plan is made. It is not read in a later run either: a write that was not made
+//! on a failed member is acknowledged only after the superblocks of the others say that it failed. Hence
+//! [`Members::settled`] before every acknowledgement.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::metadata::Metadata;
+use super::replacement::{Replacement, Replacing};
+use crate::bad_blocks::BadBlocks;
+use crate::device::{DeviceError, DeviceErrorKind};
+use crate::error::MetadataLost;
+use crate::events::{Event, EventSink};
+use crate::read_errors::ReadErrors;
+use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use layout::geometry::Geometry;
+
+/// State of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum MemberState {
+    /// Nobody is there.
+    Missing = 0,
+    /// It is there and not used any more.
+    Failed = 1,
+    /// It is being rebuilt: what lies below its cursor is in sync.
+    Recovering = 2,
+    /// It holds what it should.
+    InSync = 3,
+}
+
+impl MemberState {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            0 => MemberState::Missing,
+            1 => MemberState::Failed,
+            2 => MemberState::Recovering,
+            3 => MemberState::InSync,
+            other => unreachable!("{other} is no member state"),
+        }
+    }
+}
+
+/// One slot as others see it.
+struct Slot {
+    state: AtomicU8,
+    /// Bytes of the data area that are in sync while recovering.
+    recovered_bytes: AtomicU64,
+    /// While recovering: it lacks only what the bitmap marks.
+    lacks_marked: AtomicBool,
+    errors: AtomicU64,
+    read_errors: Mutex<ReadErrors>,
+    bad: Mutex<BadBlocks>,
+    /// Entries that its bad-block log has room for; 0 without a log.
+    bad_room: AtomicUsize,
+    /// Counts the changes of `bad`.
+    bad_version: AtomicU64,
+    replacement: Replacement,
+}
+
+/// All slots of an array.
+pub struct Members {
+    geometry: Geometry,
+    slots: Box<[Slot]>,
+    /// Every slot is in sync.
+    whole: AtomicBool,
+    /// Writes are logged before they are made, whether or not every slot is in sync.
+    logged: AtomicBool,
+    /// Operators who are about to take a member out of use.
+    leavers: AtomicUsize,
+    /// Every slot is in sync and stays so, no write is logged, no place of a member is known to be bad, and none is being
+    /// replaced: the fast path of writes looks at nothing else.
+    plain: AtomicBool,
+    /// Changes of state are made one at a time.
+    changing: Mutex<()>,
+    state_changes: AtomicU64,
+    metadata: Metadata,
+    /// Nothing is written on the members, not even what would repair them.
+    read_only: AtomicBool,
+    /// A member that the array needs failed to flush: what it holds is in doubt, whatever later flushes say.
+    flush_failed: AtomicBool,
+    /// Runs when a member has failed: what was kept of the members' contents in memory goes.
+    on_failure: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    events: EventSink,
+}
+
+/// What became of a member that should fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failing {
+    /// It is not used any more.
+    Failed,
+    /// The array cannot do without it; it stays.
+    Needed,
+}
+
+/// While it lives a member is about to be taken out of use.
+pub(crate) struct Expected<'a>(&'a Members);
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        let _changing = self.0.changing.lock();
+        self.0.leavers.fetch_sub(1, SeqCst);
+        self.0.update_whole();
+    }
+}
+
+impl Members {
+    /// Members in these states; `events` hears what happens to them.
+    pub fn new(geometry: Geometry, states: &[MemberState], events: EventSink) -> Self {
+        assert_eq!(states.len(), geometry.members() as usize, "a state for every slot");
+        let slot = |state: &MemberState| Slot {
+            state: AtomicU8::new(*state as u8),
+            recovered_bytes: AtomicU64::new(0),
+            lacks_marked: AtomicBool::new(false),
+            errors: AtomicU64::new(0),
+            read_errors: Mutex::new(ReadErrors::default()),
+            bad: Mutex::new(BadBlocks::default()),
+            bad_room: AtomicUsize::new(0),
+            bad_version: AtomicU64::new(0),
+            replacement: Replacement::default(),
+        };
+        let members = Members {
+            geometry,
+            slots: states.iter().map(slot).collect(),
+            whole: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
+            leavers: AtomicUsize::new(0),
+            plain: AtomicBool::new(false),
+            changing: Mutex::new(()),
+            state_changes: AtomicU64::new(0),
+            metadata: Metadata::new(),
+            read_only: AtomicBool::new(false),
+            flush_failed: AtomicBool::new(false),
+            on_failure: OnceLock::new(),
+            events,
+        };
+        members.update_whole();
+        members
+    }
+
+    /// Where every byte lives.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// From now on nothing is written on the members. For the time before the first request.
+    pub fn set_read_only(&self) {
+        self.read_only.store(true, SeqCst);
+    }
+
+    /// Whether members may be written, also to repair them.
+    pub fn may_write(&self) -> bool {
+        !self.read_only.load(SeqCst)
+    }
+
+    /// A member that the array needs failed to flush.
+    pub(super) fn set_flush_failed(&self) {
+        self.flush_failed.store(true, SeqCst);
+    }
+
+    /// Whether superblocks may ever say clean again in this run: every flush of a member that the array needs succeeded.
+    pub fn may_be_clean(&self) -> bool {
+        !self.flush_failed.load(SeqCst)
+    }
+
+    /// Sets what runs when a member has failed. The first one stays.
+    pub(crate) fn on_failure(&self, run: Box<dyn Fn() + Send + Sync>) {
+        self.on_failure.get_or_init(|| run);
+    }
+
+    /// Whether every member is in sync.
+    pub fn all_in_sync(&self) -> bool {
+        self.whole.load(SeqCst)
+    }
+
+    /// Whether a stripe may be written as it comes: every member is in sync, no place of any is known to be bad, none is
+    /// being replaced, and no write is logged first.
+    pub(crate) fn plain(&self) -> bool {
+        self.plain.load(SeqCst)
+    }
+
+    /// Says whether every write is logged first (see [`crate::stripe::redo`]).
+    pub(crate) fn set_logged(&self, logged: bool) {
+        let _changing = self.changing.lock();
+        self.logged.store(logged, SeqCst);
+        self.update_whole();
+    }
+
+    /// A member is about to be taken out of use: writes want to be logged until this is dropped.
+    pub(crate) fn expect_failure(&self) -> Expected<'_> {
+        let _changing = self.changing.lock();
+        self.leavers.fetch_add(1, SeqCst);
+        self.update_whole();
+        Expected(self)
+    }
+
+    /// Whether writes are to be logged: members are missing, or are about to be.
+    pub(crate) fn want_log(&self) -> bool {
+        !self.all_in_sync() || self.leavers.load(SeqCst) > 0
+    }
+
+    /// Members that must have a record so that one has it still when as many fail as the level survives.
+    pub(crate) fn copies_wanted(&self) -> u32 {
+        let out =
+            self.slots.iter().filter(|slot| slot.state.load(SeqCst) != MemberState::InSync as u8).count();
+        let out = u32::try_from(out).expect("few members");
+        1 + self.geometry.parity_chunks().saturating_sub(out)
+    }
+
+    /// State of a slot.
+    pub fn state(&self, slot: u32) -> MemberState {
+        MemberState::from_byte(self.slots[slot as usize].state.load(SeqCst))
+    }
+
+    /// States of all slots in order.
+    pub fn states(&self) -> Vec<MemberState> {
+        (0..self.geometry.members()).map(|slot| self.state(slot)).collect()
+    }
+
+    /// Whether the member holds what it should in the whole range that ends before `end_bytes` of its data area.
+    pub fn in_sync_to(&self, slot: u32, end_bytes: u64) -> bool {
+        match self.state(slot) {
+            MemberState::InSync => true,
+            MemberState::Recovering => end_bytes <= self.recovered_bytes(slot),
+            MemberState::Missing | MemberState::Failed => false,
+        }
+    }
+
+    /// Bytes of a recovering member that are in sync.
+    pub fn recovered_bytes(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].recovered_bytes.load(SeqCst)
+    }
+
+    /// I/O errors of a member since the start.
+    pub fn errors(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].errors.load(SeqCst)
+    }
+
+    /// Whether enough members are in sync to serve all data.
+    pub fn serving(&self) -> bool {
+        self.geometry.survives(|slot| self.state(slot) != MemberState::InSync)
+    }
+
+    /// Tells the sink.
+    pub fn report(&self, event: Event) {
+        (self.events)(event);
+    }
+
+    /// Counts and reports an error of a member.
+    pub fn note_error(&self, slot: u32, error: &DeviceError) {
+        self.slots[slot as usize].errors.fetch_add(1, SeqCst);
+        self.report(Event::MemberError { member: slot, kind: error.kind, error: error.to_string() });
+    }
+
+    /// A block of a member was corrected at `now_ns`. True if the member had too many of those lately.
+    pub fn one_corrected_too_many(&self, slot: u32, now_ns: u64) -> bool {
+        self.slots[slot as usize].read_errors.lock().note(now_ns)
+    }
+
+    /// Read errors of a member that were corrected, those of earlier runs too.
+    pub fn corrected_reads(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].read_errors.lock().total()
+    }
+
+    /// What a member's superblock and bad-block log say at the start: corrected read errors, bad places, and how many
+    /// entries the log has room for.
+    pub fn begin_with(&self, slot: u32, corrected_reads: u64, bad: BadBlocks, bad_room: usize) {
+        let _changing = self.changing.lock();
+        let slot = &self.slots[slot as usize];
+        *slot.read_errors.lock() = ReadErrors::with_total(corrected_reads);
+        *slot.bad.lock() = bad;
+        slot.bad_room.store(bad_room, SeqCst);
+        self.update_whole();
+    }
+
+    /// How many entries the bad-block log of the member in a slot has room for.
+    pub fn set_bad_room(&self, slot: u32, entries: usize) {
+        self.slots[slot as usize].bad_room.store(entries, SeqCst);
+    }
+
+    /// How often a member's state has changed in this run: the same states may be others in between.
+    pub fn state_changes(&self) -> u64 {
+        self.state_changes.load(SeqCst)
+    }
+
+    /// Whether any part of a range of the member's data area is known to be bad. Such a place is never read as data.
+    pub fn is_bad(&self, slot: u32, range: &Range<u64>) -> bool {
+        !self.plain() && self.slots[slot as usize].bad.lock().meets(range)
+    }
+
+    /// Whether all of a range is known to be bad.
+    pub fn is_all_bad(&self, slot: u32, range: &Range<u64>) -> bool {
+        self.slots[slot as usize].bad.lock().covers(range)
+    }
+
+    /// The range is bad from now on. False if the log has no room for it: nothing changed then.
+    pub fn set_bad(&self, slot: u32, range: Range<u64>) -> bool {
+        self.change_bad(slot, |bad, room| {
+            let mut with = bad.clone();
+            if with.set(range) && with.entries() > room {
+                return None;
+            }
+            Some(with)
+        })
+    }
+
+    /// The range was written: it is good again, if the log has room for what is left.
+    pub fn clear_bad(&self, slot: u32, range: &Range<u64>) {
+        self.clear_bad_of_replacement(slot, range);
+        if self.is_bad(slot, range) {
+            self.change_bad(slot, |bad, room| {
+                let mut without = bad.clone();
+                without.clear_within(range, room).then_some(without)
+            });
+        }
+    }
+
+    /// A change of the log is one of the metadata: it is on disk before anything that relies on it is acknowledged.
+    fn change_bad(&self, slot: u32, change: impl FnOnce(&BadBlocks, usize) -> Option<BadBlocks>) -> bool {
+        let _changing = self.changing.lock();
+        let slot = &self.slots[slot as usize];
+        let new = change(&slot.bad.lock(), slot.bad_room.load(SeqCst));
+        let Some(new) = new else { return false };
+        self.metadata.change();
+        *slot.bad.lock() = new;
+        slot.bad_version.fetch_add(1, SeqCst);
+        self.update_whole();
+        self.metadata.wake_writer();
+        true
+    }
+
+    /// The bad places of a member, and the version of that.
+    pub fn bad_blocks(&self, slot: u32) -> (BadBlocks, u64) {
+        let slot = &self.slots[slot as usize];
+        let bad = slot.bad.lock();
+        (bad.clone(), slot.bad_version.load(SeqCst))
+    }
+
+    /// Whether an error is worth a second try: a device that is gone or silent stays so.
+    pub fn worth_a_retry(error: &DeviceError) -> bool {
+        match error.kind {
+            DeviceErrorKind::Io => true,
+            DeviceErrorKind::NoSpace
+            | DeviceErrorKind::Gone
+            | DeviceErrorKind::Timeout
+            | DeviceErrorKind::Unsupported
+            | DeviceErrorKind::Invalid => false,
+        }
+    }
+
+    /// Stops using a member, unless the array would be lost without it.
+    pub fn fail(&self, slot: u32, reason: &str) -> Failing {
+        let changing = self.changing.lock();
+        match self.state(slot) {
+            MemberState::Failed | MemberState::Missing => return Failing::Failed,
+            MemberState::Recovering => {}
+            MemberState::InSync => {
+                let lost = |other| other == slot || self.state(other) != MemberState::InSync;
+                if !self.geometry.survives(lost) {
+                    drop(changing);
+                    self.report(Event::MemberKept { member: slot, reason: reason.to_string() });
+                    return Failing::Needed;
+                }
+            }
+        }
+        let goes_on_from = self.falls_to_replacement(slot);
+        self.set(slot, if goes_on_from.is_some() { MemberState::Recovering } else { MemberState::Failed });
+        if goes_on_from.is_some() {
+            self.fall_to(slot);
+        }
+        let working = self.states().into_iter().filter(|&state| state == MemberState::InSync).count();
+        let working = u32::try_from(working).expect("few members");
+        drop(changing);
+        if let Some(run) = self.on_failure.get() {
+            run();
+        }
+        self.report(Event::MemberFailed { member: slot, reason: reason.to_string(), working });
+        if let Some(from_bytes) = goes_on_from {
+            self.report(Event::RecoveryStarted { member: slot, from_bytes });
+        }
+        Failing::Failed
+    }
+
+    /// Empties a slot whose member failed. False if the member is in use.
+    pub fn remove(&self, slot: u32) -> bool {
+        let _changing = self.changing.lock();
+        match self.state(slot) {
+            MemberState::InSync | MemberState::Recovering => false,
+            MemberState::Missing => true,
+            MemberState::Failed => {
+                self.set(slot, MemberState::Missing);
+                self.report(Event::MemberRemoved { member: slot });
+                true
+            }
+        }
+    }
+
+    /// A spare takes an empty slot, to be rebuilt from `from_bytes` on. False if the slot is taken.
+    pub fn begin_recovery(&self, slot: u32, from_bytes: u64) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::Missing {
+            return false;
+        }
+        let new = &self.slots[slot as usize];
+        new.recovered_bytes.store(from_bytes, SeqCst);
+        new.lacks_marked.store(false, SeqCst);
+        *new.read_errors.lock() = ReadErrors::default();
+        *new.bad.lock() = BadBlocks::default();
+        new.bad_version.fetch_add(1, SeqCst); // its log may hold entries of a former life
+        self.set(slot, MemberState::Recovering);
+        self.report(Event::RecoveryStarted { member: slot, from_bytes });
+        true
+    }
+
+    /// A member that was away for a while takes its empty slot again. It lacks only what the bitmap marks; read errors
+    /// and bad places are those that it has had. False if the slot is taken.
+    pub fn begin_catching_up(&self, slot: u32, corrected_reads: u64, bad: BadBlocks) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::Missing {
+            return false;
+        }
+        let back = &self.slots[slot as usize];
+        back.recovered_bytes.store(0, SeqCst);
+        back.lacks_marked.store(true, SeqCst);
+        *back.read_errors.lock() = ReadErrors::with_total(corrected_reads);
+        *back.bad.lock() = bad;
+        self.set(slot, MemberState::Recovering);
+        self.report(Event::MemberReAdded { member: slot });
+        true
+    }
+
+    /// How far a member that is recovering from the start on had come in an earlier run; `lacks_marked`: beyond that it
+    /// lacks only what the bitmap marks.
+    pub fn resume_recovery(&self, slot: u32, from_bytes: u64, lacks_marked: bool) {
+        let slot = &self.slots[slot as usize];
+        slot.recovered_bytes.store(from_bytes, SeqCst);
+        slot.lacks_marked.store(lacks_marked, SeqCst);
+    }
+
+    /// Whether a member that is recovering lacks only what the bitmap marks.
+    pub fn lacks_only_marked(&self, slot: u32) -> bool {
+        self.state(slot) == MemberState::Recovering && self.slots[slot as usize].lacks_marked.load(SeqCst)
+    }
+
+    /// Everything below `bytes` of a recovering member is in sync. The caller owns the stripes in between.
+    pub fn recovered_to(&self, slot: u32, bytes: u64) {
+        self.slots[slot as usize].recovered_bytes.fetch_max(bytes, SeqCst);
+    }
+
+    /// A recovering member holds all it should. False if it has failed meanwhile.
+    pub fn finish_recovery(&self, slot: u32) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::Recovering {
+            return false;
+        }
+        self.set(slot, MemberState::InSync);
+        self.report(Event::RecoveryFinished { member: slot });
+        true
+    }
+
+    /// Called with `changing` locked. The change counts as not on disk before anyone can act on it, and no version is
+    /// handed out in between (see [`Members::metadata_version`]): a write that another shard plans without the member
+    /// cannot be acknowledged too early.
+    fn set(&self, slot: u32, state: MemberState) {
+        self.state_changes.fetch_add(1, SeqCst);
+        self.metadata.change();
+        self.slots[slot as usize].state.store(state as u8, SeqCst);
+        self.update_whole();
+        self.metadata.wake_writer();
+    }
+
+    fn update_whole(&self) {
+        let whole = self.slots.iter().all(|slot| slot.state.load(SeqCst) == MemberState::InSync as u8);
+        self.whole.store(whole, SeqCst);
+        let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
+        let replaced = (0..self.geometry.members()).any(|slot| self.replacing(slot) != Replacing::No);
+        let logs = self.logged.load(SeqCst) || self.leavers.load(SeqCst) > 0;
+        self.plain.store(whole && !bad && !replaced && !logs, SeqCst);
+    }
+
+    /// Asks the superblock writer for a round.
+    pub fn want_metadata(&self) {
+        self.metadata.change();
+        self.metadata.wake_writer();
+    }
+
+    /// Whether every change so far is on disk, without waiting: the fast path of an acknowledgement.
+    pub fn is_settled(&self) -> bool {
+        self.metadata.is_settled()
+    }
+
+    /// Waits until every change made so far is on disk.
+    pub async fn settled(&self) -> Result<(), MetadataLost> {
+        self.metadata.settled().await
+    }
+
+    /// The superblock writer waits for something to write. Returns the version to write.
+    pub async fn metadata_wanted(&self) -> u64 {
+        std::future::poll_fn(|context| {
+            let _changing = self.changing.lock();
+            self.metadata.poll_wanted(context)
+        })
+        .await
+    }
+
+    /// The version asked for now. States read after this call are at least as new.
+    pub fn metadata_version(&self) -> u64 {
+        let _changing = self.changing.lock();
+        self.metadata.version()
+    }
+
+    /// The superblocks say what `version` is about.
+    pub fn metadata_written(&self, version: u64) {
+        self.metadata.written(version);
+    }
+
+    /// The superblocks can no longer be written: what waits for them fails.
+    pub fn metadata_lost(&self) {
+        self.metadata.lost();
+    }
+}
+
+impl Members {
+    fn replacement(&self, slot: u32) -> &Replacement {
+        &self.slots[slot as usize].replacement
+    }
+
+    /// How far the replacement of the member in a slot is.
+    pub fn replacing(&self, slot: u32) -> Replacing {
+        Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
+    }
+
+    /// What a slot means for a read that ends before `end_bytes` of its data area. None: the slot has got another device
+    /// since the read was planned, and that does not hold the range yet (invariant 8). If it is another step after the
+    /// bad places were looked at, those were another device's.
+    pub(crate) fn step_to_read(&self, slot: u32, end_bytes: u64) -> Option<Replacing> {
+        let step = self.replacing(slot);
+        let holds = || match self.geometry.parity_chunks() {
+            0 => self.state(slot) == MemberState::InSync,
+            _ => self.in_sync_to(slot, end_bytes),
+        };
+        (step != Replacing::Moving && (!step.has_slot() || holds())).then_some(step)
+    }
+
+    /// Every shard has the replacement beside the member in a slot: from here on it gets every write. `from_bytes` were
+    /// copied in an earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or
+    /// is being replaced already.
+    pub fn begin_replacement(&self, slot: u32, from_bytes: u64, bad_room: usize) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::No {
+            return false;
+        }
+        let replacement = self.replacement(slot);
+        replacement.copied_bytes.store(from_bytes, SeqCst);
+        *replacement.bad.lock() = BadBlocks::default();
+        replacement.bad_room.store(bad_room, SeqCst);
+        self.change_step(slot, Replacing::Copying);
+        self.report(Event::ReplacementStarted { member: slot, from_bytes });
+        true
+    }
+
+    /// Bytes of the member's data area that its replacement has.
+    pub fn copied_bytes(&self, slot: u32) -> u64 {
+        self.replacement(slot).copied_bytes.load(SeqCst)
+    }
+
+    /// Everything below `bytes` was copied. Nothing happens if the replacement has got the slot meanwhile: since then it
+    /// has missed writes beyond its cursor.
+    pub fn copied_to(&self, slot: u32, bytes: u64) {
+        let _changing = self.changing.lock();
+        if self.replacing(slot) == Replacing::Copying {
+            self.replacement(slot).copied_bytes.fetch_max(bytes, SeqCst);
+        }
+    }
+
+    /// A place that can neither be read nor made is bad on the replacement. False if its log has no room for that.
+    pub fn set_bad_on_replacement(&self, slot: u32, range: Range<u64>) -> bool {
+        let replacement = self.replacement(slot);
+        let mut bad = replacement.bad.lock();
+        let mut with = bad.clone();
+        if with.set(range) && with.entries() > replacement.bad_room.load(SeqCst) {
+            return false;
+        }
+        *bad = with;
+        true
+    }
+
+    fn clear_bad_of_replacement(&self, slot: u32, range: &Range<u64>) {
+        if self.replacing(slot) == Replacing::Copying {
+            let replacement = self.replacement(slot);
+            replacement.bad.lock().clear_within(range, replacement.bad_room.load(SeqCst));
+        }
+    }
+
+    /// Where the copying may be taken up in a later run: its first bad place is known to this run only.
+    pub fn copied_without_bad(&self, slot: u32, done_bytes: u64) -> u64 {
+        let first_bad = self.replacement(slot).bad.lock().first();
+        first_bad.map_or(done_bytes, |first| first.min(done_bytes))
+    }
+
+    /// The replacement in a slot is not used any more; the member stays. False if the replacement has the slot by now: what
+    /// is wrong with it is wrong with the member.
+    pub fn fail_replacement(&self, slot: u32, reason: &str) -> bool {
+        let changing = self.changing.lock();
+        match self.replacing(slot) {
+            Replacing::No => return true,
+            Replacing::Copying => self.change_step(slot, Replacing::No),
+            Replacing::Moving | Replacing::Taken | Replacing::Alone => return false,
+        }
+        drop(changing);
+        self.report(Event::ReplacementFailed { member: slot, reason: reason.to_string() });
+        true
+    }
+
+    /// The replacement holds everything, durably, and its own superblock says so: it has the slot. False if the member
+    /// failed, or the replacement.
+    pub fn hand_over(&self, slot: u32) -> bool {
+        let _changing = self.changing.lock();
+        if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::Copying {
+            return false;
+        }
+        self.move_in(slot);
+        self.change_step(slot, Replacing::Taken);
+        true
+    }
+
+    /// The superblocks call the replacement the member: the old one gets nothing any more.
+    pub fn let_go(&self, slot: u32) {
+        let _changing = self.changing.lock();
+        if self.replacing(slot) == Replacing::Taken {
+            self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
+        }
+    }
+
+    /// No shard knows the old member any more.
+    pub fn end_replacement(&self, slot: u32) {
+        let _changing = self.changing.lock();
+        self.replacement(slot).has_superblock.store(false, SeqCst);
+        self.replacement(slot).step.store(Replacing::No as u8, SeqCst);
+        self.update_whole();
+    }
+
+    /// The superblock that is kept for a slot is from here on the replacement's, which has it.
+    pub(crate) fn superblock_is_replacements(&self, slot: u32) {
+        self.replacement(slot).has_superblock.store(true, SeqCst);
+    }
+
+    /// Whether what a superblock says of offsets is about the replacement.
+    pub(crate) fn is_superblock_replacements(&self, slot: u32) -> bool {
+        self.replacement(slot).has_superblock.load(SeqCst)
+    }
+
+    /// The member fails: a replacement that gets its writes will have the slot as soon as [`Members::fall_to`] says so.
+    /// Where it has to be rebuilt from. Called with `changing` locked.
+    fn falls_to_replacement(&self, slot: u32) -> Option<u64> {
+        if self.replacing(slot) != Replacing::Copying {
+            return None;
+        }
+        let from_bytes = self.copied_bytes(slot);
+        self.move_in(slot);
+        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
+        self.slots[slot as usize].lacks_marked.store(false, SeqCst);
+        Some(from_bytes)
+    }
+
+    /// The replacement has the slot, whose state says by now what it lacks. Called with `changing` locked.
+    fn fall_to(&self, slot: u32) {
+        self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
+    }
+
+    /// What is known of the slot is about the replacement.
+    fn move_in(&self, slot: u32) {
+        self.replacement(slot).step.store(Replacing::Moving as u8, SeqCst);
+        let slot = &self.slots[slot as usize];
+        *slot.read_errors.lock() = ReadErrors::default();
+        *slot.bad.lock() = std::mem::take(&mut *slot.replacement.bad.lock());
+        slot.bad_room.store(slot.replacement.bad_room.load(SeqCst), SeqCst);
+        slot.bad_version.fetch_add(1, SeqCst);
+        slot.errors.store(0, SeqCst);
+    }
+
+    /// Called with `changing` locked. As with states, it counts as not on disk before anyone can act on it.
+    fn change_step(&self, slot: u32, step: Replacing) {
+        self.metadata.change();
+        self.replacement(slot).step.store(step as u8, SeqCst);
+        self.update_whole();
+        self.metadata.wake_writer();
+    }
+}

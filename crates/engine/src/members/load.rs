@@ -1,0 +1,504 @@
+//! How busy each member is and how fast it answers, for [`plan`](crate::code::plan) with [`UpdatePolicy::Adaptive`] and for
+//! reads that avoid a slow member. Nobody who wants neither pays for it: one flag is looked at for each operation.
+//!
+//! Each shard counts its own operations with plain stores, as in [`counters`](crate::counters); a plan adds up all
+//! shards, for it is the member's whole queue that its pre-reads would stand in. That is one line of memory for each
+//! shard and member, against the microseconds of the read that the plan may save.
+//!
+//! | Eq. 4 to 9 | here |
+//! |---|---|
+//! | R_i, W_i | operations of all shards in flight |
+//! | t_R | average of a read's latency divided by the reads that were in flight with it, itself included: t_R (R_i + 1) is then what a read will take, on a device that serves one at a time and on one that serves many at once |
+//! | T_GC_i | a device does not say when it collects. One that owes answers and has given none for much longer than it usually takes is stalled, and a stall that has lasted so long is taken to last as long again |
+//!
+//! Averages fade when nothing new comes in: a member that is avoided would otherwise be slow for ever. A stall counts
+//! for at most [`STALL_FACTOR`] averages in them, or it would count long after its end.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use crate::buffer::Buffer;
+use crate::code::cost::MemberLoad;
+use crate::device::DeviceError;
+use crate::limits::{
+    AVOID_ALLOWANCE_MAX, AVOID_EXTRA_PERCENT, LATENCY_FADE_NS, LATENCY_WEIGHT, SLOW_FACTOR, SLOW_NS_MIN,
+    STALL_FACTOR, STALL_NS_MIN,
+};
+
+/// How a stripe write chooses between read-modify-write and reconstruct-write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdatePolicy {
+    /// What reads fewer chunks (StRAID 3.1, Eq. 1).
+    #[default]
+    FewestReads,
+    /// What costs less by the members' load (adaptive parity, Eq. 4 to 9).
+    Adaptive,
+}
+
+impl UpdatePolicy {
+    /// All of them, the default first.
+    pub const ALL: [UpdatePolicy; 2] = [UpdatePolicy::FewestReads, UpdatePolicy::Adaptive];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            UpdatePolicy::FewestReads => "fewest-reads",
+            UpdatePolicy::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl fmt::Display for UpdatePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for UpdatePolicy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = UpdatePolicy::ALL.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no update policy; there are fewest-reads and adaptive"))
+    }
+}
+
+/// Someone who knows the time; the engine does not.
+pub trait Clock: Send + Sync {
+    /// Nanoseconds since some fixed moment.
+    fn now_ns(&self) -> u64;
+}
+
+/// The load of every member of an array, and what is done about it.
+pub struct Loads {
+    adaptive: AtomicBool,
+    avoid_slow: AtomicBool,
+    /// One of the two is on.
+    counting: AtomicBool,
+    /// No resync is wanted: what is reconstructed is what is there.
+    parity_agrees: AtomicBool,
+    clock: OnceLock<Arc<dyn Clock>>,
+    shards: Box<[ShardLoads]>,
+}
+
+#[repr(align(128))]
+struct ShardLoads {
+    members: Box<[Counts]>,
+    /// Extra reads that this shard may still make to avoid slow members, in hundredths.
+    allowance: AtomicU64,
+}
+
+/// One shard's dealings with one member. Only the shard itself stores here.
+#[derive(Default)]
+#[repr(align(64))]
+struct Counts {
+    reads: AtomicU32,
+    writes: AtomicU32,
+    read_ns: AtomicU64,
+    write_ns: AtomicU64,
+    /// t_R.
+    turn_ns: AtomicU64,
+    /// When a read was last counted in.
+    read_at_ns: AtomicU64,
+    /// Since when the member has owed an answer and given none.
+    silent_since_ns: AtomicU64,
+}
+
+/// What a member takes, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberLatency {
+    /// Average of recent reads in nanoseconds, 0 if none is known.
+    pub read_ns: u64,
+    /// Average of recent writes in nanoseconds, 0 if none is known.
+    pub write_ns: u64,
+    /// For how long it has not answered although it should, 0 if it does answer.
+    pub stalled_ns: u64,
+}
+
+impl Loads {
+    pub(crate) fn new(shards: usize, members: u32) -> Self {
+        let shard = |_| ShardLoads {
+            members: (0..members).map(|_| Counts::default()).collect(),
+            allowance: AtomicU64::new(0),
+        };
+        Loads {
+            adaptive: AtomicBool::new(false),
+            avoid_slow: AtomicBool::new(false),
+            counting: AtomicBool::new(false),
+            parity_agrees: AtomicBool::new(false),
+            clock: OnceLock::new(),
+            shards: (0..shards).map(shard).collect(),
+        }
+    }
+
+    /// Gives latencies a clock; without one only queues count. The first one stays.
+    pub fn set_clock(&self, clock: Arc<dyn Clock>) {
+        self.clock.get_or_init(|| clock);
+    }
+
+    /// How stripe writes choose from now on.
+    pub fn set_policy(&self, policy: UpdatePolicy) {
+        self.adaptive.store(policy == UpdatePolicy::Adaptive, Relaxed);
+        self.update_counting();
+    }
+
+    /// Whether reads avoid slow members from now on.
+    pub fn set_avoid_slow(&self, avoid: bool) {
+        self.avoid_slow.store(avoid, Relaxed);
+        self.update_counting();
+    }
+
+    /// Whether parity agrees with data, and copies with each other, wherever no write is under way. Reads avoid no member, and
+    /// take the first copy, before somebody says so (invariants 6 and 10).
+    pub fn set_parity_agrees(&self, agrees: bool) {
+        self.parity_agrees.store(agrees, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn parity_agrees(&self) -> bool {
+        self.parity_agrees.load(Relaxed)
+    }
+
+    /// How stripe writes choose.
+    pub fn policy(&self) -> UpdatePolicy {
+        if self.adaptive.load(Relaxed) { UpdatePolicy::Adaptive } else { UpdatePolicy::FewestReads }
+    }
+
+    /// Whether reads avoid slow members.
+    pub fn avoid_slow(&self) -> bool {
+        self.avoid_slow.load(Relaxed)
+    }
+
+    fn update_counting(&self) {
+        self.counting.store(self.adaptive.load(Relaxed) || self.avoid_slow(), Relaxed);
+    }
+
+    /// The array's clock; 0 if it has none.
+    pub fn now_ns(&self) -> u64 {
+        self.clock.get().map_or(0, |clock| clock.now_ns())
+    }
+
+    /// Counts an operation at a member until it is done or dropped.
+    #[inline]
+    pub(crate) fn timed<F>(&self, shard: usize, slot: u32, kind: Kind, future: F) -> Timed<'_, F> {
+        let ticket = match self.counting.load(Relaxed) {
+            false => None,
+            true => Some(self.begin(&self.shards[shard].members[slot as usize], kind)),
+        };
+        Timed { future, ticket }
+    }
+
+    fn begin<'a>(&'a self, counts: &'a Counts, kind: Kind) -> Ticket<'a> {
+        let started_ns = self.now_ns();
+        let in_flight = [&counts.reads, &counts.writes].map(|count| count.load(Relaxed));
+        if in_flight == [0, 0] {
+            counts.silent_since_ns.store(started_ns, Relaxed);
+        }
+        let count = kind.of(counts);
+        count.store(count.load(Relaxed) + 1, Relaxed);
+        Ticket { loads: self, counts, kind, started_ns, turns: in_flight[0] + 1 }
+    }
+
+    /// The load of a member now, as the cost of a pre-read there wants it.
+    pub(crate) fn of(&self, slot: u32) -> MemberLoad {
+        let now_ns = self.now_ns();
+        let sum = |count: fn(&Counts) -> &AtomicU32| self.at(slot).map(|c| count(c).load(Relaxed)).sum();
+        MemberLoad {
+            reads: sum(|counts| &counts.reads),
+            writes: sum(|counts| &counts.writes),
+            read_ns: self.faded(slot, now_ns, |counts| &counts.turn_ns).max(1),
+            gc_ns: self.stalled_ns(slot, now_ns),
+        }
+    }
+
+    /// What a member takes, for people.
+    pub fn latency(&self, slot: u32) -> MemberLatency {
+        let now_ns = self.now_ns();
+        MemberLatency {
+            read_ns: self.average(slot, |counts| &counts.read_ns),
+            write_ns: self.average(slot, |counts| &counts.write_ns),
+            stalled_ns: self.stalled_ns(slot, now_ns),
+        }
+    }
+
+    fn at(&self, slot: u32) -> impl Iterator<Item = &Counts> {
+        self.shards.iter().map(move |shard| &shard.members[slot as usize])
+    }
+
+    /// The mean of the shards that know it.
+    fn average(&self, slot: u32, of: fn(&Counts) -> &AtomicU64) -> u64 {
+        let (sum, count) = self
+            .at(slot)
+            .map(|counts| of(counts).load(Relaxed))
+            .filter(|&ns| ns > 0)
+            .fold((0, 0), |(sum, count), ns| (sum + ns, count + 1));
+        sum.checked_div(count).unwrap_or(0)
+    }
+
+    fn faded(&self, slot: u32, now_ns: u64, of: fn(&Counts) -> &AtomicU64) -> u64 {
+        let newest_ns = self.at(slot).map(|counts| counts.read_at_ns.load(Relaxed)).max().unwrap_or(0);
+        let halvings = now_ns.saturating_sub(newest_ns) / LATENCY_FADE_NS;
+        self.average(slot, of) >> halvings.min(u64::from(u64::BITS - 1))
+    }
+
+    /// How long the member has been silent, if that is long.
+    fn stalled_ns(&self, slot: u32, now_ns: u64) -> u64 {
+        let owing = |counts: &&Counts| counts.reads.load(Relaxed) + counts.writes.load(Relaxed) > 0;
+        let silent = self.at(slot).filter(owing).map(|counts| counts.silent_since_ns.load(Relaxed)).max();
+        let silent_ns = silent.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        let usual_ns = self.average(slot, |counts| &counts.read_ns);
+        if silent_ns > (STALL_FACTOR * usual_ns).max(STALL_NS_MIN) { silent_ns } else { 0 }
+    }
+
+    /// Whether reads may avoid a slow member at all. A read earns a share of what avoiding will cost.
+    pub(crate) fn may_avoid(&self, shard: usize, reads: usize) -> bool {
+        if !self.avoid_slow() {
+            return false;
+        }
+        let allowance = &self.shards[shard].allowance;
+        let earned = allowance.load(Relaxed) + AVOID_EXTRA_PERCENT * reads as u64;
+        allowance.store(earned.min(AVOID_ALLOWANCE_MAX), Relaxed);
+        self.parity_agrees()
+    }
+
+    /// Takes `extra` reads out of what this shard may spend. False if there is not so much.
+    pub(crate) fn spend(&self, shard: usize, extra: usize) -> bool {
+        let allowance = &self.shards[shard].allowance;
+        let left = allowance.load(Relaxed).checked_sub(100 * extra as u64);
+        left.inspect(|&left| allowance.store(left, Relaxed)).is_some()
+    }
+
+    /// Whether a read at this member takes far longer than at any other of the array.
+    pub(crate) fn is_slow(&self, slot: u32) -> bool {
+        let now_ns = self.now_ns();
+        let expected = |slot| self.faded(slot, now_ns, |c| &c.read_ns) + self.stalled_ns(slot, now_ns);
+        let own_ns = expected(slot);
+        if own_ns < SLOW_NS_MIN {
+            return false;
+        }
+        let members = u32::try_from(self.shards[0].members.len()).expect("few members");
+        (0..members).filter(|&other| other != slot).all(|other| own_ns > SLOW_FACTOR * expected(other))
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+impl Kind {
+    fn of(self, counts: &Counts) -> &AtomicU32 {
+        match self {
+            Kind::Read => &counts.reads,
+            Kind::Write => &counts.writes,
+        }
+    }
+}
+
+/// An operation in flight. Dropping it takes it out of the count, whatever became of it.
+struct Ticket<'a> {
+    loads: &'a Loads,
+    counts: &'a Counts,
+    kind: Kind,
+    started_ns: u64,
+    /// Reads in flight when it started, itself included.
+    turns: u32,
+}
+
+impl Ticket<'_> {
+    fn answered(&self, succeeded: bool) {
+        let Some(clock) = self.loads.clock.get() else { return };
+        let now_ns = clock.now_ns();
+        self.counts.silent_since_ns.store(now_ns, Relaxed);
+        if !succeeded {
+            return; // an error is no measure of how long the work takes
+        }
+        let ns = now_ns.saturating_sub(self.started_ns).max(1);
+        match self.kind {
+            Kind::Write => add_to_average(&self.counts.write_ns, ns),
+            Kind::Read => {
+                add_to_average(&self.counts.read_ns, ns);
+                add_to_average(&self.counts.turn_ns, (ns / u64::from(self.turns)).max(1));
+                self.counts.read_at_ns.store(now_ns, Relaxed);
+            }
+        }
+    }
+}
+
+fn add_to_average(average: &AtomicU64, ns: u64) {
+    let new = match average.load(Relaxed) {
+        0 => ns,
+        old => old - old / LATENCY_WEIGHT + (ns.min(STALL_FACTOR * old) / LATENCY_WEIGHT).max(1),
+    };
+    average.store(new, Relaxed);
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let count = self.kind.of(self.counts);
+        count.store(count.load(Relaxed) - 1, Relaxed);
+    }
+}
+
+/// An operation at a member on its way, counted if somebody wants that.
+pub(crate) struct Timed<'a, F> {
+    future: F,
+    ticket: Option<Ticket<'a>>,
+}
+
+impl<F: Future<Output: Answer> + Unpin> Future for Timed<'_, F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let output = ready!(Pin::new(&mut self.future).poll(context));
+        if let Some(ticket) = self.ticket.take() {
+            ticket.answered(output.succeeded());
+        }
+        Poll::Ready(output)
+    }
+}
+
+/// What an operation at a member ends with.
+pub(crate) trait Answer {
+    fn succeeded(&self) -> bool;
+}
+
+impl Answer for Result<(), DeviceError> {
+    fn succeeded(&self) -> bool {
+        self.is_ok()
+    }
+}
+
+impl Answer for (Buffer, Result<(), DeviceError>) {
+    fn succeeded(&self) -> bool {
+        self.1.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now_ns(&self) -> u64 {
+            self.0.load(Relaxed)
+        }
+    }
+
+    type Done = std::future::Ready<Result<(), DeviceError>>;
+
+    fn done() -> Done {
+        std::future::ready(Ok(()))
+    }
+
+    fn finish(timed: Timed<'_, Done>) {
+        let mut timed = std::pin::pin!(timed);
+        assert!(timed.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready());
+    }
+
+    fn loads() -> (Loads, Arc<Hand>) {
+        let (loads, clock) = (Loads::new(2, 3), Arc::new(Hand::default()));
+        loads.set_clock(Arc::clone(&clock) as _);
+        loads.set_policy(UpdatePolicy::Adaptive);
+        (loads, clock)
+    }
+
+    fn take(loads: &Loads, clock: &Hand, slot: u32, ns: u64) {
+        let timed = loads.timed(0, slot, Kind::Read, done());
+        clock.0.fetch_add(ns, Relaxed);
+        finish(timed);
+    }
+
+    #[test]
+    fn operations_count_over_all_shards_until_done_or_dropped() {
+        let (loads, _) = loads();
+        let dropped = loads.timed(0, 1, Kind::Read, done());
+        let finished = loads.timed(1, 1, Kind::Read, done());
+        let write = loads.timed(1, 1, Kind::Write, done());
+        assert_eq!((loads.of(1).reads, loads.of(1).writes, loads.of(0).reads), (2, 1, 0));
+        drop(dropped);
+        finish(finished);
+        assert_eq!((loads.of(1).reads, loads.of(1).writes), (0, 1));
+        drop(write);
+        assert_eq!(loads.of(1).writes, 0);
+    }
+
+    #[test]
+    fn nothing_is_counted_for_nobody() {
+        let (loads, _) = loads();
+        let counted = loads.timed(0, 0, Kind::Read, done());
+        loads.set_policy(UpdatePolicy::FewestReads);
+        let uncounted = loads.timed(0, 0, Kind::Read, done());
+        assert_eq!(loads.of(0).reads, 1);
+        drop((counted, uncounted)); // each by what it was when it started
+        assert_eq!(loads.of(0).reads, 0);
+    }
+
+    #[test]
+    fn a_turn_is_latency_by_queue() {
+        let (loads, clock) = loads();
+        let queue: Vec<_> = (0..4).map(|_| loads.timed(0, 0, Kind::Read, done())).collect();
+        for timed in queue {
+            clock.0.fetch_add(100, Relaxed); // one at a time
+            finish(timed);
+        }
+        assert_eq!(loads.of(0).read_ns, 100);
+        assert!(loads.latency(0).read_ns > 100);
+    }
+
+    #[test]
+    fn a_silent_member_is_stalled_and_one_that_answers_any_shard_is_not() {
+        let (loads, clock) = loads();
+        take(&loads, &clock, 0, 100);
+        let waiting = loads.timed(0, 0, Kind::Read, done());
+        clock.0.fetch_add(STALL_NS_MIN, Relaxed);
+        assert_eq!(loads.of(0).gc_ns, 0, "not yet");
+        clock.0.fetch_add(100, Relaxed);
+        assert_eq!(loads.of(0).gc_ns, STALL_NS_MIN + 100);
+        let other = loads.timed(1, 0, Kind::Read, done());
+        assert_eq!(loads.of(0).gc_ns, 0, "another shard's has only begun");
+        drop((waiting, other));
+        assert_eq!(loads.of(0).gc_ns, 0, "it owes nothing");
+    }
+
+    #[test]
+    fn averages_fade_and_a_stall_weighs_little() {
+        let (loads, clock) = loads();
+        take(&loads, &clock, 0, 800);
+        take(&loads, &clock, 0, 8_000_000);
+        assert_eq!(loads.of(0).read_ns, 800 - 100 + 400);
+        clock.0.fetch_add(2 * LATENCY_FADE_NS, Relaxed);
+        assert_eq!(loads.of(0).read_ns, 1100 / 4);
+    }
+
+    #[test]
+    fn slow_is_far_above_all_others_and_is_avoided_for_a_share_of_reads() {
+        let (loads, clock) = loads();
+        loads.set_avoid_slow(true);
+        let slow_ns = SLOW_NS_MIN * 2;
+        for (slot, ns) in [(0, slow_ns), (1, slow_ns / SLOW_FACTOR - 1), (2, slow_ns / SLOW_FACTOR + 1)] {
+            take(&loads, &clock, slot, ns);
+        }
+        assert_eq!([0, 1, 2].map(|slot| loads.is_slow(slot)), [false; 3], "member 2 is not far below");
+        for _ in 0..20 {
+            take(&loads, &clock, 2, 1000);
+        }
+        assert_eq!([0, 1, 2].map(|slot| loads.is_slow(slot)), [true, false, false]);
+        assert!(!loads.may_avoid(0, 4), "nobody said that parity agrees");
+        loads.set_parity_agrees(true);
+        assert!(loads.may_avoid(0, 4));
+        assert!(!loads.spend(0, 3) && loads.spend(0, 2) && !loads.spend(0, 1), "a quarter of eight reads");
+    }
+}

@@ -1,0 +1,509 @@
+//! The port to the members: what an engine reads, writes and flushes there, many at once, with the verdict on what came back.
+//! An operation that fails is tried once more. What then cannot be read is for the engine to make from the others
+//! ([`MemberError::Unreadable`]); anything else fails the member, or the request if the array cannot do without it.
+
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::attachment::{Attached, Attachment, Attachments};
+use super::health::{Failing, MemberState, Members};
+use super::load::{Kind, Loads, Timed};
+use super::replacement::Replacing;
+use crate::buffer::{Buffer, Gather, Pool, Slice};
+use crate::counters::Counters;
+use crate::device::{Device, DeviceError, DeviceErrorKind};
+use crate::error::VolumeError;
+use crate::executor::join_all;
+use crate::limits::CHUNK_WINDOW_BYTES;
+use crate::mismatch::BlockPlace;
+
+/// A read at a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemberRead {
+    pub(crate) slot: u32,
+    /// Offset in the data area.
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+/// A write at a member.
+#[derive(Clone, Debug)]
+pub(crate) struct MemberWrite {
+    pub(crate) slot: u32,
+    /// Offset in the data area.
+    pub(crate) offset: u64,
+    pub(crate) data: Gather,
+}
+
+/// Why an operation at a member was not done.
+#[derive(Debug)]
+pub(crate) enum MemberError {
+    /// The member is not used any more: plan again without it.
+    Gone,
+    /// The member works, but cannot read this place: the engine makes it from the others.
+    Unreadable,
+    /// The request fails.
+    Request(VolumeError),
+}
+
+/// Zeroes are written from one buffer of this size, again and again.
+const ZEROES_BYTES: usize = 1 << 20;
+
+thread_local! {
+    /// One for all arrays of a shard's thread: making it costs more than all else of a small array's start.
+    static ZEROES: Slice = Buffer::new(ZEROES_BYTES).freeze();
+}
+
+/// One shard's way to the members of an array.
+pub struct MemberPort<D> {
+    pub(crate) members: Arc<Members>,
+    pub(crate) loads: Arc<Loads>,
+    counters: Arc<[Counters]>,
+    shard: usize,
+    /// Memory of this shard.
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) devices: Attachments<D>,
+    /// Zeroes to write, again and again.
+    pub(crate) zeroes: Slice,
+}
+
+/// The device of each operation, None where the slot is empty, and the operations that were started.
+type Started<D, F> = (SmallVec<[Option<Rc<Attached<D>>>; 4]>, SmallVec<[F; 4]>);
+
+fn split<D, F>(started: impl Iterator<Item = Option<(Rc<Attached<D>>, F)>>) -> Started<D, F> {
+    let mut split = Started::default();
+    for started in started {
+        let (device, future) = started.unzip();
+        split.0.push(device);
+        split.1.extend(future);
+    }
+    split
+}
+
+impl<D: Device> MemberPort<D> {
+    /// The port of shard `shard`; `devices` in slot order.
+    pub(crate) fn new(
+        members: Arc<Members>,
+        loads: Arc<Loads>,
+        counters: Arc<[Counters]>,
+        shard: usize,
+        pool: Arc<Pool>,
+        devices: Vec<Option<Attached<D>>>,
+    ) -> Self {
+        let devices = Attachments::new(Arc::clone(&members), devices);
+        let zeroes = ZEROES.with(Slice::clone);
+        MemberPort { members, loads, counters, shard, pool, devices, zeroes }
+    }
+
+    /// What this shard counts.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters[self.shard]
+    }
+}
+
+/// Reads.
+impl<D: Device> MemberPort<D> {
+    /// Reads all, at once. The results are in the order of `reads`.
+    pub(crate) async fn read(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, MemberError>; 4]> {
+        let mut results = SmallVec::new();
+        let started = reads.iter().map(|read| self.start_read(read));
+        let (from, started) = split::<D, Timed<'_, D::Read>>(started);
+        if let ([read], [Some(from)]) = (reads, &from[..]) {
+            let only = started.into_iter().next().expect("one read");
+            results.push(self.finish_read(read, from, only.await).await);
+            return results;
+        }
+        let mut done = join_all(started).await.into_iter();
+        for (read, from) in reads.iter().zip(from) {
+            results.push(match from {
+                None => Err(self.not_started(read)),
+                Some(from) => {
+                    self.finish_read(read, &from, done.next().expect("a result for every read")).await
+                }
+            });
+        }
+        results
+    }
+
+    /// None if there is nothing to read from; [`Self::not_started`] says why.
+    pub(crate) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
+        let member = self.source(read)?;
+        let started = member.device.read(member.data_offset_bytes + read.offset, self.pool.take(read.bytes));
+        Some((member, self.counted_read(read, started)))
+    }
+
+    /// The device to read from, if there is one.
+    pub(super) fn source(&self, read: &MemberRead) -> Option<Rc<Attached<D>>> {
+        self.devices.source(read.slot, read.offset + read.bytes as u64, || self.is_bad(read))
+    }
+
+    /// Counts a read that was started.
+    pub(super) fn counted_read<F>(&self, read: &MemberRead, started: F) -> Timed<'_, F> {
+        self.counters().member_reads.add(1);
+        self.counters().member_read_bytes.add(read.bytes as u64);
+        self.loads.timed(self.shard, read.slot, Kind::Read, started)
+    }
+
+    /// Why a read was not started.
+    pub(crate) fn not_started(&self, read: &MemberRead) -> MemberError {
+        if self.is_bad(read) {
+            return MemberError::Unreadable;
+        }
+        // Somebody is there, but not for whom this was planned.
+        if self.devices.attached(read.slot).is_some() { MemberError::Gone } else { self.absent(read.slot) }
+    }
+
+    async fn finish_read(
+        &self,
+        read: &MemberRead,
+        from: &Rc<Attached<D>>,
+        (buffer, result): (Buffer, Result<(), DeviceError>),
+    ) -> Result<Buffer, MemberError> {
+        let Err(mut error) = result else { return Ok(buffer) };
+        drop(buffer);
+        let (mut from, mut is_second) = (Rc::clone(from), false);
+        loop {
+            if !self.devices.is_in_slot(read.slot, &from) {
+                self.has_successor(read.slot)?;
+            } else if is_second {
+                let is_place = Self::is_latent(&error) && self.members.geometry().losses_survived() > 0;
+                return Err(if is_place { MemberError::Unreadable } else { self.give_up(read.slot, &error) });
+            } else {
+                self.first_error(read.slot, &error)?;
+            }
+            let Some((next, again)) = self.start_read(read) else { return Err(self.not_started(read)) };
+            is_second = Rc::ptr_eq(&next, &from);
+            from = next;
+            error = match again.await {
+                (buffer, Ok(())) => return Ok(buffer),
+                (_, Err(error)) => error,
+            };
+        }
+    }
+
+    /// The first error of a read or write, which a second try may mend. If not, the member fails.
+    pub(crate) fn first_error(&self, slot: u32, error: &DeviceError) -> Result<(), MemberError> {
+        self.members.note_error(slot, error);
+        if Members::worth_a_retry(error) { Ok(()) } else { Err(self.give_up(slot, error)) }
+    }
+
+    /// Whether it is about a place, not about the whole device.
+    pub(crate) fn is_latent(error: &DeviceError) -> bool {
+        error.kind == DeviceErrorKind::Io
+    }
+
+    /// Whether the member's bad-block log has a part of what is to be read.
+    pub(crate) fn is_bad(&self, read: &MemberRead) -> bool {
+        let members = &self.members;
+        !members.plain() && members.is_bad(read.slot, &(read.offset..read.offset + read.bytes as u64))
+    }
+
+    /// Reads without a word: who asks knows that something is wrong there. A passing error has its second try.
+    pub(crate) async fn read_quietly(&self, read: &MemberRead) -> Result<Slice, MemberError> {
+        match self.read_once(read).await {
+            Err(MemberError::Unreadable) => self.read_once(read).await,
+            result => result,
+        }
+    }
+
+    async fn read_once(&self, read: &MemberRead) -> Result<Slice, MemberError> {
+        loop {
+            let Some((from, reading)) = self.start_read(read) else {
+                return Err(self.not_started(read));
+            };
+            let error = match reading.await {
+                (buffer, Ok(())) => return Ok(buffer.freeze()),
+                (_, Err(error)) => error,
+            };
+            match self.devices.is_in_slot(read.slot, &from) {
+                false => self.has_successor(read.slot)?,
+                true if Self::is_latent(&error) => return Err(MemberError::Unreadable),
+                true => return Err(self.give_up(read.slot, &error)),
+            }
+        }
+    }
+}
+
+/// Writes and flushes.
+impl<D: Device> MemberPort<D> {
+    /// Writes all, at once. What a member gets that is being replaced, its replacement gets, too.
+    pub(crate) async fn write(
+        &self,
+        writes: &[MemberWrite],
+        fua: bool,
+    ) -> SmallVec<[Result<(), MemberError>; 4]> {
+        let (mut to, mut started) = Started::<D, Timed<'_, D::Done>>::default();
+        let mut others = SmallVec::<[(usize, Rc<Attached<D>>); 2]>::new();
+        for (index, write) in writes.iter().enumerate() {
+            let mut targets = self.devices.targets(write.slot).into_iter();
+            let member = targets.next();
+            started.extend(member.as_ref().map(|member| self.start_write_to(member, write, fua)));
+            to.push(member);
+            others.extend(targets.map(|other| (index, other)));
+        }
+        started.extend(others.iter().map(|(index, other)| self.start_write_to(other, &writes[*index], fua)));
+        let mut done = join_all(started).await.into_iter();
+        let of_members = done.by_ref().take(to.iter().flatten().count());
+        let mut of_members = of_members.collect::<SmallVec<[_; 4]>>().into_iter();
+        let mut results = SmallVec::new();
+        for (write, to) in writes.iter().zip(to) {
+            results.push(match to {
+                None => Err(self.absent(write.slot)),
+                Some(to) => {
+                    let done = of_members.next().expect("a result for every write");
+                    self.finish_write(write, fua, &to, done).await
+                }
+            });
+        }
+        for ((index, other), done) in others.into_iter().zip(done) {
+            self.finish_other(&writes[index], fua, &other, done, &mut results[index]).await;
+        }
+        results
+    }
+
+    pub(crate) fn start_write(
+        &self,
+        write: &MemberWrite,
+        fua: bool,
+    ) -> Option<(Rc<Attached<D>>, Timed<'_, D::Done>)> {
+        let member = self.devices.attached(write.slot)?;
+        let started = self.start_write_to(&member, write, fua);
+        Some((member, started))
+    }
+
+    fn start_write_to(&self, to: &Rc<Attached<D>>, write: &MemberWrite, fua: bool) -> Timed<'_, D::Done> {
+        self.counters().member_writes.add(1);
+        self.counters().member_write_bytes.add(write.data.len() as u64);
+        let started = to.device.write(to.data_offset_bytes + write.offset, write.data.clone(), fua);
+        self.loads.timed(self.shard, write.slot, Kind::Write, started)
+    }
+
+    pub(crate) async fn finish_write(
+        &self,
+        write: &MemberWrite,
+        fua: bool,
+        to: &Rc<Attached<D>>,
+        result: Result<(), DeviceError>,
+    ) -> Result<(), MemberError> {
+        let Err(error) = result else {
+            self.written(write);
+            return Ok(());
+        };
+        self.still_there(write.slot, to)?;
+        self.first_error(write.slot, &error)?;
+        let (_, again) = self.start_write(write, fua).expect("still there");
+        let Err(error) = again.await else {
+            self.written(write);
+            return Ok(());
+        };
+        self.still_there(write.slot, to)?;
+        Err(self.give_up(write.slot, &error))
+    }
+
+    /// What became of a write at the second device of a slot. It may have the slot by now; then this is what counts.
+    async fn finish_other(
+        &self,
+        write: &MemberWrite,
+        fua: bool,
+        other: &Rc<Attached<D>>,
+        done: Result<(), DeviceError>,
+        result: &mut Result<(), MemberError>,
+    ) {
+        let mut done = done;
+        if let Err(error) = &done
+            && Members::worth_a_retry(error)
+            && self.devices.attachment(write.slot, other) != Attachment::Detached
+        {
+            done = self.start_write_to(other, write, fua).await;
+        }
+        match (done, self.devices.attachment(write.slot, other)) {
+            (_, Attachment::Detached) => {}
+            (Ok(()), Attachment::Replacement) => {
+                if matches!(result, Err(MemberError::Request(_))) {
+                    let bytes = write.data.len() as u64;
+                    self.take_back_from_replacement(write.slot, write.offset..write.offset + bytes).await;
+                }
+            }
+            (Ok(()), Attachment::Member) => *result = Ok(()),
+            (Err(error), Attachment::Replacement | Attachment::Member) => {
+                if !self.members.fail_replacement(write.slot, &error.to_string()) {
+                    self.members.note_error(write.slot, &error);
+                    *result = Err(self.give_up(write.slot, &error));
+                }
+            }
+        }
+    }
+
+    /// What was bad there holds something again.
+    fn written(&self, write: &MemberWrite) {
+        let members = &self.members;
+        if !members.plain() {
+            members.clear_bad(write.slot, &(write.offset..write.offset + write.data.len() as u64));
+        }
+    }
+
+    /// A device has failed at something, and its slot is another's by now. That one has nothing to do with the error; it may
+    /// be asked if it replaced the member, not if it has yet to be rebuilt (invariant 8).
+    pub(crate) fn has_successor(&self, slot: u32) -> Result<(), MemberError> {
+        if self.members.state(slot) == MemberState::InSync { Ok(()) } else { Err(MemberError::Gone) }
+    }
+
+    /// An error of a write counts, and a second try makes sense, only while the device is in its slot.
+    fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), MemberError> {
+        if self.devices.is_in_slot(slot, device) { Ok(()) } else { Err(MemberError::Gone) }
+    }
+
+    /// Makes everything durable on every working member.
+    pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
+        let at: SmallVec<[(u32, Rc<Attached<D>>); 8]> = (0..self.members.geometry().members())
+            .filter(|&slot| in_use(self.members.state(slot)))
+            .flat_map(|slot| self.devices.targets(slot).into_iter().map(move |device| (slot, device)))
+            .collect();
+        let flushes: SmallVec<[D::Done; 8]> = at.iter().map(|(_, at)| at.device.flush()).collect();
+        let mut outcome = Ok(());
+        for ((slot, at), result) in at.into_iter().zip(join_all(flushes).await) {
+            let Err(error) = result else { continue };
+            let attachment = self.devices.attachment(slot, &at);
+            if attachment == Attachment::Detached
+                || (attachment == Attachment::Replacement
+                    && self.members.fail_replacement(slot, &error.to_string()))
+            {
+                continue;
+            }
+            self.members.note_error(slot, &error);
+            // After a failed flush, for want of space too, the kernel may have dropped the dirty pages: a second one
+            // that succeeds proves nothing. Every member that failed to flush fails at once.
+            if let MemberError::Request(error) = self.fail_member(slot, &error) {
+                self.members.set_flush_failed();
+                outcome = Err(error);
+            }
+        }
+        outcome
+    }
+
+    /// A slot without a device: its member was removed while the request was on its way.
+    pub(crate) fn absent(&self, slot: u32) -> MemberError {
+        match self.members.fail(slot, "it has no device") {
+            Failing::Failed => MemberError::Gone,
+            Failing::Needed => {
+                MemberError::Request(VolumeError::Io { reason: format!("member {slot} has no device") })
+            }
+        }
+    }
+
+    /// The second error, or the first that is final: the member fails, or the request if the array needs it.
+    pub(crate) fn give_up(&self, slot: u32, error: &DeviceError) -> MemberError {
+        // A drive that was pulled out answers writes with ENOSPC: of a member that has failed, any error is the same.
+        if matches!(self.members.state(slot), MemberState::Failed | MemberState::Missing) {
+            return MemberError::Gone;
+        }
+        if error.kind == DeviceErrorKind::NoSpace {
+            // The file system below is full: other members will meet the same. Nothing is wrong with this one.
+            return MemberError::Request(VolumeError::NoSpace { member: slot });
+        }
+        self.fail_member(slot, error)
+    }
+
+    fn fail_member(&self, slot: u32, error: &DeviceError) -> MemberError {
+        match self.members.fail(slot, &error.to_string()) {
+            Failing::Failed => MemberError::Gone,
+            Failing::Needed => {
+                let reason = format!("member {slot}: {error}, and the array cannot do without it");
+                MemberError::Request(VolumeError::Io { reason })
+            }
+        }
+    }
+
+    /// Whether the member now holds `right` at `offset` of its data area.
+    pub(crate) async fn write_and_read_back(
+        &self,
+        slot: u32,
+        offset: u64,
+        right: &Slice,
+    ) -> Result<bool, VolumeError> {
+        let write = MemberWrite { slot, offset, data: Gather::from(right.clone()) };
+        let read = MemberRead { slot, offset, bytes: right.len() };
+        match self.write(&[write], false).await.remove(0) {
+            Ok(()) => {}
+            Err(MemberError::Request(error)) => return Err(error),
+            Err(_) => return Ok(false),
+        }
+        match self.read(&[read]).await.remove(0) {
+            Ok(found) => Ok(found.bytes() == right.bytes()),
+            Err(MemberError::Request(error)) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The member in `slot` did not take a write and stays, since it is needed or full; its replacement may have taken it. That
+    /// one gets again what the member holds: the two never differ in what was copied (invariant 6; parity is made to agree
+    /// with the member). The caller owns the stripes or regions.
+    pub(crate) async fn take_back_from_replacement(&self, slot: u32, range: Range<u64>) {
+        for at in range.clone().step_by(CHUNK_WINDOW_BYTES as usize) {
+            if self.members.replacing(slot) != Replacing::Copying {
+                return;
+            }
+            let bytes = (range.end - at).min(u64::from(CHUNK_WINDOW_BYTES)) as usize;
+            match self.read_quietly(&MemberRead { slot, offset: at, bytes }).await {
+                // Should it not be taken, the replacement has ended.
+                Ok(contents) => _ = self.write_replacement(slot, at, Gather::from(contents)).await,
+                Err(_) => {
+                    let reason = "its member can neither be written nor read in one place";
+                    self.members.fail_replacement(slot, reason);
+                }
+            }
+        }
+    }
+
+    /// Writes to the replacement only, with a second try. One that does not take it ends the replacement.
+    pub(crate) async fn write_replacement(
+        &self,
+        slot: u32,
+        offset: u64,
+        data: Gather,
+    ) -> Result<(), VolumeError> {
+        let members = &self.members;
+        let device = self.devices.replacement(slot).filter(|_| members.replacing(slot) == Replacing::Copying);
+        let Some(device) = device else { return Err(over(slot)) };
+        self.counters().member_writes.add(1);
+        self.counters().member_write_bytes.add(data.len() as u64);
+        let write = || device.device.write(device.data_offset_bytes + offset, data.clone(), false);
+        if write().await.is_ok() {
+            return Ok(());
+        }
+        let Err(error) = write().await else { return Ok(()) };
+        if self.devices.attachment(slot, &device) == Attachment::Replacement {
+            members.fail_replacement(slot, &error.to_string());
+        }
+        Err(over(slot))
+    }
+
+    /// Writes zeroes to one member, a buffer at a time.
+    pub(crate) async fn write_zeroes(&self, slot: u32, offset: u64, bytes: u64) -> Result<(), MemberError> {
+        let mut at = offset;
+        while at < offset + bytes {
+            let step = (offset + bytes - at).min(self.zeroes.len() as u64);
+            let data = Gather::from(self.zeroes.part(0, usize::try_from(step).expect("at most the buffer")));
+            self.write(&[MemberWrite { slot, offset: at, data }], false).await.remove(0)?;
+            at += step;
+        }
+        Ok(())
+    }
+
+    /// A place in a member's data area as a place on its device.
+    pub(crate) fn block_place(&self, slot: u32, offset: u64) -> BlockPlace {
+        let start = self.devices.attached(slot).map_or(0, |member| member.data_offset_bytes);
+        BlockPlace { member: slot, offset_bytes: start + offset }
+    }
+}
+
+pub(crate) fn over(slot: u32) -> VolumeError {
+    VolumeError::Io { reason: format!("member {slot} is not being replaced any more") }
+}
+
+/// Whether a member in this state gets writes.
+pub(crate) fn in_use(state: MemberState) -> bool {
+    matches!(state, MemberState::InSync | MemberState::Recovering)
+}

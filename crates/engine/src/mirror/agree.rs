@@ -1,0 +1,110 @@
+//! Making the copies of a region agree (resync), and giving a member that is rebuilt its own (recovery), as the region's owner.
+
+use smallvec::SmallVec;
+use std::ops::Range;
+
+use super::engine::MirrorEngine;
+use super::region::{Run, no_copy, region_bytes};
+use super::salvage::{copy_blocks, salvage_owned};
+use crate::buffer::Gather;
+use crate::device::Device;
+use crate::error::VolumeError;
+use crate::members::health::MemberState;
+use crate::members::port::{MemberError, MemberWrite};
+use crate::stripe::stripe_table::Claim;
+use layout::geometry::CopyPlace;
+
+/// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
+/// `slot` for a recovery.
+pub(crate) async fn copy_region<D: Device>(
+    engine: &MirrorEngine<D>,
+    region: u64,
+    slot: Option<u32>,
+) -> Result<(), VolumeError> {
+    let claim = engine.claim_in_turn(region).await;
+    match slot {
+        Some(_) => copy_owned(engine, &claim, slot).await,
+        None => make_copies_agree(engine, &claim).await,
+    }
+}
+
+/// One copy becomes what all hold.
+pub(super) async fn make_copies_agree<D: Device>(
+    engine: &MirrorEngine<D>,
+    region: &Claim,
+) -> Result<(), VolumeError> {
+    copy_owned(engine, region, None).await?;
+    engine.shared.consistency.trust(region.stripe());
+    Ok(())
+}
+
+async fn copy_owned<D: Device>(
+    engine: &MirrorEngine<D>,
+    region: &Claim,
+    slot: Option<u32>,
+) -> Result<(), VolumeError> {
+    let geometry = &engine.shared.geometry;
+    let Range { start: mut at, end } = region_bytes(region.stripe(), geometry.array_bytes());
+    while at < end {
+        let copies = geometry.copies(at, end - at);
+        let bytes = usize::try_from(copies.len).expect("less than a region");
+        at += copies.len;
+        let state = |place: &CopyPlace| engine.shared.members.state(place.member);
+        let wanted = |place: &&CopyPlace| match slot {
+            Some(slot) => place.member == slot && state(place) == MemberState::Recovering,
+            // One that is being rebuilt too: it may have passed here already.
+            None => matches!(state(place), MemberState::InSync | MemberState::Recovering),
+        };
+        if copies.places.iter().filter(wanted).count() == 0 {
+            continue; // the member in `slot` has no part in this run
+        }
+        let Some(source) = engine.copy_to_read(&copies.places, 0) else {
+            return Err(no_copy(&copies.places));
+        };
+        let places = copies.places.iter().copied().collect();
+        let run = Run { offset_bytes: at - copies.len, places, bytes };
+        let targets = copies.places.iter().filter(wanted).filter(|place| place.member != source.member);
+        let contents = match read_any_copy_owned(engine, region, &run).await {
+            Err(VolumeError::Unreadable { .. }) => {
+                let targets: SmallVec<[u32; 4]> = targets.map(|place| place.member).collect();
+                copy_blocks(engine, &run, source.member, &targets).await?;
+                continue;
+            }
+            contents => contents?,
+        };
+        let write = |place: &CopyPlace| MemberWrite {
+            slot: place.member,
+            offset: place.member_offset,
+            data: contents.clone(),
+        };
+        let writes: SmallVec<[MemberWrite; 4]> = targets.map(write).collect();
+        for result in engine.port.write(&writes, false).await {
+            if let Err(MemberError::Request(error)) = result {
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tries copy after copy; a member that is gone is not chosen again.
+async fn read_any_copy_owned<D: Device>(
+    engine: &MirrorEngine<D>,
+    region: &Claim,
+    run: &Run,
+) -> Result<Gather, VolumeError> {
+    while let Some(place) = engine.copy_to_read(&run.places, 0) {
+        let read = run.read_of(&place);
+        match engine.port.read(&[read]).await.remove(0) {
+            Ok(buffer) => return Ok(Gather::from(buffer.freeze())),
+            Err(MemberError::Gone) => {}
+            Err(MemberError::Unreadable) => {
+                return Ok(Gather::from(
+                    salvage_owned(engine, std::slice::from_ref(region), run, place.member).await?,
+                ));
+            }
+            Err(MemberError::Request(error)) => return Err(error),
+        }
+    }
+    Err(no_copy(&run.places))
+}

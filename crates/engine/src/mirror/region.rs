@@ -1,0 +1,79 @@
+//! How a mirror is cut: regions, which a write owns, and runs, which lie in one piece on each member that has a copy.
+
+use smallvec::SmallVec;
+use std::ops::{Range, RangeInclusive};
+
+use crate::code::rows::{Rows, cut_at_blocks};
+use crate::error::VolumeError;
+use crate::limits::{BLOCK_BYTES, REGION_BYTES};
+use crate::members::port::MemberRead;
+use layout::geometry::{CopyPlace, Geometry};
+
+/// A part of the array that lies in one piece on each member that has a copy.
+pub(super) struct Run {
+    /// From the start of the array.
+    pub(super) offset_bytes: u64,
+    pub(super) places: SmallVec<[CopyPlace; 4]>,
+    pub(super) bytes: usize,
+}
+
+impl Run {
+    /// A part of it.
+    pub(super) fn part(&self, start: usize, bytes: usize) -> Run {
+        let mut places = self.places.clone();
+        places.iter_mut().for_each(|place| place.member_offset += start as u64);
+        Run { offset_bytes: self.offset_bytes + start as u64, places, bytes }
+    }
+
+    /// Where its blocks are, counted from its start.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Rows> + use<> {
+        // All copies lie alike in their blocks: chunks are whole blocks.
+        let first = (self.places[0].member_offset % BLOCK_BYTES as u64) as u32;
+        let end = first + u32::try_from(self.bytes).expect("a request is below 4 GiB");
+        cut_at_blocks(Rows { start: first, end })
+            .map(move |rows| Rows { start: rows.start - first, end: rows.end - first })
+    }
+
+    /// The read of one of its copies.
+    pub(super) fn read_of(&self, place: &CopyPlace) -> MemberRead {
+        MemberRead { slot: place.member, offset: place.member_offset, bytes: self.bytes }
+    }
+}
+
+/// A range of the array cut where its copies change members.
+pub(super) fn runs(geometry: &Geometry, offset_bytes: u64, bytes: u64) -> SmallVec<[Run; 1]> {
+    let mut runs = SmallVec::new();
+    let mut at = offset_bytes;
+    while at < offset_bytes + bytes {
+        let copies = geometry.copies(at, offset_bytes + bytes - at);
+        let length = usize::try_from(copies.len).expect("a request fits in memory");
+        runs.push(Run { offset_bytes: at, places: copies.places.into_iter().collect(), bytes: length });
+        at += copies.len;
+    }
+    runs
+}
+
+/// The regions of an array.
+pub(crate) fn region_count(geometry: &Geometry) -> u64 {
+    geometry.array_bytes().div_ceil(REGION_BYTES)
+}
+
+/// The region of a byte of the array.
+pub(super) fn region_of(offset_bytes: u64) -> u64 {
+    offset_bytes / REGION_BYTES
+}
+
+/// The bytes of the array in a region.
+pub(super) fn region_bytes(region: u64, array_bytes: u64) -> Range<u64> {
+    region * REGION_BYTES..((region + 1) * REGION_BYTES).min(array_bytes)
+}
+
+/// The regions that a range touches.
+pub(super) fn regions(offset_bytes: u64, bytes: u64) -> RangeInclusive<u64> {
+    offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES
+}
+
+pub(super) fn no_copy(places: &[CopyPlace]) -> VolumeError {
+    let members: Vec<String> = places.iter().map(|place| place.member.to_string()).collect();
+    VolumeError::Io { reason: format!("no copy is left: members {} are missing", members.join(", ")) }
+}

@@ -1,0 +1,343 @@
+//! Where parity, or the copies of a mirror, may not agree, in one state: stripes in suspicion and stripes in doubt.
+//!
+//! - **Suspect**: the last write of the stripe, or of a mirror's region, failed half way in this run. The next write makes it
+//!   agree first, and nothing builds on its parity before (invariant 9).
+//! - **In doubt**: a crash may have left parity there that does not agree with data (the write hole), and members are missing,
+//!   so that what their chunks held cannot be told (invariant 10). Only reads of those chunks fail; the rest of the array works.
+//!   A stripe leaves the set when its missing chunks are overwritten whole or its parity is made to agree.
+//! - **Unsynced**: a resync has not come to the stripe. While all members are there that is no doubt; from the failure of one
+//!   on it is.
+
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use super::ranges::{Ranges, common, join};
+use crate::error::VolumeError;
+use layout::redo_log::StripeRange;
+
+/// Ranges of stripes beyond the resync's cursor that are remembered as made to agree since: 32 MiB of memory. What is more
+/// waits for the resync.
+const AGREED_MAX: usize = 1 << 20;
+
+/// Where parity or copies of one array may not agree, shared by all shards.
+#[derive(Default)]
+pub struct Consistency {
+    suspects: Mutex<BTreeSet<u64>>,
+    suspect_count: AtomicUsize,
+    any_doubt: AtomicBool,
+    doubts: Mutex<Ranges>,
+    /// A resync has not come to this stripe and those after it, plus one; 0 if none is due.
+    unsynced: AtomicU64,
+    /// Those of them that were overwritten whole, or whose parity was made to agree, since: a write builds on no other
+    /// parity.
+    agreed: Mutex<Ranges>,
+    /// What a bitmap marks: other stripes agree, whatever is due to a resync. None without a bitmap.
+    marked: Option<Box<[StripeRange]>>,
+    /// How often stripes left doubt, and how often when that was last on the members: until then a crash would put the
+    /// others in doubt again.
+    removals: AtomicU64,
+    persisted: AtomicU64,
+}
+
+impl Consistency {
+    /// The last write of a stripe failed half way. False if that was known.
+    pub(crate) fn suspect(&self, stripe: u64) -> bool {
+        let mut suspects = self.suspects.lock();
+        let is_new = suspects.insert(stripe);
+        self.suspect_count.store(suspects.len(), SeqCst);
+        is_new
+    }
+
+    /// Whether the last write of a stripe failed half way.
+    #[inline]
+    pub fn is_suspect(&self, stripe: u64) -> bool {
+        self.suspect_count.load(SeqCst) > 0 && self.suspects.lock().contains(&stripe)
+    }
+
+    /// Stripes in suspicion: their parity has to be made to agree before the array may be called clean.
+    pub fn suspects(&self) -> usize {
+        self.suspect_count.load(SeqCst)
+    }
+
+    /// The stripes in suspicion, ascending.
+    pub(crate) fn suspect_stripes(&self) -> Vec<u64> {
+        self.suspects.lock().iter().copied().collect()
+    }
+
+    /// A stripe agrees: it is neither suspect nor in doubt any more.
+    pub(crate) fn trust(&self, stripe: u64) {
+        let mut suspects = self.suspects.lock();
+        suspects.remove(&stripe);
+        self.suspect_count.store(suspects.len(), SeqCst);
+        drop(suspects);
+        self.end_doubt(stripe);
+    }
+
+    /// From here on missing chunks of this stripe are not reconstructed, in a later run neither.
+    pub(crate) fn doubt_stripe(&self, stripe: u64) {
+        self.doubt(StripeRange { first: stripe, end: stripe + 1 });
+    }
+
+    /// Whether parity of a stripe agrees with its data, for all that is known.
+    #[inline]
+    pub(crate) fn is_sound(&self, stripe: u64) -> bool {
+        !self.is_suspect(stripe) && !self.is_in_doubt(stripe)
+    }
+
+    /// Why what is missing of this stripe cannot be recovered, if so (invariant 10).
+    pub(crate) fn unrecoverable(&self, stripe: u64) -> Option<VolumeError> {
+        let reason = if self.is_suspect(stripe) {
+            "its last write failed half way, so lost data cannot be recovered"
+        } else if self.is_in_doubt(stripe) {
+            "it is in doubt: a crash may have left parity that does not agree with its data, so lost data cannot be \
+             recovered"
+        } else {
+            return None;
+        };
+        Some(VolumeError::Io { reason: format!("stripe {stripe}: {reason}") })
+    }
+
+    /// A resync is due only to these stripes: ascending ranges that do not touch.
+    pub fn limit_resync_to(&mut self, marked: Vec<StripeRange>) {
+        self.marked = Some(marked.into());
+    }
+
+    /// Puts stripes in doubt.
+    pub fn doubt(&self, range: StripeRange) {
+        if range.first >= range.end {
+            return;
+        }
+        self.doubts.lock().add(range);
+        self.any_doubt.store(true, SeqCst);
+    }
+
+    /// A stripe leaves doubt.
+    pub(crate) fn end_doubt(&self, stripe: u64) {
+        let mut was_in = false;
+        if self.is_unsynced(stripe) {
+            let mut agreed = self.agreed.lock();
+            if agreed.0.len() < AGREED_MAX {
+                agreed.add(StripeRange { first: stripe, end: stripe + 1 });
+                was_in = true;
+            }
+        }
+        if self.any_doubt.load(SeqCst) {
+            let mut ranges = self.doubts.lock();
+            was_in |= ranges.remove(stripe);
+            self.any_doubt.store(!ranges.0.is_empty(), SeqCst);
+        }
+        if was_in {
+            self.removals.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// What [`Consistency::set_persisted`] gets once the members tell of all that left doubt until now. None: they do.
+    pub fn unpersisted(&self) -> Option<u64> {
+        let removals = self.removals.load(SeqCst);
+        (removals != self.persisted.load(SeqCst)).then_some(removals)
+    }
+
+    /// The members tell of this many removals.
+    pub(crate) fn set_persisted(&self, removals: u64) {
+        self.persisted.fetch_max(removals, SeqCst);
+    }
+
+    /// Takes all out: everything agrees.
+    pub fn clear_doubts(&self) {
+        self.doubts.lock().0.clear();
+        self.any_doubt.store(false, SeqCst);
+    }
+
+    /// Says from which stripe on a resync is due. One that goes on is due to less than before; one that begins anew is due
+    /// to all that follows.
+    pub fn set_unsynced(&self, from_stripe: Option<u64>) {
+        let (new, mut agreed) = (from_stripe.map_or(0, |stripe| stripe + 1), self.agreed.lock());
+        let old = self.unsynced.swap(new, SeqCst);
+        agreed.0 = match from_stripe {
+            Some(from) if old != 0 && old <= new => agreed.from(from),
+            _ => BTreeMap::new(),
+        };
+    }
+
+    /// Whether lost chunks of this stripe must not be reconstructed.
+    pub fn is_in_doubt(&self, stripe: u64) -> bool {
+        self.is_unsynced(stripe) || self.any_doubt.load(SeqCst) && self.doubts.lock().contains(stripe)
+    }
+
+    /// Whether a resync is due to this stripe: its parity may not agree.
+    #[inline]
+    pub fn is_unsynced(&self, stripe: u64) -> bool {
+        let unsynced = self.unsynced.load(SeqCst);
+        unsynced != 0
+            && stripe + 1 >= unsynced
+            && self.is_marked(stripe)
+            && !self.agreed.lock().contains(stripe)
+    }
+
+    fn is_marked(&self, stripe: u64) -> bool {
+        self.marked.as_ref().is_none_or(|marked| {
+            let after = marked.partition_point(|range| range.first <= stripe);
+            after > 0 && stripe < marked[after - 1].end
+        })
+    }
+
+    /// What is due to a resync, ascending.
+    fn unsynced(&self) -> Vec<StripeRange> {
+        let Some(first) = self.unsynced.load(SeqCst).checked_sub(1) else { return Vec::new() };
+        let (mut due, mut at) = (Vec::new(), first);
+        for (&agreed_first, &agreed_end) in &self.agreed.lock().0 {
+            if at < agreed_first {
+                due.push(StripeRange { first: at, end: agreed_first });
+            }
+            at = agreed_end.max(at);
+        }
+        due.push(StripeRange { first: at, end: u64::MAX });
+        match &self.marked {
+            None => due,
+            Some(marked) => common(marked, &due),
+        }
+    }
+
+    /// How many stripes are in doubt, up to `stripes`.
+    pub fn stripes_in_doubt(&self, stripes: u64) -> u64 {
+        self.doubt_ranges(usize::MAX)
+            .iter()
+            .map(|range| range.end.min(stripes) - range.first.min(stripes))
+            .sum()
+    }
+
+    /// The ranges, ascending, of which neighbours are joined until there are at most `most`: those nearest to each other. What
+    /// is due to a resync is among them. There may be a million, and each write that takes one out has them written.
+    pub fn doubt_ranges(&self, most: usize) -> Vec<StripeRange> {
+        let mut all = self.unsynced();
+        all.extend(self.doubts.lock().0.iter().map(|(&first, &end)| StripeRange { first, end }));
+        all.sort_by_key(|range| range.first); // of two ascending lists, which a stable sort merges
+        let list = join(all);
+        if list.len() <= most.max(1) {
+            return list;
+        }
+        let gap = |at: usize| list[at + 1].first - list[at].end;
+        let mut before_gaps: Vec<usize> = (0..list.len() - 1).collect();
+        before_gaps.select_nth_unstable_by_key(most.max(1) - 1, |&at| Reverse(gap(at)));
+        before_gaps.truncate(most.max(1) - 1);
+        before_gaps.sort_unstable();
+        let lasts = before_gaps.into_iter().chain([list.len() - 1]);
+        let mut first = 0;
+        let joined = lasts.map(|last| StripeRange {
+            first: list[std::mem::replace(&mut first, last + 1)].first,
+            end: list[last].end,
+        });
+        joined.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ranges_are_a_set_of_stripes() {
+        let mut seed = 7u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let (doubts, mut oracle) = (Consistency::default(), BTreeSet::new());
+        for _ in 0..3000 {
+            if random(3) > 0 {
+                let stripe = random(60);
+                doubts.end_doubt(stripe);
+                oracle.remove(&stripe);
+            } else {
+                let first = random(60);
+                let end = first + random(6);
+                doubts.doubt(StripeRange { first, end });
+                oracle.extend(first..end);
+            }
+            assert!((0..70).all(|stripe| doubts.is_in_doubt(stripe) == oracle.contains(&stripe)));
+            let ranges = doubts.doubt_ranges(usize::MAX);
+            assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].first), "{ranges:?}");
+            assert_eq!(doubts.stripes_in_doubt(70), oracle.len() as u64);
+            let coarse = doubts.doubt_ranges(3);
+            assert_eq!(coarse.len(), ranges.len().min(3));
+            assert!(oracle.iter().all(|stripe| coarse.iter().any(|r| (r.first..r.end).contains(stripe))));
+            let gaps = |list: &[StripeRange]| -> Vec<u64> {
+                let mut gaps: Vec<u64> = list.windows(2).map(|pair| pair[1].first - pair[0].end).collect();
+                gaps.sort_unstable_by_key(|gap| Reverse(*gap));
+                gaps
+            };
+            assert!(
+                gaps(&ranges).starts_with(&gaps(&coarse)),
+                "the largest gaps stay: {ranges:?} {coarse:?}"
+            );
+        }
+    }
+
+    /// A quarter of a million ranges, told again and again: the work was their square.
+    #[test]
+    fn many_ranges_are_told_in_time() {
+        let mut doubts = Consistency::default();
+        let pairs = |from: u64| (from..from + 250_000).map(|i| StripeRange { first: 4 * i, end: 4 * i + 2 });
+        doubts.limit_resync_to(pairs(0).collect());
+        doubts.set_unsynced(Some(0));
+        pairs(0).for_each(|range| doubts.end_doubt(range.first));
+        pairs(500_000).for_each(|range| doubts.doubt(range));
+        assert_eq!(doubts.stripes_in_doubt(u64::MAX), 250_000 + 500_000);
+        let told = doubts.doubt_ranges(240);
+        assert_eq!((told.len(), told[0].first, told[239].end), (240, 1, 3_000_000 - 2));
+    }
+
+    #[test]
+    fn what_a_resync_has_not_reached_is_in_doubt() {
+        let doubts = Consistency::default();
+        doubts.doubt(StripeRange { first: 3, end: 5 });
+        doubts.set_unsynced(Some(4));
+        assert!(!doubts.is_in_doubt(2) && doubts.is_in_doubt(3) && doubts.is_in_doubt(1_000_000));
+        assert_eq!(doubts.doubt_ranges(9), [StripeRange { first: 3, end: u64::MAX }]);
+        doubts.set_unsynced(None);
+        assert!(!doubts.is_in_doubt(6));
+        doubts.clear_doubts();
+        assert!(!doubts.is_in_doubt(3));
+    }
+
+    #[test]
+    fn what_was_made_to_agree_since_is_not() {
+        let range = |first, end| StripeRange { first, end };
+        for marked in [None, Some(vec![range(0, 12)])] {
+            let mut doubts = Consistency::default();
+            let end = marked.as_ref().map_or(u64::MAX, |_| 12);
+            marked.into_iter().for_each(|marked| doubts.limit_resync_to(marked));
+            doubts.end_doubt(8);
+            doubts.set_unsynced(Some(4));
+            assert!(doubts.is_unsynced(8) && doubts.unpersisted().is_none(), "nothing was due before");
+            [6, 8, 2].into_iter().for_each(|stripe| doubts.end_doubt(stripe));
+            assert_eq!(doubts.doubt_ranges(9), [range(4, 6), range(7, 8), range(9, end)]);
+            assert!(!doubts.is_in_doubt(8) && doubts.is_in_doubt(7) && doubts.unpersisted().is_some());
+            doubts.set_unsynced(Some(7)); // a checkpoint
+            assert_eq!(doubts.doubt_ranges(9), [range(7, 8), range(9, end)]);
+            doubts.set_unsynced(Some(0)); // another resync
+            assert!(doubts.is_in_doubt(8));
+            doubts.end_doubt(8);
+            doubts.set_unsynced(None);
+            doubts.set_unsynced(Some(7));
+            assert!(doubts.is_in_doubt(8));
+        }
+    }
+
+    #[test]
+    fn only_what_a_bitmap_marks_waits_for_a_resync() {
+        let mut doubts = Consistency::default();
+        let range = |first, end| StripeRange { first, end };
+        doubts.limit_resync_to(vec![range(2, 4), range(8, 12)]);
+        assert!(!doubts.is_in_doubt(3));
+        doubts.set_unsynced(Some(3));
+        let expected = [3, 8, 9, 10, 11];
+        assert!((0..20).all(|stripe| doubts.is_in_doubt(stripe) == expected.contains(&stripe)));
+        doubts.doubt(range(4, 6));
+        assert_eq!(doubts.doubt_ranges(9), [range(3, 6), range(8, 12)]);
+        assert_eq!(doubts.stripes_in_doubt(10), 5);
+    }
+}

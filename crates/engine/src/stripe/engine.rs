@@ -1,0 +1,278 @@
+//! The parity engine of one shard, and a stripe in the hands of its owner.
+//!
+//! What may be done to a stripe only by its owner takes an [`Owned`], which is made of a [`Claim`] alone: invariant 4 is an
+//! argument.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use smallvec::SmallVec;
+
+use super::in_flight::InFlight;
+use super::redo::log::RedoLog;
+use super::shared::Shared;
+use super::stripe_table::Claim;
+use crate::buffer::{Gather, Pool};
+use crate::code::chunk_set::{Chunk, ChunkSet, P, Q, data_chunk};
+use crate::code::plan::Shape;
+use crate::code::rows::{Fragment, Rows};
+use crate::device::Device;
+use crate::error::VolumeError;
+use crate::executor::Executor;
+use crate::members::port::{MemberPort, MemberRead, MemberWrite};
+use crate::stages::Watch;
+use layout::geometry::{Geometry, Role};
+
+/// RAID-4, 5 and 6 on one shard.
+pub(crate) struct ParityEngine<D> {
+    pub(crate) shared: Arc<Shared>,
+    pub(super) port: Rc<MemberPort<D>>,
+    pub(super) shard: usize,
+    /// Where this shard's tasks run.
+    pub(super) executor: Executor,
+    /// This shard's stripe writes.
+    pub(super) in_flight: Rc<InFlight>,
+    pub(crate) redo: Rc<RedoLog<D>>,
+}
+
+impl<D: Device> ParityEngine<D> {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        port: &Rc<MemberPort<D>>,
+        shard: usize,
+        executor: Executor,
+        redo: &Rc<RedoLog<D>>,
+    ) -> Rc<Self> {
+        let in_flight = Rc::clone(&redo.in_flight);
+        let (shared, port, redo) = (Arc::clone(shared), Rc::clone(port), Rc::clone(redo));
+        Rc::new(ParityEngine { shared, port, shard, executor, in_flight, redo })
+    }
+
+    /// A stripe whose owner holds `claim`.
+    pub(super) fn owned<'a>(&'a self, claim: &'a Claim) -> Owned<'a, D> {
+        Owned { engine: self, claim }
+    }
+
+    /// Becomes the owner of a stripe alone, once those before have released it.
+    pub(super) async fn claim(&self, stripe: u64) -> Claim {
+        self.shared.table.claim(stripe, self.shard).await
+    }
+
+    /// The same for work that goes over the whole array, in its turn.
+    pub(super) async fn claim_in_turn(&self, stripe: u64) -> Claim {
+        self.shared.table.claim_in_turn(stripe, self.shard).await
+    }
+
+    /// The same for stripes side by side: the first, and those after it that are free.
+    pub(super) async fn claim_run_in_turn(&self, first: u64, end: u64) -> SmallVec<[Claim; 2]> {
+        self.shared.table.claim_run_in_turn(first, end, self.shard).await
+    }
+
+    pub(super) fn watch(&self) -> Watch<'_> {
+        Watch::begin(self.shared.observer.get().map(AsRef::as_ref), self.shard)
+    }
+
+    pub(super) fn two_phase(&self) -> bool {
+        self.shared.two_phase.load(Relaxed)
+    }
+
+    /// The read of a fragment at its member.
+    pub(super) fn read_of(&self, stripe: u64, fragment: &Fragment) -> MemberRead {
+        MemberRead {
+            slot: self.shared.slot_of(stripe, fragment.chunk),
+            offset: self.shared.geometry.member_offset(stripe) + u64::from(fragment.rows.start),
+            bytes: fragment.rows.bytes(),
+        }
+    }
+}
+
+impl Shared {
+    /// How many chunks a stripe has.
+    pub(super) fn shape(&self) -> Shape {
+        Shape { data: self.geometry.data_chunks(), parity: self.geometry.parity_chunks() }
+    }
+
+    /// Chunks of a stripe that can be neither read nor written now.
+    pub(super) fn missing(&self, stripe: u64) -> ChunkSet {
+        if self.members.all_in_sync() {
+            return ChunkSet::EMPTY;
+        }
+        let end = self.geometry.member_offset(stripe) + u64::from(self.geometry.chunk_bytes());
+        let out = (0..self.geometry.members()).filter(|&slot| !self.members.in_sync_to(slot, end));
+        out.map(|slot| self.chunk_on(stripe, slot)).collect()
+    }
+
+    /// The chunk of a stripe that the member in a slot holds.
+    pub(super) fn chunk_on(&self, stripe: u64, slot: u32) -> Chunk {
+        match self.geometry.role(stripe, slot) {
+            Role::Data(index) => data_chunk(index),
+            Role::P => P,
+            Role::Q => Q,
+        }
+    }
+
+    /// The slot of the member that holds a chunk of a stripe.
+    pub(super) fn slot_of(&self, stripe: u64, chunk: Chunk) -> u32 {
+        match chunk {
+            P => self.geometry.p_member(stripe).expect("a level with P"),
+            Q => self.geometry.q_member(stripe).expect("a level with Q"),
+            data => self.geometry.data_member(stripe, u32::from(data)),
+        }
+    }
+
+    /// From here on nothing builds on the parity of this stripe before it was made to agree (invariant 9).
+    pub(super) fn suspect(&self, stripe: u64, reason: &str) {
+        self.cache.forget(stripe);
+        self.suspect_place(stripe, reason);
+        // Once more: a resync that ended meanwhile has called everything good.
+        if self.redo.is_announced() {
+            self.consistency.doubt_stripe(stripe);
+        }
+    }
+}
+
+/// A stripe in the hands of its owner.
+pub(super) struct Owned<'a, D> {
+    engine: &'a ParityEngine<D>,
+    claim: &'a Claim,
+}
+
+impl<D> Clone for Owned<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for Owned<'_, D> {}
+
+impl<'a, D: Device> Owned<'a, D> {
+    pub(super) fn engine(self) -> &'a ParityEngine<D> {
+        self.engine
+    }
+
+    pub(super) fn stripe(self) -> u64 {
+        self.claim.stripe()
+    }
+
+    /// The writes that joined the owner's, and whether more may.
+    pub(super) fn claim(self) -> &'a Claim {
+        self.claim
+    }
+
+    pub(super) fn shared(self) -> &'a Shared {
+        &self.engine.shared
+    }
+
+    pub(super) fn geometry(self) -> &'a Geometry {
+        &self.engine.shared.geometry
+    }
+
+    pub(super) fn port(self) -> &'a MemberPort<D> {
+        &self.engine.port
+    }
+
+    pub(super) fn pool(self) -> &'a Arc<Pool> {
+        &self.engine.port.pool
+    }
+
+    pub(super) fn redo(self) -> &'a RedoLog<D> {
+        &self.engine.redo
+    }
+
+    pub(super) fn shape(self) -> Shape {
+        self.engine.shared.shape()
+    }
+
+    /// Chunks that can be neither read nor written now.
+    pub(super) fn missing(self) -> ChunkSet {
+        self.engine.shared.missing(self.stripe())
+    }
+
+    /// Every data chunk.
+    pub(super) fn data(self) -> ChunkSet {
+        ChunkSet::first(self.geometry().data_chunks())
+    }
+
+    /// Data chunks that cannot be read now.
+    pub(super) fn lost(self) -> ChunkSet {
+        self.missing().and(self.data())
+    }
+
+    /// P, and in RAID-6 Q.
+    pub(super) fn parity_chunks(self) -> impl Iterator<Item = Chunk> {
+        [P, Q].into_iter().take(self.geometry().parity_chunks() as usize)
+    }
+
+    pub(super) fn slot_of(self, chunk: Chunk) -> u32 {
+        self.engine.shared.slot_of(self.stripe(), chunk)
+    }
+
+    pub(super) fn chunk_on(self, slot: u32) -> Chunk {
+        self.engine.shared.chunk_on(self.stripe(), slot)
+    }
+
+    /// Where the stripe's chunks begin in the members' data area.
+    pub(super) fn offset(self) -> u64 {
+        self.geometry().member_offset(self.stripe())
+    }
+
+    pub(super) fn read_of(self, fragment: &Fragment) -> MemberRead {
+        self.engine.read_of(self.stripe(), fragment)
+    }
+
+    /// The write of a chunk's rows from `start` on at its member.
+    pub(super) fn write_of(self, chunk: Chunk, start: u32, data: impl Into<Gather>) -> MemberWrite {
+        MemberWrite { slot: self.slot_of(chunk), offset: self.offset() + u64::from(start), data: data.into() }
+    }
+
+    pub(super) fn all_rows(self) -> Rows {
+        Rows::all(self.geometry())
+    }
+
+    /// Invariant 5: what is cached of the stripe's parity is about to be no longer so.
+    pub(super) fn forget_parity(self) {
+        self.shared().cache.forget(self.stripe());
+    }
+
+    pub(super) fn is_suspect(self) -> bool {
+        self.shared().consistency.is_suspect(self.stripe())
+    }
+
+    pub(super) fn is_in_doubt(self) -> bool {
+        self.shared().consistency.is_in_doubt(self.stripe())
+    }
+
+    pub(super) fn is_unsynced(self) -> bool {
+        self.shared().consistency.is_unsynced(self.stripe())
+    }
+
+    /// Why what is missing of the stripe cannot be recovered, if so (invariant 10).
+    pub(super) fn unrecoverable(self) -> Option<VolumeError> {
+        self.shared().consistency.unrecoverable(self.stripe())
+    }
+
+    pub(super) fn suspect(self, reason: &str) {
+        self.shared().suspect(self.stripe(), reason);
+    }
+
+    /// Parity agrees with data.
+    pub(super) fn trust(self) {
+        self.shared().consistency.trust(self.stripe());
+    }
+
+    pub(super) fn doubt(self) {
+        self.shared().consistency.doubt_stripe(self.stripe());
+    }
+
+    /// More chunks are missing than parity makes up for.
+    pub(super) fn too_many_missing(self, missing: ChunkSet) -> VolumeError {
+        too_many_missing(self.stripe(), missing)
+    }
+}
+
+pub(super) fn too_many_missing(stripe: u64, missing: ChunkSet) -> VolumeError {
+    VolumeError::Io {
+        reason: format!("stripe {stripe}: chunks {missing:?} are missing, more than parity makes up for"),
+    }
+}

@@ -1,0 +1,78 @@
+//! Sets of stripes as ranges.
+
+use std::collections::BTreeMap;
+
+use layout::redo_log::StripeRange;
+
+/// A set of stripes: the first stripe of each range, and the first after it. Disjoint, and no two touch.
+#[derive(Default)]
+pub(super) struct Ranges(pub(super) BTreeMap<u64, u64>);
+
+impl Ranges {
+    pub(super) fn add(&mut self, range: StripeRange) {
+        let StripeRange { mut first, mut end } = range;
+        let touching: Vec<u64> =
+            self.0.range(..=end).rev().take_while(|&(_, &other)| other >= first).map(|(&at, _)| at).collect();
+        for at in touching {
+            first = first.min(at);
+            end = end.max(self.0.remove(&at).expect("it was there"));
+        }
+        self.0.insert(first, end);
+    }
+
+    /// Takes a stripe out. False if it was not in.
+    pub(super) fn remove(&mut self, stripe: u64) -> bool {
+        let Some((first, end)) = self.around(stripe) else { return false };
+        self.0.remove(&first);
+        if first < stripe {
+            self.0.insert(first, stripe);
+        }
+        if stripe + 1 < end {
+            self.0.insert(stripe + 1, end);
+        }
+        true
+    }
+
+    pub(super) fn contains(&self, stripe: u64) -> bool {
+        self.around(stripe).is_some()
+    }
+
+    pub(super) fn around(&self, stripe: u64) -> Option<(u64, u64)> {
+        let (&first, &end) = self.0.range(..=stripe).next_back()?;
+        (stripe < end).then_some((first, end))
+    }
+
+    /// What is left from this stripe on.
+    pub(super) fn from(&self, stripe: u64) -> BTreeMap<u64, u64> {
+        let cut = |(&first, &end): (&u64, &u64)| (first.max(stripe), end);
+        self.0.iter().filter(|(_, end)| **end > stripe).map(cut).collect()
+    }
+}
+
+/// Ranges by their first stripe, of which those that touch are one.
+pub(crate) fn join(ranges: impl IntoIterator<Item = StripeRange>) -> Vec<StripeRange> {
+    let mut joined: Vec<StripeRange> = Vec::new();
+    for range in ranges {
+        match joined.last_mut().filter(|last| last.end >= range.first) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// What two lists have in common. Each is ascending, and its ranges are apart.
+pub(crate) fn common(some: &[StripeRange], others: &[StripeRange]) -> Vec<StripeRange> {
+    let (mut common, mut at, mut other_at) = (Vec::new(), 0, 0);
+    while let (Some(one), Some(other)) = (some.get(at), others.get(other_at)) {
+        let (first, end) = (one.first.max(other.first), one.end.min(other.end));
+        if first < end {
+            common.push(StripeRange { first, end });
+        }
+        match one.end < other.end {
+            true => at += 1,
+            false => other_at += 1,
+        }
+    }
+    common
+}

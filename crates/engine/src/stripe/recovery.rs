@@ -1,0 +1,134 @@
+//! Recovery: what a member that is rebuilt should hold. Stripes are owned while that is done, and until the member's cursor
+//! has moved over them; what is as usual in several side by side is done at once ([`run`](super::run)), else one stripe at a
+//! time, in windows that fit in the cache. Which stripes and how fast is decided in `array/`.
+
+use smallvec::SmallVec;
+use std::ops::Range;
+
+use super::engine::{Owned, ParityEngine};
+use super::fetch::read_owned;
+use super::run::contents_of_run;
+use super::shared::Shared;
+use super::stripe_table::Claim;
+use crate::buffer::Gather;
+use crate::code::chunk_set::{Chunk, P, Q, data_chunk};
+use crate::code::parity_step::encode_one;
+use crate::code::rows::{Fragment, Rows, cut_at_blocks, windows};
+use crate::device::Device;
+use crate::error::VolumeError;
+use crate::members::bad_place;
+use crate::members::health::MemberState;
+use crate::members::port::{MemberError, MemberPort, MemberWrite};
+
+/// Writes what the member in `slot`, which is rebuilt, should hold of a run of stripes.
+pub(crate) async fn recover_run<D: Device>(
+    engine: &ParityEngine<D>,
+    run: &[Claim],
+    slot: u32,
+) -> Result<(), VolumeError> {
+    if let Some(contents) = contents_of_run(engine, run, slot).await? {
+        let offset = engine.shared.geometry.member_offset(run[0].stripe());
+        return write_recovered(&engine.port, slot, offset, contents).await;
+    }
+    for claim in run {
+        recover_stripe(engine.owned(claim), slot).await?;
+    }
+    Ok(())
+}
+
+/// Those of some stripes of which a member that is rebuilt may lack anything, as runs.
+pub(crate) fn lacking(shared: &Shared, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+    let mut runs = SmallVec::<[Range<u64>; 4]>::new();
+    for stripe in stripes.filter(|&stripe| lacks(shared, slot, stripe)) {
+        match runs.last_mut() {
+            Some(run) if run.end == stripe => run.end += 1,
+            _ => runs.push(stripe..stripe + 1),
+        }
+    }
+    runs
+}
+
+fn lacks(shared: &Shared, slot: u32, stripe: u64) -> bool {
+    let (start, chunk_bytes) =
+        (shared.geometry.member_offset(stripe), u64::from(shared.geometry.chunk_bytes()));
+    !shared.members.lacks_only_marked(slot) || shared.intent.next_marked(start, start + chunk_bytes).is_some()
+}
+
+async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(), VolumeError> {
+    let geometry = owned.geometry();
+    if owned.is_suspect() || !owned.lost().is_empty() {
+        owned.unrecoverable().map_or(Ok(()), Err)?;
+    }
+    for rows in windows(geometry.chunk_bytes()) {
+        match contents_of(owned, slot, rows).await {
+            Ok(contents) => {
+                let offset = owned.offset() + u64::from(rows.start);
+                write_recovered(owned.port(), slot, offset, contents).await?;
+            }
+            Err(VolumeError::Unreadable { .. }) => recover_blocks(owned, slot, rows).await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Rows of the member in `slot`, which is rebuilt, block by block: what cannot be made is recorded as bad.
+async fn recover_blocks<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Result<(), VolumeError> {
+    let base = owned.offset();
+    for rows in cut_at_blocks(rows) {
+        let offset = base + u64::from(rows.start);
+        match contents_of(owned, slot, rows).await {
+            Ok(contents) => write_recovered(owned.port(), slot, offset, contents).await?,
+            Err(error @ VolumeError::Unreadable { .. }) => {
+                if !bad_place::record_bad(owned.port(), slot, offset, rows.bytes() as u64) {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What a member should hold in some rows of a stripe.
+async fn contents_of<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Result<Gather, VolumeError> {
+    match owned.chunk_on(slot) {
+        parity @ (P | Q) => recovered_parity(owned, parity, rows).await,
+        chunk => {
+            let mut slices = read_owned(owned, &[Fragment { chunk, rows }]).await?;
+            Ok(Gather::from(slices.remove(0)))
+        }
+    }
+}
+
+/// P or Q of a stripe from its data, lost data recovered first.
+async fn recovered_parity<D: Device>(
+    owned: Owned<'_, D>,
+    chunk: Chunk,
+    rows: Rows,
+) -> Result<Gather, VolumeError> {
+    let geometry = owned.geometry();
+    let data = (0..geometry.data_chunks()).map(|index| Fragment { chunk: data_chunk(index), rows });
+    let data: SmallVec<[Fragment; 16]> = data.collect();
+    let contents = read_owned(owned, &data).await?;
+    let bytes = |chunk: Chunk| contents[usize::from(chunk)].bytes();
+    Ok(Gather::from(encode_one(geometry, owned.stripe(), chunk, rows, bytes, owned.pool())))
+}
+
+/// Writes what a member that is rebuilt should hold.
+async fn write_recovered<D: Device>(
+    port: &MemberPort<D>,
+    slot: u32,
+    offset: u64,
+    data: Gather,
+) -> Result<(), VolumeError> {
+    let gone = || VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") };
+    if port.members.state(slot) != MemberState::Recovering {
+        return Err(gone());
+    }
+    match port.write(&[MemberWrite { slot, offset, data }], false).await.remove(0) {
+        Ok(()) => Ok(()),
+        Err(MemberError::Gone | MemberError::Unreadable) => Err(gone()),
+        Err(MemberError::Request(error)) => Err(error),
+    }
+}

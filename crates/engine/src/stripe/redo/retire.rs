@@ -1,0 +1,108 @@
+//! Freeing the slots of the log: the writes of their records are durable, and a header says that the records are done with.
+
+use super::headers::{flush_volume, write_headers};
+use super::log::RedoLog;
+use super::state::{Phase, State, wake_all};
+use crate::device::Device;
+use crate::error::VolumeError;
+
+/// Before anything is made of a stripe whose last write failed or was refused: the record of that write is done with. Made
+/// again it would change data under the parity of a later record. Until parity agrees the stripe is in doubt.
+pub(in crate::stripe) async fn without_unmade_records<D: Device>(
+    log: &RedoLog<D>,
+    stripe: u64,
+) -> Result<(), VolumeError> {
+    match !log.shared.members.plain() && log.shared.redo.has_unmade(stripe) {
+        true => Box::pin(outlive_records(log)).await,
+        false => Ok(()),
+    }
+}
+
+/// Returns when all records that were begun before this call are done with, if the log is in force.
+pub(crate) async fn outlive_records<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    let redo = &log.shared.redo;
+    let begun = redo.state.lock().next_sequence;
+    let written = |state: &mut State| {
+        let over = state.phase != Phase::InForce || state.slots.written_below(state.next_sequence) >= begun;
+        over.then_some(())
+    };
+    redo.when(written).await;
+    empty(log).await
+}
+
+/// Frees every slot whose writes have been made, if the log is in force.
+pub(crate) async fn empty<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    let in_force = log.shared.redo.when(|state| {
+        if state.phase != Phase::InForce {
+            return Some(false);
+        }
+        let free = !state.retiring;
+        state.retiring = true;
+        free.then_some(true)
+    });
+    if in_force.await { retire_as_the_one(log).await } else { Ok(()) }
+}
+
+pub(super) async fn retire_as_the_one<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    let result = retire(log).await;
+    let mut state = log.shared.redo.state.lock();
+    state.retiring = false;
+    wake_all(state);
+    result
+}
+
+/// Makes what finished records asked for durable, says so in the headers, and frees their slots.
+async fn retire<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    let redo = &log.shared.redo;
+    let below = {
+        let state = redo.state.lock();
+        state.slots.written_below(state.next_sequence)
+    };
+    // What a member missed that failed under these records, or lost when it was flushed now, is told on disk before
+    // they are gone (invariant 8).
+    flush_volume(log).await?;
+    let _announcing = redo.announce().await;
+    {
+        // Superblocks that say clean may have said of more records meanwhile that they are done with.
+        let retired_below = &mut redo.state.lock().retired_below;
+        *retired_below = below.max(*retired_below);
+    }
+    write_headers(log, true).await?;
+    redo.state.lock().slots.retire(below);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slots::Next;
+    use super::super::state::Redo;
+    use super::empty;
+    use crate::stripe::fake::World;
+    use layout::geometry::Level;
+    use std::rc::Rc;
+
+    /// Seed 611977: records were being retired when superblocks said clean, and the next header asked for what those had
+    /// said is done with.
+    #[test]
+    fn what_was_done_with_when_superblocks_said_clean_stays_so() {
+        let world = World::logging(Level::Raid5, 3);
+        let (redo, members) = (&world.set.shared.redo, &world.set.shared.members);
+        members.metadata_written(members.metadata_version());
+        let Some(Next::Taken(taken)) = Redo::take(&mut redo.state.lock()) else { panic!("a free slot") };
+        let (set, retiring) = (Rc::clone(&world.set), Rc::clone(&world.set));
+        world.run(async move {
+            let redo = &set.shared.redo;
+            let announcing = redo.announce().await;
+            let retired = set.executor.spawn_with_result(async move { empty(retiring.redo_log()).await });
+            for _ in 0..20 {
+                crate::executor::yield_now().await; // it waits for the headers, and knows of an open record
+            }
+            redo.written(taken);
+            redo.all_durable();
+            drop(announcing);
+            retired.await.expect("headers are written");
+        });
+        let state = redo.state.lock();
+        assert_eq!(state.retired_below, state.next_sequence);
+    }
+}

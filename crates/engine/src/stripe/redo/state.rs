@@ -1,0 +1,495 @@
+//! The state of the redo log that all shards share: its phase, its gate, its slots, and what the headers say.
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::task::{Context, Poll, Waker};
+
+use super::super::consistency::Consistency;
+use super::slots::{Next, Slot, Slots, Taken};
+use crate::error::MetadataLost;
+use crate::members::health::{MemberState, Members};
+use layout::redo_log::{RedoArea, SlotPlan};
+
+/// Where the log of a member is, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedoMember {
+    /// Room on the device.
+    pub area: RedoArea,
+    /// The array.
+    pub set_uuid: [u8; 16],
+    /// The member.
+    pub device_uuid: [u8; 16],
+    /// [`layout::md_superblock::Superblock::digest`] of its superblock on disk.
+    pub digest: u32,
+}
+
+/// What an earlier run left: this run's numbers are higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RedoStart {
+    /// Highest generation of a header.
+    pub generation: u64,
+    /// Highest epoch.
+    pub epoch: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// No log is kept, whatever happens to the members.
+    Unused,
+    /// Not in force. While members are missing or about to be, writes wait.
+    Off,
+    /// Every write is logged.
+    InForce,
+    /// It is about to be over; writes wait.
+    Closing,
+    /// Members are missing and there is no room: writes go on, and a crash leaves stripes in doubt.
+    NoRoom,
+    /// The superblocks cannot be written: writes fail.
+    Lost,
+}
+
+/// The log of an array, shared by all shards.
+pub struct Redo {
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) members: Vec<Option<RedoMember>>,
+    /// Digests that are about to be on disk, by slot.
+    pub(super) next_digests: Vec<u32>,
+    pub(super) events: u64,
+    pub(super) generation: u64,
+    pub(super) epoch: u64,
+    pub(super) next_sequence: u64,
+    pub(super) retired_below: u64,
+    pub(super) plan: Option<SlotPlan>,
+    /// Slots of the array whose members have the log.
+    pub(super) logs: Vec<u32>,
+    pub(super) slots: Slots,
+    /// Stripe writes that were admitted and are not done.
+    pub(super) active: u64,
+    /// Stripes whose owners wait at the gate: nothing of theirs is on its way.
+    pub(super) parked: HashSet<u64>,
+    pub(super) announcing: bool,
+    pub(super) retiring: bool,
+    pub(super) stopped: bool,
+    /// Members' metadata version at which the last opening or closing failed.
+    pub(super) gave_up_at: Option<u64>,
+    pub(super) waiting: Vec<Waker>,
+}
+
+/// How a write may touch its stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stripe) enum Admitted {
+    /// After its record is durable.
+    Logged,
+    /// At once.
+    Unlogged,
+}
+
+impl Redo {
+    pub(in crate::stripe) fn new(slots: u32) -> Self {
+        let slots = slots as usize;
+        Redo {
+            state: Mutex::new(State {
+                phase: Phase::Unused,
+                members: vec![None; slots],
+                next_digests: vec![0; slots],
+                events: 0,
+                generation: 0,
+                epoch: 0,
+                next_sequence: 1,
+                retired_below: 0,
+                plan: None,
+                logs: Vec::new(),
+                slots: Slots::default(),
+                active: 0,
+                parked: HashSet::new(),
+                announcing: false,
+                retiring: false,
+                stopped: false,
+                gave_up_at: None,
+                waiting: Vec::new(),
+            }),
+        }
+    }
+
+    /// From here on a log is kept while members are missing. Whoever calls this keeps the superblocks; `events` is theirs.
+    pub(crate) fn begin(&self, start: RedoStart, events: u64) {
+        let mut state = self.state.lock();
+        state.phase = Phase::Off;
+        state.events = events;
+        state.generation = state.generation.max(start.generation);
+        state.epoch = state.epoch.max(start.epoch);
+    }
+
+    /// The member in `slot` has room for a log, or not.
+    pub(crate) fn set_member(&self, slot: u32, member: Option<RedoMember>) {
+        let mut state = self.state.lock();
+        state.members[slot as usize] = member;
+        // The slots were laid out for the member that was here.
+        state.logs.retain(|other| *other != slot);
+    }
+
+    /// The member in `slot` is about to go, and its log with it: returns when enough others have the log, or none will be put
+    /// on others. Without any header that goes with the superblocks a crash would leave every stripe in doubt.
+    pub(crate) async fn ready_without(&self, slot: u32, members: &Members) {
+        self.when(|state| {
+            let is_announced = matches!(state.phase, Phase::InForce | Phase::Closing) && !state.stopped;
+            let others = state.logs_in_use(members).filter(|other| *other != slot).count();
+            let is_enough = state.phase == Phase::InForce && others >= members.copies_wanted() as usize;
+            let gave_up = state.gave_up_at == Some(members.metadata_version());
+            let is_coming = state.phase == Phase::Closing
+                || state.candidates(members).any(|other| other != slot && !state.logs.contains(&other));
+            (!is_announced || is_enough || gave_up || !is_coming).then_some(())
+        })
+        .await;
+    }
+
+    /// The log of the member in a slot, if it has room for one.
+    pub(crate) fn member(&self, slot: u32) -> Option<RedoMember> {
+        self.state.lock().members[slot as usize]
+    }
+
+    /// Whether every write is logged before it touches its stripe.
+    pub fn in_force(&self) -> bool {
+        self.state.lock().phase == Phase::InForce
+    }
+
+    /// Whether headers on the members say that it is in force.
+    pub fn is_announced(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::InForce | Phase::Closing)
+    }
+
+    /// Whether members are missing and there is no room for a log.
+    pub fn has_no_room(&self) -> bool {
+        self.state.lock().phase == Phase::NoRoom
+    }
+
+    /// Whether a log is kept when members are missing.
+    pub fn is_used(&self) -> bool {
+        self.state.lock().phase != Phase::Unused
+    }
+
+    /// The superblocks cannot be written any more: writes fail.
+    pub(crate) fn lost(&self) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Unused {
+            state.phase = Phase::Lost;
+        }
+        wake_all(state);
+    }
+
+    /// Waits until a member may be taken out of use: writes are logged, or will not be.
+    pub(crate) async fn ready_for_failure(&self, members: &Members) {
+        self.when(|state| {
+            let is_late = state.gave_up_at == Some(members.metadata_version());
+            let is_coming = matches!(state.phase, Phase::Off | Phase::Closing) && !state.stopped;
+            (!is_coming || is_late).then_some(())
+        })
+        .await;
+    }
+
+    /// Something changed that [`tend`] may have to act on.
+    pub(crate) fn poke(&self) {
+        wake_all(self.state.lock());
+    }
+
+    /// [`tend`] ends.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        wake_all(state);
+    }
+
+    /// Waits until the owner of these stripes may touch them. After `Logged` it calls [`Redo::done`] when its writes
+    /// returned.
+    pub(in crate::stripe) async fn admit(
+        &self,
+        members: &Members,
+        stripes: Range<u64>,
+    ) -> Result<Admitted, MetadataLost> {
+        let mut parked = false;
+        std::future::poll_fn(|context| {
+            let mut state = self.state.lock();
+            let admitted = match state.phase {
+                Phase::Unused | Phase::NoRoom => Some(Ok(Admitted::Unlogged)),
+                Phase::Off if !members.want_log() => Some(Ok(Admitted::Unlogged)),
+                Phase::InForce => Some(Ok(Admitted::Logged)),
+                Phase::Lost => Some(Err(MetadataLost)),
+                Phase::Off | Phase::Closing => None,
+            };
+            let Some(admitted) = admitted else {
+                let first = !std::mem::replace(&mut parked, true);
+                state.parked.extend(stripes.clone());
+                if first {
+                    state.wake(); // who drains may go on
+                }
+                state.waiting.push(context.waker().clone());
+                return Poll::Pending;
+            };
+            if parked {
+                state.parked.retain(|stripe| !stripes.contains(stripe));
+            }
+            state.active += u64::from(admitted == Ok(Admitted::Logged));
+            Poll::Ready(admitted)
+        })
+        .await
+    }
+
+    /// Too few members took a record: returns when that is different, or [`tend`] has begun to put the log on others.
+    /// The owner asks to be admitted again.
+    pub(super) async fn another_log(&self, members: &Members) {
+        self.poke();
+        self.when(|state| (state.phase != Phase::InForce || state.has_enough_logs(members)).then_some(()))
+            .await;
+    }
+
+    /// The writes of an admitted owner have returned.
+    pub(in crate::stripe) fn done(&self) {
+        let mut state = self.state.lock();
+        state.active -= 1;
+        if state.active == 0 {
+            wake_all(state);
+        }
+    }
+
+    /// Waits until `ready` gives something.
+    pub(super) async fn when<T>(&self, mut ready: impl FnMut(&mut State) -> Option<T>) -> T {
+        std::future::poll_fn(|context| self.poll_when(context, &mut ready)).await
+    }
+
+    pub(super) fn poll_when<T>(
+        &self,
+        context: &mut Context<'_>,
+        ready: impl FnOnce(&mut State) -> Option<T>,
+    ) -> Poll<T> {
+        let mut state = self.state.lock();
+        match ready(&mut state) {
+            Some(value) => Poll::Ready(value),
+            None => {
+                state.waiting.push(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Slots and headers.
+impl Redo {
+    /// Waits for the right to write headers and superblocks.
+    pub(crate) async fn announce(&self) -> Announcing<'_> {
+        self.when(|state| {
+            let free = !state.announcing;
+            state.announcing = true;
+            free.then_some(())
+        })
+        .await;
+        Announcing(self)
+    }
+
+    /// Superblocks with these digests are about to be written, by slot; `events` is theirs.
+    pub(crate) fn superblocks_to_come(&self, digests: &[(u32, u32)], events: u64) {
+        let mut state = self.state.lock();
+        state.events = events;
+        for slot in 0..state.members.len() {
+            state.next_digests[slot] = state.members[slot].map_or(0, |member| member.digest);
+        }
+        for &(slot, digest) in digests {
+            state.next_digests[slot as usize] = digest;
+        }
+    }
+
+    /// The superblock of this slot is on disk.
+    pub(crate) fn superblock_written(&self, slot: u32) {
+        let state = &mut *self.state.lock();
+        if let Some(member) = &mut state.members[slot as usize] {
+            member.digest = state.next_digests[slot as usize];
+        }
+    }
+
+    /// Nothing is on its way and everything is durable: no record is needed any more.
+    pub(crate) fn all_durable(&self) {
+        let mut state = self.state.lock();
+        if state.active == 0 {
+            state.retired_below = state.next_sequence;
+        }
+    }
+
+    /// `writers` share a record in this slot, about these stripes.
+    pub(super) fn shared_by(&self, taken: Taken, writers: usize, stripes: Vec<Range<u64>>) {
+        let slot = &mut self.state.lock().slots.slots[taken.slot as usize];
+        (slot.open, slot.stripes) = (writers, stripes);
+    }
+
+    /// Nothing was or will be written for the record of this slot.
+    pub(super) fn give_back(&self, taken: Taken) {
+        let mut state = self.state.lock();
+        state.slots.slots[taken.slot as usize] = Slot::default();
+        wake_all(state);
+    }
+
+    /// Whether a record of this stripe would be redone.
+    pub(super) fn has_record(&self, stripe: u64) -> bool {
+        let state = self.state.lock();
+        state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
+    }
+
+    /// Not all writes of this record were made in these stripes, or none was and some member may have the record all the
+    /// same.
+    pub(super) fn unmade(&self, taken: Taken, stripes: Range<u64>) {
+        self.state.lock().slots.slots[taken.slot as usize].unmade.push(stripes);
+    }
+
+    /// Whether a record would be redone that does not agree with what is made of this stripe now.
+    pub(super) fn has_unmade(&self, stripe: u64) -> bool {
+        let state = self.state.lock();
+        state.slots.slots.iter().any(|slot| slot.unmade.iter().any(|stripes| stripes.contains(&stripe)))
+    }
+
+    /// Array slots whose members have the log.
+    pub(super) fn logs(&self) -> SmallVec<[u32; 8]> {
+        SmallVec::from_slice(&self.state.lock().logs)
+    }
+
+    /// Where a slot of the log is on the device of a member.
+    pub(super) fn slot_place(&self, member: u32, slot: u32) -> Option<(u64, RedoMember)> {
+        let state = self.state.lock();
+        let member = state.members[member as usize]?;
+        Some((state.plan?.slot_offset(member.area, slot), member))
+    }
+
+    /// The stripe writes of one writer of this record have returned, or were never made.
+    pub(super) fn written(&self, taken: Taken) {
+        let mut state = self.state.lock();
+        let slot = &mut state.slots.slots[taken.slot as usize];
+        assert_eq!(slot.sequence, taken.sequence, "an open slot keeps its record");
+        slot.open -= 1;
+        if slot.open == 0 {
+            wake_all(state);
+        }
+    }
+
+    pub(super) fn take(state: &mut State) -> Option<Next> {
+        if let Some(slot) = state.slots.free() {
+            let sequence = state.next_sequence;
+            state.next_sequence += 1;
+            state.slots.slots[slot] = Slot { sequence, open: 1, ..Slot::default() };
+            let slot = u32::try_from(slot).expect("few slots");
+            return Some(Next::Taken(Taken { slot, sequence, epoch: state.epoch }));
+        }
+        if state.retiring || !state.slots.any_to_retire(state.next_sequence) {
+            return None;
+        }
+        state.retiring = true;
+        Some(Next::Retire)
+    }
+
+    /// Whether the log has to be opened before the first write after a quiet time.
+    pub(crate) fn wants_opening(&self, members: &Members) -> bool {
+        self.state.lock().phase == Phase::Off && members.want_log()
+    }
+
+    /// Bytes of contents that one record holds.
+    pub(super) fn payload_bytes(&self) -> usize {
+        self.state.lock().plan.expect("a log in force has slots").payload_bytes()
+    }
+}
+
+/// While it lives no other task writes headers or superblocks.
+pub(crate) struct Announcing<'a>(&'a Redo);
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.announcing = false;
+        wake_all(state);
+    }
+}
+
+/// What is to be done about the log.
+pub(super) enum Due {
+    Open,
+    Close,
+    Stop,
+}
+
+impl std::fmt::Debug for Redo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("Redo")
+            .field("phase", &state.phase)
+            .field("epoch", &state.epoch)
+            .field("next_sequence", &state.next_sequence)
+            .field("retired_below", &state.retired_below)
+            .field("logs", &state.logs)
+            .field("active", &state.active)
+            .field("parked", &state.parked)
+            .field("announcing", &state.announcing)
+            .field("retiring", &state.retiring)
+            .field("gave_up_at", &state.gave_up_at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Wakes whoever waits, with the lock held: for wakers that only queue a task.
+    fn wake(&mut self) {
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// The stripes in doubt as the header has room for them.
+    pub(super) fn doubts(consistency: &Consistency) -> Vec<layout::redo_log::StripeRange> {
+        consistency.doubt_ranges(layout::redo_log::DOUBTS_MAX)
+    }
+
+    pub(super) fn due(&mut self, members: &Members) -> Option<Due> {
+        if self.stopped || self.phase == Phase::Lost {
+            return Some(Due::Stop);
+        }
+        if self.gave_up_at == Some(members.metadata_version()) {
+            return None;
+        }
+        let wanted = members.want_log();
+        match self.phase {
+            Phase::Off if wanted => Some(Due::Open),
+            Phase::NoRoom if !wanted => {
+                self.phase = Phase::Off;
+                None
+            }
+            Phase::InForce if !wanted || !self.has_enough_logs(members) => Some(Due::Close),
+            // A member that was rebuilt can take part of the log: it starts anew.
+            Phase::InForce if self.candidates(members).any(|slot| !self.logs.contains(&slot)) => {
+                Some(Due::Close)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a record gets as many copies as it needs.
+    pub(super) fn has_enough_logs(&self, members: &Members) -> bool {
+        self.logs_in_use(members).count() >= members.copies_wanted() as usize
+    }
+
+    /// Members that have the log.
+    pub(super) fn logs_in_use(&self, members: &Members) -> impl Iterator<Item = u32> {
+        self.logs.iter().copied().filter(|slot| members.state(*slot) == MemberState::InSync)
+    }
+
+    /// Members that can have the log.
+    pub(super) fn candidates(&self, members: &Members) -> impl Iterator<Item = u32> {
+        let slots = 0..u32::try_from(self.members.len()).expect("few members");
+        slots.filter(|&slot| {
+            self.members[slot as usize].is_some() && members.state(slot) == MemberState::InSync
+        })
+    }
+}
+
+pub(super) fn wake_all(mut state: parking_lot::MutexGuard<'_, State>) {
+    let waiting = std::mem::take(&mut state.waiting);
+    drop(state);
+    waiting.into_iter().for_each(Waker::wake);
+}

@@ -1,0 +1,69 @@
+//! Making again what the redo log tells, before anything is served.
+
+use smallvec::smallvec;
+
+use super::agree::give_up_parity;
+use super::engine::{Owned, ParityEngine};
+use super::runner::{Way, update_by};
+use crate::buffer::{Gather, Slice};
+use crate::code::image::Image;
+use crate::code::rows::{Fragment, Rows, cut_at_blocks};
+use crate::code::union::{NewData, StripeWrite, Union};
+use crate::device::Device;
+use crate::error::VolumeError;
+use crate::members::port::{MemberError, MemberPort, MemberWrite};
+use crate::stages::Watch;
+
+/// Makes a logged write again: `data`, or without it zeroes.
+pub(crate) async fn redo_piece<D: Device>(
+    port: &MemberPort<D>,
+    slot: u32,
+    offset: u64,
+    bytes: u64,
+    data: Option<Gather>,
+) -> Result<(), VolumeError> {
+    let result = match data {
+        Some(data) => port.write(&[MemberWrite { slot, offset, data }], false).await.remove(0),
+        None => port.write_zeroes(slot, offset, bytes).await,
+    };
+    match result {
+        Ok(()) | Err(MemberError::Gone | MemberError::Unreadable) => Ok(()),
+        Err(MemberError::Request(error)) => Err(error),
+    }
+}
+
+/// A chunk of data holds this from `offset` on in its member's data area: parity is made of it and of what the other
+/// members have. Where one of those cannot be read the block there is lost, and with it what parity is to tell of the
+/// missing one: it is bad there.
+pub(crate) async fn redo_missing<D: Device>(
+    engine: &ParityEngine<D>,
+    slot: u32,
+    offset: u64,
+    contents: Slice,
+) -> Result<(), VolumeError> {
+    let chunk_bytes = u64::from(engine.shared.geometry.chunk_bytes());
+    let claim = engine.claim(offset / chunk_bytes).await;
+    let owned = engine.owned(&claim);
+    let start = (offset % chunk_bytes) as u32;
+    let rows = Rows { start, end: start + contents.len() as u32 };
+    let fragment = Fragment { chunk: owned.chunk_on(slot), rows };
+    let parts = smallvec![NewData { fragment, data: contents }];
+    let union = Union::of(std::iter::once(&StripeWrite { parts, fua: false, in_stream: false }));
+    match reconstruct(owned, &union).await {
+        Err(VolumeError::Unreadable { .. }) => {}
+        result => return result,
+    }
+    for rows in cut_at_blocks(rows) {
+        match reconstruct(owned, &union.within(rows)).await {
+            Err(VolumeError::Unreadable { .. }) if give_up_parity(owned, rows) => {}
+            Err(VolumeError::Unreadable { .. }) => owned.doubt(),
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+async fn reconstruct<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
+    let mut watch = Watch::off(owned.engine().shard);
+    Box::pin(update_by(owned, Way::Reconstruct, union, Image::default(), false, &mut watch)).await
+}

@@ -1,0 +1,90 @@
+//! What all shards of an in-place array share.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use super::consistency::Consistency;
+use super::intent::Intent;
+use super::parity_cache::ParityCache;
+use super::redo::state::Redo;
+use super::stripe_table::StripeTable;
+use crate::counters::Counters;
+use crate::events::Event;
+use crate::foreground::Foreground;
+use crate::limits::READ_TURN_BYTES;
+use crate::members::health::Members;
+use crate::members::load::Loads;
+use crate::stages::Observer;
+use layout::geometry::Geometry;
+
+/// What all shards of an in-place array share.
+pub struct Shared {
+    /// Where every byte lives.
+    pub geometry: Geometry,
+    /// The members' health.
+    pub members: Arc<Members>,
+    /// How busy the members are, and what is done about it.
+    pub loads: Arc<Loads>,
+    /// What was done, by shard.
+    pub counters: Arc<[Counters]>,
+    /// How long clients' requests take.
+    pub foreground: Foreground,
+    /// The owners of stripes, and of a mirror's regions.
+    pub table: Arc<StripeTable>,
+    /// What is durable before a stripe or region changes.
+    pub intent: Intent,
+    /// Where parity or copies may not agree.
+    pub consistency: Consistency,
+    /// What is durable before a stripe changes while members are missing.
+    pub redo: Redo,
+    /// Parity in memory.
+    pub cache: Arc<ParityCache>,
+    /// Wait for writes that have already arrived, and let more join while old data is read (StRAID 4.3).
+    pub two_phase: AtomicBool,
+    /// Hears where the time of stripe writes goes; set before the first write, or never.
+    pub observer: OnceLock<Arc<dyn Observer>>,
+    /// Reads of copies change to the next one after this many bytes of a member.
+    pub read_turn_bytes: u64,
+}
+
+impl Shared {
+    /// The shared part of an array for `shards` shards.
+    pub fn new(
+        geometry: Geometry,
+        members: Members,
+        intent: Intent,
+        shards: usize,
+        cache_bytes: usize,
+    ) -> Arc<Self> {
+        let cache = Arc::new(ParityCache::new(cache_bytes));
+        let of_failed = Arc::clone(&cache);
+        members.on_failure(Box::new(move || of_failed.clear()));
+        Arc::new(Shared {
+            consistency: Consistency::default(),
+            redo: Redo::new(geometry.members()),
+            geometry,
+            table: StripeTable::new(intent.locks()),
+            cache,
+            members: Arc::new(members),
+            intent,
+            counters: (0..shards).map(|_| Counters::default()).collect(),
+            two_phase: AtomicBool::new(true),
+            read_turn_bytes: READ_TURN_BYTES,
+            loads: Arc::new(Loads::new(shards, geometry.members())),
+            observer: OnceLock::new(),
+            foreground: Foreground::default(),
+        })
+    }
+
+    /// From now on nothing is written on the members. For the time before the first request.
+    pub fn set_read_only(&self) {
+        self.members.set_read_only();
+    }
+
+    /// The last write of a stripe, or of a mirror's region, failed half way.
+    pub(crate) fn suspect_place(&self, place: u64, reason: &str) {
+        if self.consistency.suspect(place) {
+            self.members.report(Event::StripeSuspect { stripe: place, reason: reason.to_string() });
+        }
+    }
+}

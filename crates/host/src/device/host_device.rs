@@ -1,0 +1,123 @@
+//! A device of any kind: as all shards share it, and as one shard reaches it.
+
+use engine::buffer::{Buffer, Gather};
+use engine::device::{Device, DeviceInfo, ReadForeign};
+use engine::foreign_buffer::Lease;
+use std::sync::Arc;
+
+use super::block::{BlockDevice, BlockFile};
+use super::memory::{Memory, MemoryDevice};
+use crate::ring::{DeviceDone, DeviceRead, Ring};
+
+/// An open device, for all shards.
+#[derive(Clone, Debug)]
+pub enum SharedDevice {
+    /// A file or block device.
+    Block(Arc<BlockFile>),
+    /// Memory of this process.
+    Memory(Arc<Memory>),
+}
+
+impl SharedDevice {
+    /// Size and abilities.
+    pub fn info(&self) -> &DeviceInfo {
+        match self {
+            SharedDevice::Block(file) => file.info(),
+            SharedDevice::Memory(memory) => memory.info(),
+        }
+    }
+
+    /// Has the system below keep room for a part of it: see [`BlockFile::reserve`].
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
+        match self {
+            SharedDevice::Block(file) => file.reserve(offset_bytes, bytes),
+            SharedDevice::Memory(_) => Ok(()),
+        }
+    }
+
+    /// The way of the shard that has `ring` to the device.
+    pub fn attach(&self, ring: &Ring) -> HostDevice {
+        match self {
+            SharedDevice::Block(file) => HostDevice::Block(file.attach(ring)),
+            SharedDevice::Memory(memory) => HostDevice::Memory(MemoryDevice::new(memory, ring)),
+        }
+    }
+}
+
+/// A device as one shard sees it. Clones are handles to the same.
+#[derive(Clone)]
+pub enum HostDevice {
+    /// A file or block device.
+    Block(BlockDevice),
+    /// Memory of this process.
+    Memory(MemoryDevice),
+}
+
+impl Device for HostDevice {
+    type Read = DeviceRead;
+    type Done = DeviceDone;
+
+    #[inline]
+    fn info(&self) -> &DeviceInfo {
+        match self {
+            HostDevice::Block(device) => device.info(),
+            HostDevice::Memory(device) => device.info(),
+        }
+    }
+
+    #[inline]
+    fn read(&self, offset_bytes: u64, buffer: Buffer) -> DeviceRead {
+        match self {
+            HostDevice::Block(device) => device.read(offset_bytes, buffer),
+            HostDevice::Memory(device) => device.read(offset_bytes, buffer),
+        }
+    }
+
+    #[inline]
+    fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> DeviceDone {
+        match self {
+            HostDevice::Block(device) => device.write(offset_bytes, data, fua),
+            HostDevice::Memory(device) => device.write(offset_bytes, data, fua),
+        }
+    }
+
+    fn flush(&self) -> DeviceDone {
+        match self {
+            HostDevice::Block(device) => device.flush(),
+            HostDevice::Memory(device) => device.flush(),
+        }
+    }
+
+    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
+        match self {
+            HostDevice::Block(device) => device.discard(offset_bytes, bytes),
+            HostDevice::Memory(device) => device.discard(offset_bytes, bytes),
+        }
+    }
+
+    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> DeviceDone {
+        match self {
+            HostDevice::Block(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
+            HostDevice::Memory(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
+        }
+    }
+}
+
+impl ReadForeign for HostDevice {
+    #[inline]
+    fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
+        match self {
+            HostDevice::Block(device) => device.read_into(offset_bytes, bytes, target),
+            HostDevice::Memory(_) => None,
+        }
+    }
+}
+
+impl From<Arc<Memory>> for SharedDevice {
+    fn from(memory: Arc<Memory>) -> Self {
+        SharedDevice::Memory(memory)
+    }
+}

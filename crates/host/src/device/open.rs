@@ -1,0 +1,92 @@
+//! How a device is opened, and why it was not.
+
+use rustix::io::Errno;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How devices are opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// No write succeeds. Others may read, too, but nobody may write, nor have it open for that.
+    pub read_only: bool,
+    /// Past the page cache wherever the file system can.
+    pub direct: bool,
+    /// Smaller devices are refused.
+    pub bytes_min: u64,
+    /// An operation without an answer for this long fails with [`engine::device::DeviceErrorKind::Timeout`].
+    pub time_limit: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions { read_only: false, direct: true, bytes_min: 4096, time_limit: Duration::from_secs(30) }
+    }
+}
+
+/// What kind of refusal it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpenErrorKind {
+    /// There is no such file or device.
+    NotFound,
+    /// This user may not open it.
+    Permission,
+    /// A mount, another array or another process holds it, or it is given twice.
+    InUse,
+    /// Neither a regular file nor a block device.
+    WrongType,
+    /// It is smaller than a device must be.
+    TooSmall,
+    /// It cannot be written.
+    ReadOnly,
+    /// The device is not there any more, or has no medium.
+    Gone,
+    /// Anything else the system says.
+    System,
+}
+
+/// A device that was not opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {reason}")]
+pub struct OpenError {
+    /// What to match on.
+    pub kind: OpenErrorKind,
+    /// The path, or the words of the specification.
+    pub name: String,
+    /// What is wrong and what would help, without the system's words.
+    pub reason: String,
+    /// What the system said.
+    #[source]
+    pub source: Option<io::Error>,
+}
+
+impl OpenError {
+    /// The path of a file or device that was not opened.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(&self.name)
+    }
+
+    /// A refusal by this program.
+    pub(super) fn refuse(kind: OpenErrorKind, name: impl Into<String>, reason: impl Into<String>) -> Self {
+        OpenError { kind, name: name.into(), reason: reason.into(), source: None }
+    }
+
+    /// A refusal by the system.
+    pub(super) fn system(name: impl Into<String>, errno: Errno) -> Self {
+        let (kind, reason) = match errno {
+            Errno::NOENT | Errno::NOTDIR => (OpenErrorKind::NotFound, "no such file or device"),
+            Errno::ACCESS | Errno::PERM => {
+                (OpenErrorKind::Permission, "permission denied: run as a user who may write it")
+            }
+            Errno::BUSY | Errno::AGAIN | Errno::TXTBSY => {
+                (OpenErrorKind::InUse, "in use: mounted, part of another array, or opened by another process")
+            }
+            Errno::ROFS => (OpenErrorKind::ReadOnly, "on a read-only file system or device"),
+            Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM => {
+                (OpenErrorKind::Gone, "the device is gone or has no medium")
+            }
+            _ => (OpenErrorKind::System, "cannot be opened"),
+        };
+        OpenError { kind, name: name.into(), reason: reason.into(), source: Some(errno.into()) }
+    }
+}

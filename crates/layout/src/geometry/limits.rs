@@ -1,0 +1,55 @@
+//! What a level takes of members and chunks: md's limits, and where md has none Twill's.
+
+use super::error::GeometryError;
+use super::level::{Layout, Level};
+
+/// Least chunk: md wants a page.
+pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
+
+/// Greatest chunk that Twill runs. md has no limit of its own; nobody uses more.
+pub const CHUNK_BYTES_MAX: u32 = 64 << 20;
+
+/// Most members: the roles that fit in a 4 KiB md superblock.
+pub const MEMBERS_MAX: u32 = 1920;
+
+/// Most members of a RAID-6: mdadm's limit. GF(256) has 255 exponents for the data.
+pub const RAID6_MEMBERS_MAX: u32 = 256;
+
+/// Refuses more or fewer members than the level takes.
+pub(super) fn check_members(level: Level, layout: Layout, members: u32) -> Result<(), GeometryError> {
+    let least = match level {
+        Level::Raid0 | Level::Raid1 => 1,
+        Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
+        Level::Raid6 => 4,
+    };
+    let most = match layout {
+        // Their exponents are member numbers, and the 256th would be that of the first again.
+        Layout::DdfZeroRestart | Layout::DdfNRestart | Layout::DdfNContinue => RAID6_MEMBERS_MAX - 1,
+        _ if level == Level::Raid6 => RAID6_MEMBERS_MAX,
+        _ => MEMBERS_MAX,
+    };
+    if (least..=most).contains(&members) {
+        return Ok(());
+    }
+    Err(GeometryError::Members { level, members, least, most })
+}
+
+/// Refuses a chunk that the level cannot use.
+pub(super) fn check_chunk(level: Level, chunk_bytes: u32) -> Result<(), GeometryError> {
+    let in_range = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes);
+    let (good, wanted) = match level {
+        Level::Raid0 => (
+            in_range && chunk_bytes.is_multiple_of(CHUNK_BYTES_MIN),
+            "a multiple of 4 KiB from 4 KiB to 64 MiB",
+        ),
+        Level::Raid1 => (
+            chunk_bytes == 0 || (in_range && chunk_bytes.is_power_of_two()),
+            "none (0), or a power of two from 4 KiB to 64 MiB",
+        ),
+        _ => (in_range && chunk_bytes.is_power_of_two(), "a power of two from 4 KiB to 64 MiB"),
+    };
+    if good {
+        return Ok(());
+    }
+    Err(GeometryError::Chunk { level, chunk_bytes, wanted })
+}
