@@ -20,7 +20,40 @@ device_fio() { # NAME OPTION…: fio writes and verifies
         { tail -n 20 "$scratch/$name.log"; return 1; }
 }
 
-kernel_saw_no_errors() { # since `create`
+discards_and_zeroes() { # MIB DISCARDED ZEROED: of MIB of data so many MiB are discarded, so many and a block made zero; the rest stays
+    local mib=$1 discarded=$(($2 << 20)) zeroed=$(($3 << 20 | 4096)) from=$((($2 + 2) << 20))
+    dd if=$RANDOM_DATA of=$device bs=1M count="$mib" oflag=direct status=none
+    blkdiscard --offset $((1 << 20)) --length $discarded $device
+    blkdiscard -z --offset $from --length $zeroed $device
+    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
+    cmp -n $zeroed -i $from:0 $device /dev/zero || die "not zero"
+    cmp -n $discarded -i $((from + zeroed)) $RANDOM_DATA $device || die "the zeroes went too far"
+}
+
+kill_server_under() { # LOAD COMMAND…: the server is killed under LOAD, a process; COMMAND brings one back
+    local load=$1; shift
+    kill_server
+    sleep 1 # the load runs into a device without a server
+    kill -0 "$load" || die "the load has ended"
+    "$@"
+}
+
+killed_under_a_file_system() { # COMMAND…: a file system is written while its server is killed; COMMAND brings one back
+    mke2fs -q -t ext4 $device
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    local load
+    copy_until_enough & load=$!
+    wait_for "two copies" test -d "$scratch/mnt/2"
+    kill_server_under $load "$@"
+    : >"$scratch/enough"
+    wait $load || die "a program saw it"
+    copies_are_whole $device
+    umount "$scratch/mnt"
+    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+}
+
+kernel_saw_no_errors() { # since create
     ! dmesg | grep -E "I/O error|EXT4-fs error|XFS .*(error|orrupt)|BTRFS (error|critical)|Buffer I/O" || die "the kernel saw errors"
 }
 

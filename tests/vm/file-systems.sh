@@ -30,10 +30,7 @@ under_load() { # a member fails, the server is killed, the next one takes over t
     wait_for "a copy" test -d "$scratch/mnt/1"
     fail_member "${members[1]}"
     wait_for "another copy" test -d "$scratch/mnt/2"
-    kill_server
-    sleep 1 # time for the load to reach a device without a server
-    kill -0 $load || die "the load has ended"
-    serve "${members[@]}"
+    kill_server_under $load serve "${members[@]}"
     : >"$scratch/enough"
     wait $load || die "cp saw it"
     wait $database || die "sqlite3 saw it"

@@ -51,12 +51,7 @@ verified() { # LEVEL MEMBERS CONNECTIONS
 zeroes() {
     served 5 4
     connect 2
-    dd if=$RANDOM_DATA of=$device bs=1M count=8 oflag=direct status=none
-    blkdiscard --offset $((1 << 20)) --length $((2 << 20)) $device
-    blkdiscard -z --offset $((4 << 20)) --length $((1 << 20 | 4096)) $device
-    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
-    cmp -n $((1 << 20 | 4096)) -i $((4 << 20)):0 $device /dev/zero || die "not zero"
-    cmp -n $((2 << 20)) -i $((5 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
+    discards_and_zeroes 8 2 1
     disconnect
     kernel_saw_no_errors
     agrees_with_md
@@ -87,7 +82,7 @@ server_ends() { # HOW: ends under load; the load sees an error, and the next cli
     "$XTASK" blocks write --device $device --state "$scratch/state" --seconds 600 >"$scratch/writer" 2>&1 & writer=$!
     wait_for_writes nbd0 40
     kill -0 $writer || die "the load ended by itself: $(cat "$scratch/writer")"
-    if [[ $1 == killed ]]; then kill_server; else stop_array; fi
+    if [[ $1 == killed ]]; then kill_server; else stop_array --force; fi
     local code=0
     wait $writer || code=$?
     ((code == 1)) || die "the load ended with status $code: $(cat "$scratch/writer")"
@@ -105,26 +100,15 @@ mounted_through() { # a server ends under a mounted file system; the next one ge
     served 5 4
     nbd_device connect
     wait_for "the size of $device" has_a_size $device
-    mke2fs -q -t ext4 $device
-    mkdir -p "$scratch/mnt"
-    mount $device "$scratch/mnt"
-    local load
-    copy_until_enough & load=$!
-    wait_for "two copies" test -d "$scratch/mnt/2"
-    kill_server
-    sleep 1 # time for the load to reach a device without a server
-    kill -0 $load || die "the load has ended"
-    serve_both
-    nbd_device reconnect
-    : >"$scratch/enough"
-    wait $load || die "a program saw it"
-    copies_are_whole $device
-    umount "$scratch/mnt"
-    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    killed_under_a_file_system reconnected
     disconnect
     kernel_saw_no_errors
     "$TWILL" status --wait --control "$control" >/dev/null
     agrees_with_md
+}
+reconnected() {
+    serve_both
+    nbd_device reconnect
 }
 nbd_device() { "$XTASK" nbd-device "$1" --number 0 --socket "$socket" --export vm --connections 2 || die "nbd-device $1"; }
 

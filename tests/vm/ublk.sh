@@ -78,12 +78,7 @@ refused() { # each refusal says what is in the way
 
 zeroes() { # blkdiscard, blkdiscard -z, and the same in fio
     made 6 5
-    dd if=$RANDOM_DATA of=$device bs=1M count=16 oflag=direct status=none
-    blkdiscard --offset $((1 << 20)) --length $((4 << 20)) $device
-    blkdiscard -z --offset $((6 << 20)) --length $((5 << 20 | 4096)) $device
-    cmp -n $((1 << 20)) $RANDOM_DATA $device || die "the discard went too far"
-    cmp -n $((5 << 20 | 4096)) -i $((6 << 20)):0 $device /dev/zero || die "not zero"
-    cmp -n $((4 << 20)) -i $((11 << 20 | 4096)) $RANDOM_DATA $device || die "the zeroes went too far"
+    discards_and_zeroes 16 4 5
     no_errors
     stopped "${members[@]}"
 }
@@ -148,21 +143,7 @@ handed_over() { # two servers stop cleanly under fio, which sees no error; no re
 
 killed_mounted() { # the server is killed under a file system; the next one takes over the device without --ublk
     made 5 5
-    mke2fs -q -t ext4 $device
-    mkdir -p "$scratch/mnt"
-    mount $device "$scratch/mnt"
-    local load
-    copy_until_enough & load=$!
-    wait_for "two copies" test -d "$scratch/mnt/2"
-    kill_server
-    sleep 1 # time for the load to reach a device without a server
-    kill -0 $load || die "the load has ended"
-    serve "${members[@]}"
-    : >"$scratch/enough"
-    wait $load || die "a program saw it"
-    copies_are_whole $device
-    umount "$scratch/mnt"
-    e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(<"$scratch/fsck")"
+    killed_under_a_file_system serve "${members[@]}"
     settled
     no_errors
     stopped "${members[@]}"
@@ -199,7 +180,7 @@ nothing_locked() { # a server that may lock no memory registers the requests' me
     printf '#!/bin/sh\nexec prlimit --memlock=0 setpriv --bounding-set -ipc_lock %s "$@"\n' "$TWILL" >"$scratch/confined"
     chmod +x "$scratch/confined"
     TWILL=$scratch/confined serve_block "${members[@]}"
-    grep -q "buffers not registered" "$scratch/server.log" || die "$(<"$scratch/server.log")"
+    grep -q "buffers are not registered" "$scratch/server.log" || die "$(<"$scratch/server.log")"
     read_in_pieces $((4 << 20))
     no_errors
     stopped

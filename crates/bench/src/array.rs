@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use engine::array::volume::VolumeMode;
 use engine::device::Device;
 use engine::members::load::Clock;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::device::memory::Memory;
 use host::device::{DeviceSpec, OpenOptions, SharedDevice};
@@ -28,13 +28,13 @@ use crate::setting::{Consistency, Setting};
 use crate::stages::StageTimes;
 use crate::{Error, bitmap};
 
-/// What still runs at the end (an export's clients) may take so long.
+/// How long work that still runs at the end, such as an export's clients, may take.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// How long an idle shard polls with `--poll`.
 const POLL: Duration = Duration::from_micros(100);
 
-/// Looked at on a block device to see whether it holds something; files are looked at as a whole.
+/// Bytes of a block device that are read to see whether it holds something; files are read as a whole.
 const LOOKED_AT_BYTES: u64 = 64 << 20;
 
 /// Zeroed in one operation.
@@ -48,7 +48,7 @@ pub(crate) struct Array {
     pub(crate) stages: Arc<StageTimes>,
     /// Unit of addressing in bytes.
     pub(crate) unit: u64,
-    /// Last: the others' handles to the shards are of no use without them.
+    /// Dropped last: the fields above hold handles to the shards.
     pub(crate) shards: Shards,
 }
 
@@ -81,7 +81,7 @@ impl OpenMembers {
         OpenMembers { occupied: Vec::new(), ..self }
     }
 
-    /// How many.
+    /// The number of members.
     pub(crate) fn count(&self) -> usize {
         self.devices.len()
     }
@@ -194,7 +194,7 @@ impl Clock for Monotonic {
     }
 }
 
-/// There are no superblocks: every change of the members counts as written at once.
+/// There are no superblocks: every change of the members counts as durable at once.
 async fn keep(context: ShardContext, shared: Arc<Shared>) {
     let mut stopping = context.stopping();
     loop {
@@ -219,7 +219,8 @@ fn set_cost(device: &SharedDevice, setting: &Setting) {
     }
 }
 
-/// Memory is taken from the system before anything is timed. A device that does not fit is used as it is.
+/// Touches all memory of the members, so that the system provides it before anything is timed; unless it would
+/// take most of what is free.
 fn populate(device: &SharedDevice) {
     let free = available_bytes();
     if let SharedDevice::Memory(memory) = device

@@ -1,6 +1,6 @@
-//! The write-intent bitmap of a benchmark: a bit costs what it costs a served array (its page on every member, durable
-//! before the write goes ahead; idle bits cleared every five seconds). It lies behind the data area. Without superblocks
-//! nobody could read it again.
+//! The write-intent bitmap of a benchmark. A bit costs what it costs a served array: its page is durable on every
+//! member before the write goes ahead, and idle bits are cleared every five seconds. The bitmap lies behind the data
+//! area; the array has no superblock, so that it is never read again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ pub(crate) fn mapping(setting: &Setting, geometry: &Geometry) -> Mapping {
 /// Room behind the data area of each member.
 pub(crate) const ROOM_BYTES: u64 = 1 << 20;
 
-/// What is written at once.
+/// The unit of writing.
 const PAGE_BYTES: usize = 4096;
 
-/// Bits are cleared after one to two of these without a write: md's default.
+/// Seconds between two rounds of clearing bits, md's default: a bit is cleared after one to two rounds without a write.
 const SLEEP: Duration = Duration::from_secs(5);
 
 /// The bits, and the members that they are written to.

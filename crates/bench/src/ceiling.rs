@@ -18,12 +18,13 @@ use serde::Serialize;
 use crate::Error;
 use crate::array::{Array, shards_failed};
 use crate::clock::now_ns;
+use crate::operations::Operations;
 use crate::random::Random;
-use crate::roofline::{Copied, copied};
+use crate::roofline::copied;
 use crate::setting::Setting;
 use crate::workload::{Replay, Workload};
 
-/// Requests that tell what one needs on average.
+/// Requests over which the need of one is averaged.
 const REQUESTS: usize = 4096;
 
 /// What the members allow.
@@ -31,22 +32,22 @@ const REQUESTS: usize = 4096;
 pub struct Raw {
     /// Operations a second of all members together, without an array.
     pub iops: f64,
-    /// Reads among 100 of them.
+    /// How many of 100 operations are reads.
     pub read_percent: u32,
-    /// Bytes of each.
+    /// Bytes of each operation.
     pub operation_bytes: u64,
     /// Operations that the plan needs for a request.
     pub operations_per_request: f64,
-    /// Of them in flight, all shards together.
+    /// Operations in flight, over all shards.
     pub in_flight: usize,
 }
 
 /// What requests need of the members on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Need {
-    pub(crate) reads: f64,
-    pub(crate) writes: f64,
-    pub(crate) bytes: f64,
+struct Need {
+    reads: f64,
+    writes: f64,
+    bytes: f64,
 }
 
 /// Measures it on the array's shards, past the engine. What the members hold is lost.
@@ -77,7 +78,7 @@ pub(crate) fn measure(
         let devices: Vec<_> = devices.into_iter().map(|(_, device)| device.clone()).collect();
         array.shards.handle().spawn_on(shard, async move |context| {
             let devices = devices.iter().map(|device| device.attach(&context.ring)).collect();
-            let _ = sender.send(drive(&context, devices, raw, tasks, time).await); // nobody waits: nothing to tell
+            let _ = sender.send(drive(&context, devices, raw, tasks, time).await); // fails only if the caller has given up
         });
     }
     drop(sender);
@@ -92,7 +93,7 @@ impl Need {
     /// The mean over requests as the run makes them.
     fn of(setting: &Setting, geometry: &Geometry, missing: &[u32], replay: Option<&Arc<Replay>>) -> Self {
         let own = Workload::new(setting, 0, geometry.array_bytes(), None);
-        let (mut sum, mut count) = (Copied::default(), 0usize);
+        let (mut sum, mut count) = (Operations::default(), 0usize);
         while count < REQUESTS {
             let request = match replay {
                 Some(replay) => replay.requests.get(count).map(|(_, request)| *request),
@@ -103,11 +104,7 @@ impl Need {
             count += 1;
         }
         let mean = |sum: u64| sum as f64 / count.max(1) as f64;
-        Need {
-            reads: mean(sum.reads),
-            writes: mean(sum.writes),
-            bytes: mean(sum.read_bytes + sum.write_bytes),
-        }
+        Need { reads: mean(sum.reads), writes: mean(sum.writes), bytes: mean(sum.bytes()) }
     }
 }
 

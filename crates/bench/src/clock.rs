@@ -17,7 +17,7 @@ pub(crate) fn process_cpu_ns() -> u64 {
     nanoseconds(ClockId::ProcessCPUTime)
 }
 
-/// Nanoseconds of so many clock ticks as /proc counts them: 100 a second on Linux, whatever the kernel's own rate.
+/// Nanoseconds of clock ticks as /proc counts them: 100 a second on Linux, independent of the kernel's own rate.
 pub(crate) fn ticks_ns(ticks: u64) -> u64 {
     ticks * 10_000_000
 }

@@ -12,6 +12,7 @@ use crate::histogram::Histogram;
 use crate::limits::Limits;
 use crate::locks::{LockFigures, LockTotals};
 use crate::machine::Machine;
+use crate::operations::Operations;
 use crate::setting::{Consistency, Setting};
 use crate::shard::ShardFigures;
 
@@ -32,7 +33,7 @@ pub struct Figures {
     /// Processor time of the shards for each request, in nanoseconds: steadier than IOPS on a busy machine.
     pub cpu_ns_per_op: f64,
     /// What was done at the members.
-    pub member: MemberFigures,
+    pub member: Operations,
     /// Bytes at the members for each byte of requests.
     pub amplification: Amplification,
     /// The parity cache.
@@ -50,7 +51,7 @@ pub struct Figures {
     /// What the engine counted.
     pub engine: EngineFigures,
     /// Requests measured.
-    pub requests: Requests,
+    pub requests: Operations,
     /// Seconds measured.
     pub seconds: f64,
     /// What `--verify` has checked.
@@ -78,19 +79,6 @@ pub struct Latency {
     pub max: u64,
     /// How many were timed.
     pub timed: u64,
-}
-
-/// Operations at the members.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct MemberFigures {
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
 }
 
 /// Bytes at the members for each byte of requests.
@@ -170,19 +158,6 @@ pub struct EngineFigures {
     pub reconstructed_reads: u64,
 }
 
-/// Requests measured.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Requests {
-    /// Reads.
-    pub reads: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-}
-
 /// What was checked after the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
@@ -228,27 +203,23 @@ impl Figures {
         let cpu_ns = sum(|shard| shard.end.cpu_ns - shard.start.cpu_ns) as f64;
         let mut latency = Histogram::default();
         shards.iter().for_each(|shard| latency.merge(&shard.latency));
-        let requests = Requests {
-            reads: sum(|shard| shard.reads),
-            writes: sum(|shard| shard.writes),
-            read_bytes: sum(|shard| shard.read_bytes),
-            write_bytes: sum(|shard| shard.write_bytes),
-        };
-        let bytes = (requests.read_bytes + requests.write_bytes).max(1) as f64;
-        let member = MemberFigures {
+        let mut requests = Operations::default();
+        shards.iter().for_each(|shard| requests += shard.requests);
+        let bytes = requests.bytes().max(1) as f64;
+        let member = Operations {
             reads: counted(|counts| counts.member_reads),
             writes: counted(|counts| counts.member_writes),
             read_bytes: counted(|counts| counts.member_read_bytes),
             write_bytes: counted(|counts| counts.member_write_bytes),
         };
-        let bytes_per_s = rate(|shard| shard.read_bytes + shard.write_bytes);
-        let iops = rate(|shard| shard.reads + shard.writes);
+        let bytes_per_s = rate(|shard| shard.requests.bytes());
+        let iops = rate(|shard| shard.requests.count());
         Figures {
             iops,
             bytes_per_s,
             lat_ns: Latency::of(&latency),
             cpu_s_per_gib: cpu_ns / 1e9 / (bytes / f64::from(1 << 30)),
-            cpu_ns_per_op: cpu_ns / (requests.reads + requests.writes).max(1) as f64,
+            cpu_ns_per_op: cpu_ns / requests.count().max(1) as f64,
             member,
             amplification: Amplification::of(&member, &requests),
             parity_cache: CacheFigures::of(&cache.0, &cache.1),
@@ -299,7 +270,7 @@ impl Figures {
             "processor",
             format!("{:.0} ns a request, {:.4} s a GiB", self.cpu_ns_per_op, self.cpu_s_per_gib),
         );
-        let MemberFigures { reads, writes, .. } = self.member;
+        let Operations { reads, writes, .. } = self.member;
         line("members", format!("{reads} reads, {writes} writes"));
         let Amplification { read, write } = self.amplification;
         line("amplification", format!("{read:.3} read, {write:.3} written"));
@@ -340,8 +311,8 @@ impl Latency {
 }
 
 impl Amplification {
-    fn of(member: &MemberFigures, requests: &Requests) -> Self {
-        let all = (requests.read_bytes + requests.write_bytes).max(1) as f64;
+    fn of(member: &Operations, requests: &Operations) -> Self {
+        let all = requests.bytes().max(1) as f64;
         let write = member.write_bytes as f64 / requests.write_bytes.max(1) as f64;
         Amplification {
             read: member.read_bytes as f64 / all,

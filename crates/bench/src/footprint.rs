@@ -1,11 +1,12 @@
-//! What an array keeps in memory, by its capacity: arrays up to petabytes over members that hold nothing, written all
-//! over. What grows would show.
+//! How much memory an array takes, by its capacity: arrays of up to petabytes, over members that store nothing, are
+//! written at random places. Anything that grows with the capacity shows.
 
 use std::fmt::Write as _;
 use std::future::{Ready, ready};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::{Buffer, Gather, Pool};
 use engine::device::{Device, DeviceError, DeviceInfo};
 use engine::executor::{Executor, join_all};
@@ -16,7 +17,7 @@ use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
 use engine::stripe::locks::Locks;
 use engine::stripe::stripe_table::TableBytes;
-use engine::volume::{ArrayVolume, Volume, VolumeError, VolumeMode};
+use engine::volume::{Space, Volume, VolumeError};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{BitmapSuper, CHUNK_BYTES_DEFAULT, sync_sectors};
 use serde::Serialize;
@@ -30,7 +31,7 @@ const MEMBERS: u32 = 10;
 /// Room for a bitmap on large members, as mdadm has it.
 const BITMAP_ROOM_BYTES: u64 = 128 << 10;
 
-/// Writes at once.
+/// Writes in flight.
 const DEPTH: usize = 32;
 
 /// Memory of free buffers that a shard keeps, as the host has it.
@@ -157,7 +158,11 @@ fn bitmap_of(geometry: &Geometry) -> Result<BitmapSuper, Error> {
     Ok(BitmapSuper::new([0; 16], size, least.max(CHUNK_BYTES_DEFAULT)))
 }
 
-async fn write(volume: Rc<ArrayVolume<Nothing>>, seed: u64, writes: usize) -> Result<(), VolumeError> {
+async fn write(
+    volume: Rc<ArrayVolume<InPlace<Nothing>>>,
+    seed: u64,
+    writes: usize,
+) -> Result<(), VolumeError> {
     let (mut random, data) = (Random::new(seed), Buffer::new(4096).freeze());
     let blocks = volume.info().size_bytes / 4096;
     for _ in 0..writes {

@@ -17,6 +17,7 @@ pub mod histogram;
 mod limits;
 pub mod locks;
 pub mod machine;
+pub mod operations;
 mod random;
 pub mod rebuild;
 mod redundancy;

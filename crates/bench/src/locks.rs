@@ -1,5 +1,5 @@
-//! The time in locks, or in what stands in their place (ScalaRAID figure 6d): of one write in so many, less what the
-//! clock itself takes.
+//! The time that writes spend in locks, or in the lock-free code in their place (ScalaRAID figure 6d). A sample of the
+//! writes is timed, and the cost of reading the clock is subtracted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ struct OneLock {
 }
 
 impl LockTimes {
-    /// For the shard itself alone.
+    /// Only the shard itself uses it.
     pub(crate) fn add(&self, lock: Lock, wait_ns: u64, held_ns: u64) {
         let one = &self.0[lock as usize];
         one.wait_ns.store(one.wait_ns.load(Relaxed) + wait_ns, Relaxed);
@@ -27,12 +27,12 @@ impl LockTimes {
     }
 }
 
-/// What was timed so far, all shards together.
+/// What was timed so far, over all shards.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LockTotals {
     /// Writes that were timed.
     writes: u64,
-    /// By lock: waited for it, had it.
+    /// By lock: nanoseconds of waiting for it, and of holding it.
     ns: [(u64, u64); Lock::ALL.len()],
 }
 
@@ -91,7 +91,7 @@ impl LockFigures {
     }
 }
 
-/// What two looks at the clock are apart at least.
+/// The least difference between two readings of the clock.
 pub(crate) fn clock_ns() -> u64 {
     let look = |_| {
         let first = now_ns();

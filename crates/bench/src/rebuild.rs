@@ -1,6 +1,6 @@
-//! How fast a member is rebuilt when nobody else wants anything: beside plain writes of as much to the same member past
-//! the engine, and beside the reads and writes that a recovery needs past the engine, taking turns. Where members share a
-//! disk or the processor moves every byte, the last is what the machine allows.
+//! How fast an idle array rebuilds a member. Two bounds are measured in turns with it, both past the engine: plain
+//! writes of the same member, and those writes together with the reads that a recovery needs. Where members share a
+//! disk, or the processor moves every byte, the second bound is what the machine allows.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use crate::{Error, random::Random};
 /// The member that is rebuilt.
 const SLOT: u32 = 1;
 
-/// A plain write or read, and how many are in flight: what keeps a member of any kind busy.
+/// Size of a plain write or read, and how many are in flight: enough to keep any member busy.
 const REQUEST_BYTES: usize = 256 << 10;
 const REQUESTS: usize = 16;
 
@@ -37,7 +37,7 @@ const REQUESTS: usize = 16;
 pub struct Plan {
     /// Rounds; the median counts.
     pub runs: usize,
-    /// Levels, as `create` takes them.
+    /// Levels, in the words of `create`.
     pub levels: Vec<String>,
     /// Members, chunk and whether members that hold something are used.
     pub array: Setting,
@@ -57,17 +57,17 @@ pub struct Rebuild {
 /// One level.
 #[derive(Clone, Debug, Serialize)]
 pub struct Level {
-    /// Which.
+    /// Its level.
     pub level: String,
     /// The recovery.
     pub recovery: Speed,
     /// Plain writes of one member.
     pub writes: Speed,
-    /// Plain writes of one member, each after plain reads of as much from every member that a recovery reads.
+    /// Plain writes of one member, each after reads of the same size from every member that a recovery reads.
     pub same_io: Speed,
-    /// Median speed of the recovery by that of the writes.
+    /// Median speed of the recovery, divided by that of the plain writes.
     pub ratio: f64,
-    /// And by that of the same reads and writes.
+    /// Median speed of the recovery, divided by that of the reads and writes.
     pub ratio_to_same_io: f64,
 }
 
@@ -146,7 +146,7 @@ impl Array {
             members.remove(SLOT);
             let member = MemberDevice { device, data_offset_bytes: 0 };
             host.attach(SLOT, Some(member)).await.map_err(shards_failed)?;
-            let set = Rc::clone(host.volume().stripes());
+            let set = Rc::clone(host.volume().engine());
             let start = (now_ns(), process_cpu_ns());
             members.begin_recovery(SLOT, 0);
             match recover(&set, SLOT, &Progress::default(), &FullSpeed).await {

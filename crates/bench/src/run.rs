@@ -1,8 +1,7 @@
 //! A run: on each shard as many tasks as requests are in flight, each with one request after the other.
 //!
-//! What a run adds to a request is small: one load of the phase, one number of the workload, and for one request in
-//! [`SAMPLED`] two looks at the clock. Each shard takes its own figures when it sees that the phase has changed, from
-//! its own counters and its thread's own clock.
+//! A run adds little to a request: it loads the phase, draws a number, and reads the clock twice for one request in
+//! [`SAMPLED`]. When a shard sees that the phase has changed, it reads its own counters and its thread's own clock.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::counters::CounterTotals;
 use engine::executor::{join_all, yield_now};
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{Space, Volume, VolumeError};
 use host::array::HostVolume;
 use host::shard::ShardContext;
 
@@ -29,11 +28,11 @@ use crate::verify::{BLOCK, Expected};
 use crate::workload::{Replay, Request, Workload};
 use crate::{Error, redundancy, trace};
 
-/// One request of memory members in so many is timed, drawn by lot: a fixed step may fall in with the order in which
-/// requests are served. Of files every one.
+/// On members in memory one request in this many is timed, chosen at random: a fixed step could fall in with the order
+/// in which requests are served. On files every request is timed.
 const SAMPLED: u64 = 8;
 
-/// Busy blocks that a verified request meets before it waits for others.
+/// How many places a verified request tries before it waits for others to finish.
 const TRIES: usize = 64;
 
 const RAMP: u8 = 0;
@@ -57,7 +56,7 @@ pub(crate) fn run_on(members: &OpenMembers, setting: &Setting) -> Result<Figures
         None => None,
     };
     let verify = setting.verify.then(|| Arc::new(Expected::new(array.geometry.array_bytes())));
-    // The floor writes as well, past the engine: not between writes that are checked.
+    // The floor writes past the engine: contents that are checked must not be measured with it.
     let limits = match setting.roofline && verify.is_none() {
         true => Limits::measure(&array, setting, replay.as_ref())?,
         false => Limits::default(),
@@ -86,7 +85,7 @@ struct Job<'a> {
     verify: Option<Arc<Expected>>,
 }
 
-/// What tells all shards what to do.
+/// Shared by all shards: the phase of the run and the first failure.
 #[derive(Default)]
 struct Control {
     phase: AtomicU8,
@@ -103,7 +102,7 @@ impl Control {
 }
 
 impl Job<'_> {
-    /// Writes one at a time, every one timed by stage: then a stage's time is work, not others' turns.
+    /// Writes one request at a time and times each by stage: then a stage's time is work, without waiting for others.
     fn stages_alone(&self) -> Result<[u64; 6], Error> {
         let is_parity = self.array.geometry.parity_chunks() > 0;
         if !is_parity
@@ -141,7 +140,7 @@ impl Job<'_> {
                     }
                 }
                 worker.turn(STOP);
-                let _ = sender.send(worker.figures.take()); // nobody waits any more: nothing to tell
+                let _ = sender.send(worker.figures.take()); // fails only if the caller has given up
             });
         }
         drop(sender);
@@ -153,7 +152,7 @@ impl Job<'_> {
         self.collect(&control, setting, &results)
     }
 
-    /// The time of a run begins when every shard measures, however late the system runs them.
+    /// Waits until every shard measures: the time of a run begins then, even if the system starts a shard late.
     fn wait_for_all(&self, control: &Control, shards: usize) {
         let is_over = || control.phase.load(Relaxed) == STOP || self.array.shards.failure().is_some();
         while control.measuring.load(Relaxed) < shards && !is_over() {
@@ -189,7 +188,8 @@ impl Job<'_> {
         }
     }
 
-    /// Compares all redundancy, reads every block, then again with as many members lost as the level survives.
+    /// Compares all redundancy and reads every block, then reads them again with as many members lost as the level
+    /// survives.
     fn check_contents(&self) -> Result<Option<Verified>, Error> {
         let Some(expected) = &self.verify else { return Ok(None) };
         let mut lost = self.array.missing();
@@ -234,10 +234,10 @@ fn flat(gather: &Gather) -> Vec<u8> {
     bytes
 }
 
-/// Draws one request in `one_in` on average.
+/// Chooses one request in `one_in` on average.
 struct Sampler {
     one_in: u64,
-    /// Requests up to the next one that is drawn.
+    /// Requests up to the next one that is chosen.
     left: u64,
     random: Random,
 }
@@ -316,7 +316,7 @@ impl Worker {
         }
     }
 
-    /// Contents without any pattern that a member could make use of. Written again and again.
+    /// Random contents, which no member can compress. Every write of a slot uses them.
     fn new_data(&self, slot: usize) -> Slice {
         let mut random = Random::new(((self.shard as u64) << 32) + slot as u64);
         let mut data = Buffer::new(self.bytes_max);
@@ -375,16 +375,10 @@ impl Worker {
         if let Some(start_ns) = start_ns {
             figures.latency.add(now_ns().saturating_sub(start_ns));
         }
-        if request.write {
-            figures.writes += 1;
-            figures.write_bytes += request.bytes;
-        } else {
-            figures.reads += 1;
-            figures.read_bytes += request.bytes;
-        }
+        figures.requests.add(request.write, request.bytes);
     }
 
-    /// This shard has seen that another phase has begun.
+    /// Takes note of a phase that this shard has seen.
     fn turn(&self, phase: u8) {
         let before = self.seen.replace(phase);
         let mut figures = self.figures.borrow_mut();
@@ -400,12 +394,12 @@ impl Worker {
     }
 
     fn moment(&self) -> Moment {
-        let counters = &self.volume.stripes().shared.counters[self.shard..=self.shard];
+        let counters = &self.volume.engine().shared.counters[self.shard..=self.shard];
         Moment { wall_ns: now_ns(), cpu_ns: thread_cpu_ns(), counts: CounterTotals::of(counters) }
     }
 }
 
-/// Sends the requests of a trace when they are due; late or not, each is timed from then on.
+/// Sends the requests of a trace when they are due. Each is timed from when it is due, even if it is sent late.
 async fn replay_in_time(worker: &Rc<Worker>, context: &ShardContext, replay: &Replay) {
     let data = worker.new_data(0);
     let mut tasks = Vec::new();
@@ -428,7 +422,7 @@ async fn replay_in_time(worker: &Rc<Worker>, context: &ShardContext, replay: &Re
     join_all(tasks).await;
 }
 
-/// False when the run is over before.
+/// Waits until `due_ns`; false if the run ends before.
 async fn wait_until(worker: &Worker, context: &ShardContext, due_ns: u64) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     loop {

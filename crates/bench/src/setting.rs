@@ -59,16 +59,26 @@ impl FromStr for Work {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Ok(match text {
-            "read" => Work::Read,
-            "write" => Work::Write,
-            "randread" => Work::RandRead,
-            "randwrite" => Work::RandWrite,
-            "rw" | "readwrite" => Work::Rw,
-            "randrw" => Work::RandRw,
-            _ => return Err(format!("{text:?}: write read, write, randread, randwrite, rw or randrw")),
-        })
+        let works = [
+            ("read", Work::Read),
+            ("write", Work::Write),
+            ("randread", Work::RandRead),
+            ("randwrite", Work::RandWrite),
+            ("rw", Work::Rw),
+            ("randrw", Work::RandRw),
+        ];
+        named(if text == "readwrite" { "rw" } else { text }, &works)
     }
+}
+
+/// The value with this name, or what to write instead.
+pub(crate) fn named<T: Copy>(text: &str, values: &[(&str, T)]) -> Result<T, String> {
+    if let Some((_, value)) = values.iter().find(|(name, _)| *name == text) {
+        return Ok(*value);
+    }
+    let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
+    let (last, others) = names.split_last().expect("there are values");
+    Err(format!("{text:?}: write {} or {last}", others.join(", ")))
 }
 
 /// What is durable before a stripe changes.
@@ -87,12 +97,9 @@ impl FromStr for Consistency {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Consistency::None),
-            "resync" => Ok(Consistency::Resync),
-            "bitmap" => Ok(Consistency::Bitmap),
-            _ => Err(format!("{text:?}: write none, resync or bitmap")),
-        }
+        let kinds =
+            [("none", Consistency::None), ("resync", Consistency::Resync), ("bitmap", Consistency::Bitmap)];
+        named(text, &kinds)
     }
 }
 
@@ -111,11 +118,7 @@ impl FromStr for BitmapMapping {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "contiguous" => Ok(BitmapMapping::Contiguous),
-            "dblock" => Ok(BitmapMapping::Dblock),
-            _ => Err(format!("{text:?}: write contiguous or dblock")),
-        }
+        named(text, &[("contiguous", BitmapMapping::Contiguous), ("dblock", BitmapMapping::Dblock)])
     }
 }
 

@@ -3,14 +3,12 @@
 use engine::counters::CounterTotals;
 
 use crate::histogram::Histogram;
+use crate::operations::Operations;
 
 /// Requests of one shard, between two moments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShardFigures {
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) write_bytes: u64,
+    pub(crate) requests: Operations,
     pub(crate) latency: Histogram,
     pub(crate) start: Moment,
     pub(crate) end: Moment,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::clock::now_ns;
 use crate::locks::{LockTimes, LockTotals, clock_ns};
 
-/// One write of so many is timed: its looks at the clock, up to twenty, cost 20 ns each.
+/// One write in this many is timed: it reads the clock up to twenty times, at 20 ns each.
 const SAMPLED: u64 = 64;
 
 /// Time by stage, all shards together.
@@ -15,7 +15,7 @@ pub(crate) struct StageTimes {
     shards: Box<[CachePadded<Times>]>,
     /// Time every write, not one in [`SAMPLED`].
     every: AtomicBool,
-    /// What a look at the clock takes.
+    /// Nanoseconds that a reading of the clock takes.
     clock_ns: u64,
 }
 
@@ -33,7 +33,7 @@ impl StageTimes {
         StageTimes { shards, every: AtomicBool::new(false), clock_ns: clock_ns() }
     }
 
-    /// Whether every write is timed from here on. The first one is in any case. Nothing is being written now.
+    /// Sets whether every write is timed from here on; the first one always is. The caller has no write in flight.
     pub(crate) fn time_every(&self, every: bool) {
         self.shards.iter().for_each(|times| times.writes.store(0, Relaxed));
         self.every.store(every, Relaxed);

@@ -1,4 +1,5 @@
-//! What every block of the array must hold. A block has one user at a time, so what it must hold is known exactly.
+//! What every block of the array must hold. Only one request at a time uses a block, so that its contents are known
+//! exactly.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 

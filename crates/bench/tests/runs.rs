@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bench::Error;
 use bench::figures::Figures;
-use bench::roofline::{Copied, copied};
+use bench::operations::Operations;
+use bench::roofline::copied;
 use bench::run::run;
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use bench::trace;
@@ -259,24 +260,13 @@ fn the_floor_copies_what_the_engine_copies() {
         let figures = ran(&setting);
         let geometry = setting.geometry(6, 4 << 20).expect("an array");
         let size = geometry.array_bytes();
-        let mut sum = Copied::default();
+        let mut sum = Operations::default();
         for request in &requests {
             let offset = request.offset % size;
             let bytes = request.bytes.min(size - offset);
-            let one = copied(&geometry, fail, request.write, offset, bytes);
-            sum.reads += one.reads;
-            sum.read_bytes += one.read_bytes;
-            sum.writes += one.writes;
-            sum.write_bytes += one.write_bytes;
+            sum += copied(&geometry, fail, request.write, offset, bytes);
         }
-        let member = figures.member;
-        let engine = Copied {
-            reads: member.reads,
-            read_bytes: member.read_bytes,
-            writes: member.writes,
-            write_bytes: member.write_bytes,
-        };
-        assert_eq!(engine, sum, "RAID-{level} without {fail:?}");
+        assert_eq!(figures.member, sum, "RAID-{level} without {fail:?}");
     }
 }
 
@@ -443,9 +433,7 @@ fn a_report_of_tiny_runs_has_plots_of_every_kind() {
 fn a_table_has_its_rows() {
     use bench::table::{Plan, Table, measure};
     let plan = Plan {
-        runs: 1,
-        runtime: 0.01,
-        member_bytes: 4 << 20,
+        method: bench::table::Method { runs: 1, runtime_s: 0.01, member_bytes: 4 << 20 },
         shards: vec![1],
         only: Some("RAID-5 randwrite 4K".to_string()),
         all: false,

@@ -29,20 +29,10 @@ pub struct Labels<'a> {
     pub unit: &'a str,
 }
 
-/// Colours that colour-blind people tell apart come first.
-const COLOURS: [RGBColor; 12] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-    RGBColor(148, 103, 189),
-    RGBColor(140, 86, 75),
-    RGBColor(60, 60, 60),
-    RGBColor(188, 189, 34),
-    RGBColor(23, 63, 95),
+/// As 0xRRGGBB. Colours that colour-blind people tell apart come first.
+const COLOURS: [u32; 12] = [
+    0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x787878, 0x9467bd, 0x8c564b, 0x3c3c3c,
+    0xbcbd22, 0x173f5f,
 ];
 
 const SIZE: (u32, u32) = (960, 420);
@@ -53,7 +43,8 @@ pub type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// The colour of a series.
 pub fn colour(number: usize) -> RGBColor {
-    COLOURS[number % COLOURS.len()]
+    let [_, red, green, blue] = COLOURS[number % COLOURS.len()].to_be_bytes();
+    RGBColor(red, green, blue)
 }
 
 /// A chart with room for the legend at the right.

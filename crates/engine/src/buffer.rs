@@ -1,12 +1,11 @@
-//! Aligned memory that can be lent to a device.
+//! Aligned memory for I/O: buffers with one owner, shared slices, and the pool that both return to.
 //!
 //! Invariants:
-//! - A [`Buffer`] has one owner; its address does not change while it lives. Whoever submits an I/O gives the
-//!   buffer away and gets it back with the result, so no I/O can outlive its memory.
-//! - A [`Slice`] is shared and never written again: many members may read it at once.
-//! - Memory returns to the pool it came from, last in first out: the next user finds it in the cache.
-//!
-//! Memory from a pool is not cleared. Every user fills a buffer before anyone may look at it.
+//! - A [`Buffer`] has one owner; its address does not change while it lives. A read takes the buffer and gives it back with
+//!   the result, so no I/O outlives its memory.
+//! - A [`Slice`] is shared and never written again: several members may read it at the same time.
+//! - Memory returns to the pool that it came from, last in first out: the next user finds it in the cache.
+//! - Memory from a pool is not cleared: its owner fills a buffer before it reads or shares it.
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -15,12 +14,12 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::limits::{BLOCK_BYTES, POOL_CLASS_BLOCKS_MAX};
 
-/// The unit of allocation: a page, aligned to itself, so that any device with logical blocks up to 4 KiB takes it.
+/// The unit of allocation: a page, aligned to itself, which suits every device with logical blocks up to 4 KiB.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
 
-/// Memory with its place in the table of buffers registered with a ring, if it has one.
+/// Memory, and its index in the ring's table of registered buffers, if it has one.
 #[derive(Default)]
 struct Memory {
     blocks: Box<[Block]>,
@@ -34,11 +33,11 @@ impl Memory {
     }
 }
 
-/// Free memory by size class (1, 2, 4, … [`POOL_CLASS_BLOCKS_MAX`] blocks). One pool belongs to one shard; a buffer
-/// freed on another shard still comes home.
+/// Free memory by size class (1, 2, 4, … [`POOL_CLASS_BLOCKS_MAX`] blocks). A pool belongs to one shard; a buffer that is
+/// dropped on another shard returns to it, too.
 pub struct Pool {
     classes: Vec<Mutex<Vec<Memory>>>,
-    /// Free buffers kept for each class; what comes back above that is given back to the allocator.
+    /// Most bytes of free buffers in a class. Beyond them memory goes back to the allocator.
     keep_bytes: usize,
 }
 
@@ -71,8 +70,8 @@ impl Pool {
         Buffer { memory, bytes, home: Some(Arc::clone(self)) }
     }
 
-    /// Allocates `count` buffers of `bytes` bytes for registration with a ring and returns where they lie.
-    /// Call once for each size before the pool is used; the indices count up from `first_index`.
+    /// Allocates `count` buffers of `bytes` bytes for registration with a ring and returns their regions. To be called once for
+    /// each size before the pool is used; the indices count up from `first_index`.
     pub fn prefill_fixed(&self, bytes: usize, count: u16, first_index: u16) -> Vec<FixedRegion> {
         let blocks = bytes.div_ceil(BLOCK_BYTES).max(1).next_power_of_two();
         assert!(blocks <= POOL_CLASS_BLOCKS_MAX, "a registered buffer belongs to a size class");
@@ -132,7 +131,7 @@ impl Buffer {
         &self.memory.blocks.as_bytes()[..self.bytes]
     }
 
-    /// The contents, to be changed.
+    /// The contents, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory.blocks.as_mut_bytes()[..self.bytes]
     }
@@ -143,7 +142,7 @@ impl Buffer {
         if Arc::ptr_eq(home, pool) { self.memory.fixed } else { None }
     }
 
-    /// Ends writing: from here on the contents are shared.
+    /// Ends writing: from here on the contents may be shared.
     pub fn freeze(self) -> Slice {
         let bytes = self.bytes;
         Slice { buffer: Arc::new(self), start: 0, bytes }
@@ -199,7 +198,7 @@ impl Slice {
         Slice { buffer: Arc::clone(&self.buffer), start: self.start + start, bytes }
     }
 
-    /// The buffer, to be changed again, if this slice is all of it and nobody else has it; else the slice.
+    /// The buffer, for writing again, if this slice is all of it and its only user; otherwise the slice.
     pub fn thaw(self) -> Result<Buffer, Slice> {
         if self.bytes != self.buffer.bytes {
             return Err(self);
@@ -224,12 +223,12 @@ impl Slice {
     }
 }
 
-/// Bytes in order from several slices: what one write to a member carries.
+/// Bytes in order from several slices: the data of one write to a member.
 #[derive(Clone, Debug, Default)]
 pub struct Gather(SmallVec<[Slice; 2]>);
 
 impl Gather {
-    /// Nothing yet.
+    /// No bytes.
     pub fn new() -> Self {
         Self::default()
     }

@@ -14,9 +14,9 @@
 //! it, and a controller that is reset or a path that comes back makes it minutes later. Therefore
 //! - the device keeps the memory of a late operation, and the caller of a read gets other memory back;
 //! - while a late operation may still change the medium (a write, a discard, zeroes), the device sends nothing else to
-//!   the medium, from any shard. It holds further operations back, in order, and fails them with `Timeout` unsent when
-//!   their own limit is over. So a late write never lands on top of a newer one, and a read never returns data that
-//!   changes by itself afterwards;
+//!   the medium, from any shard. It holds further operations back, in order, and fails them unsent with `Timeout`, at the
+//!   latest when their own limit is over. So a late write never lands on top of a newer one, and a read never returns
+//!   data that changes by itself afterwards;
 //! - the engine does not repeat the operation and takes neither the old nor the new contents of the range for granted:
 //!   it fails the member, or, where the array would be lost without it, calls the stripe suspect until parity was made
 //!   again. It never reaches the medium past this device, by another handle that was opened meanwhile.
@@ -29,7 +29,7 @@ use std::future::Future;
 use crate::buffer::{Buffer, Gather};
 use crate::foreign_buffer::Lease;
 
-/// What a device can do and how large it is.
+/// A device's size, unit and abilities.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceInfo {
     /// Size in bytes.
@@ -72,7 +72,7 @@ pub enum DeviceErrorKind {
 }
 
 impl DeviceErrorKind {
-    /// For people.
+    /// In words, for messages.
     pub fn words(self) -> &'static str {
         match self {
             DeviceErrorKind::Io => "an I/O error",
@@ -89,7 +89,7 @@ impl DeviceErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} of {bytes} bytes at {offset_bytes} failed: {}{}", kind.words(), errno_text(*errno))]
 pub struct DeviceError {
-    /// What to match on.
+    /// The kind, to match on.
     pub kind: DeviceErrorKind,
     /// The operation: "read", "write", "flush", "discard", "write zeroes".
     pub operation: &'static str,
@@ -105,11 +105,11 @@ fn errno_text(errno: i32) -> String {
     if errno == 0 { String::new() } else { format!(" ({})", std::io::Error::from_raw_os_error(errno)) }
 }
 
-/// One shard's way to a member. Cloned handles and other shards reach the same device.
+/// One shard's way to a member's device. Other shards have handles to the same device.
 pub trait Device: 'static {
-    /// A read on its way.
+    /// A read in flight.
     type Read: Future<Output = (Buffer, Result<(), DeviceError>)> + Unpin + 'static;
-    /// Any other operation on its way.
+    /// Any other operation in flight.
     type Done: Future<Output = Result<(), DeviceError>> + Unpin + 'static;
 
     /// Size and abilities.
@@ -124,7 +124,7 @@ pub trait Device: 'static {
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> Self::Done;
 
-    /// Tells the device that a range is no longer needed.
+    /// Discards a range: its contents are no longer needed.
     fn discard(&self, offset_bytes: u64, bytes: u64) -> Self::Done;
 
     /// Makes a range read as zeroes. `may_unmap` allows the device to free the space.

@@ -1,11 +1,15 @@
 //! A small single-threaded executor: one for each shard, and the one the simulator drives.
 //!
+//! Invariants:
 //! - Tasks run on the thread that owns the executor and only there; wakers may be called from any thread.
 //! - A wake is never lost: `queued` goes to true before the task is put into a queue and to false before it is
 //!   polled, so a wake during the poll queues it again.
-//! - A late waker of a finished task may wake the task that now has its place. Tasks bear spurious wakes.
-//! - There is no clock and no choice of its own here: the owner says when to run and, through
-//!   [`Executor::run_one_of`], which task comes next.
+//! - A waker that outlives its task may wake the next task with the same number. Tasks bear spurious wakes.
+//! - The executor has no clock and makes no choice: its owner says when to run and, through [`Executor::run_one_of`],
+//!   which task comes next.
+//!
+//! Cancellation: a task runs until its future returns. Only [`Executor::abandon`] drops a future earlier, at the owner's
+//! end; what the future has in flight then stays with its device.
 
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -20,10 +24,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::sync::weak::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::weak::{SegQueue, thread_local};
 
-/// Called when a task of a sleeping executor was woken from another thread.
+/// Called when another thread has woken a task of a sleeping executor.
 pub type Unpark = Box<dyn Fn() + Send + Sync>;
 
-/// What other threads see of an executor.
+/// The part of an executor that other threads use.
 struct Inbox {
     id: u64,
     woken: SegQueue<u32>,
@@ -34,7 +38,7 @@ struct Inbox {
 struct TaskWaker {
     task: u32,
     queued: AtomicBool,
-    /// Whether its last poll ended in [`ahead`]. Only the executor's own thread looks: no order is asked of it.
+    /// Whether its last poll ended in [`ahead`]. Only the executor's own thread uses it, so any order will do.
     ahead: std::sync::atomic::AtomicBool,
     inbox: Arc<Inbox>,
 }
@@ -45,7 +49,7 @@ type RunQueue = Rc<RefCell<VecDeque<u32>>>;
 struct Current {
     id: u64,
     ready: RunQueue,
-    /// Whether the task that is polled waits in [`ahead`].
+    /// Whether the task that is being polled waits in [`ahead`].
     ahead: Cell<bool>,
 }
 
@@ -61,7 +65,7 @@ impl Wake for TaskWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         let local = CURRENT.with(|current| match &*current.borrow() {
             Some(current) if current.id == self.inbox.id => {
-                // No locked instruction: a wake from elsewhere at the same time costs one poll in vain.
+                // No locked instruction: a wake from another thread at the same time costs one spurious poll.
                 if !self.queued.load(Ordering::Relaxed) {
                     self.queued.store(true, Ordering::Relaxed);
                     let mut ready = current.ready.borrow_mut();
@@ -87,7 +91,7 @@ impl Wake for TaskWaker {
 }
 
 struct Task {
-    /// Absent while the task is polled, as is its waker: lending it costs no reference count.
+    /// Absent while the task is polled, as is its waker: so a poll changes no reference count.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     waker: Option<Waker>,
     state: Arc<TaskWaker>,
@@ -101,7 +105,7 @@ pub struct Executor {
 
 struct Inner {
     tasks: RefCell<Slab<Task>>,
-    /// Tasks of this thread that were woken, in their order.
+    /// Tasks that this thread has woken, in the order in which they run.
     ready: RunQueue,
     inbox: Arc<Inbox>,
     alive: Cell<usize>,
@@ -110,7 +114,7 @@ struct Inner {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Executor {
-    /// An executor whose sleeping owner is roused by `unpark`.
+    /// An executor whose sleeping owner `unpark` wakes.
     pub fn new(unpark: Unpark) -> Self {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let inbox = Inbox { id, woken: SegQueue::new(), sleeping: AtomicBool::new(false), unpark };
@@ -157,13 +161,13 @@ impl Executor {
         JoinHandle { slot }
     }
 
-    /// Polls every task that is ready now, and those they make ready, at most `polls_max`. Returns how many polls
-    /// were made; fewer than `polls_max` means that nothing is ready.
+    /// Polls the tasks that are ready, and those that they make ready, at most `polls_max` times. Returns the number of
+    /// polls; fewer than `polls_max` means that nothing is ready.
     pub fn run_ready(&self, polls_max: usize) -> usize {
         self.run_ready_until(polls_max, || false)
     }
 
-    /// As [`Executor::run_ready`], but ends also when `enough` says so, which is asked before each poll.
+    /// As [`Executor::run_ready`], but ends also when `enough`, called before each poll, is true.
     #[inline]
     pub fn run_ready_until(&self, polls_max: usize, enough: impl Fn() -> bool) -> usize {
         self.enter(|| {
@@ -182,7 +186,7 @@ impl Executor {
     }
 
     fn run_next(&self, choose: impl FnOnce(usize) -> usize) -> bool {
-        // An empty queue is the rule, and looking is cheaper than popping in vain, which has a fence.
+        // The queue is mostly empty, and this check is cheaper than a pop, which has a fence.
         while !self.inner.inbox.woken.is_empty() {
             let Some(task) = self.inner.inbox.woken.pop() else { break };
             self.inner.ready.borrow_mut().push_back(task);
@@ -195,7 +199,7 @@ impl Executor {
                 n => {
                     let index = choose(n);
                     assert!(index < n, "choice among the ready tasks");
-                    // Taking the first is the rule outside the simulator and costs nothing.
+                    // All owners but the simulator take the first, which costs nothing.
                     ready.remove(index)
                 }
             }
@@ -206,9 +210,10 @@ impl Executor {
 
     fn poll(&self, task: u32) {
         let taken = self.inner.tasks.borrow_mut().get_mut(task as usize).map(|entry| {
-            // A swap: whoever found it true and left the wake to us has what it wrote before seen by this poll.
+            // A swap that acquires: a waker that found `queued` true has left its wake to this poll, and the poll must see what
+            // it wrote before.
             entry.state.queued.swap(false, Ordering::AcqRel);
-            entry.state.ahead.store(false, Ordering::Relaxed); // who wakes itself goes behind
+            entry.state.ahead.store(false, Ordering::Relaxed); // a task that wakes itself goes to the end
             (entry.future.take(), entry.waker.take())
         });
         let Some((Some(mut future), Some(waker))) = taken else { return };
@@ -229,8 +234,8 @@ impl Executor {
         }
     }
 
-    /// Runs the owner's own work between polls, such as reaping completions: tasks it wakes go straight to the run
-    /// queue, as if another task had woken them. On any other thread's executor wakes keep their detour.
+    /// Runs the owner's own work between polls, such as reaping completions. Tasks that it wakes go straight to the run queue,
+    /// as if another task had woken them.
     pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
         let (id, ready) = (self.inner.inbox.id, Rc::clone(&self.inner.ready));
         let outer =
@@ -240,8 +245,8 @@ impl Executor {
         result
     }
 
-    /// Drops every task, finished or not. For an owner that ends: tasks often hold a handle to this executor, so
-    /// dropping the handles alone would free nothing.
+    /// Drops every task. For an owner that ends: tasks often hold a handle to this executor, so dropping the handles alone
+    /// would free nothing.
     pub fn abandon(&self) {
         let tasks = std::mem::take(&mut *self.inner.tasks.borrow_mut());
         self.inner.ready.borrow_mut().clear();
@@ -259,8 +264,8 @@ impl Executor {
         self.inner.ready.borrow().len() + self.inner.inbox.woken.len()
     }
 
-    /// Announces that the owner is about to sleep. Returns false, and takes it back, if a task is ready. After true
-    /// every wake from another thread calls `unpark` until [`Executor::awake`].
+    /// Announces that the owner is about to sleep. True: every wake from another thread calls `unpark` until
+    /// [`Executor::awake`]. False: a task is ready, and the owner must not sleep.
     pub fn prepare_to_sleep(&self) -> bool {
         self.inner.inbox.sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -308,7 +313,7 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-/// Lets every other ready task of this executor run once first.
+/// Returns after every other ready task of this executor has run once.
 pub fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
     std::future::poll_fn(move |context| {
@@ -335,8 +340,9 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// Waits for `future`, and goes on before the tasks that wait for their turn. For one that reads what its task uses at
-/// once: thirty other requests later it is in no cache any more. What waits for nothing else keeps others from their turn.
+/// Waits for `future`. When it is woken, its task runs before the tasks that are ready. For a read whose data its task uses
+/// right away: thirty other requests later the data is in no cache any more. A task that waits for nothing but such futures
+/// keeps the other tasks from running.
 pub fn ahead<F: Future>(future: F) -> Ahead<F> {
     Ahead { future }
 }
@@ -352,12 +358,12 @@ impl<F: Future> Future for Ahead<F> {
     }
 }
 
-/// Whether the poll that ends now is one of [`ahead`].
+/// Whether the poll that ends now waits in [`ahead`].
 fn took_ahead() -> bool {
     CURRENT.with(|current| current.borrow().as_ref().is_some_and(|current| current.ahead.take()))
 }
 
-/// Waits for all futures that are there and returns their results in their places.
+/// Waits for all futures that are present and returns their results at their indices.
 pub async fn join_array<F: Future + Unpin, const N: usize>(
     mut futures: [Option<F>; N],
 ) -> [Option<F::Output>; N] {
@@ -445,9 +451,9 @@ mod tests {
         assert_eq!(executor.run_ready(usize::MAX), 3);
     }
 
-    /// One that waits by [`ahead`] overtakes those that are ready, once for each time it does.
+    /// A task that waits in [`ahead`] overtakes the tasks that are ready, once for each wait.
     #[test]
-    fn who_waits_ahead_goes_on_before_those_that_are_ready() {
+    fn a_task_that_waits_ahead_runs_before_those_that_are_ready() {
         let executor = Executor::new(Box::new(|| {}));
         let log = Rc::new(RefCell::new(Vec::new()));
         let read_waker = Rc::new(RefCell::new(None::<Waker>));

@@ -89,7 +89,7 @@ impl Clone for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let left = self.leases.count.get() - 1;
+        let left = self.leases.count.get().checked_sub(1).expect("a lease is dropped once");
         self.leases.count.set(left);
         if left == 0
             && let Some(owner) = self.leases.owner.take()

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::buffer::{Gather, Pool, Slice};
+use crate::counters::Counters;
 use crate::device::{Device, ReadForeign};
 use crate::error::VolumeError;
 use crate::executor::Executor;
 use crate::foreign_buffer::Lease;
+use crate::limits::BLOCK_BYTES;
 use crate::members::attachment::{Attached, Attachments};
 use crate::members::port::MemberPort;
 use crate::members::read_into::{Reads, read_into};
@@ -26,10 +28,11 @@ use crate::stripe::stripe_table::Claim;
 use crate::stripe::zero::{Zeroing, zero_stripes};
 use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
+use crate::volume::{Engine, EngineShape, ReadInto, Space};
 use layout::geometry::Level;
 
-/// The engine of a level.
-enum Engine<D> {
+/// The engine of the level.
+enum LevelEngine<D> {
     Striped(StripedEngine<D>),
     Mirror(MirrorEngine<D>),
     Parity(Rc<ParityEngine<D>>),
@@ -45,7 +48,7 @@ pub struct InPlace<D> {
     pub executor: Executor,
     port: Rc<MemberPort<D>>,
     redo: Rc<RedoLog<D>>,
-    engine: Engine<D>,
+    engine: LevelEngine<D>,
 }
 
 impl<D: Device> InPlace<D> {
@@ -62,10 +65,10 @@ impl<D: Device> InPlace<D> {
         let port = Rc::new(MemberPort::new(health, loads, counters, shard, pool, members));
         let redo = RedoLog::new(Arc::clone(&shared), Rc::clone(&port));
         let engine = match shared.geometry.level() {
-            Level::Raid0 => Engine::Striped(StripedEngine::new(&port)),
-            Level::Raid1 | Level::Raid10 => Engine::Mirror(MirrorEngine::new(&shared, &port, shard)),
+            Level::Raid0 => LevelEngine::Striped(StripedEngine::new(&port)),
+            Level::Raid1 | Level::Raid10 => LevelEngine::Mirror(MirrorEngine::new(&shared, &port, shard)),
             Level::Raid4 | Level::Raid5 | Level::Raid6 => {
-                Engine::Parity(ParityEngine::new(&shared, &port, shard, executor.clone(), &redo))
+                LevelEngine::Parity(ParityEngine::new(&shared, &port, shard, executor.clone(), &redo))
             }
         };
         Rc::new(InPlace { shared, shard, executor, port, redo, engine })
@@ -86,34 +89,53 @@ impl<D: Device> InPlace<D> {
     }
 }
 
-/// What a volume asks of it. Ranges lie inside the array.
-impl<D: Device> InPlace<D> {
-    /// Reads a range.
-    pub(crate) async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
-        match &self.engine {
-            Engine::Striped(engine) => engine.read(offset_bytes, bytes).await,
-            Engine::Mirror(engine) => mirror::read::read_copies(engine, offset_bytes, bytes).await,
-            Engine::Parity(engine) => read::read_stripes(engine, offset_bytes, bytes).await,
+impl<D: Device> Engine for InPlace<D> {
+    fn shape(&self) -> EngineShape {
+        let geometry = &self.shared.geometry;
+        EngineShape {
+            size_bytes: geometry.array_bytes(),
+            io_min_bytes: geometry.chunk_bytes().max(BLOCK_BYTES as u32),
+            io_opt_bytes: geometry.optimal_io_bytes(),
         }
     }
 
-    /// Writes a range.
-    pub(crate) async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+    fn counters(&self) -> &Counters {
+        self.port.counters()
+    }
+
+    fn begin(&self) -> Option<u64> {
+        self.shared.foreground.begin(&self.shared.loads)
+    }
+
+    fn end(&self, began_ns: Option<u64>) {
+        self.shared.foreground.end(began_ns, &self.shared.loads);
+    }
+}
+
+impl<D: Device> Space for InPlace<D> {
+    async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         match &self.engine {
-            Engine::Striped(engine) => engine.write(offset_bytes, data, fua).await,
-            Engine::Mirror(engine) => mirror::write::write_copies(engine, offset_bytes, data, fua).await,
-            Engine::Parity(engine) => write::write_stripes(engine, offset_bytes, data, fua).await,
+            LevelEngine::Striped(engine) => engine.read(offset_bytes, bytes).await,
+            LevelEngine::Mirror(engine) => mirror::read::read_copies(engine, offset_bytes, bytes).await,
+            LevelEngine::Parity(engine) => read::read_stripes(engine, offset_bytes, bytes).await,
         }
     }
 
-    /// Makes everything durable on every working member, and what is known of the others.
-    pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
-        headers::flush_volume(&self.redo).await
+    async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+        match &self.engine {
+            LevelEngine::Striped(engine) => engine.write(offset_bytes, data, fua).await,
+            LevelEngine::Mirror(engine) => mirror::write::write_copies(engine, offset_bytes, data, fua).await,
+            LevelEngine::Parity(engine) => write::write_stripes(engine, offset_bytes, data, fua).await,
+        }
+    }
+
+    async fn flush(&self) -> Result<(), VolumeError> {
+        InPlace::flush(self).await
     }
 
     /// Discards the whole stripes of a range where every member promises zeroes, else does nothing.
-    pub(crate) async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
-        let Engine::Parity(engine) = &self.engine else { return Ok(()) };
+    async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
+        let LevelEngine::Parity(engine) = &self.engine else { return Ok(()) };
         let zeroes = |slot| self.devices().attached(slot).is_none_or(|at| at.device.info().discard_zeroes);
         if !(0..self.shared.geometry.members()).all(zeroes) {
             return Ok(());
@@ -123,7 +145,7 @@ impl<D: Device> InPlace<D> {
     }
 
     /// Makes a range read as zeroes: whole stripes at the members, the ends of the range by writes.
-    pub(crate) async fn write_zeroes(
+    async fn write_zeroes(
         &self,
         offset_bytes: u64,
         bytes: u64,
@@ -132,7 +154,7 @@ impl<D: Device> InPlace<D> {
     ) -> Result<(), VolumeError> {
         let whole = self.whole_stripes(offset_bytes, bytes);
         let engine = match &self.engine {
-            Engine::Parity(engine) if !whole.is_empty() => engine,
+            LevelEngine::Parity(engine) if !whole.is_empty() => engine,
             _ => return self.write_zero_data(offset_bytes, bytes, fua).await,
         };
         let (end_bytes, stripe_bytes) = (offset_bytes + bytes, self.shared.geometry.stripe_bytes());
@@ -143,7 +165,10 @@ impl<D: Device> InPlace<D> {
         // Not the members' flush alone: it may fail a member, and that has to be on disk first (invariant 8).
         if fua { self.flush().await } else { Ok(()) }
     }
+}
 
+/// Zeroes.
+impl<D: Device> InPlace<D> {
     fn whole_stripes(&self, offset_bytes: u64, bytes: u64) -> Range<u64> {
         let stripe_bytes = self.shared.geometry.stripe_bytes();
         offset_bytes.div_ceil(stripe_bytes)..(offset_bytes + bytes) / stripe_bytes
@@ -166,13 +191,19 @@ impl<D: Device> InPlace<D> {
 /// What the management of an array does: to stripes at the parity levels, to regions of a mirror.
 impl<D: Device> InPlace<D> {
     fn parity(&self) -> &Rc<ParityEngine<D>> {
-        let Engine::Parity(engine) = &self.engine else { unreachable!("a parity level has stripes") };
+        let LevelEngine::Parity(engine) = &self.engine else { unreachable!("a parity level has stripes") };
         engine
     }
 
     fn mirror(&self) -> &MirrorEngine<D> {
-        let Engine::Mirror(engine) = &self.engine else { unreachable!("a mirror has regions") };
+        let LevelEngine::Mirror(engine) = &self.engine else { unreachable!("a mirror has regions") };
         engine
+    }
+
+    /// Makes everything durable on every working member, and what is known of the others.
+    pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
+        self.shared.verify();
+        headers::flush_volume(&self.redo).await
     }
 
     /// Makes everything durable on every working member.
@@ -281,13 +312,12 @@ impl<D: Device> InPlace<D> {
     }
 }
 
-impl<D: ReadForeign> InPlace<D> {
-    /// Fills `target` with a range. False: it did not, or only in part.
-    pub(crate) async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
+impl<D: ReadForeign> ReadInto for InPlace<D> {
+    async fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> bool {
         let reads: Option<Reads> = match &self.engine {
-            Engine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
-            Engine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
-            Engine::Parity(engine) => read::present_reads(engine, offset_bytes, bytes),
+            LevelEngine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
+            LevelEngine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
+            LevelEngine::Parity(engine) => read::present_reads(engine, offset_bytes, bytes),
         };
         match reads {
             Some(reads) => read_into(&self.port, &reads, target).await,

@@ -1,11 +1,11 @@
-//! What cores share is built from these: atomics, a lock, a queue. In the product each is the thing itself, re-exported;
-//! with the feature `model` they are what the model checkers drive (docs/decisions/2026-11-21-model-checking.md).
+//! Atomics, a lock and a queue, from which everything that cores share is built. In the product they are re-exports; with the
+//! feature `model` they are the stand-ins that the model checkers drive (docs/decisions/2026-11-21-model-checking.md).
 //!
 //! Two kinds, by the argument for their correctness:
-//! - [`sequential`]: every access is `SeqCst` or under a lock, so interleavings are all there is. Checked by shuttle,
-//!   which knows nothing else, on larger histories. A test holds the files to it.
-//! - [`weak`]: fences and weaker orders, for paths that every wake takes. Checked by loom, which knows stale loads, on
-//!   small histories.
+//! - [`sequential`]: every access is `SeqCst` or under a lock, so only interleavings matter. Shuttle checks it, on larger
+//!   histories; it knows interleavings only, and a test holds the files to that.
+//! - [`weak`]: fences and weaker orders, for the path of every wake. Loom checks it, on small histories; it knows stale
+//!   loads.
 
 /// For code whose every access is `SeqCst` or under a lock.
 #[cfg(not(feature = "model"))]
@@ -34,9 +34,9 @@ pub mod weak;
 
 #[cfg(test)]
 mod tests {
-    /// Shuttle takes every order for `SeqCst`: a weaker one here would pass unseen.
+    /// Shuttle treats every order as `SeqCst`, so it would not notice a weaker one in these files.
     #[test]
-    fn what_shuttle_checks_is_sequential() {
+    fn files_that_shuttle_checks_are_sequential() {
         let files = [
             ("stages.rs", include_str!("stages.rs")),
             ("stripe_table.rs", include_str!("stripe/stripe_table.rs")),

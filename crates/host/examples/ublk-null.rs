@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::buffer::{Gather, Pool};
 use engine::foreign_buffer::Lease;
-use engine::volume::{ReadInto, Volume, VolumeError, VolumeInfo};
+use engine::volume::{ReadInto, Space, Volume, VolumeError, VolumeInfo};
 use host::export::ublk::{Control, UblkDevice, UblkOptions};
 use host::shard::{ShardOptions, Shards};
 
@@ -21,7 +21,9 @@ impl Volume for NullVolume {
     fn info(&self) -> VolumeInfo {
         self.info.clone()
     }
+}
 
+impl Space for NullVolume {
     async fn read(&self, _offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         let bytes = usize::try_from(bytes).expect("a request");
         Ok(std::iter::once(self.pool.take(bytes).freeze()).collect())

@@ -1,4 +1,4 @@
-//! An array on the shards of this machine: the engine's view of it on every shard, over devices that all share.
+//! An array on the shards of this machine: on each its own volume, over devices that all shards share.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,17 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::in_place::InPlace;
 use engine::members::Attached;
 use engine::stripe::Shared;
-use engine::volume::{ArrayVolume, VolumeMode};
 
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
 use crate::shard_writes::ShardWrites;
 
 /// The volume of an array on one shard.
-pub type HostVolume = ArrayVolume<HostDevice>;
+pub type HostVolume = ArrayVolume<InPlace<HostDevice>>;
 
 thread_local! {
     /// The arrays of this shard, by number.
@@ -35,7 +35,7 @@ pub struct MemberDevice {
 }
 
 impl MemberDevice {
-    /// As a shard reaches it.
+    /// The shard's way to it.
     fn on(&self, context: &ShardContext) -> Attached<HostDevice> {
         Attached { device: self.device.attach(&context.ring), data_offset_bytes: self.data_offset_bytes }
     }
@@ -46,9 +46,9 @@ impl MemberDevice {
 pub struct HostArray {
     number: u64,
     shards: Handle,
-    /// What all shards share.
+    /// The state that the engine shares between shards.
     pub shared: Arc<Shared>,
-    /// What all shards obey.
+    /// Whether the array is read-only or stopping, for all shards.
     pub mode: Arc<VolumeMode>,
     /// Unit of addressing of the array: the largest that a member had at the start.
     pub logical_block_bytes: u32,
@@ -97,7 +97,7 @@ impl HostArray {
         self.volume_if_open().expect("an array of this shard")
     }
 
-    /// The same, or None where the array has been closed.
+    /// The array's volume on the calling shard, or None if the array has been closed.
     pub(crate) fn volume_if_open(&self) -> Option<Rc<HostVolume>> {
         VOLUMES.with_borrow(|volumes| volumes.get(&self.number).map(Rc::clone))
     }
@@ -125,7 +125,7 @@ impl HostArray {
         self.on_all(move |set, context| set.devices().attach_replacement(slot, device(context))).await
     }
 
-    /// The device beside the member in a slot takes its place on every shard. For tasks on a shard.
+    /// Puts the device beside the member in a slot into the member's place on every shard. For tasks on a shard.
     ///
     /// # Errors
     /// A shard has ended.
@@ -140,7 +140,7 @@ impl HostArray {
         for shard in 0..self.shards.count() {
             let (array, change) = (self.clone(), change.clone());
             let changed = self.shards.call(shard, move |context| async move {
-                change(array.volume().stripes(), &context);
+                change(array.volume().engine(), &context);
             });
             changed.await?;
         }

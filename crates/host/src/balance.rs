@@ -17,7 +17,7 @@ use std::sync::Arc;
 use engine::buffer::Gather;
 use engine::foreign_buffer::Lease;
 use engine::stripe::streams::Streams;
-use engine::volume::{ReadInto, Volume, VolumeError, VolumeInfo};
+use engine::volume::{ReadInto, Space, Volume, VolumeError, VolumeInfo};
 
 use crate::array::{HostArray, HostVolume};
 use crate::busy::Busy;
@@ -57,6 +57,12 @@ impl BalancedVolume {
 }
 
 impl Volume for BalancedVolume {
+    fn info(&self) -> VolumeInfo {
+        self.own.info()
+    }
+}
+
+impl Space for BalancedVolume {
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
         let bytes = data.len() as u64;
         let shard = self.choice.shard_for(offset_bytes, bytes, self.busy.is_busy(), &self.writes);
@@ -70,10 +76,6 @@ impl Volume for BalancedVolume {
             volume.write(offset_bytes, data, fua).await
         };
         self.shards.call(shard, write).await.unwrap_or(Err(VolumeError::Stopping))
-    }
-
-    fn info(&self) -> VolumeInfo {
-        self.own.info()
     }
 
     fn read(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<Gather, VolumeError>> {

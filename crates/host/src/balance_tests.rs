@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use engine::array::volume::VolumeMode;
 use engine::buffer::Gather;
 use engine::executor::join_all;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::volume::{Volume, VolumeMode};
+use engine::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 
 use super::{BalancedVolume, Choice, KEPT_WRITES, ShardWrites};

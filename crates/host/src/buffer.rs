@@ -10,12 +10,12 @@ use crate::ring::Ring;
 pub struct BufferOptions {
     /// Free memory kept for each size class, in bytes.
     pub keep_bytes: usize,
-    /// Registered buffers: size in bytes and how many. Their sum counts against RLIMIT_MEMLOCK (often 8 MiB) for
-    /// users without CAP_IPC_LOCK.
+    /// Registered buffers: their size in bytes and their number. For users without CAP_IPC_LOCK their sum counts against
+    /// RLIMIT_MEMLOCK, often 8 MiB.
     pub registered: Vec<(usize, u16)>,
 }
 
-/// The kernel's limit before 5.13; one table for each ring.
+/// Most registered buffers of a ring: the kernel's limit before 5.13.
 const REGISTERED_MAX: usize = 1024;
 
 impl Default for BufferOptions {
@@ -28,8 +28,7 @@ impl Default for BufferOptions {
     }
 }
 
-/// Makes the pool of the shard that has `ring`. Where memory cannot be registered the pool works without, and the log
-/// says so.
+/// Makes the pool of the shard that has `ring`. If memory cannot be registered the pool works without, and the log says so.
 pub fn pool_for(ring: &Ring, options: &BufferOptions) -> Arc<Pool> {
     let pool = Pool::new(options.keep_bytes);
     if !ring.uses_io_uring() || options.registered.is_empty() {
@@ -45,7 +44,13 @@ pub fn pool_for(ring: &Ring, options: &BufferOptions) -> Arc<Pool> {
     let bytes: usize = regions.iter().map(|region| region.bytes).sum();
     match ring.register_buffers(&pool, &regions) {
         Ok(()) => tracing::debug!(bytes, buffers = regions.len(), "buffers registered"),
-        Err(error) => tracing::info!(bytes, %error, "buffers not registered: see RLIMIT_MEMLOCK (ulimit -l)"),
+        Err(error) => {
+            tracing::info!(
+                bytes,
+                %error,
+                "buffers are not registered, and each transfer pins its memory: a higher RLIMIT_MEMLOCK (ulimit -l) saves time"
+            );
+        }
     }
     pool
 }

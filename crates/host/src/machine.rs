@@ -1,4 +1,4 @@
-//! What this machine has.
+//! The memory of this machine.
 
 /// Memory of this machine in bytes.
 pub fn memory_bytes() -> u64 {
@@ -6,17 +6,17 @@ pub fn memory_bytes() -> u64 {
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-/// More memory was asked for than anyone should take of this machine.
+/// A request for more than half of this machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} MiB are more than half of this machine's memory, {} MiB", .asked >> 20, .most >> 20)]
 pub struct TooMuch {
     /// Bytes that were asked for.
     pub asked: u64,
-    /// Bytes that could be had.
+    /// The most that is allowed, in bytes.
     pub most: u64,
 }
 
-/// Refuses what would sooner or later have the process killed.
+/// Refuses an amount of memory for which the system would sooner or later kill the process.
 ///
 /// # Errors
 /// It is more than half of the machine's memory.
@@ -29,8 +29,8 @@ pub fn check_memory(asked: u64) -> Result<(), TooMuch> {
 mod tests {
     #[test]
     fn memory_is_what_the_kernel_says() {
-        let told = std::fs::read_to_string("/proc/meminfo").unwrap();
-        let kib = told.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
         let kib: u64 = kib.trim().trim_end_matches(" kB").parse().unwrap();
         assert_eq!(super::memory_bytes(), kib << 10);
     }

@@ -43,7 +43,7 @@ pub struct ShardOptions {
     pub pin: bool,
     /// How long an idle shard polls before it sleeps. Zero: never.
     pub busy_poll: Duration,
-    /// How long tasks may take to end after [`Shards::stop`]; what is left then is dropped.
+    /// How long tasks may take to end after [`Shards::stop`]. Then the rest is dropped.
     pub stop_grace: Duration,
     /// A shard that panics ends the process, once it has logged why. Otherwise its queues and connections would hang beside
     /// those of a server that looks well, and no other server could take them over.
@@ -76,7 +76,7 @@ pub struct ShardContext {
     pub pool: Arc<Pool>,
     /// The way to the other shards.
     pub shards: Handle,
-    /// Whether the shard has more to do than its core can.
+    /// Whether the shard's core is its limit.
     pub busy: Busy,
     stop: Rc<Stop>,
 }
@@ -88,7 +88,7 @@ struct Stop {
 }
 
 impl ShardContext {
-    /// Returns when the shard was asked to stop: tasks that serve for ever end then.
+    /// Returns when the shard is asked to stop. A task that serves for ever waits for it, and ends.
     pub fn stopping(&self) -> impl Future<Output = ()> + Unpin + use<> {
         let stop = Rc::clone(&self.stop);
         std::future::poll_fn(move |context| {
@@ -292,7 +292,7 @@ impl Handle {
     fn send(&self, shard: usize, message: Message) {
         let port = &self.ports[shard];
         port.messages.push(message);
-        // Pairs with the fences of `receive` and `close`: they see the message, or we see what they stored.
+        // Pairs with the fences of `receive` and `close`: they see the message, or this thread sees what they stored.
         fence(Ordering::SeqCst);
         if let Some(receiver) = port.receiver.get() {
             receiver.wake_by_ref();
@@ -399,7 +399,7 @@ fn run_shard(context: &ShardContext, options: &ShardOptions) {
     }
 }
 
-/// Whether the shard was asked to stop and its tasks have ended or had their time.
+/// Whether the shard was asked to stop, and its tasks have ended or the grace period is over.
 fn has_stopped(context: &ShardContext, options: &ShardOptions) -> bool {
     let Some(asked) = context.stop.asked.get() else { return false };
     let tasks = context.executor.tasks_alive() - 1; // without the one that takes messages
@@ -408,7 +408,11 @@ fn has_stopped(context: &ShardContext, options: &ShardOptions) -> bool {
     }
     let is_over = asked.elapsed() >= options.stop_grace;
     if is_over {
-        tracing::warn!(shard = context.index, tasks, "tasks did not end in time and are dropped");
+        tracing::warn!(
+            shard = context.index,
+            tasks,
+            "the shard stops: tasks that have not ended within the grace period are dropped"
+        );
     }
     is_over
 }

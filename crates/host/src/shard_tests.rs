@@ -135,7 +135,7 @@ fn a_stop_lets_tasks_end_and_then_drops_them() {
         shards.stop().expect("no panic");
         assert!(start.elapsed() >= Duration::from_millis(60));
         assert_eq!(ended.load(Ordering::Relaxed), 2);
-        assert!(handle.run_on(0, async |_| ()).is_err(), "nobody is left to do it");
+        assert!(handle.run_on(0, async |_| ()).is_err(), "the shards have stopped");
     }
 }
 

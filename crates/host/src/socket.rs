@@ -1,5 +1,5 @@
-//! Sockets with a path, which is shared with everybody: a dead one may be replaced, one of a living server never, and at the
-//! end only that is removed which was made here.
+//! Unix sockets with a path. Several servers may use one path: the socket of a dead server is replaced, that of a living one
+//! never, and at the end a server removes only the socket that it has made.
 
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net;
 
-/// How long another server's look at the folder is waited for. Who holds it for longer is none.
+/// How long to wait for another server that holds the folder's lock. A process that holds it longer is not a server.
 const FOLDER_LIMIT: Duration = Duration::from_secs(1);
 
-/// The name of a socket. Dropping it removes it, unless another has taken its place. To be dropped before the socket is closed:
-/// until then no server replaces it, and its inode is no other file's.
+/// The name of a socket. Dropping it removes the socket's file, unless another socket has taken its place. It must be dropped
+/// before the socket is closed: until then no server replaces the file, and no other file has its inode.
 #[derive(Debug)]
 pub struct SocketName {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub struct SocketName {
 }
 
 /// Listens at a path, with these permissions from the first moment on and for at most `backlog` clients that wait. A socket on
-/// which nobody listens any more is replaced; anything else stays.
+/// which no server listens any more is replaced; anything else stays.
 ///
 /// # Errors
 /// `AddrInUse` if something is there, and what else the system says.
@@ -35,14 +35,14 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(SocketName, O
     let socket = net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, flags, None)?;
     net::bind(&socket, &net::SocketAddrUnix::new(path)?)?;
     let name = SocketName { path: path.to_owned(), identity: identity(&fs::symlink_metadata(path)?) };
-    // Nobody can connect before `listen`, so nobody gets in before the permissions are right.
+    // No client can connect before `listen`, so none gets in before the permissions are right.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     net::listen(&socket, backlog)?;
     Ok((name, socket))
 }
 
 impl SocketName {
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,8 +70,8 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Two servers that start at once must not both find a dead socket, and the later one remove what the earlier one has made.
-/// None where the folder cannot be locked: then that is left to luck.
+/// Locks the folder. Otherwise two servers that start together both find a dead socket, and the later one removes the socket
+/// of the earlier one. None: the folder cannot be locked, and that may happen.
 fn lock_folder(path: &Path) -> Option<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = File::open(folder).ok()?;

@@ -1,4 +1,4 @@
-//! For tests: a ring with an executor on this thread, and directories for files.
+//! For tests: a ring with an executor on this thread.
 
 use engine::buffer::Pool;
 use engine::executor::Executor;
@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-/// Those that this system has: io_uring may be forbidden.
+/// The backends that this system allows: io_uring may be forbidden.
 pub(crate) fn backends() -> Vec<RingBackend> {
     let options = RingOptions { backend: RingBackend::IoUring, ..RingOptions::default() };
     match Ring::new(&options) {
@@ -62,7 +62,7 @@ pub(crate) fn backends() -> Vec<RingBackend> {
     }
 }
 
-/// A pattern that tells every block from every other.
+/// A pattern in which no two blocks are alike.
 pub(crate) fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let word = |at: usize| (seed ^ (at as u64 / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[at % 8];
     (0..bytes).map(word).collect()

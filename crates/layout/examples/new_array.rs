@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use layout::md_superblock::{Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember};
+use layout::md_superblock::{Created, DeviceRole, MinorVersion, NewArray, NewMember};
 use layout::{Layout, Level};
 
 const MEMBER_BYTES: u64 = 48 << 20;
@@ -25,20 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("raid0-zones", MinorVersion::V1_2, Level::Raid0, Layout::Raid0Alternate, 2, 12 << 10),
     ];
     for (number, (name, minor, level, layout, raid_disks, chunk_bytes)) in (1u8..).zip(arrays) {
-        let array = NewArray {
-            minor,
-            set_uuid: [number; 16],
-            name: name.into(),
-            ctime_s: 1_760_000_000,
-            level,
-            layout,
-            chunk_bytes,
-            raid_disks,
-            bitmap: if level == Level::Raid0 { NewBitmap::None } else { NewBitmap::Internal(None) },
-            member_bytes: None,
-            data_offset: None,
-            clean: true,
-        };
+        let of_level = NewArray::new([number; 16], level, raid_disks);
+        let array =
+            NewArray { minor, name: name.into(), ctime_s: 1_760_000_000, layout, chunk_bytes, ..of_level };
         let longer = |member: u32| if name == "raid0-zones" { u64::from(member) << 20 } else { 0 };
         let devices: Vec<NewMember> = (0..raid_disks)
             .map(|member| NewMember {

@@ -1,6 +1,6 @@
-//! CRC-32C, the checksum of all that md does not define.
+//! CRC-32C, the checksum of Twill's own formats.
 
-/// CRC-32C of bytes that come in pieces.
+/// CRC-32C over bytes that arrive in pieces.
 #[derive(Debug)]
 pub struct Checksum(crc_fast::Digest);
 
@@ -11,18 +11,18 @@ impl Default for Checksum {
 }
 
 impl Checksum {
-    /// Goes on with these bytes.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The sum of all bytes so far.
+    /// The checksum of all bytes so far.
     #[must_use]
     pub fn value(&self) -> u32 {
         self.0.finalize() as u32
     }
 
-    /// The sum of these bytes.
+    /// The checksum of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> u32 {
         let mut sum = Checksum::default();

@@ -1,7 +1,7 @@
 //! Structs that are bytes on disk: little-endian, without padding, each field at the offset that is written beside it.
 
-/// Declares such a struct. The compiler checks each `@ offset` and the size; `FIELDS` lists name, offset and size of
-/// the fields for the check of `docs/formats.md`.
+/// Declares such a struct. The compiler checks each offset and the size. `FIELDS` lists name, offset and size of every
+/// field; a test compares it with `docs/formats.md`.
 macro_rules! disk_struct {
     (
         $(#[$meta:meta])*

@@ -1,7 +1,7 @@
-//! Where the bytes of an array are on its members, for every level and layout that md has.
+//! Where an array's bytes are on its members, for every level and layout of md.
 //!
 //! Invariants, for every geometry that [`Geometry::new`] accepts:
-//! - every chunk of every member holds exactly one of: a data chunk, P, Q, a copy, or nothing (unused tail);
+//! - every chunk of every member holds exactly one of: a data chunk, P, Q, a copy, or nothing (the unused tail);
 //! - [`Geometry::array_offset`] undoes [`Geometry::locate`];
 //! - no sum or product below overflows: the array ends below 2^63 bytes.
 //!
@@ -28,12 +28,12 @@ pub use mirror::{Copies, CopyPlace};
 pub use parity::Role;
 pub use raid0_zones::Raid0Zones;
 
-/// Where an array offset is, for striped levels. For RAID-1 and 10 a stripe is a chunk with its copies.
+/// The stripe and chunk of an array offset. At RAID-1 and 10 a stripe is one chunk with its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Stripe number, from 0.
+    /// The stripe's number, from 0.
     pub stripe: u64,
-    /// The data chunk of the stripe, from 0.
+    /// The data chunk's index in the stripe, from 0.
     pub data_index: u32,
     /// Bytes from the start of the chunk.
     pub chunk_offset: u32,
@@ -45,7 +45,7 @@ pub struct Geometry {
     level: Level,
     layout: Layout,
     members: u32,
-    /// As asked for; 0 for a RAID-1 without chunks.
+    /// 0 for a RAID-1 without chunks.
     chunk_bytes: u32,
     member_bytes: u64,
     data_chunks: u32,
@@ -54,11 +54,11 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// An array of `members` members, each with `member_bytes` of data area, which is rounded down to chunks as md
-    /// does. A RAID-1 may have a chunk of 0, as mdadm makes it; its members are then rounded down to sectors.
+    /// An array of `members` members, each with a data area of `member_bytes`. As in md, the data area is rounded down
+    /// to whole chunks. mdadm makes a RAID-1 with a chunk of 0; its data areas are rounded down to sectors.
     ///
     /// # Errors
-    /// [`GeometryError`] says what md, or [`CHUNK_BYTES_MAX`] and [`MEMBERS_MAX`], do not allow.
+    /// [`GeometryError`] names the rule of md, or the limit ([`CHUNK_BYTES_MAX`], [`MEMBERS_MAX`]), that is broken.
     pub fn new(
         level: Level,
         layout: Layout,
@@ -83,7 +83,7 @@ impl Geometry {
         if raid10.is_some_and(|raid10| raid10.array_chunks() == 0) {
             return Err(GeometryError::MemberTooSmall { member_bytes, chunk_bytes });
         }
-        // All members together, not only the data: then no product of a valid address overflows either.
+        // The sum over all members, parity and copies included, bounds every address computed below.
         let raw_bytes = member_bytes_used.checked_mul(u64::from(members)).ok_or(GeometryError::TooLarge)?;
         if raw_bytes > i64::MAX as u64 {
             return Err(GeometryError::TooLarge);
@@ -116,13 +116,13 @@ impl Geometry {
         self.chunk_bytes
     }
 
-    /// Bytes of each member's data area that the array can use: whole chunks.
+    /// Bytes of each member's data area that the array uses: whole chunks.
     #[must_use]
     pub const fn member_bytes(&self) -> u64 {
         self.member_bytes
     }
 
-    /// Data chunks in a stripe. For RAID-1 and 10, where a stripe is a chunk with its copies, 1.
+    /// Data chunks in a stripe; 1 at RAID-1 and 10, where a stripe is one chunk with its copies.
     #[must_use]
     pub const fn data_chunks(&self) -> u32 {
         self.data_chunks
@@ -134,7 +134,7 @@ impl Geometry {
         self.level.parity_chunks()
     }
 
-    /// Members that may fail, whichever they are, without loss of data.
+    /// How many members may fail, in any combination, without loss of data.
     #[must_use]
     pub fn losses_survived(&self) -> u32 {
         match (self.level, self.raid10) {
@@ -144,8 +144,8 @@ impl Geometry {
         }
     }
 
-    /// Whether all data can be had while exactly the members for which `failed` says true are missing. For RAID-10
-    /// that depends on which they are.
+    /// Whether all data can be read while the members for which `failed` is true are missing. At RAID-10 this depends
+    /// on which members they are, not only on how many.
     #[must_use]
     pub fn survives(&self, failed: impl Fn(u32) -> bool) -> bool {
         match self.raid10 {
@@ -170,21 +170,21 @@ impl Geometry {
         }
     }
 
-    /// Stripes in the array. The last one is short at the end of a RAID-1 without chunks, and of a RAID-0 with chunks
-    /// that are no power of two.
+    /// Stripes in the array. The last stripe may be short in a RAID-1 without chunks, and in a RAID-0 whose chunk is
+    /// not a power of two.
     #[must_use]
     pub fn stripes(&self) -> u64 {
         self.array_bytes().div_ceil(self.stripe_bytes())
     }
 
-    /// Data bytes in a stripe. A RAID-1 without chunks counts in the least chunk.
+    /// Data bytes in a stripe. For a RAID-1 without chunks this is the smallest chunk.
     #[must_use]
     pub fn stripe_bytes(&self) -> u64 {
         self.unit_bytes() * u64::from(self.data_chunks)
     }
 
-    /// Bytes that a large request should be a multiple of, as md reports its optimal I/O size: a stripe, or for
-    /// RAID-10 a row of different chunks. 0 for RAID-1: any size does.
+    /// The optimal I/O size, as md reports it: large requests should be a multiple of it. It is a stripe; at RAID-10 a
+    /// row of different chunks; 0 at RAID-1, where any size is as good.
     #[must_use]
     pub fn optimal_io_bytes(&self) -> u64 {
         match self.layout {
@@ -197,8 +197,8 @@ impl Geometry {
         }
     }
 
-    /// Stripe, data chunk and offset in the chunk of a byte of the array. The offset may lie beyond the end; callers
-    /// check it against [`Geometry::array_bytes`] once, where a request enters.
+    /// The stripe, the data chunk and the offset in that chunk of a byte of the array. `array_offset` is not checked
+    /// against [`Geometry::array_bytes`]: callers check a request once, where it enters.
     #[must_use]
     pub fn locate(&self, array_offset: u64) -> Place {
         let unit = self.unit_bytes();
@@ -211,7 +211,7 @@ impl Geometry {
         }
     }
 
-    /// The byte of the array that [`Geometry::locate`] puts there.
+    /// The array offset of a place: the inverse of [`Geometry::locate`].
     #[must_use]
     pub fn array_offset(&self, stripe: u64, data_index: u32, chunk_offset: u32) -> u64 {
         debug_assert!(data_index < self.data_chunks && u64::from(chunk_offset) < self.unit_bytes());
@@ -222,14 +222,11 @@ impl Geometry {
     /// The member that holds a data chunk.
     ///
     /// # Panics
-    /// For RAID-1 and 10, whose chunks have copies: see [`Geometry::copies`]. If there is no such data chunk.
+    /// At RAID-1 and 10, whose chunks have copies (see [`Geometry::copies`]), or if `data_index` is not below
+    /// [`Geometry::data_chunks`].
     #[must_use]
     pub fn data_member(&self, stripe: u64, data_index: u32) -> u32 {
-        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
-        match self.parity_stripe(stripe) {
-            Some(parity) => parity.data_member(data_index),
-            None => data_index,
-        }
+        self.of_data_chunk(stripe, data_index, ParityStripe::data_member)
     }
 
     /// The member that holds P, if the level has it.
@@ -253,7 +250,7 @@ impl Geometry {
     /// What a member holds in a stripe.
     ///
     /// # Panics
-    /// For RAID-1 and 10, and if there is no such member.
+    /// At RAID-1 and 10, or if `member` is not below [`Geometry::members`].
     #[must_use]
     pub fn role(&self, stripe: u64, member: u32) -> Role {
         assert!(member < self.members, "member {member} of {}", self.members);
@@ -263,23 +260,19 @@ impl Geometry {
         }
     }
 
-    /// The exponent of the generator that Q gives a data chunk: `Q = Σ g^index · data`. md counts from the member
-    /// after Q, without P; the DDF layouts count every member from the first, so that their exponents are not dense.
-    /// Without Q it is the data index.
+    /// The exponent of a data chunk in Q: `Q = Σ g^index · data`. md numbers the data chunks from the member after Q
+    /// on. The DDF layouts use the member's own number, so their exponents have gaps where P and Q are. Without Q it is
+    /// the data index.
     ///
     /// # Panics
-    /// For RAID-1 and 10, and if there is no such data chunk.
+    /// At RAID-1 and 10, or if `data_index` is not below [`Geometry::data_chunks`].
     #[must_use]
     pub fn syndrome_index(&self, stripe: u64, data_index: u32) -> u32 {
-        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
-        match self.parity_stripe(stripe) {
-            Some(parity) => parity.syndrome_index(data_index),
-            None => data_index,
-        }
+        self.of_data_chunk(stripe, data_index, ParityStripe::syndrome_index)
     }
 
-    /// One more than the greatest [`Geometry::syndrome_index`] there can be: the data chunks, or for the DDF layouts
-    /// the members. Indices that no data chunk has stand for zeroes.
+    /// One more than the largest possible [`Geometry::syndrome_index`]: the number of data chunks, or of members for
+    /// the DDF layouts. Q takes an index that no data chunk has for a chunk of zeroes.
     #[must_use]
     pub fn syndrome_width(&self) -> u32 {
         match self.layout {
@@ -288,21 +281,21 @@ impl Geometry {
         }
     }
 
-    /// Where the stripe's chunk begins in every member's data area, in bytes.
+    /// Where the stripe's chunks begin, in bytes from the start of each member's data area.
     ///
     /// # Panics
-    /// For RAID-1 and 10.
+    /// At RAID-1 and 10.
     #[must_use]
     pub fn member_offset(&self, stripe: u64) -> u64 {
         self.assert_striped();
         stripe * u64::from(self.chunk_bytes)
     }
 
-    /// All copies of the longest run from `array_offset` on, of at most `len` bytes, that is contiguous on every
-    /// copy and within the array.
+    /// The copies of a run that begins at `array_offset`: the longest run of at most `len` bytes, inside the array,
+    /// that is contiguous in every copy.
     ///
     /// # Panics
-    /// For levels other than RAID-1 and 10, and if `array_offset` is beyond the end of the array.
+    /// At levels other than RAID-1 and 10, or if `array_offset` is beyond the end of the array.
     #[must_use]
     pub fn copies(&self, array_offset: u64, len: u64) -> Copies {
         assert!(!self.level.is_striped(), "{} has no copies", self.level);
@@ -317,6 +310,12 @@ impl Geometry {
         let places = mirror::places_at(&raid10, chunk, chunk_bytes, chunk_offset);
         let run = if raid10.is_whole_mirror() { len } else { len.min(chunk_bytes - chunk_offset) };
         Copies { places, len: run }
+    }
+
+    /// `of` the stripe's parity and a data chunk; at RAID-0, which has no parity, the index of the data chunk.
+    fn of_data_chunk(&self, stripe: u64, data_index: u32, of: fn(ParityStripe, u32) -> u32) -> u32 {
+        assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
+        self.parity_stripe(stripe).map_or(data_index, |parity| of(parity, data_index))
     }
 
     fn unit_bytes(&self) -> u64 {

@@ -1,13 +1,13 @@
 //! md's internal bitmap: its superblock, and which bit stands for which bytes.
 //!
 //! Invariants:
-//! - A [`BitmapSuper`] exists only after [`BitmapSuper::parse`] found magic, version, array and size right, or because
-//!   [`BitmapSuper::new`] made it.
-//! - Bit `n` stands for the bytes from `n * chunk` on, `chunk` long: of a member's data area at RAID-1, 4, 5 and 6, of
-//!   the array at RAID-10. With [`VERSION_SPREAD`] it stands for stripes all over instead: [`Mapping`].
+//! - A [`BitmapSuper`] comes from [`BitmapSuper::parse`], which has checked magic, version, array and size, or from
+//!   [`BitmapSuper::new`].
+//! - Bit `n` stands for `chunk` bytes from `n * chunk` on: of each member's data area at RAID-1, 4, 5 and 6, of the
+//!   array at RAID-10. With [`VERSION_SPREAD`] it stands for stripes that are spread over the array: see [`Mapping`].
 //!
-//! The rules are those of `md_bitmap_read_sb` in the kernel's `drivers/md/md-bitmap.c`. When to set and to clear bits
-//! is the engine's matter. Bytes are drawn in `docs/formats.md`.
+//! The rules are those of `md_bitmap_read_sb` in the kernel's `drivers/md/md-bitmap.c`. The engine decides when to set
+//! and to clear bits. `docs/formats.md` draws the bytes.
 
 mod area;
 mod mapping;
@@ -29,11 +29,11 @@ pub use mapping::Mapping;
 /// First word of the bitmap's superblock: "bitm".
 pub const MAGIC: u32 = 0x6d74_6962;
 
-/// The one version of md's that Twill keeps: bits in little-endian order.
+/// The version of md's bitmap that Twill supports: bits in little-endian order.
 pub const VERSION: u32 = 4;
 
-/// Twill's own version: as [`VERSION`], but the bits are spread ([`Mapping::spread`]). md refuses to start an array with a
-/// version that it does not know.
+/// Twill's own version: as [`VERSION`], with the bits spread ([`Mapping::spread`]). md does not start an array whose
+/// bitmap has an unknown version.
 pub const VERSION_SPREAD: u32 = 0x5457_0001;
 
 /// Bytes before the first bit.
@@ -42,16 +42,16 @@ pub const SUPER_BYTES: usize = 256;
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawBitmapSuper::FIELDS;
 
-/// What mdadm chooses: seconds between two rounds of clearing bits.
+/// Seconds between two rounds of clearing bits; mdadm's choice.
 pub const DAEMON_SLEEP_S_DEFAULT: u32 = 5;
 
-/// mdadm's least choice of chunk. It makes it larger where the room is short.
+/// mdadm's choice of chunk. Where a bitmap with this chunk does not fit, mdadm takes a larger chunk.
 pub const CHUNK_BYTES_DEFAULT: u32 = 64 << 20;
 
-/// Least chunk that md takes.
+/// The smallest chunk that md takes.
 const CHUNK_BYTES_MIN: u32 = 512;
 
-/// Most writes that may be behind on write-mostly members: md's counter has 14 bits.
+/// The most writes that write-mostly members may lag behind: md's counter has 14 bits.
 const WRITE_BEHIND_MAX: u32 = (1 << 14) - 1;
 
 disk_struct! {
@@ -80,9 +80,9 @@ disk_struct! {
 pub struct BitmapState(pub u32);
 
 impl BitmapState {
-    /// The bitmap is out of date: all of it counts as set.
+    /// The bitmap is out of date: every bit counts as set.
     pub const STALE: Self = Self(1 << 1);
-    /// A write of it failed.
+    /// A write of the bitmap failed.
     pub const WRITE_ERROR: Self = Self(1 << 2);
 
     /// Whether all bits of `other` are set.
@@ -92,18 +92,18 @@ impl BitmapState {
     }
 }
 
-/// The superblock of a bitmap that may be believed.
+/// A bitmap's superblock, checked.
 #[derive(Clone)]
 pub struct BitmapSuper {
     raw: RawBitmapSuper,
 }
 
 impl BitmapSuper {
-    /// A bitmap for an array, with all that mdadm would choose. The bits are not in it: a new bitmap has all of them
-    /// set ([`BitmapSuper::bitmap_bytes`] of 0xff), which the first resync clears.
+    /// The superblock of a new bitmap, with mdadm's choices. The bits that follow it on disk
+    /// ([`BitmapSuper::bitmap_bytes`] in all) start as set; the first resync clears them.
     ///
     /// # Panics
-    /// If `chunk_bytes` is not a power of two from 512 on: [`BitmapSuper::least_chunk_bytes`] gives one that does.
+    /// If `chunk_bytes` is not a power of two of at least 512. [`BitmapSuper::least_chunk_bytes`] returns a valid one.
     #[must_use]
     pub fn new(uuid: [u8; 16], sync_size: Sectors, chunk_bytes: u32) -> Self {
         assert!(
@@ -120,10 +120,10 @@ impl BitmapSuper {
         Self { raw }
     }
 
-    /// The same with its bits spread over units of `unit_bytes`, for Twill alone.
+    /// The same bitmap with its bits spread over units of `unit_bytes`. Only Twill reads it.
     ///
     /// # Panics
-    /// If the unit is no power of two from 512 on, or larger than the chunk.
+    /// If the unit is not a power of two of at least 512, or larger than the chunk.
     #[must_use]
     pub fn spread(mut self, unit_bytes: u32) -> Self {
         assert!(unit_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=self.chunk_bytes()).contains(&unit_bytes));
@@ -132,13 +132,13 @@ impl BitmapSuper {
         self
     }
 
-    /// Checks what was read at [`crate::md_superblock::Superblock::bitmap_start`]. `uuid` is the array's, `room_bytes`
-    /// is [`crate::md_superblock::Superblock::bitmap_room`].
+    /// Checks `bytes`, which were read at [`crate::md_superblock::Superblock::bitmap_start`]. `uuid` is the array's;
+    /// `room_bytes` is [`crate::md_superblock::Superblock::bitmap_room`].
     ///
     /// # Errors
-    /// [`SuperblockError`] names the first thing that is wrong. There is no checksum: a flipped bit in a count is not
-    /// noticed here, and the worst that md or Twill make of it is a longer resync, except in `sync_size` and
-    /// `chunksize`, which callers compare with the geometry by [`BitmapSuper::check_geometry`].
+    /// [`SuperblockError`] names the first thing that is wrong. A bitmap has no checksum, so that a flipped bit in a
+    /// count goes unnoticed. In most fields it costs a longer resync at worst. `sync_size` and `chunksize` decide what
+    /// a bit stands for: callers compare them with the geometry by [`BitmapSuper::check_geometry`].
     pub fn parse(bytes: &[u8], uuid: [u8; 16], room_bytes: u64) -> Result<Self, SuperblockError> {
         let (raw, _) = RawBitmapSuper::read_from_prefix(bytes)
             .map_err(|_| SuperblockError::Truncated { found: bytes.len(), needed: SUPER_BYTES })?;
@@ -198,9 +198,9 @@ impl BitmapSuper {
         Ok(())
     }
 
-    /// Whether the bitmap covers all that it should: [`sync_sectors`] of the geometry. If not, the array grew without
-    /// it, and all of it counts as set. It may cover more: mdadm rounds the size of a RAID-10 differently than the
-    /// kernel, which corrects it at its first update.
+    /// Checks that the bitmap covers [`sync_sectors`] of the geometry. If it does not, the array was grown without it,
+    /// and every bit counts as set. It may cover more: mdadm rounds the size of a RAID-10 differently than the kernel,
+    /// which corrects the size at its first update.
     ///
     /// # Errors
     /// [`SuperblockError::Field`]
@@ -240,14 +240,14 @@ impl BitmapSuper {
         self.raw.events.get()
     }
 
-    /// The array's event count when it was last not degraded: a member that is as new as this needs no more than what
-    /// the bitmap marks.
+    /// The array's event count when all members were last in use. A member with at least this event count needs only
+    /// what the bitmap marks.
     #[must_use]
     pub fn events_cleared(&self) -> u64 {
         self.raw.events_cleared.get()
     }
 
-    /// Sectors that the bits stand for together.
+    /// Sectors that the bitmap covers.
     #[must_use]
     pub fn sync_size(&self) -> Sectors {
         Sectors(self.raw.sync_size.get())
@@ -276,19 +276,19 @@ impl BitmapSuper {
         self.raw.daemon_sleep.set(seconds);
     }
 
-    /// Writes that may be behind on write-mostly members; 0 for none.
+    /// How many writes write-mostly members may lag behind; 0 for none.
     #[must_use]
     pub fn write_behind(&self) -> u32 {
         self.raw.write_behind.get()
     }
 
-    /// Sectors set aside for the bitmap, or 0 if that is not said.
+    /// Sectors that are reserved for the bitmap; 0 if that is not recorded.
     #[must_use]
     pub fn sectors_reserved(&self) -> Sectors {
         Sectors(u64::from(self.raw.sectors_reserved.get()))
     }
 
-    /// Whether the bits cannot be believed beside a superblock with `events`: all of them count as set.
+    /// Whether the bitmap is older than a superblock with `events`. Then every bit counts as set.
     #[must_use]
     pub fn is_stale(&self, events: u64) -> bool {
         self.state().contains(BitmapState::STALE) || self.events() < events
@@ -299,7 +299,7 @@ impl BitmapSuper {
         self.raw.events.set(events);
     }
 
-    /// Sets the event count of the last time the array was not degraded.
+    /// Sets the event count at which all members were last in use.
     pub fn set_events_cleared(&mut self, events: u64) {
         self.raw.events_cleared.set(events);
     }
@@ -315,13 +315,13 @@ impl BitmapSuper {
         self.sync_size().bytes().div_ceil(u64::from(self.chunk_bytes()))
     }
 
-    /// Bytes of superblock and bits, without rounding.
+    /// Bytes of superblock and bits, not rounded to blocks.
     #[must_use]
     pub fn bitmap_bytes(&self) -> u64 {
         SUPER_BYTES as u64 + self.bits().div_ceil(8)
     }
 
-    /// Which bit stands for what.
+    /// Which bit stands for which bytes.
     #[must_use]
     pub fn mapping(&self) -> Mapping {
         match self.raw.version.get() {
@@ -332,8 +332,8 @@ impl BitmapSuper {
         }
     }
 
-    /// The bytes from the first to the last that a bit stands for, cut off at the end of what is resynced. If the bits are
-    /// spread it stands for some of them only.
+    /// The range of bytes that a bit stands for, up to [`BitmapSuper::sync_size`]. If the bits are spread, the bit
+    /// stands for some units in this range, the first and the last included.
     #[must_use]
     pub fn range_of(&self, bit: u64) -> Range<u64> {
         let (mapping, end) = (self.mapping(), self.sync_size().bytes());
@@ -348,8 +348,8 @@ impl BitmapSuper {
         (SUPER_BYTES as u64 + bit / 8, 1 << (bit % 8))
     }
 
-    /// The least chunk with which a bitmap of `sync_size` fits in `room_bytes`, by mdadm's rule: the power of two
-    /// from 4 KiB on. `None` if there is no room, or the chunk would not fit in its field.
+    /// The smallest chunk with which a bitmap of `sync_size` fits in `room_bytes`. As in mdadm it is a power of two of
+    /// at least 4 KiB. `None` if there is no room, or the chunk does not fit in its field.
     #[must_use]
     pub fn least_chunk_bytes(sync_size: Sectors, room_bytes: u64) -> Option<u32> {
         let bits_max = room_bytes.checked_sub(SUPER_BYTES as u64)?.checked_mul(8)?;
@@ -363,13 +363,14 @@ impl BitmapSuper {
     }
 }
 
-/// Whether an array can have a bitmap whose bits are spread over units of `unit_bytes`: those are its stripes' chunks.
+/// Whether an array can have a bitmap whose bits are spread over units of `unit_bytes`: the level has parity, and a
+/// unit is a chunk.
 #[must_use]
 pub fn may_be_spread(geometry: &Geometry, unit_bytes: u32) -> bool {
     geometry.parity_chunks() > 0 && geometry.chunk_bytes() == unit_bytes
 }
 
-/// What md resyncs, and a bitmap's bits stand for: the array at RAID-10, a member's used data area at the other levels.
+/// What a resync covers, and a bitmap with it: the array at RAID-10, each member's used data area at the other levels.
 #[must_use]
 pub fn sync_sectors(geometry: &Geometry) -> Sectors {
     let bytes =

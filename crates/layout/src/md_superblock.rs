@@ -1,15 +1,15 @@
 //! md's superblock, version 1.0, 1.1 and 1.2: read, checked, changed, written.
 //!
 //! Invariants:
-//! - A [`Superblock`] exists only after [`Superblock::parse`] found magic, version, checksum, place and bounds right,
-//!   or because [`NewArray`] made it. Nothing else in the workspace interprets a member's bytes.
-//! - Every area that the superblock names (data, bitmap, bad-block log, itself) is within the device, and no two of
-//!   those whose length it knows overlap.
-//! - What parses without change encodes to the same bytes.
+//! - A [`Superblock`] comes from [`Superblock::parse`], which has checked magic, version, checksum, place and bounds,
+//!   or from [`NewArray`]. Nothing else in the workspace interprets a member's superblock.
+//! - Every area that the superblock names (data, bitmap, bad-block log, itself) lies within the device. No two areas
+//!   overlap, as far as the superblock knows their lengths.
+//! - A superblock that is parsed and not changed encodes to the same bytes.
 //!
-//! The rules are those of `super_1_load`, `super_1_validate` and `super_1_sync` in the kernel's `drivers/md/md.c`.
-//! A superblock with features that Twill cannot run parses, so that they can be named:
-//! see [`Superblock::unsupported_features`]. Bytes are drawn in `docs/formats.md`.
+//! The rules are those of `super_1_load`, `super_1_validate` and `super_1_sync` in the kernel's `drivers/md/md.c`. A
+//! superblock with features that Twill does not support still parses, so that [`Superblock::unsupported_features`] can
+//! name them. `docs/formats.md` draws the bytes.
 
 mod bad_blocks;
 mod create;
@@ -36,7 +36,7 @@ pub use error::SuperblockError;
 pub use features::Features;
 pub use raw::{HEADER_BYTES, MAGIC, MAX_DEV, SUPERBLOCK_BYTES_MAX};
 
-/// Least device that md considers: 24 sectors.
+/// The smallest device that md considers: 24 sectors.
 pub const DEVICE_BYTES_MIN: u64 = 24 * SECTOR_BYTES;
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
@@ -45,7 +45,7 @@ pub const FIELDS: &[(&str, usize, usize)] = RawSuperblock::FIELDS;
 /// `resync_offset` of an array that is in sync, and `recovery_offset` of a member whose recovery has come to its end.
 const ALL_SECTORS: u64 = u64::MAX;
 
-/// Devices of at most this size have a version 0.90 superblock nowhere.
+/// Version 0.90 keeps its superblock in the last whole 64 KiB of the device, so that smaller devices have none.
 const V090_RESERVED_BYTES: u64 = 64 << 10;
 
 /// Where on its device version 1 keeps the superblock.
@@ -60,8 +60,8 @@ pub enum MinorVersion {
 }
 
 impl MinorVersion {
-    /// The places to look at, likeliest first. A device may hold more than one superblock that parses, as an old one
-    /// is left when another minor version is created over it: mdadm takes the one with the newest
+    /// Where to look for a superblock, the likeliest place first. When an array of one minor version is created over an
+    /// array of another, the old superblock stays and parses too. mdadm takes the one with the newest
     /// [`Superblock::ctime_s`].
     pub const PROBE_ORDER: [Self; 3] = [Self::V1_2, Self::V1_0, Self::V1_1];
 
@@ -91,8 +91,8 @@ impl fmt::Display for MinorVersion {
     }
 }
 
-/// Byte offset of a version 0.90 superblock, to recognise and refuse it; `None` if the device is too small for one.
-/// [`Superblock::parse`] of what is there gives [`SuperblockError::Version090`].
+/// Byte offset of a version 0.90 superblock; `None` if the device is too small for one. Callers read it to refuse such
+/// a device by name: [`Superblock::parse`] returns [`SuperblockError::Version090`].
 #[must_use]
 pub const fn superblock_0_90_offset(device_bytes: u64) -> Option<u64> {
     (device_bytes / V090_RESERVED_BYTES * V090_RESERVED_BYTES).checked_sub(V090_RESERVED_BYTES)
@@ -103,9 +103,9 @@ pub const fn superblock_0_90_offset(device_bytes: u64) -> Option<u64> {
 pub enum DeviceRole {
     /// The member with this number, from 0.
     Active(u16),
-    /// Waits to replace a member.
+    /// A spare: it holds no data yet and can take the place of a member.
     Spare,
-    /// Was failed.
+    /// Failed and out of use.
     Faulty,
     /// Holds the write journal.
     Journal,
@@ -139,15 +139,15 @@ impl DeviceRole {
 #[derive(Clone)]
 pub struct Superblock {
     raw: RawSuperblock,
-    /// As on disk, one for each of `max_dev`.
+    /// One role for each of `max_dev` devices, as on disk.
     roles: Vec<u16>,
     minor: MinorVersion,
-    /// What follows the roles up to the end of the last block that held them. md keeps it as it is.
+    /// The bytes after the roles, as read. md leaves them unchanged, and so does [`Superblock::encode`].
     tail: Vec<u8>,
 }
 
 impl Superblock {
-    /// Checks what was read at the place of `minor` on a device of `device_bytes`. Give it
+    /// Checks `bytes`, which were read at the place of `minor` on a device of `device_bytes`. Callers read
     /// [`SUPERBLOCK_BYTES_MAX`] bytes.
     ///
     /// # Errors
@@ -192,9 +192,9 @@ impl Superblock {
         Ok(Self { raw, roles, minor, tail: rest[..tail_bytes].to_vec() })
     }
 
-    /// The bytes to write at [`Superblock::offset`], checksum included: the least whole number of logical blocks of
-    /// the device (`block_bytes`, 512 or 4096). It is no more, because an old mdadm may have put a bitmap 1 KiB
-    /// after the superblock; md writes as much.
+    /// The bytes to write at [`Superblock::offset`], checksum included, in whole logical blocks of the device
+    /// (`block_bytes`, 512 to 4096). Like md, it returns as few blocks as hold the superblock: an old mdadm may have
+    /// put a bitmap 1 KiB after it.
     ///
     /// # Panics
     /// If `block_bytes` is not a power of two from 512 to 4096.
@@ -216,8 +216,8 @@ impl Superblock {
         bytes
     }
 
-    /// What tells this superblock from every other one that was ever written on this member: CRC-32C of its header and
-    /// roles.
+    /// CRC-32C of header and roles. It identifies this state of the superblock among all that were written to this
+    /// member.
     #[must_use]
     pub fn digest(&self) -> u32 {
         let bytes = self.encode(512);
@@ -230,7 +230,7 @@ impl Superblock {
         self.minor
     }
 
-    /// Where it is on its device, in bytes.
+    /// The superblock's offset on its device, in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.super_offset().bytes()
@@ -242,8 +242,8 @@ impl Superblock {
         Features(self.raw.feature_map.get())
     }
 
-    /// Names of the features that Twill cannot run with, empty if it may run this array. Unknown bits are given by
-    /// number.
+    /// The names of all features that Twill does not support; empty if Twill can run the array. Unknown bits are named
+    /// by their number.
     #[must_use]
     pub fn unsupported_features(&self) -> Vec<String> {
         self.features().unsupported()
@@ -281,7 +281,7 @@ impl Superblock {
         self.checked_layout().expect("parse checks the layout")
     }
 
-    /// The layout word as it is on disk, also where md ignores it.
+    /// The layout word as it is on disk, even where md ignores it.
     #[must_use]
     pub fn layout_word(&self) -> u32 {
         self.raw.layout.get()
@@ -349,7 +349,7 @@ impl Superblock {
         (offset != 0 && size != 0).then(|| (self.beside_superblock(offset), Sectors(u64::from(size))))
     }
 
-    /// Before the device's start it wraps to a sector beyond any end, which parse refuses.
+    /// A place before the start of the device wraps around to a sector beyond every end, which parse refuses.
     fn beside_superblock(&self, offset: i32) -> Sectors {
         Sectors(self.raw.super_offset.get().wrapping_add_signed(i64::from(offset)))
     }
@@ -360,13 +360,13 @@ impl Superblock {
         self.raw.bblog_shift
     }
 
-    /// This device's number, the place of its role in the table. It is not the member's number.
+    /// This device's number: the index of its role in the table. The member's number is in the role.
     #[must_use]
     pub fn dev_number(&self) -> u32 {
         self.raw.dev_number.get()
     }
 
-    /// This device's role, as this device knows it.
+    /// This device's role, according to its own superblock.
     #[must_use]
     pub fn role(&self) -> DeviceRole {
         self.role_of(self.dev_number()).expect("parse checks the device's number")
@@ -389,19 +389,19 @@ impl Superblock {
         self.raw.device_uuid
     }
 
-    /// Reads should go to other members first (md's write-mostly).
+    /// md's write-mostly: reads go to other members while there are any.
     #[must_use]
     pub fn is_write_mostly(&self) -> bool {
         self.raw.devflags & 1 != 0
     }
 
-    /// The device should fail fast rather than retry.
+    /// md's failfast: the device reports errors without retrying.
     #[must_use]
     pub fn is_failfast(&self) -> bool {
         self.raw.devflags & 2 != 0
     }
 
-    /// Read errors that were corrected by writing.
+    /// How many read errors were corrected by writing the sectors again.
     #[must_use]
     pub fn corrected_reads(&self) -> u32 {
         self.raw.cnt_corrected_read.get()
@@ -413,21 +413,21 @@ impl Superblock {
         seconds(self.raw.utime.get())
     }
 
-    /// Count of the superblock's updates: the member with fewer is stale.
+    /// md's event count, which every update of the superblock raises: a member with a lower count is stale.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.raw.events.get()
     }
 
-    /// Up to where parity or copies agree; `None` if they do everywhere, which is the mark of a clean stop.
+    /// How far parity or copies are in sync; `None` if they are everywhere, as after a clean stop.
     #[must_use]
     pub fn resync_offset(&self) -> Option<Sectors> {
         let offset = self.raw.resync_offset.get();
         (offset != ALL_SECTORS).then_some(Sectors(offset))
     }
 
-    /// Up to where this member is current, in its data area; `None` if it is everywhere. So it is, too, where all ones stand:
-    /// md writes that when a recovery has come to its end, and only the superblocks after that do without.
+    /// How far this member is recovered, from the start of its data area; `None` if all of it is. md writes all ones
+    /// when a recovery ends and clears the feature bit only with the next superblock, so all ones mean `None` too.
     #[must_use]
     pub fn recovery_offset(&self) -> Option<Sectors> {
         let offset = self.raw.recovery_offset.get();
@@ -435,8 +435,8 @@ impl Superblock {
         is_recovering.then_some(Sectors(offset))
     }
 
-    /// The array's logical block size in bytes, as kernels from 6.19 on keep it; `None` if the superblock leaves it
-    /// open. Kernels before that refuse a superblock that has it.
+    /// The array's logical block size in bytes; `None` if it is not recorded. Kernels record it from 6.19 on, and older
+    /// kernels refuse a superblock that records it.
     #[must_use]
     pub fn logical_block_bytes(&self) -> Option<u32> {
         let bytes = self.raw.logical_block_size.get();
@@ -450,9 +450,9 @@ impl Superblock {
     }
 }
 
-/// What changes while the array runs, and when a device joins.
+/// Changes: while the array runs, and when a device joins it.
 impl Superblock {
-    /// Sets the count of updates.
+    /// Sets the event count.
     pub fn set_events(&mut self, events: u64) {
         self.raw.events.set(events);
     }
@@ -462,42 +462,44 @@ impl Superblock {
         self.raw.utime.set(utime_s);
     }
 
-    /// Sets up to where parity or copies agree; `None` for everywhere.
+    /// Sets how far parity or copies are in sync; `None` for everywhere.
     pub fn set_resync_offset(&mut self, offset: Option<Sectors>) {
         self.raw.resync_offset.set(offset.map_or(ALL_SECTORS, |offset| offset.0));
     }
 
-    /// Sets up to where this member is current; `None` for everywhere, which takes the features of recovery away.
-    /// Of what is beyond all has to be recovered, until [`Superblock::set_recovers_by_bitmap`] says otherwise.
+    /// Sets how far this member is recovered; `None` for everywhere, which also clears the feature bits of a recovery.
+    /// Everything beyond the offset must be recovered, unless [`Superblock::set_recovers_by_bitmap`] is called
+    /// afterwards.
     pub fn set_recovery_offset(&mut self, offset: Option<Sectors>) {
         self.raw.recovery_offset.set(offset.map_or(0, |offset| offset.0));
         let features = self.features().with(Features::RECOVERY_OFFSET, offset.is_some());
         self.set_features(features.with(Features::RECOVERY_BITMAP, false));
     }
 
-    /// Whether the member lacks, beyond its recovery offset, only what the bitmap marks.
+    /// Whether the member needs only what the bitmap marks, beyond its recovery offset.
     #[must_use]
     pub fn recovers_by_bitmap(&self) -> bool {
         self.features().contains(Features::RECOVERY_OFFSET.with(Features::RECOVERY_BITMAP, true))
     }
 
-    /// Says that the member, which is recovering, lacks only what the bitmap marks.
+    /// Records that this recovering member needs only what the bitmap marks.
     ///
     /// # Panics
-    /// If it has no recovery offset, or there is no bitmap.
+    /// If the superblock has no recovery offset, or the array no bitmap.
     pub fn set_recovers_by_bitmap(&mut self) {
         let needed = Features::RECOVERY_OFFSET.with(Features::BITMAP_OFFSET, true);
         assert!(self.features().contains(needed), "a recovery by bitmap without a recovery or a bitmap");
         self.set_features(self.features().with(Features::RECOVERY_BITMAP, true));
     }
 
-    /// Whether the device is the copy in the making of a member that has the same role and is still in use.
+    /// Whether the device is a replacement: it is being made a copy of a member that has the same role and is still in
+    /// use.
     #[must_use]
     pub fn is_replacement(&self) -> bool {
         self.features().contains(Features::REPLACEMENT)
     }
 
-    /// Says whether it is such a copy. One that has its role for itself is none.
+    /// Marks the device as a replacement, or, once it has the role for itself, as an ordinary member.
     pub fn set_replacement(&mut self, is_replacement: bool) {
         self.set_features(self.features().with(Features::REPLACEMENT, is_replacement));
     }
@@ -505,7 +507,7 @@ impl Superblock {
     /// Sets the role of a device.
     ///
     /// # Panics
-    /// If the table has no place for it, or the array has no such member.
+    /// If `dev_number` is beyond the table of roles, or the array has no such member.
     pub fn set_role(&mut self, dev_number: u32, role: DeviceRole) {
         if let DeviceRole::Active(member) = role {
             assert!(u32::from(member) < self.raid_disks(), "member {member} of {}", self.raid_disks());
@@ -513,17 +515,17 @@ impl Superblock {
         self.roles[dev_number as usize] = role.md();
     }
 
-    /// Makes this the superblock of another device of the same array: its number and identity.
+    /// Gives this superblock the number and the identity of another device of the array.
     ///
     /// # Panics
-    /// If the table has no place for it.
+    /// If `dev_number` is beyond the table of roles.
     pub fn set_device(&mut self, dev_number: u32, device_uuid: [u8; 16]) {
         assert!((dev_number as usize) < self.roles.len(), "device {dev_number} of {}", self.roles.len());
         self.raw.dev_number.set(dev_number);
         self.raw.device_uuid = device_uuid;
     }
 
-    /// Gives up the room for a bad-block log, as `mdadm --assemble --update=no-bbl` does.
+    /// Removes the room for a bad-block log, as `mdadm --assemble --update=no-bbl` does.
     ///
     /// # Panics
     /// If the log has entries.
@@ -533,8 +535,8 @@ impl Superblock {
         self.raw.bblog_size.set(0);
     }
 
-    /// Says whether the bad-block log has entries. md reads the log only if it has. They count in single sectors, as
-    /// [`encode_bad_blocks`] writes them.
+    /// Records whether the bad-block log has entries; md reads the log only if it has. Entries count in single sectors,
+    /// as [`encode_bad_blocks`] writes them.
     ///
     /// # Panics
     /// If there is no room for a log.
@@ -573,13 +575,13 @@ impl fmt::Debug for Superblock {
     }
 }
 
-/// The low 40 bits are seconds, the rest microseconds or 0.
+/// The seconds of a time on disk: its low 40 bits. The upper bits hold microseconds.
 fn seconds(time: u64) -> u64 {
     time & ((1 << 40) - 1)
 }
 
-/// md's sum over header and roles, with the sum itself as 0: 32-bit words, and 16 bits that are over, added up in 64
-/// bits and folded once.
+/// md's checksum over header and roles, computed with the checksum field as 0: the sum of all 32-bit words, plus the
+/// last 16 bits if the number of roles is odd, in 64 bits and folded once.
 fn checksum(raw: &RawSuperblock, roles: &[u8]) -> u32 {
     let mut raw = *raw;
     raw.sb_csum.set(0);

@@ -1,12 +1,13 @@
-//! The redo log of a degraded array: what is durable before a stripe is touched while members are missing.
+//! The redo log of a degraded array. It closes the write hole: while members are missing, a write is durable in the log
+//! before it changes a stripe.
 //!
 //! Invariants:
-//! - A [`RedoHeader`], [`RedoRecord`] or [`WholeRecord`] exists only after `parse` found magic, version, checksum,
-//!   array, member and place right, or because it was made here. Bytes of a member are none of them.
-//! - A record's contents can be had only from a [`WholeRecord`], whose payload was checked too.
-//! - The log lies between what md knows of on a member and its data, where md never looks.
+//! - A [`RedoHeader`] or [`RedoRecord`] that was read comes from `parse`, which has checked magic, version, checksum,
+//!   array, member and place.
+//! - Only a [`WholeRecord`], whose payload was checked too, gives out a record's contents.
+//! - The log lies before the member's data, after everything that md keeps there. md never reads or writes that space.
 //!
-//! What is written when is the engine's matter. Bytes are drawn in `docs/formats.md`.
+//! The engine decides what is written when. `docs/formats.md` draws the bytes.
 
 mod area;
 mod block;
@@ -18,5 +19,7 @@ pub use crate::checksum::Checksum;
 pub use area::{AREA_BYTES_MAX, BitmapExtent, RedoArea, SlotPlan};
 pub use block::{Place, RedoError, VERSION};
 pub use header::{RedoHeader, StripeRange};
-pub use raw::{BLOCK_BYTES, DOUBTS_MAX, HEADER_FIELDS, PIECE_FIELDS, PIECES_MAX, RECORD_FIELDS};
+pub use raw::{
+    BLOCK_BYTES, DOUBTS_MAX, HEADER_FIELDS, PIECE_FIELDS, PIECES_MAX, RECORD_FIELDS, START_FIELDS,
+};
 pub use record::{PieceKind, RedoPiece, RedoRecord, WholeRecord};

@@ -1,9 +1,9 @@
-//! Units that would be confused if they were all `u64`. The geometry speaks plain bytes; the md formats count in
-//! 512-byte sectors, and [`Sectors`] is the only way between the two.
+//! Units. The geometry counts in bytes, md's formats in 512-byte sectors; [`Sectors`] converts between the two, so that
+//! the compiler notices when one is taken for the other.
 
 use std::fmt;
 
-/// Bytes in a sector, md's unit on disk, whatever the device's logical block size is.
+/// Bytes in a sector, md's unit on disk. It does not depend on the device's logical block size.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Bytes in a block, the unit of the engine's I/O.
@@ -14,7 +14,7 @@ pub const BLOCK_BYTES: u64 = 4096;
 pub struct Sectors(pub u64);
 
 impl Sectors {
-    /// Whole sectors in `bytes`; a part of a sector at the end is dropped.
+    /// The whole sectors in `bytes`. A partial sector at the end is dropped.
     #[must_use]
     pub const fn from_bytes_floor(bytes: u64) -> Self {
         Self(bytes / SECTOR_BYTES)
@@ -29,7 +29,7 @@ impl Sectors {
     /// The same in bytes.
     ///
     /// # Panics
-    /// If the result does not fit in 64 bits. Values read from a verified superblock always do.
+    /// If the result does not fit in 64 bits. Sectors from a parsed superblock always fit.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.checked_bytes().expect("a sector count beyond 2^55 is refused where it is read")

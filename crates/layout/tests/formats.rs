@@ -28,6 +28,7 @@ fn docs_draw_what_the_code_writes() {
     for (constant, fields, bytes) in [
         ("md_superblock::FIELDS", md_superblock::FIELDS, 256),
         ("md_bitmap::FIELDS", md_bitmap::FIELDS, 256),
+        ("redo_log::START_FIELDS", redo_log::START_FIELDS, 56),
         ("redo_log::HEADER_FIELDS", redo_log::HEADER_FIELDS, 256),
         ("redo_log::RECORD_FIELDS", redo_log::RECORD_FIELDS, 128),
         ("redo_log::PIECE_FIELDS", redo_log::PIECE_FIELDS, 32),

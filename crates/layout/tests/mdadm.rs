@@ -7,7 +7,7 @@ use std::process::Command;
 
 use layout::md_bitmap::BitmapSuper;
 use layout::md_superblock::{
-    Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock, display_uuid,
+    Created, DeviceRole, MinorVersion, NewArray, NewMember, Superblock, display_uuid,
 };
 use layout::{Layout, Level};
 
@@ -33,17 +33,12 @@ fn new_array(
 ) -> (NewArray, Created) {
     let array = NewArray {
         minor,
-        set_uuid: SET_UUID,
         name: "somehost:backup".into(),
         ctime_s: 1_760_000_000,
-        level,
         layout,
         chunk_bytes,
-        raid_disks,
-        bitmap: if level == Level::Raid0 { NewBitmap::None } else { NewBitmap::Internal(None) },
-        member_bytes: None,
-        data_offset: None,
         clean: false,
+        ..NewArray::new(SET_UUID, level, raid_disks)
     };
     let device = |member: u16| NewMember {
         device_bytes: DEVICE_BYTES,

@@ -1,6 +1,6 @@
 //! The redo log's blocks: what was written is read back, nothing else is believed.
 
-use layout::geometry::{Layout, Level};
+use layout::geometry::Level;
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::redo_log::{
     BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RedoArea, RedoError,
@@ -156,17 +156,10 @@ fn what_is_not_ours_is_refused_by_name() {
 fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap) -> Superblock {
     let array = NewArray {
         minor,
-        set_uuid: [7; 16],
-        name: "a".into(),
-        ctime_s: 1,
-        level: Level::Raid5,
-        layout: Layout::default_for(Level::Raid5),
         chunk_bytes: 64 << 10,
-        raid_disks: 3,
         bitmap,
-        member_bytes: None,
         data_offset: data_offset.map(|bytes| Sectors(bytes / 512)),
-        clean: true,
+        ..NewArray::new([7; 16], Level::Raid5, 3)
     };
     let device = |i: u8| NewMember {
         device_bytes: 1 << 40,
@@ -176,7 +169,7 @@ fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap) 
     array.create(&[device(0), device(1), device(2)]).unwrap().superblocks.remove(0)
 }
 
-/// The log is in nobody's way: not before the end of what md has, not behind the start of the data.
+/// The log begins after everything that md keeps before the data, and ends before the data.
 #[test]
 fn the_area_is_between_what_md_has_and_the_data() {
     let none = BitmapExtent::Absent;

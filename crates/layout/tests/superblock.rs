@@ -332,18 +332,11 @@ fn assert_same_but_for_what_changes(golden: &Golden, theirs: &Superblock, ours: 
 #[test]
 fn impossible_new_arrays_are_refused() {
     let array = NewArray {
-        minor: MinorVersion::V1_2,
-        set_uuid: [1; 16],
         name: "host:x".into(),
         ctime_s: 1_700_000_000,
-        level: Level::Raid5,
-        layout: Layout::LeftSymmetric,
         chunk_bytes: 64 << 10,
-        raid_disks: 3,
-        bitmap: NewBitmap::Internal(None),
-        member_bytes: None,
-        data_offset: None,
         clean: false,
+        ..NewArray::new([1; 16], Level::Raid5, 3)
     };
     let device =
         |member| NewMember { device_bytes: 64 << 20, device_uuid: [2; 16], role: DeviceRole::Active(member) };

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 
 use crate::chunk::Change;
 use crate::gf256::{HALF_BYTE_PRODUCTS, REDUCTION};
-use crate::passes::{self, InOut, Lanes, entry_points};
+use crate::passes::{self, InOut, Lanes, Recovery, entry_points};
 use crate::solution::Solution;
 
 entry_points!(Ymm, features: "avx2", wide: 4, tail: 2);

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 
 use crate::chunk::Change;
 use crate::gf256::{MATRICES, matrix};
-use crate::passes::{self, InOut, Lanes, entry_points};
+use crate::passes::{self, InOut, Lanes, Recovery, entry_points};
 use crate::solution::Solution;
 
 entry_points!(Zmm, features: "avx512f,avx512bw,gfni", wide: 8, tail: 1);

@@ -7,7 +7,7 @@ use std::arch::aarch64::{
 
 use crate::chunk::Change;
 use crate::gf256::{HALF_BYTE_PRODUCTS, REDUCTION};
-use crate::passes::{self, InOut, Lanes, entry_points};
+use crate::passes::{self, InOut, Lanes, Recovery, entry_points};
 use crate::solution::Solution;
 
 entry_points!(Quad, features: "neon", wide: 8, tail: 4);

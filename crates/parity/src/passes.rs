@@ -257,6 +257,17 @@ unsafe fn delta_block<V: Lanes, const N: usize, const P: bool, const Q: bool>(
     }
 }
 
+/// What a recovery reads and writes. `p` and `y` are null where one chunk is lost.
+#[derive(Clone, Copy)]
+pub(crate) struct Recovery<'a> {
+    pub(crate) known: &'a [(usize, &'a [u8])],
+    pub(crate) p: *const u8,
+    pub(crate) q: *const u8,
+    pub(crate) solution: &'a Solution,
+    pub(crate) x: *mut u8,
+    pub(crate) y: *mut u8,
+}
+
 /// x = the sum of each known chunk and of q times its coefficient. With `TWO` also of p times its own, and y = what
 /// the XOR of all known chunks and x then lacks of p.
 ///
@@ -264,32 +275,20 @@ unsafe fn delta_block<V: Lanes, const N: usize, const P: bool, const Q: bool>(
 /// As the module says; `p` and `y` are not touched without `TWO`.
 #[inline(always)]
 pub(crate) unsafe fn recover<V: Lanes, const WIDE: usize, const TAIL: usize, const TWO: bool>(
-    known: &[(usize, &[u8])],
-    p: *const u8,
-    q: *const u8,
-    solution: &Solution,
-    x: *mut u8,
-    y: *mut u8,
+    recovery: Recovery<'_>,
     len: usize,
 ) {
     // SAFETY: every block ends at or before `len`, which is a multiple of the tail's 64 bytes.
     unsafe {
-        in_blocks!(len, recover_block::<[WIDE, TAIL], TWO>(known, p, q, solution, x, y));
+        in_blocks!(len, recover_block::<[WIDE, TAIL], TWO>(recovery));
     }
 }
 
 /// # Safety
 /// As the module says, and `N` vectors from `at` on are within the length.
 #[inline(always)]
-unsafe fn recover_block<V: Lanes, const N: usize, const TWO: bool>(
-    known: &[(usize, &[u8])],
-    p: *const u8,
-    q: *const u8,
-    solution: &Solution,
-    x: *mut u8,
-    y: *mut u8,
-    at: usize,
-) {
+unsafe fn recover_block<V: Lanes, const N: usize, const TWO: bool>(recovery: Recovery<'_>, at: usize) {
+    let Recovery { known, p, q, solution, x, y } = recovery;
     // SAFETY: the caller's promise, for each access of `N` vectors at `at`.
     unsafe {
         let mut sum = [V::zero(); N];
@@ -474,9 +473,9 @@ macro_rules! entry_points {
             x: *mut u8,
             len: usize,
         ) {
-            let (p, y) = (std::ptr::null(), std::ptr::null_mut());
+            let recovery = Recovery { known, p: std::ptr::null(), q, solution, x, y: std::ptr::null_mut() };
             // SAFETY: the caller's promise is the pass's.
-            unsafe { passes::recover::<$lanes, $wide, $tail, false>(known, p, q, solution, x, y, len) }
+            unsafe { passes::recover::<$lanes, $wide, $tail, false>(recovery, len) }
         }
 
         /// Two lost chunks from P and Q.
@@ -492,8 +491,9 @@ macro_rules! entry_points {
             (x, y): (*mut u8, *mut u8),
             len: usize,
         ) {
+            let recovery = Recovery { known, p, q, solution, x, y };
             // SAFETY: the caller's promise is the pass's.
-            unsafe { passes::recover::<$lanes, $wide, $tail, true>(known, p, q, solution, x, y, len) }
+            unsafe { passes::recover::<$lanes, $wide, $tail, true>(recovery, len) }
         }
     };
 }

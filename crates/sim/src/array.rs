@@ -1,5 +1,5 @@
 //! An array in the world: devices with superblocks on them, and what the program makes of them when it starts: one
-//! engine a shard, the keeper of the superblocks and the manager, all of them the program's own.
+//! engine a shard, the writer of the superblocks and the manager, all of them the program's own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::array::assemble::{Assembly, Candidate, Refusal};
-use engine::array::keeper::Keeper;
+use engine::array::manager::Manager;
 use engine::array::redo::Repair;
 use engine::array::running::Running;
 use engine::array::start::{Assembled, Prepared, start as start_array};
-use engine::array::state::Manager;
+use engine::array::superblock_writer::SuperblockWriter;
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::Pool;
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
@@ -19,7 +20,6 @@ use engine::in_place::InPlace;
 use engine::members::Attached;
 use engine::stripe::Shared;
 use engine::stripe::stripe_table::StripeTable;
-use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::Geometry;
 
 use crate::check;
@@ -204,7 +204,7 @@ pub(crate) struct Array {
     next_open: Cell<u64>,
     /// Resyncs of some stripes that the operator asked for.
     pub(crate) resyncs: Cell<u64>,
-    pub(crate) keeper: Rc<Keeper<SimDevice>>,
+    pub(crate) writer: Rc<SuperblockWriter<SimDevice>>,
     pub(crate) manager: Rc<Manager<SimDevice, SimPlatform>>,
     pub(crate) running: Running<SimDevice, SimPlatform>,
     /// An earlier run wrote nothing down, and nothing was repaired since.
@@ -214,7 +214,7 @@ pub(crate) struct Array {
 pub(crate) struct Shard {
     pub(crate) executor: Executor,
     pub(crate) set: Rc<InPlace<SimDevice>>,
-    pub(crate) volume: ArrayVolume<SimDevice>,
+    pub(crate) volume: ArrayVolume<InPlace<SimDevice>>,
 }
 
 impl Array {
@@ -265,7 +265,7 @@ impl Array {
             open: RefCell::default(),
             next_open: Cell::new(0),
             resyncs: Cell::new(0),
-            keeper: Rc::clone(manager.keeper()),
+            writer: Rc::clone(manager.writer()),
             manager,
             running,
             after_unmarked,
@@ -326,6 +326,7 @@ impl Array {
 
     /// Ends the process: no task runs any more.
     pub(crate) fn kill(&self) {
+        self.shared.self_check(); // between two steps of any task
         self.shards.iter().for_each(|shard| shard.executor.abandon());
         self.open.borrow_mut().clear();
         let totals = CounterTotals::of(&self.shared.counters);
@@ -389,6 +390,7 @@ fn share(machine: &Machine, assembled: Assembled) -> Prepared {
     let own = prepared.shared_mut();
     own.table = StripeTable::with_entries(scenario.table_entries, own.intent.locks());
     own.read_turn_bytes = READ_TURN_BYTES;
+    own.set_verify(true);
     let bitmap = is_spread.map(|is_spread| (own.intent.locks(), is_spread));
     world.counts.borrow_mut().add_bitmap(bitmap);
     prepared

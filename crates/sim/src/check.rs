@@ -78,7 +78,7 @@ pub(crate) fn durable(array: &Array, blocks: impl Iterator<Item = u64>, when: &s
     if machine.excuses.lying.get() {
         return;
     }
-    if array.keeper.resync_from_bytes().is_none() {
+    if array.writer.resync_from_bytes().is_none() {
         machine.excuses.uneven.borrow_mut().clear();
     }
     let mut block = vec![0; machine.unit() as usize];
@@ -137,7 +137,7 @@ pub(crate) fn settle(array: &Array) {
         disk.peek(offset, &mut block);
         let content = identify(&block, number).filter(|content| oracle.may_hold(number, *content));
         let mut others = Vec::new();
-        if array.keeper.resync_from_bytes().is_some() {
+        if array.writer.resync_from_bytes().is_some() {
             for (_, disk, offset) in places {
                 disk.peek(offset, &mut other);
                 if other != block {
@@ -160,6 +160,7 @@ pub(crate) fn settle(array: &Array) {
 /// What must hold when nothing is on its way: invariants 4 and 5, redundancy that is worth its name, and superblocks
 /// from which the array starts again.
 pub(crate) fn quiet(array: &Array) {
+    array.shared.self_check();
     let owned = array.shared.table.active();
     array.world.counts.borrow_mut().tables_empty += 1;
     if owned != 0 {
@@ -193,9 +194,9 @@ pub(crate) fn at_rest(array: &Array) {
         "a recovery never ends"
     } else if (0..array.shared.geometry.members()).any(replaced) {
         "a replacement never ends"
-    } else if redundant && free && !array.keeper.spares().borrow().is_empty() {
+    } else if redundant && free && !array.writer.superblocks().spares().borrow().is_empty() {
         "a spare waits beside a free slot"
-    } else if members.all_in_sync() && array.keeper.resync_from_bytes().is_some() {
+    } else if members.all_in_sync() && array.writer.resync_from_bytes().is_some() {
         "a resync never ends"
     } else if outcome
         .states
@@ -204,7 +205,7 @@ pub(crate) fn at_rest(array: &Array) {
         .any(|(told, state)| (*told == MemberState::InSync) != (*state == MemberState::InSync))
     {
         "the superblocks tell other states"
-    } else if redundant && array.keeper.resync_from_bytes().is_none() && outcome.resync_from.is_some() {
+    } else if redundant && array.writer.resync_from_bytes().is_none() && outcome.resync_from.is_some() {
         "a quiet array is not called clean"
     } else {
         return;
@@ -319,7 +320,7 @@ fn parity(array: &Array, stripe: u64) {
     let excused = array.machine.excuses.hurt.borrow().contains(&stripe)
         && array.shared.consistency.suspects() > 0
         || array.shared.consistency.is_in_doubt(stripe) && !array.shared.members.all_in_sync()
-        || array.keeper.resync_from_bytes().is_some() && may_end_rebuilds(array);
+        || array.writer.resync_from_bytes().is_some() && may_end_rebuilds(array);
     for (chunk, held) in [(P, p), (Q, q)] {
         let Some(held) = held else { continue };
         let expected = expected_parity(array, stripe, chunk, &data);

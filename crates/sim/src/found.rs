@@ -170,7 +170,7 @@ fn replace(array: &Rc<Array>, slot: u32) {
 }
 
 async fn give_another(array: Rc<Array>, slot: u32) {
-    assert!(array.manager.remove(slot).await, "the member has failed");
+    assert!(array.manager.membership().remove(slot).await, "the member has failed");
     operator::add_spare(&array, &array.machine.new_disk(true)).await;
 }
 
@@ -184,7 +184,7 @@ fn replace_until(array: &Rc<Array>, slot: u32, state: MemberState) {
 
 /// Device numbers of the spares.
 fn spare_numbers(array: &Array) -> Vec<u32> {
-    array.keeper.spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect()
+    array.writer.superblocks().spares().borrow().iter().map(|spare| spare.superblock.dev_number()).collect()
 }
 
 /// Writes until one fails because the member in `slot` has no space.
@@ -263,7 +263,7 @@ fn copies_that_differ_are_not_called_clean() {
     let array = array(Level::Raid1, 3, Support::None);
     write(&array, 0..BLOCKS);
     write_in_vain(&array, 1, 0..BLOCKS);
-    array.keeper.want_close();
+    array.writer.want_close();
     finish(&array);
     let outcomes = array.machine.outcomes();
     assert!(outcomes.iter().all(|outcome| outcome.resync_from.is_some()), "clean, and the copies differ");
@@ -517,7 +517,7 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
         let told = Rc::clone(&ended);
         array.spawn(0, "an operator", async move {
             own.world.sleep_up_to(20).await;
-            assert_eq!(own.manager.fail(1, "an operator said so").await, Failing::Failed);
+            assert_eq!(own.manager.membership().fail(1, "an operator said so").await, Failing::Failed);
             told.set(true);
         });
         array.run(steps);
@@ -567,9 +567,9 @@ fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
 fn a_checkpoint_of_a_resync_takes_no_doubt_away() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..6 * BLOCKS);
-    array.keeper.set_resync(Some(0));
+    array.writer.set_resync(Some(0));
     assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
-    array.keeper.set_resync(Some(u64::from(CHUNK)));
+    array.writer.set_resync(Some(u64::from(CHUNK)));
     assert!(array.shared.consistency.is_in_doubt(1), "parity may not agree there");
 }
 
@@ -583,7 +583,7 @@ fn a_member_that_hangs_fails_at_once() {
         workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await; // superblocks say dirty from here on
         disk(&own, 1).faults.borrow_mut().slow = 1_000_000;
         let before = own.world.now();
-        assert_eq!(own.manager.fail(1, "an operator said so").await, Failing::Failed);
+        assert_eq!(own.manager.membership().fail(1, "an operator said so").await, Failing::Failed);
         workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
         assert!(own.world.now() - before < 10_000, "{} ticks", own.world.now() - before);
     });

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::members::MemberState;
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
@@ -157,7 +157,7 @@ fn restart(array: &Rc<Array>) -> bool {
         return repair_by_hand(array);
     }
     let faults = &machine.scenario.faults;
-    let dirty = array.keeper.resync_from_bytes().is_some();
+    let dirty = array.writer.resync_from_bytes().is_some();
     if dirty && (faults.deaths || faults.full) {
         if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles) {
             return false;
@@ -177,7 +177,10 @@ pub(crate) fn repair_by_hand(array: &Rc<Array>) -> bool {
             return false;
         }
         let mode = ScrubMode { repair: true, trust_data: true };
-        array.manager.wish(Wish::Start { mode, restart: true }).expect("a level with redundancy");
+        array
+            .manager
+            .request_scrub(ScrubRequest::Start { mode, restart: true })
+            .expect("a level with redundancy");
         if matches!(array.run(NO_LIMIT), Ended::Failed | Ended::Circles)
             || !array.shared.members.all_in_sync()
         {
@@ -232,7 +235,7 @@ fn stop(array: &Rc<Array>) {
     let machine = &array.machine;
     let dirty = machine.outcomes().iter().any(|outcome| outcome.resync_from.is_some());
     let redundant = machine.geometry().losses_survived() > 0;
-    let resynced = array.keeper.resync_from_bytes().is_none() && array.shared.consistency.suspects() == 0;
+    let resynced = array.writer.resync_from_bytes().is_none() && array.shared.consistency.suspects() == 0;
     if dirty && redundant && resynced && array.world.failure().is_none() {
         array.world.fail("superblocks say dirty after an orderly stop".to_string());
     }
@@ -268,7 +271,7 @@ fn replace_all(array: &Rc<Array>) {
 fn crash(array: &Rc<Array>) {
     let (machine, world) = (&array.machine, &array.world);
     machine.excuses.all_logged.set(array.is_all_logged());
-    if array.keeper.resync_from_bytes().is_none() {
+    if array.writer.resync_from_bytes().is_none() {
         machine.oracle.borrow_mut().resynced();
     }
     array.kill();

@@ -109,7 +109,7 @@ impl Machine {
 /// Whether a block that nobody can make may end what makes the array whole: some member has no bad-block log.
 pub(crate) fn may_end_rebuilds(array: &Array) -> bool {
     let has_log = |slot: u32| {
-        let superblock = array.keeper.try_superblock(slot as usize).flatten();
+        let superblock = array.writer.superblocks().try_superblock(slot as usize).flatten();
         superblock.as_ref().is_none_or(|superblock: &Superblock| superblock.bad_block_log().is_some())
     };
     !array.machine.excuses.lost.borrow().is_empty() && !(0..array.machine.geometry().members()).all(has_log)

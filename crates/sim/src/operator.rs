@@ -46,7 +46,7 @@ async fn intervene(array: &Rc<Array>) {
         3..6 => replace_any(array).await,
         6 if plan.full => fill_up(array),
         7 => slow_down(array),
-        8 => array.keeper.want_close(),
+        8 => array.writer.want_close(),
         9 | 10 => start_resync(array),
         11 if plan.metadata_lost => lose_superblocks(array),
         _ => {}
@@ -68,7 +68,7 @@ fn break_member(array: &Rc<Array>) {
     }
     let what = array.world.random().below(7);
     inflict(array, &disk, what);
-    let unknown = array.shared.consistency.suspects() > 0 || array.keeper.resync_from_bytes().is_some();
+    let unknown = array.shared.consistency.suspects() > 0 || array.writer.resync_from_bytes().is_some();
     machine.may_lose(&disk, |stripe| unknown || array.shared.consistency.is_in_doubt(stripe));
     array.world.note(Note::Words(format!("  fault {what} at member {slot} (device {})", disk.number)));
 }
@@ -132,7 +132,7 @@ async fn fail_by_hand(array: &Rc<Array>) {
     let failing = if array.world.random().one_in(2) {
         array.shared.members.fail(slot, "failed by hand")
     } else {
-        array.manager.fail(slot, "an operator said so").await
+        array.manager.membership().fail(slot, "an operator said so").await
     };
     if failing == Failing::Failed {
         array.world.counts.borrow_mut().failed_by_hand += 1;
@@ -182,7 +182,7 @@ async fn replace_any(array: &Rc<Array>) {
     let members = &array.shared.members;
     let out = |slot: &u32| matches!(members.state(*slot), MemberState::Failed | MemberState::Missing);
     let slots: Vec<u32> = (0..array.machine.geometry().members()).filter(out).collect();
-    let waiting = array.keeper.spares().borrow().len();
+    let waiting = array.writer.superblocks().spares().borrow().len();
     if waiting >= SPARES_MAX || (slots.is_empty() && !array.world.random().one_in(4)) {
         return;
     }
@@ -197,7 +197,7 @@ async fn replace_any(array: &Rc<Array>) {
 /// Takes a failed member out and adds a spare, which the manager puts in its place.
 pub(crate) async fn replace(array: &Rc<Array>, slot: u32) {
     let old = array.machine.disks.borrow()[slot as usize].clone();
-    if !array.manager.remove(slot).await {
+    if !array.manager.membership().remove(slot).await {
         return; // a spare has taken the slot meanwhile
     }
     let comes_back = |_: &Rc<Disk>| array.world.random().one_in(3);
@@ -225,7 +225,7 @@ async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     let device = Rc::new(SimDevice(Rc::clone(disk)));
     let bad = bad_blocks(disk, &superblock);
     let record = record(disk, &superblock);
-    let result = array.manager.re_add(device, superblock, record, bad).await;
+    let result = array.manager.membership().re_add(device, superblock, record, bad).await;
     if result.is_ok() {
         array.world.counts.borrow_mut().re_added += 1;
     }
@@ -243,11 +243,11 @@ async fn replace_working(array: &Rc<Array>) {
 
 /// Begins to replace the member in a slot, as `twill replace` does.
 pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
-    if array.manager.may_replace(slot).is_err() {
+    if array.manager.replacements().may_replace(slot).is_err() {
         return;
     }
     let Some(number) = add_spare(array, &array.machine.new_disk(true)).await else { return };
-    match array.manager.replace(slot, number).await {
+    match array.manager.replacements().replace(slot, number).await {
         Ok(()) => array.world.counts.borrow_mut().replaced_working += 1,
         Err(refused) => array.world.note(Note::Words(format!("  member {slot} is not replaced: {refused}"))),
     }
@@ -257,7 +257,7 @@ pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
 pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32> {
     array.world.counts.borrow_mut().replacements += 1;
     let device = Rc::new(SimDevice(Rc::clone(disk)));
-    let added = array.manager.add_spare(device, |template, number| {
+    let added = array.manager.membership().add_spare(device, |template, number| {
         array
             .world
             .note(Note::Words(format!("  device {} becomes a spare with number {number}", disk.number)));

@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::mismatch::ScrubMode;
-use engine::volume::{Volume, VolumeError};
+use engine::volume::{Space, VolumeError};
 
 use crate::array::{Array, Machine};
 use crate::disk::Disk;
@@ -62,7 +62,7 @@ fn read_only(machine: &Rc<Machine>, of: &Machine) {
     };
     read_all(&array);
     let mode = ScrubMode { repair: false, trust_data: false };
-    let is_checked = array.manager.wish(Wish::Start { mode, restart: true }).is_ok();
+    let is_checked = array.manager.request_scrub(ScrubRequest::Start { mode, restart: true }).is_ok();
     array.run(NO_LIMIT);
     if is_checked {
         read_all(&array); // what the check saw is what it left

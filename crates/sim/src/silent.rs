@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use engine::array::scrub::{Phase, ScrubState, Wish};
+use engine::array::scrub::{Phase, ScrubRequest, ScrubState};
 use engine::mismatch::{Mismatch, Outcome, ScrubMode, Wrong};
 use layout::geometry::Level;
 
@@ -63,7 +63,7 @@ fn is_whole(array: &Array) -> bool {
     machine.geometry().losses_survived() > 0
         && shared.members.all_in_sync()
         && shared.consistency.suspects() == 0
-        && array.keeper.resync_from_bytes().is_none()
+        && array.writer.resync_from_bytes().is_none()
         && !machine.excuses.beyond.get()
         && !machine.excuses.full.get()
         && machine.excuses.lost.borrow().is_empty()
@@ -136,7 +136,10 @@ fn is_used(array: &Array, slot: u32, at: u64) -> bool {
 /// A check, or a repair, of all of the array. None: it did not end well, and the world knows.
 fn scrub(array: &Rc<Array>, repair: bool) -> Option<ScrubState> {
     let mode = ScrubMode { repair, trust_data: false };
-    array.manager.wish(Wish::Start { mode, restart: true }).expect("a level with redundancy");
+    array
+        .manager
+        .request_scrub(ScrubRequest::Start { mode, restart: true })
+        .expect("a level with redundancy");
     let ended = array.run(NO_LIMIT);
     array.world.counts.borrow_mut().scrubs += 1;
     let state = array.manager.scrub().expect("it was asked for");

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::volume::{ReadInto, Volume, VolumeError};
+use engine::volume::{ReadInto, Space, VolumeError};
 
 use crate::array::Array;
 use crate::check;

@@ -88,7 +88,7 @@ pub enum Command {
     Examine(ExamineArguments),
     /// Stop using a member.
     Fail(MemberArguments),
-    /// Let go of a failed member.
+    /// Remove a failed member or a spare, and close its device.
     Remove(RemoveArguments),
     /// Add a member, to be rebuilt or as a spare.
     Add(AddArguments),
@@ -119,7 +119,7 @@ pub enum Command {
     /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1 missing
 
 Nothing is written before everything was checked. A member with a superblock, a file system, a partition table
-or the like needs --force; one that is in use is never taken.")]
+or the like, and a file that has any data, needs --force; one that is in use is never taken.")]
 pub struct CreateArguments {
     /// RAID level: 0, 1, 4, 5, 6 or 10.
     #[arg(short, long)]
@@ -136,7 +136,7 @@ pub struct CreateArguments {
     /// Version of the superblock: 1.2 (4 KiB from the start), 1.1 (at the start) or 1.0 (at the end).
     #[arg(short = 'e', long, default_value = "1.2")]
     pub metadata: String,
-    /// Use so much of each member [default: what the smallest has].
+    /// How much of each member to use [default: the size of the smallest].
     #[arg(short = 'z', long, value_parser = bytes::parse, value_name = "SIZE")]
     pub size: Option<u64>,
     /// Where the data begins on each member [default: mdadm's choice, by the size of the members]. What is free before it has
@@ -146,7 +146,7 @@ pub struct CreateArguments {
     /// Members that hold data; must agree with those given.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MEMBERS_MAX)))]
     pub raid_devices: Option<u32>,
-    /// So many of the members given last are spares.
+    /// How many of the members, the last ones named, are spares.
     #[arg(short = 'x', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(MEMBERS_MAX)))]
     pub spare_devices: u32,
     /// Write-intent bitmap: internal, or none [default: internal if more than 100G of each member are used].
@@ -165,10 +165,10 @@ pub struct CreateArguments {
     /// Parity already agrees with the data: no resync. Members without any data need none anyway.
     #[arg(long)]
     pub assume_clean: bool,
-    /// Take members although they hold something, or differ in size.
+    /// Take members that hold something, which is lost, or that differ in size.
     #[arg(short, long)]
     pub force: bool,
-    /// Make those members that are not there as sparse files of this size.
+    /// Make each member file that does not exist, as a sparse file of this size.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub create_files: Option<u64>,
     /// Stay until the resync is done.
@@ -200,7 +200,7 @@ pub enum BitmapMapping {
 /// mdadm's consistency policies that Twill has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// Nothing is written down: after a crash nobody knows what does not agree.
+    /// Nothing is recorded: after a crash, the stripes that do not agree are unknown.
     None,
     /// One flag: all is resynced after a crash.
     Resync,
@@ -223,7 +223,7 @@ pub struct Choice {
     /// The array with this name.
     #[arg(short = 'N', long)]
     pub name: Option<String>,
-    /// Start although that is risky: with members that were out of date, or a degraded array that was not stopped.
+    /// Start with stale members, whose newer writes are lost, or degraded after a crash.
     #[arg(short, long)]
     pub force: bool,
 }
@@ -269,11 +269,11 @@ pub struct ServeArguments {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub tcp: Vec<SocketAddr>,
     /// Serve the array as block device /dev/ublkbN of this machine, and not over NBD unless --unix or --tcp say so too.
-    /// A device that a killed server of the array left behind is gone on with, asked for or not.
+    /// A device that a killed server of the array left behind is taken over, with this option or without.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     pub ublk: Option<Option<u32>>,
-    /// Copy what is read through the block device into its requests, also where the kernel can have members put it there
-    /// (from Linux 6.16 on, as root).
+    /// Copy reads of the block device into its requests, also where the kernel lets members read straight into them (from
+    /// Linux 6.16 on, as root).
     #[arg(long)]
     pub no_zero_copy: bool,
     /// Name of the export [default: the array's name]. Clients that ask for none get it too.
@@ -282,7 +282,7 @@ pub struct ServeArguments {
     /// Threads that serve, each with a core of its own [default: as many as cores, at most 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,
-    /// Each shard does all writes of its clients itself, also where its core is the limit and others are idle.
+    /// Keep each client's writes on the shard of its connection, even if that core is the limit and others are idle.
     #[arg(long)]
     pub no_balance: bool,
     /// Memory for parity that small writes would read again; 0 for none.
@@ -298,18 +298,18 @@ pub struct ServeArguments {
     /// right: not for arrays made with --assume-clean that were never checked.
     #[arg(long)]
     pub avoid_slow: bool,
-    /// Write down nothing of what is being written, although the array has redundancy: after a crash parity may not agree
-    /// with data, and nobody resyncs it. For contents that nobody will miss.
+    /// Record nothing of the writes under way, although the array has redundancy: after a crash parity may not agree with
+    /// data, and no resync follows. Only for contents that may be lost.
     #[arg(short = 'k', long, value_name = "none", value_parser = only_none)]
     pub consistency_policy: Option<Policy>,
     /// While members are missing, write stripes as md does, without logging them first: faster, but after a crash what the
     /// missing members held is in doubt where writes were under way: with a bitmap as far as that marks, else all of it.
     #[arg(long)]
     pub no_redo_log: bool,
-    /// Refuse to start without a member that could be missing just by mistake, as mdadm's option does.
+    /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,
-    /// Take back members that failed or were not there for a while, if the bitmap tells what they lack.
+    /// Take back members that failed or were away, if the bitmap says what they lack.
     #[arg(long, conflicts_with = "read_only")]
     pub re_add: bool,
     /// Share spares with the other arrays of this machine that are served with this name.
@@ -321,7 +321,7 @@ pub struct ServeArguments {
     /// Use the page cache of the system: for files on file systems without direct I/O.
     #[arg(long)]
     pub buffered: bool,
-    /// Threads ask for completions all the time rather than sleep.
+    /// Threads poll for completions instead of sleeping.
     #[arg(long)]
     pub poll: bool,
     /// Control socket [default: NAME.sock in $XDG_RUNTIME_DIR/twill, for root in /run/twill].
@@ -330,8 +330,8 @@ pub struct ServeArguments {
     /// Go to the background once it serves.
     #[arg(long)]
     pub daemon: bool,
-    /// Write the process number here once the members are held, and remove it in the end. What is there must hold a process
-    /// number, or nothing.
+    /// Write the process number to this file once the members are held; remove the file at the end. A file that is there
+    /// already must be empty or hold a process number.
     #[arg(long, value_name = "PATH")]
     pub pid_file: Option<PathBuf>,
     /// Append the log here rather than to standard error.
@@ -390,10 +390,13 @@ pub struct StopArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Leave the block device to the next server of the array, in use or not. Its requests wait until then. It needs Linux
+    /// Leave the block device to the next server of the array, in use or not; its requests wait until then. Needs Linux
     /// 6.16 or later.
     #[arg(long)]
     pub keep_device: bool,
+    /// Cut off clients that are still connected over NBD. A block device that is in use is refused all the same.
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 /// Arguments of commands on a served array.
@@ -432,10 +435,10 @@ pub struct SetArguments {
     /// Most that a resync, recovery or check does of each member in a second; 0 for no limit.
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub rate: Option<u64>,
-    /// Least that it may do in a second, whatever clients have [default: 1 MB].
+    /// Least that it may do in a second, even if clients wait longer [default: 1 MB].
     #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
     pub rate_min: Option<u64>,
-    /// It slows down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
+    /// Slow it down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
 }
@@ -491,10 +494,10 @@ pub struct StatusArguments {
     pub control: Option<PathBuf>,
     /// Name of the array; without one, all that are served.
     pub array: Option<String>,
-    /// Go on until the array is stopped, with progress bars.
+    /// Show progress until the array is stopped.
     #[arg(short, long)]
     pub watch: bool,
-    /// End when no resync or recovery is under way.
+    /// Wait until no resync or recovery is under way.
     #[arg(short = 'W', long)]
     pub wait: bool,
 }
@@ -525,7 +528,7 @@ pub struct MemberArguments {
 
 /// Arguments of `remove`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: let go of all failed members
+#[command(after_help = "Example: remove all failed members
   twill remove failed")]
 pub struct RemoveArguments {
     /// Which array.
@@ -543,7 +546,7 @@ pub struct AddArguments {
     /// Which array.
     #[command(flatten)]
     pub served: ServedByOption,
-    /// Take it although it holds something.
+    /// Take it even if it holds something, which is lost.
     #[arg(short, long)]
     pub force: bool,
     /// File or block device.
@@ -571,16 +574,16 @@ pub struct ReAddArguments {
   twill replace /dev/nvme3n1 --with /dev/nvme9n1 && twill status --watch
 
 The array stays whole meanwhile: the member is read as long as it can be, and only what it cannot read is made from the \
-others. Should it fail on the way, the new device has its place at once and the rest is rebuilt. The old device is let go \
-when all is done. `twill remove` with the new device calls it off.")]
+others. Should it fail on the way, the new device has its place at once and the rest is rebuilt. The old device is closed \
+when all is done, and can be pulled. `twill remove` with the new device calls it off.")]
 pub struct ReplaceArguments {
     /// Which array.
     #[command(flatten)]
     pub served: ServedByOption,
-    /// By this device, a new one or one of the array's spares [default: a spare].
+    /// The device that takes its place: a new one, or one of the array's spares [default: a spare].
     #[arg(long, value_name = "DEVICE")]
     pub with: Option<PathBuf>,
-    /// Take the new device although it holds something.
+    /// Take the new device even if it holds something, which is lost.
     #[arg(short, long, requires = "with")]
     pub force: bool,
     /// Path or slot of the member.
@@ -593,16 +596,16 @@ pub struct ReplaceArguments {
   twill check && echo all blocks agree
   twill check --json | jq '.report.found[] | {wrong, blocks}'
 
-RAID-6 and mirrors of three say which block is wrong; RAID-5 and mirrors of two say where. It goes on beside clients,
-after a resync or recovery that is due, and where it was after a restart of the server.")]
+RAID-6 and mirrors of three say which block is wrong; RAID-5 and mirrors of two say where. It runs beside clients,
+after any pending resync or recovery, and continues after a restart of the server.")]
 pub struct CheckArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// From the start, also where an earlier one is not over.
+    /// Begin at the start of the array, even if an earlier check was not finished.
     #[arg(long)]
     pub restart: bool,
-    /// Return at once; it goes on in the server.
+    /// Return at once; the server goes on checking.
     #[arg(long)]
     pub no_wait: bool,
 }
@@ -612,14 +615,14 @@ pub struct CheckArguments {
 #[command(after_help = "Example: repair what can be, and see what is left
   twill repair || twill scrub report
 
-A block that is known to be wrong is rewritten from the others and read back. Where nobody can say which block is wrong,
-RAID-5 gets new parity and mirrors the first copy, as md does; RAID-6 rows with two wrong blocks are left as they are
-unless --trust-data.")]
+A block that is known to be wrong is rewritten from the others and read back. Where the wrong block cannot be
+told from the right ones, RAID-5 gets new parity and mirrors get the first copy, as md does; RAID-6 rows with two
+wrong blocks stay as they are unless --trust-data.")]
 pub struct RepairArguments {
     /// As for a check.
     #[command(flatten)]
     pub check: CheckArguments,
-    /// RAID-6: where nobody can say which block is wrong, make parity agree with the data.
+    /// RAID-6: where two blocks of a row are wrong, make parity agree with the data.
     #[arg(long)]
     pub trust_data: bool,
 }
@@ -639,9 +642,9 @@ pub struct ScrubArguments {
 /// What to do with a check or repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScrubWish {
-    /// Stop for now. It stays paused over a restart of the server.
+    /// Stop for now; a restart of the server does not resume it.
     Pause,
-    /// Go on where it was.
+    /// Go on from where it was paused.
     Resume,
     /// Stop for good.
     Cancel,
@@ -658,10 +661,10 @@ pub struct EventsArguments {
     /// Which array.
     #[command(flatten)]
     pub served: Served,
-    /// Only events after this one.
+    /// Only events after the one with this number.
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0)]
     pub since: u64,
-    /// Go on until the array is stopped.
+    /// Print new events until the array is stopped.
     #[arg(short, long)]
     pub follow: bool,
 }

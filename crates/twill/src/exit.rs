@@ -24,7 +24,7 @@ pub enum ExitKind {
     NotAMember = 4,
     /// Too few members to run the array.
     NotEnoughMembers = 5,
-    /// Somebody uses a member, or a member is not in the state that the command needs.
+    /// A member is in use, or not in the state that the command needs.
     MemberInUse = 6,
     /// The system could not read or write.
     IoError = 7,
@@ -48,11 +48,11 @@ pub enum ExitKind {
     Mismatch = 16,
     /// The kernel lacks what is asked for.
     NoDriver = 17,
-    /// Somebody uses the block device of the array.
+    /// The array is in use: its block device, or clients are connected.
     DeviceInUse = 18,
     /// A member lacks more than the bitmap tells.
     LacksMore = 19,
-    /// A signal ended it, or somebody paused or cancelled what it waited for.
+    /// A signal ended it, or what it waited for was paused or cancelled.
     Interrupted = 130,
 }
 
@@ -72,7 +72,7 @@ impl ExitKind {
         (
             Self::MemberInUse,
             "member-in-use",
-            "Somebody uses a member, or it is not in the state that the command needs.",
+            "A member is in use, or not in the state that the command needs.",
         ),
         (Self::IoError, "io-error", "The system could not read or write."),
         (Self::NotFound, "not-found", "No such array is served, or there is no such file or member."),
@@ -89,7 +89,11 @@ impl ExitKind {
         (Self::Permission, "permission", "The system does not allow it."),
         (Self::Mismatch, "mismatch", "A check found blocks that do not agree, or a repair left some."),
         (Self::NoDriver, "no-driver", "The kernel lacks what is asked for, or its module is not loaded."),
-        (Self::DeviceInUse, "device-in-use", "Somebody uses the block device of the array."),
+        (
+            Self::DeviceInUse,
+            "device-in-use",
+            "The array is in use: its block device, or clients are connected.",
+        ),
         (
             Self::LacksMore,
             "lacks-more",
@@ -98,7 +102,7 @@ impl ExitKind {
         (
             Self::Interrupted,
             "interrupted",
-            "A signal ended it before it was done, or somebody paused or cancelled the check that it waited for.",
+            "A signal ended it before it was done, or the check that it waited for was paused or cancelled.",
         ),
     ];
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitKind;
+use crate::plain::plain;
 
 /// One thing that is wrong with one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ impl Problem {
         Problem { kind, member: member.display().to_string(), what: what.into(), help: None }
     }
 
-    /// The system said no.
+    /// An operation of the system failed.
     pub fn from_io(member: &Path, doing: &str, error: &io::Error) -> Self {
         let kind = ExitKind::from(error.kind());
         let problem = Problem::new(kind, member, format!("cannot {doing}: {error}"));
@@ -57,16 +58,16 @@ pub struct Failure {
     /// What is wrong with which member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
-    /// The command's answer, which says all this, is printed: `--json` prints one document, not two.
+    /// The command's answer, printed already, contains all this: `--json` prints one document, not two.
     #[serde(skip)]
     pub answered: bool,
-    /// Another process said it on standard error already.
+    /// Another process has printed it on standard error already.
     #[serde(skip)]
     pub said: bool,
 }
 
 impl Failure {
-    /// Something wrong that no member is to blame for.
+    /// A failure that is not about one member.
     pub fn new(kind: ExitKind, message: impl Into<String>) -> Self {
         Failure {
             kind,
@@ -78,7 +79,7 @@ impl Failure {
         }
     }
 
-    /// The system said no.
+    /// An operation of the system failed.
     pub fn from_io(doing: &str, path: &Path, error: &io::Error) -> Self {
         Failure::new(error.kind().into(), format!("cannot {doing} {}: {error}", path.display()))
     }
@@ -89,13 +90,13 @@ impl Failure {
         Failure { help: Some(help.into()), ..self }
     }
 
-    /// The answer, which says it too, is printed already.
+    /// The answer, printed already, contains it too.
     #[must_use]
     pub fn answered(self) -> Self {
         Failure { answered: true, ..self }
     }
 
-    /// A person has read it already.
+    /// It has been printed on standard error already.
     #[must_use]
     pub fn said(self) -> Self {
         Failure { said: true, ..self }
@@ -121,15 +122,15 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
+        f.write_str(&plain(&self.message))?;
         for Problem { member, what, help, .. } in &self.problems {
-            write!(f, "\n  {member}: {what}")?;
+            write!(f, "\n  {}: {}", plain(member), plain(what))?;
             if let Some(help) = help {
-                write!(f, "; {help}")?;
+                write!(f, "; {}", plain(help))?;
             }
         }
         if let Some(help) = &self.help {
-            write!(f, "\n  {help}")?;
+            write!(f, "\n  {}", plain(help))?;
         }
         Ok(())
     }
@@ -158,6 +159,11 @@ mod tests {
             "nothing was written\n  a: has a file system; try --force\n  or others"
         );
         assert_eq!(failure.to_json()["error"]["exit_code"], 3);
+        let path = Problem::new(ExitKind::NotFound, Path::new("a\n\u{1b}[2J"), "is not there");
+        assert_eq!(
+            Failure::from_problems("no", vec![path]).to_string(),
+            "no\n  a\\n\\u{1b}[2J: is not there"
+        );
         let back: Failure = serde_json::from_value(failure.to_json()["error"].clone()).unwrap();
         assert_eq!(back, failure);
     }

@@ -10,12 +10,12 @@ mod control;
 mod counted;
 mod exit;
 mod failure;
+mod plain;
 mod probe;
 mod serving;
 mod status;
 mod words;
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,8 +44,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What the server of an array that has stopped answers to a line at its control socket: all of the way of a call but for what
-/// it does. For fuzzing.
+/// What the control socket of a stopped array answers to a line: everything about a call but its effect. For fuzzing.
 #[doc(hidden)]
 pub fn answer_stopped(line: &[u8]) -> Option<Vec<u8>> {
     control::answer_line(line, &serve::Controlled::stopped())
@@ -75,7 +74,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
     }
 }
 
-/// Help was asked for, or the command line is wrong: that is an object too for who wants objects.
+/// Prints the help that was asked for, or what is wrong with the command line: with --json as an object too.
 fn not_understood(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
@@ -101,7 +100,7 @@ fn wrong_usage(text: &str) -> Failure {
     if help.is_empty() { failure } else { failure.help(format!("Usage:{help}")) }
 }
 
-/// Warnings are always logged; `RUST_LOG` says more than -v can.
+/// Warnings are always logged; `RUST_LOG` overrides -v.
 fn log(arguments: &Arguments) -> Result<(), Failure> {
     let serve = match &arguments.command {
         Command::Serve(serve) => Some(serve),
@@ -114,16 +113,10 @@ fn log(arguments: &Arguments) -> Result<(), Failure> {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let writer = match serve.and_then(|serve| Some((serve, serve.log.as_ref()?))) {
-        Some((serve, path)) => {
-            serve::check_log(path, &serve.choice.members)?;
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            BoxMakeWriter::new(Mutex::new(
-                file.map_err(|error| Failure::from_io("open the log", path, &error))?,
-            ))
-        }
+        Some((serve, path)) => BoxMakeWriter::new(Mutex::new(serve::open_log(path, &serve.choice.members)?)),
         None => BoxMakeWriter::new(io::stderr),
     };
-    // A log that nobody reads any more is no reason to panic, least of all on a shard.
+    // A log whose reader has gone must not panic, least of all on a shard.
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
     let subscriber = subscriber.log_internal_errors(false);
     match arguments.log_format {

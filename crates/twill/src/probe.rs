@@ -5,6 +5,7 @@ pub mod bad_blocks;
 pub mod bitmap;
 pub mod candidates;
 pub mod chosen;
+pub mod clearing;
 pub mod generations;
 pub mod inspection;
 pub mod member_file;

@@ -1,5 +1,5 @@
-//! What a served array says of itself: everything that `status`, `detail` and `events` print, as it goes over the
-//! control socket. Fields are only ever added.
+//! Facts of a served array: everything that `status`, `detail` and `events` print, as it goes over the control socket. Fields
+//! are only ever added. How they are printed is in `words/`.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ impl MemberStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemberHealth {
-    /// Nobody is there.
+    /// The slot is empty.
     #[default]
     Missing,
     /// It is there and not used any more.
@@ -211,7 +211,7 @@ impl From<&ScrubState> for ScrubSummary {
 /// Resync, recovery or check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RebuildStatus {
-    /// Which of the two.
+    /// Which of them.
     pub kind: RebuildKind,
     /// The member that is rebuilt.
     pub slot: Option<u32>,
@@ -236,7 +236,7 @@ pub enum RebuildKind {
     Recovery,
     /// A device that is to replace a member with that.
     Replacement,
-    /// Nothing: it is looked whether all agree.
+    /// Nothing is changed: mismatches are only found.
     Check,
     /// What a check finds.
     Repair,
@@ -245,7 +245,7 @@ pub enum RebuildKind {
 /// A place where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportStatus {
-    /// As a client is told it: `nbd+unix:///demo?socket=/run/x`, `nbd://10.0.0.1:10809/demo`.
+    /// As a client takes it: `nbd+unix:///demo?socket=/run/x`, `nbd://10.0.0.1:10809/demo`.
     pub uri: String,
     /// Clients connected now.
     pub connections: u64,
@@ -264,7 +264,7 @@ pub struct BlockDeviceStatus {
     pub zero_copy: bool,
     /// It was taken over from a server that had ended.
     pub recovered: bool,
-    /// It is not served any more, though nobody stopped it.
+    /// It failed: it is no longer served, and no stop was asked for.
     pub failed: bool,
     /// Requests answered with an error.
     pub errors: u64,

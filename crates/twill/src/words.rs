@@ -1,5 +1,6 @@
 //! How facts are printed for people.
 
+pub mod clearing;
 pub mod events;
 pub mod scrub;
 pub mod status;

@@ -1,9 +1,9 @@
-//! `cargo xtask blocks`: fills, writes and checks a block device so that what a crash must keep can be told afterwards.
+//! `cargo xtask blocks`: fills, writes and checks a block device. After a crash it finds every write that was lost.
 //!
 //! Each 4 KiB block carries its number and a generation. A state file beside it says, for each block, the newest
-//! generation that was ever issued, acknowledged, and flushed. The order makes it safe to copy at any moment: `issued` is
-//! written before the request, `acknowledged` after it, so a block that holds neither a lost write nor an older one lies
-//! between the two.
+//! generation that was ever issued, acknowledged, and flushed. The order makes it safe to copy at any moment: `issued`
+//! is written before the request, `acknowledged` after it, so a block that holds neither a lost write nor an older one
+//! lies between the two.
 
 mod content;
 mod device;
@@ -47,7 +47,7 @@ pub enum Action {
         /// What must be there: what was acknowledged, or, where a write cache was lost, what was flushed
         #[arg(long, default_value = "acknowledged")]
         least: Least,
-        /// A block may also give an error instead of contents; so many are counted
+        /// Count blocks that give an error instead of contents, rather than failing
         #[arg(long)]
         unreadable: bool,
     },
@@ -173,26 +173,16 @@ mod tests {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let place = place(folder.path(), 8);
         fill(&place).unwrap();
-        let mut old = vec![0; BLOCK_BYTES];
-        Content { seed: 7 }.fill(&mut old, 3, &[1]);
-        let state = State::open(&place.state, 8).unwrap();
-        let generations = state.issue(3, 1).unwrap();
-        assert_eq!(
-            check(&place, Least::Acknowledged, false).unwrap(),
-            ExitCode::SUCCESS,
-            "issued only: may be lost"
-        );
-        let state = State::open(&place.state, 8).unwrap();
-        state.issue(3, 1).unwrap();
-        state.acknowledge(3, &generations).unwrap();
-        assert_eq!(
-            check(&place, Least::Flushed, false).unwrap(),
-            ExitCode::SUCCESS,
-            "not flushed: may be lost"
-        );
-        let state = State::open(&place.state, 8).unwrap();
-        state.issue(3, 1).unwrap();
-        state.acknowledge(3, &generations).unwrap();
-        assert_eq!(check(&place, Least::Acknowledged, false).unwrap(), ExitCode::from(WRONG_DATA));
+        let lost = |is_acknowledged: bool, least: Least| {
+            let state = State::open(&place.state, 8).unwrap();
+            let generations = state.issue(3, 1).unwrap();
+            if is_acknowledged {
+                state.acknowledge(3, &generations).unwrap();
+            }
+            check(&place, least, false).unwrap()
+        };
+        assert_eq!(lost(false, Least::Acknowledged), ExitCode::SUCCESS, "issued only: may be lost");
+        assert_eq!(lost(true, Least::Flushed), ExitCode::SUCCESS, "not flushed: may be lost");
+        assert_eq!(lost(true, Least::Acknowledged), ExitCode::from(WRONG_DATA));
     }
 }

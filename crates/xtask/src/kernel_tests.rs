@@ -22,53 +22,59 @@ const SKIPPED: i32 = 77;
 const TIMED_OUT: i32 = 124;
 
 /// What `cargo xtask kernel-tests` was asked to do.
-pub struct Options {
-    /// Only scripts whose name contains one of these; all if empty.
-    pub names: Vec<String>,
-    /// The program under test; `None` builds target/release/twill.
-    pub twill: Option<PathBuf>,
-    /// Fail instead of skipping where no machine can be started.
-    pub require: bool,
-    /// Run long cases, too.
-    pub all: bool,
-    /// Show the output of tests that pass, too.
-    pub verbose: bool,
-    /// Machines at a time; `None` for as many as there are cores and memory for.
-    pub jobs: Option<NonZeroUsize>,
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only scripts whose name contains one of these
+    names: Vec<String>,
+    /// The program under test; without it target/release/twill, built first
+    #[arg(long)]
+    twill: Option<PathBuf>,
+    /// Fail instead of skipping where QEMU or the kernel cannot be had
+    #[arg(long)]
+    require: bool,
+    /// Run the long cases too, of which others test the most
+    #[arg(long)]
+    all: bool,
+    /// Show the output of tests that pass, too
+    #[arg(long)]
+    verbose: bool,
+    /// Machines at a time; without it as many as there are cores, and 4 GiB of memory each
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
 }
 
 /// Memory that a machine may take.
 const MACHINE_KIB: u64 = 4 << 20;
 
 /// Runs the chosen scripts, several at a time, and prints `N passed, N failed, N skipped` last.
-pub fn run(root: &Path, options: &Options) -> Result<ExitCode> {
-    let scripts = scripts(root, &options.names)?;
+pub fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode> {
+    let scripts = scripts(root, &arguments.names)?;
     if scripts.is_empty() {
-        bail!("no script in tests/vm has a name with {}", options.names.join(" or "));
+        bail!("no script in tests/vm has a name with {}", arguments.names.join(" or "));
     }
     if let Some(reason) = machine::unavailable(root) {
         println!("kernel tests skipped: {reason}");
-        let (failed, skipped) = if options.require { (scripts.len(), 0) } else { (0, scripts.len()) };
+        let (failed, skipped) = if arguments.require { (scripts.len(), 0) } else { (0, scripts.len()) };
         return Ok(summary(&Counts { passed: 0, failed, skipped }));
     }
-    let twill = machine::program(root, options.twill.as_deref())?;
+    let twill = machine::program(root, arguments.twill.as_deref())?;
     let total = Mutex::new(Counts::default());
     let left = Mutex::new(scripts.iter());
     let next = || left.lock().expect("no thread panics").next();
     let work = || -> Result<()> {
         while let Some(script) = next() {
-            let counts = run_one(root, script, &twill, options)?;
+            let counts = run_one(root, script, &twill, arguments)?;
             total.lock().expect("no thread panics").add(&counts);
         }
         Ok(())
     };
-    let jobs = options.jobs.unwrap_or_else(jobs).get().min(scripts.len());
+    let jobs = arguments.jobs.unwrap_or_else(jobs).get().min(scripts.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
     })?;
     let total = total.into_inner().expect("no thread panics");
-    if total.skipped > 0 && !options.all {
+    if total.skipped > 0 && !arguments.all {
         println!("long cases are skipped here: cargo xtask kernel-tests --all");
     }
     Ok(summary(&total))
@@ -88,14 +94,14 @@ fn available_kib(meminfo: &str) -> Option<u64> {
 }
 
 /// Runs one script, prints how it went and returns what it counted.
-fn run_one(root: &Path, script: &Path, twill: &Path, options: &Options) -> Result<Counts> {
+fn run_one(root: &Path, script: &Path, twill: &Path, arguments: &Arguments) -> Result<Counts> {
     let name = script.file_stem().unwrap_or_default().to_string_lossy();
     let start = Instant::now();
-    let (mut status, mut output) = boot(root, script, twill, options.all)?;
+    let (mut status, mut output) = boot(root, script, twill, arguments.all)?;
     if status == TIMED_OUT && Counts::none_said(&output) {
         // Cases that hang are ended and say so: here the machine itself did, its emulation or its way to this host's files.
         print!("hung    {name}: no case ended; once more\n{}", indented(&output));
-        (status, output) = boot(root, script, twill, options.all)?;
+        (status, output) = boot(root, script, twill, arguments.all)?;
     }
     let seconds = start.elapsed().as_secs();
     let last = output.trim_end().lines().last().unwrap_or_default();
@@ -104,7 +110,7 @@ fn run_one(root: &Path, script: &Path, twill: &Path, options: &Options) -> Resul
         SKIPPED => format!("skipped {name}: {last}\n"),
         status => format!("FAILED  {name} (status {status}, {seconds} s)\n"),
     };
-    if options.verbose || !matches!(status, 0 | SKIPPED) {
+    if arguments.verbose || !matches!(status, 0 | SKIPPED) {
         told += &indented(&output);
     }
     print!("{told}"); // at once: others are running

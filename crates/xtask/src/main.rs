@@ -45,25 +45,7 @@ enum Command {
         arguments: Vec<String>,
     },
     /// Run tests/vm/*.sh, each in a machine of its own
-    KernelTests {
-        /// Only scripts whose name contains one of these
-        names: Vec<String>,
-        /// The program under test; without it target/release/twill, built first
-        #[arg(long)]
-        twill: Option<PathBuf>,
-        /// Fail instead of skipping where QEMU or the kernel cannot be had
-        #[arg(long)]
-        require: bool,
-        /// Run the long cases too, of which others test the most
-        #[arg(long)]
-        all: bool,
-        /// Show the output of tests that pass, too
-        #[arg(long)]
-        verbose: bool,
-        /// Machines at a time; without it as many as there are cores, and 4 GiB of memory each
-        #[arg(long)]
-        jobs: Option<std::num::NonZeroUsize>,
-    },
+    KernelTests(kernel_tests::Arguments),
     /// Write and check blocks that tell what a crash lost
     #[command(subcommand)]
     Blocks(blocks::Action),
@@ -80,7 +62,7 @@ enum Command {
     ///
     /// Example: cargo xtask fuzz superblock --seconds 600
     Fuzz(fuzz::Arguments),
-    /// Let model checkers choose who runs: every model of what cores share
+    /// Run every model of what cores share under model checkers, which choose the order of threads
     ///
     /// Example: cargo xtask models stripe_table::model:: --schedules 1000000
     Models(models::Arguments),
@@ -97,9 +79,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Tidy(arguments) => tidy::run(&root, &arguments),
         Command::Vm { arguments } => vm::run(&root, &arguments),
-        Command::KernelTests { names, twill, require, all, verbose, jobs } => {
-            kernel_tests::run(&root, &kernel_tests::Options { names, twill, require, all, verbose, jobs })
-        }
+        Command::KernelTests(arguments) => kernel_tests::run(&root, &arguments),
         Command::Blocks(action) => blocks::run(&action),
         Command::Drives(action) => drives::run(&action),
         Command::NbdDevice(action) => nbd_device::run(&action),

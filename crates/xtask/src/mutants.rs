@@ -201,7 +201,7 @@ fn limited(command: &str, limit: Duration, tree: &Path, build: &Path) -> Result<
     let mut run = Command::new("timeout");
     run.args(["--kill-after=5", &limit.as_secs().to_string()]).args(command.split_whitespace());
     run.current_dir(tree).env("CARGO_TARGET_DIR", build).env("RUST_BACKTRACE", "0");
-    // Nobody debugs a mutant, and most of the time goes into building.
+    // Without debug information, which a mutant does not need: most of the time goes into building.
     run.envs([
         ("CARGO_PROFILE_DEV_DEBUG", "0"),
         ("CARGO_PROFILE_TEST_DEBUG", "0"),

@@ -18,8 +18,6 @@ const FLUSH: u64 = 1;
 const FUA: u64 = 2;
 const DISCARD: u64 = 4;
 const MARK: u64 = 8;
-/// One write in ten that may be lost is torn instead of kept or lost as a whole.
-const TORN_IN: u32 = 10;
 
 /// Arguments of `cargo xtask replay`.
 #[derive(clap::Args)]
@@ -94,6 +92,9 @@ fn read(log: &mut (impl Read + Seek)) -> Result<(Vec<Entry>, usize)> {
     }
     Ok((entries, sector))
 }
+
+/// One write in ten that may be lost is torn instead of kept or lost as a whole.
+const TORN_IN: u32 = 10;
 
 fn apply(entries: &[Entry], sector: usize, lose: Option<u64>, image: &mut (impl Write + Seek)) -> Result<()> {
     let safe = entries.iter().rposition(|entry| entry.flags & FLUSH != 0).map_or(0, |last| last + 1);

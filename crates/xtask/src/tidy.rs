@@ -99,7 +99,7 @@ fn measures(sources: &[Source], parsed: &[syntax::Parsed<'_>]) -> Vec<Measure> {
     ]
 }
 
-/// What a fuzzer wrote is nobody's text, though some of it looks like it.
+/// The fuzzers' inputs are not text, although some of them look like it.
 const CORPORA: &str = "fuzz/corpus/";
 
 /// The text files that git knows or would add.
@@ -156,17 +156,20 @@ mod tests {
         Source { path: path.to_owned(), text: text.to_owned(), executable: false }
     }
 
-    /// What a rule finds in one parsed file.
-    pub fn parsed_and(
+    /// What a rule of text finds in one file.
+    pub fn found_in(check: impl Fn(&[Source], &mut Vec<Finding>), path: &str, text: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        check(&[source(path, text)], &mut findings);
+        findings
+    }
+
+    /// What a rule of syntax finds in one file.
+    pub fn found_in_parsed(
         check: impl Fn(&[syntax::Parsed<'_>], &mut Vec<Finding>),
         path: &str,
         text: &str,
     ) -> Vec<Finding> {
-        let sources = [source(path, text)];
-        let mut findings = Vec::new();
-        let parsed = syntax::parse(&sources, &mut findings);
-        check(&parsed, &mut findings);
-        findings
+        found_in(|sources, findings| check(&syntax::parse(sources, &mut Vec::new()), findings), path, text)
     }
 
     /// Panics unless exactly one finding is there, at this line, and says this.

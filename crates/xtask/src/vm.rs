@@ -20,10 +20,11 @@ enum Named {
     PowerCuts(power_cuts::Arguments),
 }
 
-/// The first words by which the commands of [`Named`] are told from options of `scripts/vm/vm`.
+/// The first words of the commands of [`Named`]; anything else is an option of `scripts/vm/vm`.
 const NAMED: &[&str] = &["md-compatibility", "bench-md", "power-cuts"];
 
-/// Runs a named command, or passes `arguments` on to `scripts/vm/vm` and returns the status of the command in the machine.
+/// Runs a named command, or passes `arguments` on to `scripts/vm/vm` and returns the status of the command in the
+/// machine.
 pub fn run(root: &Path, arguments: &[String]) -> Result<ExitCode> {
     let named = arguments.first().filter(|first| NAMED.contains(&first.as_str()));
     let named = named.map(|_| {

@@ -29,11 +29,11 @@ pub struct Plan {
     pub sizes: Vec<u64>,
     /// fio's engine on the bare members: io_uring, libaio, psync.
     pub engine: String,
-    /// Make the files that do not exist, of this size, for as long as this takes.
+    /// Create missing files with this size and remove them at the end.
     pub make: Option<u64>,
 }
 
-/// Files that were made and go again.
+/// Files that were created for the measurement; dropping removes them.
 #[derive(Default)]
 struct Made(Vec<PathBuf>);
 
@@ -72,7 +72,7 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Beside, Error> {
     paths
         .iter()
         .try_for_each(|path| fill(path).map_err(|source| Error::Io { path: path.clone(), source }))?;
-    // They hold something now, which is no parity: for speed alone.
+    // The members now hold data without parity, which a measurement of speed does not need.
     let members = OpenMembers::open(&Setting { force: true, ..plan.array.clone() })?.of_any_contents();
     let mut pairs = Vec::new();
     for (name, rw) in [("randread", Work::RandRead), ("randwrite", Work::RandWrite)] {

@@ -72,7 +72,7 @@ fn not_started(name: &'static str, error: &io::Error) -> Error {
     Error::Program { name, reason }
 }
 
-/// Lets both do the same, in turns. Who begins changes from round to round.
+/// Lets both do the same work in turns; they take turns in going first, too.
 fn take_turns(
     work: String,
     rounds: usize,

@@ -52,7 +52,7 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Beside, Error> {
     let theirs = Nbdkit::start(plan.bytes, &folder.path().join("nbdkit.sock"))?;
     let size = plan.bytes.min(ours.array.geometry.array_bytes());
     for socket in [&ours.socket, &theirs.socket] {
-        // Every byte is written once, so that none is read from memory that the system has yet to give.
+        // Write every byte once, so that the system provides all memory before it is measured.
         fill(folder.path(), socket, size)?;
     }
     let mut pairs = Vec::new();

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::setting::named;
+
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -16,11 +18,7 @@ impl FromStr for Extent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "quick" => Ok(Extent::Quick),
-            "full" => Ok(Extent::Full),
-            _ => Err(format!("{text:?}: write quick or full")),
-        }
+        named(text, &[("quick", Extent::Quick), ("full", Extent::Full)])
     }
 }
 

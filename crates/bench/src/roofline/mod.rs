@@ -1,11 +1,11 @@
 //! The floor below which no RAID of the same plan can go: the copies and parity passes that the engine's own plan needs
 //! for the same requests, in a plain loop without engine, ring or locks.
 //!
-//! It is honest in this sense: the same requests at the same places of the same members' memory, on the same cores, all
-//! at once; as many sets of buffers as requests are in flight, used in turn; each request's recipe comes from
-//! [`engine::code::plan`], and a test compares its copies with what the engine's counters say. Sequential writes that
-//! gather are taken as whole stripes, which is the best that gathering can do. The parity cache is left out: where it
-//! hits, a run may do better than its floor.
+//! The comparison is fair: the floor does the same requests at the same places of the same members' memory, on all
+//! cores at once, with as many sets of buffers as requests are in flight. The recipe of a request comes from
+//! [`engine::code::plan`], and a test compares its copies with the engine's counters. Sequential writes that gather
+//! count as whole stripes, the best that gathering can do. The parity cache is left out: where it hits, a run may be
+//! faster than its floor.
 
 mod perform;
 mod recipe;
@@ -20,23 +20,23 @@ use serde::Serialize;
 use crate::Error;
 use crate::array::{Array, shards_failed};
 use crate::clock::{now_ns, thread_cpu_ns};
+use crate::operations::Operations;
 use crate::setting::{Setting, Work};
 use crate::workload::{Replay, Workload};
 use perform::Kitchen;
 use recipe::{Cook, Recipe};
 
-pub use recipe::Copied;
-
-/// Requests that are prepared; the loop goes through them again and again.
+/// The most requests that are prepared; the loop repeats them.
 const REQUESTS_MAX: usize = 1 << 18;
 
-/// Bytes of requests that are prepared at the most: enough to find no cache warm.
+/// The most bytes of requests that are prepared: more than caches hold.
 const BYTES_MAX: u64 = 8 << 30;
 
-/// The time is cut into so many parts; the one with the median speed counts, whatever else the machine does meanwhile.
+/// The time is cut into this many slices, of which the one with the median speed counts: other work on the machine
+/// disturbs some slices, but not the median.
 const SLICES: u32 = 5;
 
-/// Requests between two looks at the clock.
+/// Requests between two readings of the clock.
 const BATCH: usize = 64;
 
 /// The floor of a run.
@@ -49,11 +49,11 @@ pub struct Floor {
 }
 
 /// What a request needs of the members of an array with `missing` slots.
-pub fn copied(geometry: &Geometry, missing: &[u32], write: bool, offset: u64, bytes: u64) -> Copied {
+pub fn copied(geometry: &Geometry, missing: &[u32], write: bool, offset: u64, bytes: u64) -> Operations {
     Cook { geometry, missing }.recipe(write, offset, bytes).copied()
 }
 
-/// Measures the floor on the array's shards. None for members that are not memory: their floor is the devices'.
+/// Measures the floor on the array's shards. `None` if members are not memory: then the devices are the limit.
 pub(crate) fn measure(
     array: &Array,
     setting: &Setting,
@@ -69,10 +69,10 @@ pub(crate) fn measure(
         array.shards.handle().spawn_on(shard, async move |_| {
             let list = List::new(&geometry, &missing, &setting, shard, replay.as_deref());
             let mut kitchen = Kitchen::new(&memories, &list.recipes, setting.iodepth, list.bytes_max);
-            list.run(&mut kitchen, time / 4); // so that every shard is at work and buffers are warm
+            list.run(&mut kitchen, time / 4); // until every shard works and the buffers are warm
             let mut slices: Vec<Done> = (0..SLICES).map(|_| list.run(&mut kitchen, time / SLICES)).collect();
             slices.sort_by(|a, b| a.speed().total_cmp(&b.speed()));
-            let _ = sender.send(slices.swap_remove(slices.len() / 2)); // nobody waits any more: nothing to tell
+            let _ = sender.send(slices.swap_remove(slices.len() / 2)); // fails only if the caller has given up
         });
     }
     drop(sender);
@@ -213,7 +213,7 @@ mod tests {
                 let memories = array.memories().expect("memory");
                 let mut kitchen = Kitchen::new(&memories, &list.recipes, setting.iodepth, list.bytes_max);
                 list.requests.iter().for_each(|request| list.perform(&mut kitchen, *request));
-                let mut wanted = Copied::default();
+                let mut wanted = Operations::default();
                 for (recipe, _) in &list.requests {
                     wanted += list.recipes[*recipe as usize].copied();
                 }

@@ -6,9 +6,9 @@ use engine::buffer::Buffer;
 use host::device::memory::{Copier, Memory};
 use parity::Change;
 
-#[cfg(test)]
-use super::recipe::Copied;
 use super::recipe::{At, Kind, Move, Pass, Recipe};
+#[cfg(test)]
+use crate::operations::Operations;
 use crate::random::Random;
 
 /// Members' memory, and buffers as a run has them: a set for each request in flight.
@@ -45,12 +45,12 @@ impl Kitchen {
 
     /// What it has copied so far.
     #[cfg(test)]
-    pub(crate) fn copied(&self) -> Copied {
-        let mut sum = Copied::default();
+    pub(crate) fn copied(&self) -> Operations {
+        let mut sum = Operations::default();
         for counters in self.members.iter().map(Copier::counters) {
             let host::device::memory::MemoryCounters { reads, read_bytes, writes, write_bytes, .. } =
                 counters;
-            sum += Copied { reads, read_bytes, writes, write_bytes };
+            sum += Operations { reads, read_bytes, writes, write_bytes };
         }
         sum
     }

@@ -1,16 +1,16 @@
 //! What a request needs at the least, as the engine's own plan has it: which bytes are copied from and to which member,
 //! and which parity passes are made between.
 
-use std::ops::AddAssign;
-
 use engine::code::plan::{Plan, Routine, Shape, Step, plan, plan_read};
 use engine::code::rows::{Fragment, Rows};
 use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
 
+use crate::operations::Operations;
+
 /// Where bytes are that a pass or a write uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(super) enum At {
     /// In the request's own data, from this byte on.
     Request(usize),
     /// In this buffer, from this byte on.
@@ -19,25 +19,25 @@ pub(crate) enum At {
 
 /// A copy between a member and memory. Offsets are those of the first period of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Move {
-    pub(crate) slot: u32,
-    pub(crate) offset: u64,
-    pub(crate) bytes: usize,
-    pub(crate) at: At,
+pub(super) struct Move {
+    pub(super) slot: u32,
+    pub(super) offset: u64,
+    pub(super) bytes: usize,
+    pub(super) at: At,
 }
 
 /// A pass of the parity library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pass {
-    pub(crate) bytes: usize,
-    pub(crate) kind: Kind,
+pub(super) struct Pass {
+    pub(super) bytes: usize,
+    pub(super) kind: Kind,
     /// Results: P and Q, or lost chunks.
-    pub(crate) out: [Option<(usize, usize)>; 2],
+    pub(super) out: [Option<(usize, usize)>; 2],
 }
 
 /// Which pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// Parity in place for one changed chunk.
     Update { index: usize, old: At, new: At },
     /// New parity from old parity and changes.
@@ -50,41 +50,19 @@ pub(crate) enum Kind {
 
 /// All that one request needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Recipe {
+pub(super) struct Recipe {
     /// Length of each buffer.
-    pub(crate) buffers: Vec<usize>,
-    pub(crate) reads: Vec<Move>,
-    pub(crate) passes: Vec<Pass>,
-    pub(crate) writes: Vec<Move>,
-}
-
-/// What the recipes of some requests copy, for comparison with the engine's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
-    /// Copies from members.
-    pub reads: u64,
-    /// Bytes of them.
-    pub read_bytes: u64,
-    /// Copies to members.
-    pub writes: u64,
-    /// Bytes of them.
-    pub write_bytes: u64,
-}
-
-impl AddAssign for Copied {
-    fn add_assign(&mut self, other: Copied) {
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.write_bytes += other.write_bytes;
-    }
+    pub(super) buffers: Vec<usize>,
+    pub(super) reads: Vec<Move>,
+    pub(super) passes: Vec<Pass>,
+    pub(super) writes: Vec<Move>,
 }
 
 /// Makes recipes for one array.
-pub(crate) struct Cook<'a> {
-    pub(crate) geometry: &'a Geometry,
+pub(super) struct Cook<'a> {
+    pub(super) geometry: &'a Geometry,
     /// Slots not in use.
-    pub(crate) missing: &'a [u32],
+    pub(super) missing: &'a [u32],
 }
 
 /// The part of a request in one stripe.
@@ -96,7 +74,7 @@ struct Part {
 
 impl Cook<'_> {
     /// What a request needs.
-    pub(crate) fn recipe(&self, write: bool, offset: u64, bytes: u64) -> Recipe {
+    pub(super) fn recipe(&self, write: bool, offset: u64, bytes: u64) -> Recipe {
         let mut recipe = Recipe::default();
         match self.geometry.level() {
             Level::Raid1 | Level::Raid10 => self.copies(&mut recipe, write, offset, bytes),
@@ -114,7 +92,7 @@ impl Cook<'_> {
     }
 
     /// The array's bytes after which the layout repeats, and the members' bytes that it takes.
-    pub(crate) fn period(&self) -> (u64, u64) {
+    pub(super) fn period(&self) -> (u64, u64) {
         let (geometry, members) = (self.geometry, u64::from(self.geometry.members()));
         let chunk = u64::from(geometry.chunk_bytes());
         match geometry.level() {
@@ -350,9 +328,9 @@ impl Cook<'_> {
 
 impl Recipe {
     /// What its copies come to.
-    pub(crate) fn copied(&self) -> Copied {
+    pub(super) fn copied(&self) -> Operations {
         let sum = |moves: &[Move]| moves.iter().map(|copy| copy.bytes as u64).sum();
-        Copied {
+        Operations {
             reads: self.reads.len() as u64,
             read_bytes: sum(&self.reads),
             writes: self.writes.len() as u64,

@@ -5,6 +5,7 @@
 //! machine does meets all rows. Members are made once and used by every run.
 
 mod goals;
+mod plan;
 mod rows;
 mod words;
 mod works;
@@ -23,8 +24,9 @@ use crate::setting::Setting;
 use works::{Task, WORKS};
 
 pub use goals::Goal;
+pub use plan::{Method, Plan};
 pub use rows::{Memcpy, Peer, Row, Spread};
-pub use words::{Method, Table};
+pub use words::Table;
 
 /// Members of the arrays.
 const MEMBERS: usize = 6;
@@ -32,44 +34,28 @@ const MEMBERS: usize = 6;
 /// Memory that plain copies walk through.
 const MEMCPY_BYTES: u64 = 1 << 30;
 
-/// What to measure.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Runs of each row.
-    pub runs: usize,
-    /// Seconds of each run.
-    pub runtime: f64,
-    /// Bytes of each of six members.
-    pub member_bytes: u64,
-    /// Numbers of cores.
-    pub shards: Vec<usize>,
-    /// Only rows whose name holds this.
-    pub only: Option<String>,
-    /// Further rows than those with figures to reach.
-    pub all: bool,
-}
-
 /// Measures every row; `say` hears how it goes.
 ///
 /// # Errors
 /// Those of a run; no row with such a name.
 pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Table, Error> {
     let rows = rows_of(plan)?;
+    let method = Method { runs: plan.method.runs.max(1), ..plan.method };
     let base = Setting {
-        members: vec![format!("memory:{MEMBERS}x{}", plan.member_bytes)],
-        runtime: plan.runtime,
-        ramp: (plan.runtime / 5.0).min(1.0),
+        members: vec![format!("memory:{MEMBERS}x{}", method.member_bytes)],
+        runtime: method.runtime_s,
+        ramp: (method.runtime_s / 5.0).min(1.0),
         ..Setting::default()
     };
     let members = OpenMembers::open(&base)?;
     let mut copies = (Vec::new(), Vec::new());
     let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); rows.len()];
-    for round in 1..=plan.runs.max(1) {
+    for round in 1..=method.runs {
         let memories = members.memories().expect("members are memory");
-        copies.0.push(memcpy(4 << 10, plan, &memories[0], &memories[1]));
-        copies.1.push(memcpy(64 << 10, plan, &memories[0], &memories[1]));
+        copies.0.push(memcpy(4 << 10, &method, &memories[0], &memories[1]));
+        copies.1.push(memcpy(64 << 10, &method, &memories[0], &memories[1]));
         for ((task, shards), runs) in rows.iter().zip(&mut runs) {
-            say(&format!("run {round} of {}: {}, {shards} cores", plan.runs.max(1), task.name));
+            say(&format!("run {round} of {}: {}, {shards} cores", method.runs, task.name));
             let setting = Setting { shards: *shards, seed: round as u64, ..task.setting(&base) };
             runs.push(run_on(&members, &setting)?);
         }
@@ -77,7 +63,6 @@ pub fn measure(plan: &Plan, say: &dyn Fn(&str)) -> Result<Table, Error> {
     let memcpy = Memcpy { blocks_4k: Spread::of(copies.0), blocks_64k: Spread::of(copies.1) };
     let rows: Vec<Row> =
         rows.iter().zip(&runs).map(|((task, shards), runs)| Row::of(task, *shards, runs, &memcpy)).collect();
-    let method = Method { runs: plan.runs.max(1), runtime_s: plan.runtime, member_bytes: plan.member_bytes };
     let goals = goals::of(&rows);
     Ok(Table { machine: Machine::now(), method, memcpy, rows, goals })
 }
@@ -103,9 +88,9 @@ fn rows_of(plan: &Plan) -> Result<Vec<(&'static Task, usize)>, Error> {
 }
 
 /// Copies random blocks for a moment, half of the memory to the other half. Bytes a second.
-fn memcpy(block: usize, plan: &Plan, from: &Memory, to: &Memory) -> f64 {
-    let blocks = (MEMCPY_BYTES / 2).min(plan.member_bytes) / block as u64;
-    let time = Duration::from_secs_f64((plan.runtime / 4.0).min(0.5));
+fn memcpy(block: usize, method: &Method, from: &Memory, to: &Memory) -> f64 {
+    let blocks = (MEMCPY_BYTES / 2).min(method.member_bytes) / block as u64;
+    let time = Duration::from_secs_f64((method.runtime_s / 4.0).min(0.5));
     let (mut random, mut bytes, start) = (crate::random::Random::new(1), 0, Instant::now());
     while start.elapsed() < time {
         for _ in 0..(1 << 20) / block {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::goals::Goal;
+use super::plan::Method;
 use super::rows::{Memcpy, Peer, Row, Spread};
 use crate::machine::Machine;
 
@@ -29,17 +30,6 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// What was to be reached, as far as the rows tell.
     pub goals: Vec<Goal>,
-}
-
-/// How it was measured.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Method {
-    /// Runs of each row.
-    pub runs: usize,
-    /// Seconds of each.
-    pub runtime_s: f64,
-    /// Bytes of each member.
-    pub member_bytes: u64,
 }
 
 impl Table {

@@ -60,8 +60,8 @@ pub(super) const NOT_GATHERED: &str = "RAID-5 write 64K, two-phase off";
 pub(super) const CACHED: &str = "RAID-5 randwrite 4K, skewed, reads take 50 us";
 pub(super) const NOT_CACHED: &str = "RAID-5 randwrite 4K, skewed, reads take 50 us, no cache";
 
-/// The rows. The peers' figures are from two cores of an AVX-512 Xeon with six members in memory on huge pages, chunk 64
-/// KiB, 32 requests in flight on each core.
+/// The rows. The peers' figures are from two cores of an AVX-512 Xeon with six members in memory on huge pages, chunk
+/// 64 KiB, 32 requests in flight on each core.
 pub(super) const WORKS: [Task; 19] = [
     work("RAID-5 randwrite 4K", "5", Work::RandWrite, 4, a(696.0, 1107.0)),
     work("RAID-5 randwrite 64K", "5", Work::RandWrite, 64, a(90.0, 115.0)),
@@ -85,7 +85,7 @@ pub(super) const WORKS: [Task; 19] = [
 ];
 
 impl Task {
-    /// Thousands of operations a second of each peer on so many cores.
+    /// Thousands of operations a second of each peer on this many cores.
     pub(super) fn peers(&self, shards: usize) -> [Option<f64>; 2] {
         self.peers.map(|peer| peer.get(shards.wrapping_sub(1)).copied().flatten())
     }
@@ -95,7 +95,8 @@ impl Task {
         self.rw == Work::RandWrite && self.bs <= 64 << 10 && self.level != "0"
     }
 
-    /// Whether the row is measured on so many shards: members that are slow have nothing to tell of many cores.
+    /// Whether the row is measured on this many shards. Rows with slow members are measured on one: there the members
+    /// limit the speed, not the cores.
     pub(super) fn runs_on(&self, shards: usize) -> bool {
         self.skewed.is_none() || shards == 1
     }

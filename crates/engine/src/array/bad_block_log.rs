@@ -1,18 +1,20 @@
-//! md's bad-block logs, written by the keeper before the superblocks that rely on them.
+//! md's bad-block logs, written by the writer before the superblocks that rely on them.
 //!
 //! An entry that goes says that its place was written. So the member is flushed first: after a power cut the log must not
 //! be newer than the data. And it is written so that a cut anywhere leaves every entry that was there before and is to stay.
+
+use std::cell::RefCell;
 
 use layout::md_superblock::{
     Features, Superblock, SuperblockError, bad_block_steps, decode_bad_blocks, encode_bad_blocks,
 };
 
-use super::keeper::Keeper;
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::events::Event;
 use crate::members::Failing;
+use crate::stripe::StripeSet;
 
 /// Entries that the log of a member has room for; 0 without a log.
 pub fn room(superblock: &Superblock) -> usize {
@@ -24,7 +26,7 @@ pub fn room(superblock: &Superblock) -> usize {
 pub enum Unbelieved {
     /// It cannot be read.
     Unreadable(String),
-    /// It makes no sense: nobody can say which of the member's blocks hold data. md does not take such a member either.
+    /// It makes no sense: it does not tell which of the member's blocks hold data. md does not take such a member either.
     Damaged(SuperblockError),
 }
 
@@ -46,73 +48,89 @@ pub fn read(
     Ok(BadBlocks::from_log(&ranges, superblock.data_offset()))
 }
 
-impl<D: Device> Keeper<D> {
-    /// Brings the logs of all members in use up to date, and says in their superblocks whether there is anything in them.
-    pub(super) async fn write_bad_block_logs(&self) {
-        for slot in self.slots_in_use() {
-            let members = &self.set.shared.members;
-            let (bad, version) = members.bad_blocks(slot);
-            if self.logs_written.borrow()[slot as usize] == version {
-                continue;
-            }
-            // The list may be the replacement's already, and the superblock is still the old member's: the next round knows.
-            if self.coming(slot).is_some() && members.replacing(slot).has_slot() {
-                continue;
-            }
-            let described = self.set.devices().described(slot);
-            match self.write_bad_block_log(slot, &bad).await {
-                Ok(number) => {
-                    self.logs_written.borrow_mut()[slot as usize] = version;
-                    self.say_if_any_is_bad(slot, number, !bad.is_empty());
-                }
-                // Another device has the slot meanwhile.
-                Err(_) if !described.is_some_and(|device| self.set.devices().is_in_slot(slot, &device)) => {}
-                Err(reason) => {
-                    members.report(Event::MetadataError { member: slot, reason: reason.clone() });
-                    let why = format!("its bad-block log cannot be written: {reason}");
-                    let _: Failing = members.fail(slot, &why);
-                }
-            }
-        }
+/// What was written of a member's log.
+pub(super) struct Written {
+    /// The device's number.
+    pub(super) number: u32,
+    /// There is something in the log.
+    pub(super) any: bool,
+}
+
+/// Which version of its bad places each member's log holds.
+pub(super) struct BadBlockLogs(RefCell<Vec<u64>>);
+
+impl BadBlockLogs {
+    pub(super) fn new(slots: u32) -> Self {
+        BadBlockLogs(RefCell::new(vec![0; slots as usize]))
     }
 
-    /// The superblock says so only of a log that was written: md, as we, takes no member whose log makes no sense.
-    fn say_if_any_is_bad(&self, slot: u32, number: Option<u32>, any: bool) {
-        self.change_superblock(slot, |superblock| {
-            if Some(superblock.dev_number()) == number {
-                superblock.set_has_bad_blocks(any);
-            }
-        });
+    /// Another device has the slot.
+    pub(super) fn forget(&self, slot: u32) {
+        self.0.borrow_mut()[slot as usize] = u64::MAX;
     }
 
-    /// The number of the device whose log was written; none without a log.
-    async fn write_bad_block_log(&self, slot: u32, bad: &BadBlocks) -> Result<Option<u32>, String> {
-        let Some(superblock) = self.try_superblock(slot as usize).flatten() else { return Ok(None) };
-        let (Some((start, length)), Some(member)) =
-            (superblock.bad_block_log(), self.set.devices().described(slot))
-        else {
-            return Ok(None);
-        };
-        // Until the next superblock the log would be read in the old unit. No md writes one; a superblock without entries loses it.
-        if superblock.bad_block_shift() != 0 && superblock.features().contains(Features::BAD_BLOCKS) {
-            return Err(format!("it counts in units of 2^{} sectors", superblock.bad_block_shift()));
+    /// Brings the log of the member in a slot up to date, which has this superblock. None: it is, or it has no log, or it
+    /// takes none and fails.
+    pub(super) async fn write<D: Device>(
+        &self,
+        set: &StripeSet<D>,
+        slot: u32,
+        superblock: Option<&Superblock>,
+    ) -> Option<Written> {
+        let members = &set.shared.members;
+        let (bad, version) = members.bad_blocks(slot);
+        if self.0.borrow()[slot as usize] == version {
+            return None;
         }
-        let entries = bad.to_log(superblock.data_offset());
-        let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
-        member.device.flush().await.map_err(|error| error.to_string())?;
-        let old = self.set.pool().take(log.len());
-        let (old, is_read) = member.device.read(start.bytes(), old).await;
-        // What cannot be read is written, which may help.
-        let old = is_read.map_or(&[][..], |()| old.bytes());
-        let block_bytes = member.device.info().logical_block_bytes as usize;
-        for step in bad_block_steps(old, &log, block_bytes) {
-            let (offset, data) =
-                (start.bytes() + step.offset as u64, Gather::from(Slice::from_bytes(&step.bytes)));
-            if let Err(error) = member.device.write(offset, data.clone(), true).await {
-                self.set.shared.members.note_error(slot, &error);
-                member.device.write(offset, data, true).await.map_err(|error| error.to_string())?;
+        let described = set.devices().described(slot);
+        match write_log(set, slot, superblock, &bad).await {
+            Ok(number) => {
+                self.0.borrow_mut()[slot as usize] = version;
+                return number.map(|number| Written { number, any: !bad.is_empty() });
+            }
+            // Another device has the slot meanwhile.
+            Err(_) if !described.is_some_and(|device| set.devices().is_in_slot(slot, &device)) => {}
+            Err(reason) => {
+                members.report(Event::MetadataError { member: slot, reason: reason.clone() });
+                let why = format!("its bad-block log cannot be written: {reason}");
+                let _: Failing = members.fail(slot, &why);
             }
         }
-        Ok(Some(superblock.dev_number()))
+        None
     }
+}
+
+/// The number of the device whose log was written; none without a log.
+async fn write_log<D: Device>(
+    set: &StripeSet<D>,
+    slot: u32,
+    superblock: Option<&Superblock>,
+    bad: &BadBlocks,
+) -> Result<Option<u32>, String> {
+    let Some(superblock) = superblock else { return Ok(None) };
+    let (Some((start, length)), Some(member)) = (superblock.bad_block_log(), set.devices().described(slot))
+    else {
+        return Ok(None);
+    };
+    // Until the next superblock the log would be read in the old unit. No md writes one; a superblock without entries loses it.
+    if superblock.bad_block_shift() != 0 && superblock.features().contains(Features::BAD_BLOCKS) {
+        return Err(format!("it counts in units of 2^{} sectors", superblock.bad_block_shift()));
+    }
+    let entries = bad.to_log(superblock.data_offset());
+    let log = encode_bad_blocks(&entries, length.bytes() as usize).map_err(|error| error.to_string())?;
+    member.device.flush().await.map_err(|error| error.to_string())?;
+    let old = set.pool().take(log.len());
+    let (old, is_read) = member.device.read(start.bytes(), old).await;
+    // What cannot be read is written, which may help.
+    let old = is_read.map_or(&[][..], |()| old.bytes());
+    let block_bytes = member.device.info().logical_block_bytes as usize;
+    for step in bad_block_steps(old, &log, block_bytes) {
+        let (offset, data) =
+            (start.bytes() + step.offset as u64, Gather::from(Slice::from_bytes(&step.bytes)));
+        if let Err(error) = member.device.write(offset, data.clone(), true).await {
+            set.shared.members.note_error(slot, &error);
+            member.device.write(offset, data, true).await.map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(Some(superblock.dev_number()))
 }

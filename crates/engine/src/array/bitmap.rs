@@ -24,19 +24,19 @@ use crate::executor::join_all;
 use crate::members::{Failing, MemberState};
 use crate::stripe::{Attached, StripeSet};
 
-/// The bitmap of one array. Lives on one shard, beside the keeper.
+/// The bitmap of one array. Lives on one shard, beside the writer.
 pub struct Bitmaps<D> {
     set: Rc<StripeSet<D>>,
     image: RefCell<Bitmap>,
     /// Where the bitmap is on the member in each slot.
-    places: RefCell<Vec<Option<Place>>>,
+    places: RefCell<Vec<Option<BitmapPlace>>>,
     writing: Turn,
     /// Bits that are set in the image.
     set_count: Cell<u64>,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct BitmapPlace {
     start_bytes: u64,
     /// All of the image is there: changes will do.
     is_whole: bool,
@@ -53,7 +53,7 @@ impl<D: Device> Bitmaps<D> {
     ) -> Rc<Self> {
         let place = |(superblock, is_whole): (&Option<Superblock>, &bool)| {
             let start_bytes = superblock.as_ref()?.bitmap_start()?.bytes();
-            Some(Place { start_bytes, is_whole: *is_whole })
+            Some(BitmapPlace { start_bytes, is_whole: *is_whole })
         };
         let places = RefCell::new(superblocks.iter().zip(whole).map(place).collect());
         let set_count = Cell::new(image.set_bits().count() as u64);
@@ -153,7 +153,7 @@ impl<D: Device> Bitmaps<D> {
     /// member that the array needs does not take it: it stays in use without.
     async fn complete(&self) -> bool {
         let states = self.set.shared.members.states();
-        let lacks = |slot: usize, place: &Option<Place>| {
+        let lacks = |slot: usize, place: &Option<BitmapPlace>| {
             place.is_some_and(|place| !place.is_whole) && in_use(states[slot])
         };
         let places = self.places.borrow().clone();
@@ -248,7 +248,7 @@ impl<D: Device> Bitmaps<D> {
     /// Another member is in a slot, or none: it has no bitmap yet.
     pub fn set_superblock(&self, slot: u32, superblock: Option<&Superblock>) {
         let start = superblock.and_then(Superblock::bitmap_start);
-        let place = start.map(|start| Place { start_bytes: start.bytes(), is_whole: false });
+        let place = start.map(|start| BitmapPlace { start_bytes: start.bytes(), is_whole: false });
         self.places.borrow_mut()[slot as usize] = place;
     }
 

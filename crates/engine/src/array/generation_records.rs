@@ -1,4 +1,4 @@
-//! The records of generations that a running array's superblocks go with, kept by the keeper of the superblocks.
+//! The records of generations that a running array's superblocks go with, written by the superblock writer.
 //!
 //! Before a superblock is written the record that goes with it is durable in the copy that does not go with the superblock
 //! on disk. That copy is known by its sequence, which counts only when the superblock is on disk, too: a record that was written

@@ -84,7 +84,7 @@ pub(super) struct Running {
     is_touched: bool,
     is_whole_start: bool,
     /// What is to replace a member.
-    coming: Option<usize>,
+    incoming: Option<usize>,
 }
 
 /// Which members get a round of superblocks.
@@ -204,7 +204,7 @@ impl Machine {
             cleared: in_sync().map(|device| device.cleared).max().expect("members"),
             head: first.head,
             is_touched: false,
-            coming: None,
+            incoming: None,
             is_whole_start: states.iter().all(|state| *state == MemberState::InSync),
             slots,
             states,
@@ -353,7 +353,7 @@ impl Machine {
         for (_, slot, device) in &in_use {
             members[*slot as usize] = Some(self.devices[*device].superblock.device_uuid());
         }
-        members.extend(running.coming.map(|device| Some(self.devices[device].superblock.device_uuid())));
+        members.extend(running.incoming.map(|device| Some(self.devices[device].superblock.device_uuid())));
         let is_whole = running.states.iter().all(|state| *state == MemberState::InSync);
         let next_id = &mut self.next_id;
         let new_id = || {
@@ -427,9 +427,9 @@ impl Machine {
         let Some(old) = running.slots[slot] else { return Ok(false) };
         let device = self.new_device(running);
         self.touch(running, Round::All);
-        running.coming = Some(device);
+        running.incoming = Some(device);
         self.round(running, Round::All);
-        running.coming = None;
+        running.incoming = None;
         running.failed.push(self.devices[old].superblock.dev_number());
         running.slots[slot] = Some(device);
         self.devices[device].cells = self.devices[old].cells;

@@ -4,10 +4,9 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::task::Waker;
 
+use super::managed::Managed;
 use super::platform::Platform;
-use super::state::Manager;
 use crate::device::Device;
 use crate::limits::{MEND_NS_MAX, MEND_NS_MIN};
 
@@ -48,32 +47,29 @@ impl Mending {
     }
 }
 
-impl<D: Device, P: Platform<D>> Manager<D, P> {
-    /// At each look.
-    pub(super) fn mend_suspects(self: &Rc<Self>) {
-        if self.read_only
-            || !self.mending.is_due(self.set.shared.consistency.suspects() > 0, self.platform.now_ns())
-        {
-            return;
-        }
-        self.mending.under_way.set(true);
-        let manager = Rc::clone(self);
-        self.set.executor.clone().spawn(async move {
-            let set = &manager.set;
-            for place in set.shared.consistency.suspect_stripes() {
-                if manager.is_stopping() {
-                    break;
-                }
-                // Where it fails it is as it was.
-                let _ = match set.shared.geometry.parity_chunks() {
-                    0 => set.copy_region(place, None).await,
-                    _ => set.resync_stripe(place).await,
-                };
-            }
-            manager.mending.under_way.set(false);
-            manager.idle.take().into_iter().for_each(Waker::wake);
-        });
+/// At each look: stripes whose last write failed half way are tried again, if it is time.
+pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P>>, mending: &Rc<Mending>) {
+    let is_any = managed.set.shared.consistency.suspects() > 0;
+    if managed.read_only || !mending.is_due(is_any, managed.platform.now_ns()) {
+        return;
     }
+    mending.under_way.set(true);
+    let (managed, mending) = (Rc::clone(managed), Rc::clone(mending));
+    managed.set.executor.clone().spawn(async move {
+        let set = &managed.set;
+        for place in set.shared.consistency.suspect_stripes() {
+            if managed.stopping.get() {
+                break;
+            }
+            // Where it fails it is as it was.
+            let _ = match set.shared.geometry.parity_chunks() {
+                0 => set.copy_region(place, None).await,
+                _ => set.resync_stripe(place).await,
+            };
+        }
+        mending.under_way.set(false);
+        managed.works.wake();
+    });
 }
 
 #[cfg(test)]

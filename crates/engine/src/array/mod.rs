@@ -7,14 +7,16 @@ mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
 mod device_numbers;
-mod fail;
+mod due;
 mod generation_records;
 pub mod generations;
 #[cfg(test)]
 mod generations_tests;
 #[cfg(test)]
 mod histories;
-pub mod keeper;
+mod managed;
+pub mod manager;
+pub mod membership;
 mod mend;
 pub mod platform;
 pub mod progress;
@@ -26,16 +28,19 @@ pub mod redo;
 pub mod replace;
 #[cfg(test)]
 mod replace_tests;
-pub mod replacement;
 mod retry;
 pub mod running;
 pub mod scrub;
 mod split;
 pub mod start;
 pub mod start_bitmap;
-pub mod state;
+mod superblock_write;
+pub mod superblock_writer;
+pub mod superblocks;
 pub mod throttle;
 mod turn;
+pub mod volume;
 mod window;
 #[cfg(test)]
 mod window_tests;
+pub mod works;

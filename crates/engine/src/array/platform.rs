@@ -25,7 +25,7 @@ pub trait Platform<D>: 'static {
     /// A random number other than 0, one that was not drawn before on any machine.
     fn new_id(&self) -> u64;
 
-    /// Returns when at least so many nanoseconds have passed by [`Platform::now_ns`].
+    /// Returns when `ns` nanoseconds or more have passed by [`Platform::now_ns`].
     fn sleep(&self, ns: u64) -> impl Future<Output = ()>;
 
     /// Called after each batch of a scrub and each piece of a resync or recovery with the member bytes it covered. It wakes

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::stripe::Shared;
 use crate::volume::VolumeError;
 
-/// How far a resync or recovery is. Shared with whoever shows or stops it.
+/// How far a resync or recovery is. Shared with the tasks that show or stop it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes of the data area that are done.
@@ -41,7 +41,7 @@ impl Progress {
     }
 }
 
-/// No speed is told before so many nanoseconds: it would be that of the first pieces.
+/// Time before which no speed is shown: it would be that of the first pieces.
 const MEASURED_NS_MIN: u64 = 500_000_000;
 
 /// Decides when more may be begun; the owner has the clock.
@@ -62,7 +62,7 @@ impl Pace for FullSpeed {
 pub enum Ended {
     /// All is done.
     Finished,
-    /// It was told to stop; the progress says how far it came.
+    /// It was stopped; the progress says how far it came.
     Stopped,
     /// It cannot go on.
     Failed(VolumeError),

@@ -12,6 +12,7 @@ use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::mismatch::{Checked, ScrubMode};
 use crate::stripe::fake::{CHUNK, World};
+use crate::volume::Space;
 
 /// Level, members, what a bit stands for (of mirrors a region is copied whole), and whether that is spread.
 const LEVELS: [(Level, u32, (u32, bool)); 7] = [

@@ -33,7 +33,7 @@ pub struct MemberLog {
     pub headers: Vec<RedoHeader>,
     /// Records that may be believed, of whatever time.
     pub records: Vec<WholeRecord>,
-    /// Places that could not be read: nobody knows what they held.
+    /// Places that could not be read: what they held is unknown.
     pub unreadable: Option<String>,
 }
 
@@ -308,7 +308,7 @@ mod tests {
         // Superblocks that say clean were the last to be written.
         let clean = decide(&Situation { resync_from_bytes: None, ..dirty.clone() }, &logs);
         assert_eq!((clean.records.len(), clean.in_force, clean.doubts.len()), (0, true, 0));
-        // Newer superblocks without a log of their own: nobody knows what was in flight.
+        // Newer superblocks without a log of their own: no record says what was in flight.
         let missed = decide(&Situation { events: 6, ..dirty.clone() }, &logs);
         assert_eq!((missed.records.len(), missed.in_force), (0, false));
         assert_eq!(missed.doubts, [StripeRange { first: 1, end: geometry.stripes() }]);

@@ -9,17 +9,21 @@
 //!
 //! When the member fails on the way, the replacement has the slot at once and is rebuilt from where it was.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
 
-use super::keeper::Spare;
+use super::managed::Managed;
 use super::platform::Platform;
 use super::progress::{Ended, Pace, Progress};
 use super::rebuild::{regions, stripes};
-use super::state::{self, Manager};
+use super::superblocks::Spare;
+use super::turn::Turn;
 use super::window::{Piece, Sweep, slide};
+use super::works::Work;
 use crate::device::Device;
 use crate::events::Event;
 use crate::members::{MemberState, Replacing};
@@ -29,7 +33,7 @@ use crate::volume::VolumeError;
 /// Why a member is not replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplaced {
-    /// Without redundancy nobody can tell what belongs there if it cannot be read.
+    /// Without redundancy no other member tells what belongs there if it cannot be read.
     #[error("the array has no redundancy")]
     NoRedundancy,
     /// Nothing may be written.
@@ -105,21 +109,34 @@ impl<D: Device> Sweep for Copying<'_, D> {
     }
 }
 
-impl<D: Device, P: Platform<D>> Manager<D, P> {
+/// Members of an array that are being replaced, or are to be.
+pub struct Replacements<D, P> {
+    managed: Rc<Managed<D, P>>,
+    /// Replacements that an earlier run began, for [`Replacements::resume`].
+    resuming: RefCell<VecDeque<Resuming<D>>>,
+    /// One replacement at a time gets its slot.
+    handing: Turn,
+}
+
+impl<D: Device, P: Platform<D>> Replacements<D, P> {
+    pub(super) fn new(managed: &Rc<Managed<D, P>>) -> Self {
+        Replacements { managed: Rc::clone(managed), resuming: RefCell::default(), handing: Turn::default() }
+    }
+
     /// Whether the member in a slot may be replaced now.
     ///
     /// # Errors
     /// Why not.
     pub fn may_replace(&self, slot: u32) -> Result<(), NotReplaced> {
-        let members = &self.set.shared.members;
+        let members = &self.managed.set.shared.members;
         match () {
-            () if self.read_only => Err(NotReplaced::ReadOnly),
-            () if self.set.shared.geometry.losses_survived() == 0 => Err(NotReplaced::NoRedundancy),
+            () if self.managed.read_only => Err(NotReplaced::ReadOnly),
+            () if self.managed.set.shared.geometry.losses_survived() == 0 => Err(NotReplaced::NoRedundancy),
             () if members.replacing(slot) != Replacing::No => Err(NotReplaced::Already(slot)),
             () if members.state(slot) != MemberState::InSync => Err(NotReplaced::NotInSync(slot)),
-            () if self.changing.borrow().contains(&slot) => Err(NotReplaced::Changing(slot)),
+            () if self.managed.slots.contains(slot) => Err(NotReplaced::Changing(slot)),
             // An earlier one that has failed would hand over what the new one has yet to copy.
-            () if self.is_running(state::Work::Replacement(slot)) => Err(NotReplaced::Changing(slot)),
+            () if self.managed.works.is_running(Work::Replacement(slot)) => Err(NotReplaced::Changing(slot)),
             () => Ok(()),
         }
     }
@@ -129,10 +146,10 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// # Errors
     /// Why not; nothing has changed then.
     pub async fn replace(&self, slot: u32, number: u32) -> Result<(), NotReplaced> {
-        let _turn = self.seating.take().await;
+        let _turn = self.managed.slots.seating.take().await;
         self.may_replace(slot)?;
         let spare = {
-            let mut spares = self.keeper.spares().borrow_mut();
+            let mut spares = self.managed.writer.superblocks().spares().borrow_mut();
             let at = spares.iter().position(|spare| spare.superblock.dev_number() == number);
             spares.remove(at.ok_or(NotReplaced::NoSpare)?)
         };
@@ -146,7 +163,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     /// Goes on with replacements that an earlier run did not finish.
-    pub(super) async fn resume_replacements(&self) {
+    pub(super) async fn resume(&self) {
         let next = || {
             self.resuming
                 .borrow()
@@ -154,32 +171,28 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
                 .map(|next| (next.slot, Rc::clone(&next.device), next.superblock.clone()))
         };
         while let Some((slot, device, superblock)) = next() {
-            if let Err(refused) = self.resume_replacement(slot, device, superblock).await {
+            if let Err(refused) = self.resume_one(slot, device, superblock).await {
                 let reason = format!("it does not go on: {refused}");
-                self.set.shared.members.report(Event::ReplacementFailed { member: slot, reason });
+                self.managed.set.shared.members.report(Event::ReplacementFailed { member: slot, reason });
             }
             self.resuming.borrow_mut().pop_front();
         }
     }
 
     /// Device numbers of replacements that were begun or are to go on.
-    pub(super) fn replacement_numbers(&self) -> Vec<u32> {
-        let numbers = self.keeper.coming_numbers().into_iter().map(|(number, _)| number);
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let numbers =
+            self.managed.writer.superblocks().incoming_numbers().into_iter().map(|(number, _)| number);
         numbers.chain(self.resuming.borrow().iter().map(|next| next.superblock.dev_number())).collect()
     }
 
-    async fn resume_replacement(
-        &self,
-        slot: u32,
-        device: Rc<D>,
-        superblock: Superblock,
-    ) -> Result<(), NotReplaced> {
-        let _turn = self.seating.take().await;
+    async fn resume_one(&self, slot: u32, device: Rc<D>, superblock: Superblock) -> Result<(), NotReplaced> {
+        let _turn = self.managed.slots.seating.take().await;
         self.may_replace(slot)?;
-        let shared = &self.set.shared;
-        // After a crash the two may differ wherever a write was on its way; without intents nobody knows whether there was one.
+        let shared = &self.managed.set.shared;
+        // After a crash the two may differ wherever a write was on its way; without intents no record says whether there was one.
         let clean = superblock.resync_offset().is_none()
-            && self.keeper.resync_from_bytes().is_none()
+            && self.managed.writer.resync_from_bytes().is_none()
             && shared.intent.is_used();
         let whole = shared.geometry.member_bytes();
         let from_bytes = superblock.recovery_offset().map_or(whole, |offset| offset.bytes().min(whole));
@@ -188,34 +201,34 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     async fn begin_replacement(&self, slot: u32, device: Rc<D>, superblock: Superblock, from_bytes: u64) {
-        self.changing.borrow_mut().insert(slot);
+        self.managed.slots.begin(slot);
         let data_offset_bytes = superblock.data_offset().bytes();
         let seated = Some((Rc::clone(&device), data_offset_bytes));
-        self.platform.attach_replacement(slot, seated).await;
+        self.managed.platform.attach_replacement(slot, seated).await;
         // What was written since the start went past the device until now.
-        let from_bytes = if self.set.shared.intent.was_open() { 0 } else { from_bytes };
-        if !self.keeper.begin_replacement(slot, superblock.clone(), from_bytes) {
+        let from_bytes = if self.managed.set.shared.intent.was_open() { 0 } else { from_bytes };
+        if !self.managed.writer.superblocks().begin_replacement(slot, superblock.clone(), from_bytes) {
             // The member failed meanwhile: what was to replace it is as good a spare.
-            self.platform.attach_replacement(slot, None).await;
-            self.keeper.spares().borrow_mut().push(Spare { superblock, device });
-            self.set.shared.members.want_metadata();
+            self.managed.platform.attach_replacement(slot, None).await;
+            self.managed.writer.superblocks().spares().borrow_mut().push(Spare { superblock, device });
+            self.managed.set.shared.members.want_metadata();
         }
-        self.changing.borrow_mut().remove(&slot);
+        self.managed.slots.end(slot);
     }
 
     /// The device that is to replace the member in a slot is let go. False if nothing is to replace it, or it has the slot
     /// already.
     pub fn cancel_replacement(&self, slot: u32) -> bool {
-        let members = &self.set.shared.members;
+        let members = &self.managed.set.shared.members;
         members.replacing(slot) == Replacing::Copying && members.fail_replacement(slot, "by hand")
     }
 
     /// What replacements that ended leave behind goes: devices that failed, and members whose replacements have their slots.
-    pub(super) async fn clear_up_replacements(&self) {
-        for slot in 0..self.set.shared.geometry.members() {
-            if !self.changing.borrow().contains(&slot) && self.set.devices().replacement(slot).is_some() {
-                match self.set.shared.members.replacing(slot) {
-                    Replacing::No => self.platform.attach_replacement(slot, None).await,
+    pub(super) async fn clear_up(&self) {
+        for slot in 0..self.managed.set.shared.geometry.members() {
+            if !self.managed.slots.contains(slot) && self.managed.set.devices().replacement(slot).is_some() {
+                match self.managed.set.shared.members.replacing(slot) {
+                    Replacing::No => self.managed.platform.attach_replacement(slot, None).await,
                     Replacing::Alone => self.forget_replaced(slot).await,
                     Replacing::Copying | Replacing::Moving | Replacing::Taken => {}
                 }
@@ -225,27 +238,27 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
 
     /// The replacement in a slot has it alone: the shards forget the member before it.
     async fn forget_replaced(&self, slot: u32) {
-        let members = &self.set.shared.members;
-        self.changing.borrow_mut().insert(slot);
-        // The superblock first: from then on nobody looks for the old member.
-        if members.settled().await.is_ok() && self.keeper.coming(slot).is_none() {
-            self.platform.promote_replacement(slot).await;
+        let members = &self.managed.set.shared.members;
+        self.managed.slots.begin(slot);
+        // The superblock first: from then on no start looks for the old member.
+        if members.settled().await.is_ok() && self.managed.writer.superblocks().incoming(slot).is_none() {
+            self.managed.platform.promote_replacement(slot).await;
             members.end_replacement(slot);
         }
-        self.changing.borrow_mut().remove(&slot);
+        self.managed.slots.end(slot);
     }
 
     /// Everything is copied: the replacement gets the slot.
     pub(super) async fn hand_over(&self, slot: u32) -> Result<(), VolumeError> {
-        let (members, redo) = (&self.set.shared.members, &self.set.shared.redo);
+        let (members, redo) = (&self.managed.set.shared.members, &self.managed.set.shared.redo);
         // One at a time: the log is on the other members meanwhile, and then on this replacement, too.
         let _turn = self.handing.take().await;
         redo.ready_without(slot, members).await;
-        self.set.flush().await?;
+        self.managed.set.flush().await?;
         // Records that the old member has a copy of would have one less.
         let log = redo.member(slot);
         redo.set_member(slot, None);
-        self.set.outlive_redo_records().await?;
+        self.managed.set.outlive_redo_records().await?;
         if !members.hand_over(slot) {
             if members.replacing(slot) == Replacing::No {
                 redo.set_member(slot, log); // it stays

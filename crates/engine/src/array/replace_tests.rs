@@ -13,6 +13,7 @@ use crate::members::MemberState::{InSync, Recovering};
 use crate::members::Replacing;
 use crate::stripe::StripeSet;
 use crate::stripe::fake::{CHUNK, Fake, STRIPES, World, attached};
+use crate::volume::Space;
 use crate::volume::VolumeError;
 
 const LEVELS: [(Level, u32); 6] = [

@@ -2,7 +2,7 @@
 //! the reason, else after a while, and each time after a longer one.
 //!
 //! What stops them is often over soon without a trace in the array: a full file system under a member, a path that was away.
-//! Where it is not, as with a block that nobody can make, each try reads up to that block again and says so again.
+//! Where it is not, as with a block that no member can make, each try reads up to that block again and says so again.
 
 use std::cell::RefCell;
 
@@ -24,7 +24,8 @@ struct Failed {
 }
 
 impl Retry {
-    /// It stopped at `now_ns`. When it was begun, members' states had changed so often, and so many stripes were in doubt.
+    /// It stopped at `now_ns`. `state_changes` and `doubts` count how often members' states had changed and how many stripes were
+    /// in doubt when it was begun.
     pub(super) fn failed(&self, now_ns: u64, state_changes: u64, doubts: u64) {
         let last = self.0.take().filter(|last| !last.has_changed(state_changes, || doubts));
         let wait_ns = last.map_or(RETRY_NS_MIN, |last| match last.is_tried {

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::keeper::Keeper;
+use super::manager::Manager;
 use super::platform::Platform;
-use super::state::Manager;
+use super::superblock_writer::SuperblockWriter;
 use crate::device::Device;
 use crate::limits::{BITMAP_CLEAR_S_MAX, LOOK_NS};
 use crate::stripe::StripeSet;
@@ -17,7 +17,11 @@ pub struct Running<D, P> {
 
 impl<D: Device, P: Platform<D>> Running<D, P> {
     /// Begins the tasks of an array whose metadata is ready to be written.
-    pub(super) fn begin(set: &StripeSet<D>, writer: &Rc<Keeper<D>>, manager: Rc<Manager<D, P>>) -> Self {
+    pub(super) fn begin(
+        set: &StripeSet<D>,
+        writer: &Rc<SuperblockWriter<D>>,
+        manager: Rc<Manager<D, P>>,
+    ) -> Self {
         let executor = &set.executor;
         if let Some(bitmap) = writer.bitmap() {
             executor.spawn(async move { bitmap.run().await });
@@ -44,24 +48,24 @@ impl<D: Device, P: Platform<D>> Running<D, P> {
     /// What was written could not be made durable, or superblocks not written: the array is dirty.
     pub async fn stop(&self) -> Result<bool, VolumeError> {
         self.manager.stop().await;
-        let writer = self.manager.keeper();
+        let writer = self.manager.writer();
         let stopped = writer.stop().await;
         writer.stop_flusher();
-        stopped.map(|()| writer.says_clean())
+        stopped.map(|()| writer.superblocks().says_clean())
     }
 }
 
 /// Clears bits of idle chunks every few seconds, as the bitmap's superblock has it.
 async fn clear_idle_bits<D: Device, P: Platform<D>>(manager: Rc<Manager<D, P>>) {
     let platform = Rc::clone(manager.platform());
-    let sleep_s = manager.keeper().bitmap().map_or(0, |bitmap| bitmap.superblock().daemon_sleep_s());
+    let sleep_s = manager.writer().bitmap().map_or(0, |bitmap| bitmap.superblock().daemon_sleep_s());
     let sleep_ns = u64::from(sleep_s.clamp(1, BITMAP_CLEAR_S_MAX)) * 1_000_000_000;
     let mut cleared_ns = platform.now_ns();
     while !manager.is_stopping() {
         platform.sleep(LOOK_NS).await;
         if platform.now_ns().saturating_sub(cleared_ns) >= sleep_ns {
             cleared_ns = platform.now_ns();
-            manager.keeper().clear_idle_bits().await;
+            manager.writer().clear_idle_bits().await;
         }
     }
 }

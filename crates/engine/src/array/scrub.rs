@@ -57,7 +57,7 @@ pub struct ScrubReport {
     pub located: u64,
     /// Mismatches that were repaired.
     pub repaired: u64,
-    /// Mismatches that were to be repaired and could not be, or that nobody dares to.
+    /// Mismatches that were to be repaired and could not be, or that are not repaired without being asked to.
     pub left: u64,
     /// The first [`FOUND_MAX`] of them.
     pub found: Vec<Mismatch>,
@@ -118,7 +118,7 @@ impl ScrubState {
 
 /// What an operator wants of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ScrubRequest {
     /// A scrub. One of the same kind that is not over goes on, unless `restart` wants it from the start.
     Start {
         /// What it shall do.
@@ -134,7 +134,7 @@ pub enum Wish {
     Cancel,
 }
 
-/// Why a wish is not granted.
+/// Why a request is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The level has neither parity nor copies.
@@ -168,26 +168,30 @@ fn phase_word(phase: &Phase) -> &'static str {
     if *phase == Phase::Paused { "paused" } else { "under way" }
 }
 
-/// What becomes of the scrub `old` by a wish.
+/// What becomes of the scrub `old` by a request.
 ///
 /// # Errors
 /// [`Refused`] says why it stays as it is.
-pub fn grant(old: Option<&ScrubState>, wish: Wish) -> Result<ScrubState, Refused> {
+pub fn apply(old: Option<&ScrubState>, request: ScrubRequest) -> Result<ScrubState, Refused> {
     let open = old.filter(|old| old.is_open());
     let with = |phase: Phase, what: &'static str, found: Option<&ScrubState>| match found {
         Some(found) => Ok(ScrubState { phase, ..found.clone() }),
         None => Err(Refused::Nothing(what)),
     };
     let running = open.filter(|old| old.phase == Phase::Running);
-    match (wish, open) {
-        (Wish::Start { mode, restart: false }, Some(open)) if open.mode == mode => {
+    match (request, open) {
+        (ScrubRequest::Start { mode, restart: false }, Some(open)) if open.mode == mode => {
             Ok(ScrubState { phase: Phase::Running, ..open.clone() })
         }
-        (Wish::Start { restart: false, .. }, Some(open)) => Err(Refused::Another(open.mode, open.phase)),
-        (Wish::Start { mode, .. }, _) => Ok(ScrubState::new(old.map_or(1, |old| old.number + 1), mode)),
-        (Wish::Pause, _) => with(Phase::Paused, "under way", running),
-        (Wish::Resume, _) => with(Phase::Running, "paused", open),
-        (Wish::Cancel, _) => with(Phase::Cancelled, "under way or paused", open),
+        (ScrubRequest::Start { restart: false, .. }, Some(open)) => {
+            Err(Refused::Another(open.mode, open.phase))
+        }
+        (ScrubRequest::Start { mode, .. }, _) => {
+            Ok(ScrubState::new(old.map_or(1, |old| old.number + 1), mode))
+        }
+        (ScrubRequest::Pause, _) => with(Phase::Paused, "under way", running),
+        (ScrubRequest::Resume, _) => with(Phase::Running, "paused", open),
+        (ScrubRequest::Cancel, _) => with(Phase::Cancelled, "under way or paused", open),
     }
 }
 
@@ -365,31 +369,31 @@ mod tests {
     #[test]
     fn table_of_wishes() {
         use Phase::{Cancelled, Failed, Finished, Paused, Running};
-        let start = |mode, restart| Wish::Start { mode, restart };
+        let start = |mode, restart| ScrubRequest::Start { mode, restart };
         let new = |number, mode| Ok(ScrubState::new(number, mode));
         let old = |phase| Some(state(6, CHECK, phase));
         let becomes = |phase| Ok(state(6, CHECK, phase));
         let cases = [
             (None, start(CHECK, false), new(1, CHECK)),
-            (None, Wish::Pause, Err(Refused::Nothing("under way"))),
-            (None, Wish::Cancel, Err(Refused::Nothing("under way or paused"))),
+            (None, ScrubRequest::Pause, Err(Refused::Nothing("under way"))),
+            (None, ScrubRequest::Cancel, Err(Refused::Nothing("under way or paused"))),
             (old(Finished), start(CHECK, false), new(7, CHECK)),
             (old(Cancelled), start(REPAIR, false), new(7, REPAIR)),
-            (old(Failed), Wish::Resume, Err(Refused::Nothing("paused"))),
+            (old(Failed), ScrubRequest::Resume, Err(Refused::Nothing("paused"))),
             (old(Running), start(CHECK, false), becomes(Running)),
             (old(Paused), start(CHECK, false), becomes(Running)),
             (old(Paused), start(CHECK, true), new(7, CHECK)),
             (old(Paused), start(REPAIR, false), Err(Refused::Another(CHECK, Paused))),
             (old(Running), start(REPAIR, true), new(7, REPAIR)),
-            (old(Running), Wish::Pause, becomes(Paused)),
-            (old(Paused), Wish::Pause, Err(Refused::Nothing("under way"))),
-            (old(Paused), Wish::Resume, becomes(Running)),
-            (old(Paused), Wish::Cancel, becomes(Cancelled)),
-            (old(Running), Wish::Cancel, becomes(Cancelled)),
-            (old(Finished), Wish::Cancel, Err(Refused::Nothing("under way or paused"))),
+            (old(Running), ScrubRequest::Pause, becomes(Paused)),
+            (old(Paused), ScrubRequest::Pause, Err(Refused::Nothing("under way"))),
+            (old(Paused), ScrubRequest::Resume, becomes(Running)),
+            (old(Paused), ScrubRequest::Cancel, becomes(Cancelled)),
+            (old(Running), ScrubRequest::Cancel, becomes(Cancelled)),
+            (old(Finished), ScrubRequest::Cancel, Err(Refused::Nothing("under way or paused"))),
         ];
-        for (old, wish, expected) in cases {
-            assert_eq!(grant(old.as_ref(), wish), expected, "{old:?} {wish:?}");
+        for (old, request, expected) in cases {
+            assert_eq!(apply(old.as_ref(), request), expected, "{old:?} {request:?}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::stripe::locks::Locks;
 use crate::stripe::ranges::join;
 
 /// What was found on a member in sync: its bitmap, or why there is none that may be believed.
-pub type Found = Result<Bitmap, String>;
+pub type ReadBitmap = Result<Bitmap, String>;
 
 /// The bitmap that an array starts with.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl StartBitmap {
         }))
     }
 
-    /// Says which stripes a resync is due to, where one that is due is a doubt once a member is missing.
+    /// Says which stripes await a resync: those are in doubt once a member is missing.
     pub fn limit_doubts(&self, shared: &mut Shared) {
         if shared.geometry.parity_chunks() > 0 {
             shared.consistency.limit_resync_to(self.marked_stripes(&shared.geometry));
@@ -69,7 +69,7 @@ impl StartBitmap {
 /// None if there is no room for any bitmap, or more bits than [`CHUNKS_MAX`]: then the array is one without. md finds its
 /// bitmap out of date afterwards.
 pub fn decide(
-    found: &[Option<Found>],
+    found: &[Option<ReadBitmap>],
     geometry: &Geometry,
     set_uuid: [u8; 16],
     events: u64,
@@ -90,7 +90,7 @@ pub fn decide(
         }
     }
     let whole = |image: &Bitmap| {
-        let is_it = |found: &Option<Found>| matches!(found, Some(Ok(bitmap)) if same(bitmap, image));
+        let is_it = |found: &Option<ReadBitmap>| matches!(found, Some(Ok(bitmap)) if same(bitmap, image));
         found.iter().map(is_it).collect()
     };
     if let Some(image) = image {
@@ -100,7 +100,7 @@ pub fn decide(
         let whole = whole(&image);
         return Some(StartBitmap { image, whole, distrust: None });
     }
-    // Nothing to be believed: as md does, all bits count as set, and whoever is out of use lacks more than they say.
+    // Nothing to be believed: as md does, all bits count as set, and a member that is out of use lacks more than they say.
     let like =
         found.iter().flatten().flatten().find(|bitmap| bitmap.superblock().check_geometry(geometry).is_ok());
     let mut superblock = match like {
@@ -118,7 +118,7 @@ pub fn decide(
     Some(StartBitmap { image, whole: vec![false; found.len()], distrust: Some(distrust.join("; ")) })
 }
 
-fn judge<'a>(found: &'a Found, geometry: &Geometry, events: u64) -> Result<&'a Bitmap, String> {
+fn judge<'a>(found: &'a ReadBitmap, geometry: &Geometry, events: u64) -> Result<&'a Bitmap, String> {
     let bitmap = found.as_ref().map_err(|reason| format!("cannot be believed: {reason}"))?;
     let superblock = bitmap.superblock();
     superblock.check_geometry(geometry).map_err(|error| format!("does not fit the array: {error}"))?;
@@ -160,7 +160,7 @@ mod tests {
         bitmap
     }
 
-    fn decided(found: &[Option<Found>], resync: Option<u64>) -> StartBitmap {
+    fn decided(found: &[Option<ReadBitmap>], resync: Option<u64>) -> StartBitmap {
         decide(found, &geometry(), [7; 16], 10, resync, 4096).expect("a bitmap")
     }
 
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(start.image.set_bits().collect::<Vec<_>>(), [5]);
         let start = decided(&[Some(Ok(old.clone())), Some(Err("its magic is wrong".into()))], Some(0));
         assert_eq!(start.image.set_bits().count(), 16);
-        assert_eq!(start.image.superblock().events_cleared(), 10, "who was away needs everything");
+        assert_eq!(start.image.superblock().events_cleared(), 10, "a member that was away needs everything");
         assert!(start.distrust.is_some_and(|why| why.contains("event 9") && why.contains("magic")));
         let clean = decided(&[Some(Ok(old))], None);
         assert_eq!(clean.image.set_bits().count(), 0, "nothing disagrees in a clean array");

@@ -17,7 +17,7 @@ pub struct Limits {
 
 /// Fastest that a budget starts from where the most is not limited: 8 GiB a second.
 const RATE_START: u64 = 8 << 30;
-/// The least that a budget leaves where nobody said: md's default, 1 MB a second.
+/// The least that a budget leaves if no minimum is set: md's default, 1 MB a second.
 const RATE_LEAST: u64 = 1_000_000;
 /// Requests of clients that say something about a percentile.
 const REQUESTS_MIN: u64 = 20;
@@ -40,7 +40,7 @@ impl Throttle {
         }
     }
 
-    /// What the clients had since the last call: so many requests, with this 99th percentile.
+    /// What the clients had since the last call: the number of their requests, and the 99th percentile of their latency.
     pub fn clients(&mut self, requests: u64, p99_ns: u64) {
         let Limits { rate_max, rate_min, p99_budget_ns } = self.limits;
         let most = if rate_max == 0 { RATE_START } else { rate_max };
@@ -74,7 +74,7 @@ impl Throttle {
     }
 }
 
-/// A batch that took longer than it should have is made up for by so much.
+/// Most time that is made up for after a batch that took longer than it should have.
 const BURST_NS: u64 = 50_000_000;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A window that slides over an array: pieces of work are begun in order, several are on their way, and what they come
 //! to is taken in order, so that a cursor can say that all before it is done.
 //!
-//! - Who owns stripes waits for no other owner: while pieces are on their way the next one is begun only if its stripes
-//!   are free. So two windows over one array, or a window and whoever waits for every owner, never wait in a circle.
-//! - A pause begins nothing and takes what comes: nobody waits for a pause to end in order to get a stripe.
+//! - A window that owns stripes waits for no other owner: while pieces are on their way the next one is begun only if its stripes
+//!   are free. So two windows over one array, or a window and a task that waits for every owner, never wait in a circle.
+//! - A pause begins nothing and takes what comes: no write waits for a pause to end in order to get a stripe.
 //! - The window begins narrow, and is narrow again after a pause: work that is held back comes evenly, not in bursts.
 
 use smallvec::SmallVec;
@@ -161,7 +161,7 @@ impl<W: Sweep> Window<'_, W> {
     }
 
     /// Takes the first piece, which came to this. After a failure nothing counts as done any more. Returns the member
-    /// bytes that were worked on and not yet told to a pace.
+    /// bytes that were worked on and that no pace knows of yet.
     fn take(&mut self, came: Came) -> u64 {
         let piece = self.pieces.pop_front().expect("a piece that has ended");
         self.unpaced += piece.worked * self.cut.bytes_each;

@@ -18,6 +18,7 @@ use crate::mismatch::{Checked, ScrubMode};
 use crate::stripe::StripeSet;
 use crate::stripe::fake::{CHUNK, Fake, World};
 use crate::stripe::intent::Intent;
+use crate::volume::Space;
 
 const LEVELS: [(Level, u32); 5] =
     [(Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 8), (Level::Raid1, 3), (Level::Raid10, 4)];

@@ -1,10 +1,10 @@
-//! Models of the way a wake takes from another thread: a store buffer must not swallow it.
+//! Models of a wake from another thread: a store buffer must not swallow it.
 
 use super::*;
 use crate::sync::models::explore;
 use loom::thread;
 
-/// The owner of an executor, as in a shard's loop: runs what is ready, sleeps when nothing is.
+/// The owner of an executor, as in a shard's loop: it runs what is ready, and sleeps when nothing is.
 fn run_to_the_end(executor: &Executor) {
     while executor.tasks_alive() > 0 {
         executor.run_ready(16);
@@ -15,25 +15,25 @@ fn run_to_the_end(executor: &Executor) {
     }
 }
 
-/// `wakers` threads each say something and wake the task once; the task ends when it has heard all of them.
-fn heard_from(wakers: usize) {
+/// `wakers` threads each set a flag and wake the task once; the task ends when it sees all flags.
+fn sees_all_flags_of(wakers: usize) {
     let owner = thread::current();
     let executor = Executor::new(Box::new(move || owner.unpark()));
-    let said: Arc<Vec<AtomicBool>> = Arc::new((0..wakers).map(|_| AtomicBool::new(false)).collect());
-    let (heard, waker) = (Arc::clone(&said), Rc::new(RefCell::new(None)));
+    let flags: Arc<Vec<AtomicBool>> = Arc::new((0..wakers).map(|_| AtomicBool::new(false)).collect());
+    let (seen, waker) = (Arc::clone(&flags), Rc::new(RefCell::new(None)));
     let lent = Rc::clone(&waker);
     executor.spawn(std::future::poll_fn(move |context| {
         lent.replace(Some(context.waker().clone()));
-        // What was said before a wake is heard after it; the order of the flags themselves promises nothing.
-        if heard.iter().all(|said| said.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
+        // The wake alone makes a flag that was set before it visible here: the flags' own order promises nothing.
+        if seen.iter().all(|flag| flag.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
     }));
     executor.run_ready(1);
     let waker: Waker = waker.take().expect("polled once");
     let threads: Vec<_> = (0..wakers)
         .map(|index| {
-            let (said, waker) = (Arc::clone(&said), waker.clone());
+            let (flags, waker) = (Arc::clone(&flags), waker.clone());
             thread::spawn(move || {
-                said[index].store(true, Ordering::Relaxed);
+                flags[index].store(true, Ordering::Relaxed);
                 waker.wake();
             })
         })
@@ -43,11 +43,11 @@ fn heard_from(wakers: usize) {
 }
 
 #[test]
-fn a_wake_finds_the_owner_awake_or_rouses_it() {
-    explore(|| heard_from(1));
+fn a_wake_finds_the_owner_awake_or_wakes_it() {
+    explore(|| sees_all_flags_of(1));
 }
 
 #[test]
-fn a_wake_that_finds_another_on_its_way_is_heard_with_it() {
-    explore(|| heard_from(2));
+fn a_wake_during_another_is_not_lost() {
+    explore(|| sees_all_flags_of(2));
 }

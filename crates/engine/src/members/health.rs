@@ -352,7 +352,10 @@ impl Members {
             | DeviceErrorKind::Invalid => false,
         }
     }
+}
 
+/// How members leave and come.
+impl Members {
     /// Stops using a member, unless the array would be lost without it.
     pub fn fail(&self, slot: u32, reason: &str) -> Failing {
         let changing = self.changing.lock();

@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// The last one asks the keeper to end.
+    /// The last one asks the writer to end.
     fn leave(&self) {
         if self.users.fetch_sub(1, Relaxed) == 1 {
             self.stopping.store(true, Relaxed);
@@ -77,7 +77,7 @@ fn what_a_write_relies_on_is_on_disk_before_it_is_acknowledged() {
                 0 => return block_on(world.keep()),
                 1 => drop(world.members.fail(2, "a model")),
                 _ => block_on(async {
-                    world.members.want_metadata(); // the keeper has work already when the member fails
+                    world.members.want_metadata(); // the writer has work already when the member fails
                     world.write().await;
                     world.write().await;
                 }),

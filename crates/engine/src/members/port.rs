@@ -129,6 +129,8 @@ impl<D: Device> MemberPort<D> {
 
     /// None if there is nothing to read from; [`Self::not_started`] says why.
     pub(crate) fn start_read(&self, read: &MemberRead) -> Option<(Rc<Attached<D>>, Timed<'_, D::Read>)> {
+        let end = read.offset + read.bytes as u64;
+        assert!(end <= self.members.geometry().member_bytes(), "a read ends inside the data area: {end}");
         let member = self.source(read)?;
         let started = member.device.read(member.data_offset_bytes + read.offset, self.pool.take(read.bytes));
         Some((member, self.counted_read(read, started)))
@@ -274,6 +276,8 @@ impl<D: Device> MemberPort<D> {
     }
 
     fn start_write_to(&self, to: &Rc<Attached<D>>, write: &MemberWrite, fua: bool) -> Timed<'_, D::Done> {
+        let end = write.offset + write.data.len() as u64;
+        assert!(end <= self.members.geometry().member_bytes(), "a write ends inside the data area: {end}");
         self.counters().member_writes.add(1);
         self.counters().member_write_bytes.add(write.data.len() as u64);
         let started = to.device.write(to.data_offset_bytes + write.offset, write.data.clone(), fua);

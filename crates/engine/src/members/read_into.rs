@@ -66,6 +66,7 @@ mod tests {
     use crate::foreign_buffer::ForeignBuffer;
     use crate::members::MemberState;
     use crate::stripe::fake::{CHUNK, World, attached, foreign_memory, register_foreign_memory};
+    use crate::volume::ReadInto;
     use layout::geometry::Level;
 
     const BLOCK: u64 = 4096;

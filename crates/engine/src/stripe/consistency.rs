@@ -104,6 +104,25 @@ impl Consistency {
         self.marked = Some(marked.into());
     }
 
+    /// Checks what this says of itself.
+    ///
+    /// # Panics
+    /// If it contradicts itself.
+    pub fn self_check(&self) {
+        let suspects = self.suspects.lock();
+        assert_eq!(self.suspect_count.load(SeqCst), suspects.len(), "suspects are counted");
+        drop(suspects);
+        let doubts = self.doubts.lock();
+        assert_eq!(
+            self.any_doubt.load(SeqCst),
+            !doubts.0.is_empty(),
+            "stripes in doubt are known to be there"
+        );
+        doubts.self_check();
+        drop(doubts);
+        self.agreed.lock().self_check();
+    }
+
     /// Puts stripes in doubt.
     pub fn doubt(&self, range: StripeRange) {
         if range.first >= range.end {

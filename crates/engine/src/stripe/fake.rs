@@ -17,6 +17,7 @@ use crate::members::{MemberState, Members};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 use crate::stripe::redo::{RedoMember, RedoStart};
+use crate::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;
@@ -352,6 +353,7 @@ impl World {
         let health = Members::new(geometry, &states, sink);
         let shared = Shared::new(geometry, health, intent, 1, 1 << 20);
         shared.loads.set_parity_agrees(true);
+        shared.set_verify(true);
         let fakes: Vec<Fake> =
             (0..members).map(|slot| Fake::new(format!("m{slot}"), geometry.member_bytes())).collect();
         let attached = fakes.iter().map(|fake| Some(attached(fake))).collect();

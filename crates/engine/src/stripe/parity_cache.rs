@@ -22,7 +22,7 @@ mod lru;
 mod worth;
 
 use crate::buffer::Slice;
-use crate::code::chunk_set::Chunk;
+use crate::code::chunk_set::{Chunk, P, Q};
 use crate::code::image::{Held, Image};
 use crate::code::rows::{Fragment, Rows};
 use crate::sync::sequential::Mutex;
@@ -77,6 +77,7 @@ impl ParityCache {
         let Some(shard) = self.used(stripe) else { return };
         let end = start + u32::try_from(slice.len()).expect("a chunk is at most 64 MiB");
         let fragment = Fragment { chunk, rows: Rows { start, end } };
+        assert!(matches!(chunk, P | Q), "invariant 5: only parity is kept");
         let mut lru = self.shards[shard].lock();
         if self.is_used(shard) {
             lru.put(stripe, fragment, slice);
@@ -116,6 +117,14 @@ impl ParityCache {
             }
         }
         contents
+    }
+
+    /// Checks what the cache says of itself.
+    ///
+    /// # Panics
+    /// If it contradicts itself.
+    pub fn self_check(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().self_check());
     }
 
     /// Hit and miss counts since the start.

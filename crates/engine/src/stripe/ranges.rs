@@ -33,6 +33,15 @@ impl Ranges {
         true
     }
 
+    /// Ranges are not empty, and no two touch.
+    pub(super) fn self_check(&self) {
+        let mut before = None;
+        for (&first, &end) in &self.0 {
+            assert!(first < end && before.is_none_or(|before| before < first), "{:?}", self.0);
+            before = Some(end);
+        }
+    }
+
     pub(super) fn contains(&self, stripe: u64) -> bool {
         self.around(stripe).is_some()
     }

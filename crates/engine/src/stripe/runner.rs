@@ -91,6 +91,8 @@ pub(super) fn plan_write<D: Device>(
         Way::Reconstruct => plan_reconstruct(shape, missing, &written, &held),
     };
     let plan = planned.map_err(|_| owned.too_many_missing(missing))?;
+    let is_there = |fragment: &Fragment| !missing.contains(fragment.chunk);
+    assert!(plan.reads.iter().chain(&plan.writes).all(is_there), "a plan leaves missing chunks alone");
     if load.is_some() {
         let adjusted = plan.steps.iter().filter(|step| step.adjusted).count();
         owned.port().counters().adjusted_updates.add(adjusted as u64);

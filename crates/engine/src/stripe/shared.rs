@@ -1,6 +1,6 @@
 //! What all shards of an in-place array share.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use super::consistency::Consistency;
@@ -43,6 +43,8 @@ pub struct Shared {
     pub two_phase: AtomicBool,
     /// Hears where the time of stripe writes goes; set before the first write, or never.
     pub observer: OnceLock<Arc<dyn Observer>>,
+    /// Check what every structure says of itself, again and again: for tests, since it costs more than the work.
+    verify: AtomicBool,
     /// Reads of copies change to the next one after this many bytes of a member.
     pub read_turn_bytes: u64,
 }
@@ -69,6 +71,7 @@ impl Shared {
             intent,
             counters: (0..shards).map(|_| Counters::default()).collect(),
             two_phase: AtomicBool::new(true),
+            verify: AtomicBool::new(false),
             read_turn_bytes: READ_TURN_BYTES,
             loads: Arc::new(Loads::new(shards, geometry.members())),
             observer: OnceLock::new(),
@@ -79,6 +82,31 @@ impl Shared {
     /// From now on nothing is written on the members. For the time before the first request.
     pub fn set_read_only(&self) {
         self.members.set_read_only();
+    }
+
+    /// From now on structures check themselves at each flush, and whoever runs the array may ask for more.
+    pub fn set_verify(&self, verify: bool) {
+        self.verify.store(verify, Relaxed);
+    }
+
+    /// Checks what can be checked while work goes on, if that is wanted.
+    pub(crate) fn verify(&self) {
+        if self.verify.load(Relaxed) {
+            self.cache.self_check();
+            self.consistency.self_check();
+            self.intent.self_check();
+        }
+    }
+
+    /// Checks everything. For a moment at which no task of any shard runs.
+    ///
+    /// # Panics
+    /// If a structure contradicts itself.
+    pub fn self_check(&self) {
+        self.table.self_check();
+        self.cache.self_check();
+        self.consistency.self_check();
+        self.intent.self_check();
     }
 
     /// The last write of a stripe, or of a mirror's region, failed half way.

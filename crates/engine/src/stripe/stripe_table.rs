@@ -287,6 +287,25 @@ impl StripeTable {
         self.owned().len()
     }
 
+    /// Checks what the table says of itself, while no claim is being made or released: no stripe has two owners
+    /// (invariant 4), each owned stripe has a batch of its own, and no other batch has an owner.
+    ///
+    /// # Panics
+    /// If it contradicts itself.
+    pub fn self_check(&self) {
+        let mut owned = self.owned();
+        owned.sort_unstable();
+        assert!(
+            owned.windows(2).all(|two| two[0] != two[1]),
+            "invariant 4: a stripe has two owners: {owned:?}"
+        );
+        let batches = self.batches.iter().map(|batch| batch.lock());
+        let mut of_batches: Vec<u64> =
+            batches.map(|batch| batch.stripe).filter(|stripe| *stripe != NO_STRIPE).collect();
+        of_batches.sort_unstable();
+        assert_eq!(owned, of_batches, "the stripes that are owned, and those that batches are for");
+    }
+
     /// The stripes that have an owner now.
     pub(crate) fn owned(&self) -> Vec<u64> {
         match &self.owners {
@@ -457,6 +476,7 @@ impl Claim {
     pub(crate) fn freeze(&mut self) -> usize {
         let before = self.joined.len();
         let mut batch = self.table.batches[self.place].lock();
+        assert_eq!(batch.stripe, self.stripe, "invariant 4: the batch is the owner's");
         (batch.open, self.open) = (false, false);
         self.joined.append(&mut batch.joined);
         if let Owners::Words(words) = &self.table.owners {
@@ -487,6 +507,7 @@ impl Claim {
 
     fn finish(&mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
         let mut batch = self.table.batches[self.place].lock();
+        assert_eq!(batch.stripe, self.stripe, "invariant 4: an owner releases the stripe that it claimed");
         self.joined.append(&mut batch.joined);
         let waiting = std::mem::take(&mut batch.waiting);
         batch.open = false;

@@ -79,6 +79,7 @@ fn is_as_usual<D: Device>(owned: Owned<'_, D>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::volume::Space;
     use std::rc::Rc;
 
     use layout::geometry::Level;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-/// Schedules tried of each shuttle model without `TWILL_MODEL_SCHEDULES`: a second or so.
+/// Schedules of each shuttle model, unless `TWILL_MODEL_SCHEDULES` says otherwise: about a second.
 const SCHEDULES: usize = 2_000;
-/// Changes of the running thread that a schedule of the second kind is about: most bugs need one to three.
+/// Changes of the running thread in a schedule of the second kind: most bugs need one to three.
 const DEPTHS: [usize; 2] = [2, 4];
-/// The same for loom, which tries all such schedules.
+/// Changes of the running thread for loom, which tries all such schedules.
 const PREEMPTIONS: usize = 3;
 
 #[cfg(test)]
@@ -15,7 +15,7 @@ fn schedules() -> usize {
     asked.map_or(SCHEDULES, |asked| asked.parse().expect("TWILL_MODEL_SCHEDULES is a number"))
 }
 
-/// Tries a model under random schedules and under those of few changes. A seed that fails is printed, and replays.
+/// Tries a model under random schedules and under schedules of few changes. A seed that fails is printed, for a replay.
 pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     let again = || {
@@ -28,7 +28,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-/// Runs `body` on so many threads, numbered from 0, and waits for all.
+/// Runs `body` on `count` threads, numbered from 0, and waits for all.
 pub(crate) fn threads(count: usize, body: impl Fn(usize) + Send + Sync + 'static) {
     let body = Arc::new(body);
     let start = |index| {

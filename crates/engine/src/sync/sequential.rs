@@ -1,4 +1,4 @@
-//! What stands in for locks and queues under shuttle.
+//! Locks and queues under shuttle.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ pub use shuttle::sync::atomic;
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// An unlocked one.
+    /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         Mutex(shuttle::sync::Mutex::new(value))
     }
@@ -28,17 +28,17 @@ impl<T> Mutex<T> {
 pub struct SegQueue<T>(Mutex<VecDeque<T>>);
 
 impl<T> SegQueue<T> {
-    /// An empty one.
+    /// An empty queue.
     pub const fn new() -> Self {
         SegQueue(Mutex::new(VecDeque::new()))
     }
 
-    /// Adds at the end.
+    /// Adds a value at the end.
     pub fn push(&self, value: T) {
         self.0.lock().push_back(value);
     }
 
-    /// Takes from the front.
+    /// Takes the value at the front.
     pub fn pop(&self) -> Option<T> {
         self.0.lock().pop_front()
     }

@@ -1,5 +1,5 @@
-//! What stands in for queues and cells under loom: built from its atomics, no stronger than what they stand for. A lock
-//! would order what a lock-free queue does not, and hide a lost wake.
+//! Queues and cells under loom, built from its atomics and no stronger than those of the product: a lock would order what a
+//! lock-free queue does not order, and hide a lost wake.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -21,24 +21,24 @@ pub(crate) use thread_local_of_loom as thread_local;
 pub struct SegQueue<T> {
     head: AtomicUsize,
     tail: AtomicUsize,
-    /// What was pushed. This lock is none of loom's: it orders nothing.
+    /// The values that were pushed. The lock is not loom's: for the model it orders nothing.
     values: Mutex<VecDeque<T>>,
 }
 
 impl<T> SegQueue<T> {
-    /// An empty one.
+    /// An empty queue.
     pub fn new() -> Self {
         let zero = || AtomicUsize::new(0);
         SegQueue { head: zero(), tail: zero(), values: Mutex::new(VecDeque::new()) }
     }
 
-    /// Adds at the end.
+    /// Adds a value at the end.
     pub fn push(&self, value: T) {
         self.values.lock().expect("no panic while locked").push_back(value);
         self.tail.fetch_add(1, AcqRel);
     }
 
-    /// Takes from the front.
+    /// Takes the value at the front.
     pub fn pop(&self) -> Option<T> {
         loop {
             let head = self.head.load(Acquire);
@@ -51,12 +51,12 @@ impl<T> SegQueue<T> {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many are in it.
+    /// Number of values in the queue.
     pub fn len(&self) -> usize {
         let head = self.head.load(Acquire);
         self.tail.load(Acquire).saturating_sub(head)
@@ -77,17 +77,17 @@ pub struct OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// Without a value.
+    /// A cell without a value.
     pub fn new() -> Self {
         OnceLock { is_set: atomic::AtomicBool::new(false), value: std::sync::OnceLock::new() }
     }
 
-    /// The value, once it is there.
+    /// The value, if there is one.
     pub fn get(&self) -> Option<&T> {
         if self.is_set.load(Acquire) { self.value.get() } else { None }
     }
 
-    /// The value, made first if it is not there.
+    /// The value; `make` makes it if there is none.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let value = self.value.get_or_init(make);
         self.is_set.store(true, atomic::Ordering::Release);

@@ -1,4 +1,4 @@
-//! An array of test members as the program runs it: assembled from what the members hold, with manager and keeper.
+//! An array of test members as the program runs it: assembled from what the members hold, with manager and writer.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use engine::array::assemble::{Candidate, Filter, assemble};
 use engine::array::generations::find_record;
+use engine::array::manager::Manager;
 use engine::array::platform::Platform;
 use engine::array::redo::Repair;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Assembled, Consistency, Inspection, Policy, Prepared, start as start_array};
-use engine::array::state::Manager;
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::Pool;
 use engine::events::Event;
 use engine::executor::Executor;
@@ -20,7 +21,6 @@ use engine::members::Attached;
 use engine::members::load::{Clock, UpdatePolicy};
 use engine::stripe::Shared;
 use engine::stripe::locks::Locks;
-use engine::volume::{ArrayVolume, VolumeMode};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::units::Sectors;
@@ -137,7 +137,7 @@ pub struct Array {
     pub geometry: Geometry,
     pub shared: Arc<Shared>,
     pub executors: Vec<Executor>,
-    pub volumes: Vec<Rc<ArrayVolume<TestDevice>>>,
+    pub volumes: Vec<Rc<ArrayVolume<InPlace<TestDevice>>>>,
     pub manager: Rc<Manager<TestDevice, TestPlatform>>,
     pub events: Arc<Mutex<Vec<Event>>>,
     pub repair: Repair,
@@ -170,6 +170,7 @@ pub fn start(machine: &Machine, force: bool) -> Array {
     let sink = Box::new(move |event| heard.lock().unwrap().push(event));
     let prepared = Prepared::new(assembled, sink, Arc::new(NoClock));
     let shared = Arc::clone(prepared.shared());
+    shared.set_verify(true);
     let executors: Vec<Executor> = (0..SHARDS).map(|_| Executor::new(Box::new(|| {}))).collect();
     let set = |shard: usize| {
         let attach = |slot: &Option<usize>| Some(attached(&disks[(*slot)?], machine.data_offset));

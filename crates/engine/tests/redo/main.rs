@@ -1,4 +1,4 @@
-//! Power cuts of arrays with members missing, with the engine's own manager, keeper and log: every block holds old or
+//! Power cuts of arrays with members missing, with the engine's own manager, writer and log: every block holds old or
 //! new contents afterwards, what missing members held too, and nothing needs force.
 
 mod array;
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use array::{Array, CHUNK, DATA_OFFSET, Machine, create, run, start};
-use engine::array::keeper::Spare;
+use engine::array::superblocks::Spare;
 use engine::buffer::{Gather, Slice};
 use engine::events::Event;
 use engine::members::{Failing, MemberState};
-use engine::volume::Volume as _;
+use engine::volume::Space as _;
 use layout::geometry::Level;
 use layout::redo_log::{PieceKind, WholeRecord};
 use world::World;
@@ -103,7 +103,7 @@ async fn client(array: Rc<Array>, oracle: Rc<RefCell<Oracle>>, shard: usize) {
 
 async fn write(
     array: &Array,
-    volume: &engine::volume::ArrayVolume<device::TestDevice>,
+    volume: &engine::array::volume::ArrayVolume<engine::in_place::InPlace<device::TestDevice>>,
     oracle: &RefCell<Oracle>,
     blocks: std::ops::Range<u64>,
 ) {
@@ -211,7 +211,8 @@ impl History {
 
     /// The disk of the member in a slot.
     fn disk_of(&self, array: &Array, slot: u32) -> Rc<device::Drive> {
-        let superblock = array.manager.keeper().try_superblock(slot as usize).flatten().expect("a member");
+        let superblock =
+            array.manager.writer().superblocks().try_superblock(slot as usize).flatten().expect("a member");
         Rc::clone(&self.machine.disks.borrow()[usize::from(superblock.device_uuid()[0]) - 1])
     }
 
@@ -231,7 +232,8 @@ impl History {
     }
 
     fn add_spare(&self, array: &Rc<Array>) {
-        let Some(superblock) = (0..8).find_map(|slot| array.manager.keeper().try_superblock(slot).flatten())
+        let Some(superblock) =
+            (0..8).find_map(|slot| array.manager.writer().superblocks().try_superblock(slot).flatten())
         else {
             return;
         };
@@ -245,7 +247,7 @@ impl History {
         disk.poke(superblock.offset(), &superblock.encode(512));
         disks.push(Rc::clone(&disk));
         let device = Rc::new(device::TestDevice(disk));
-        array.manager.keeper().spares().borrow_mut().push(Spare { superblock, device });
+        array.manager.writer().superblocks().spares().borrow_mut().push(Spare { superblock, device });
     }
 
     /// One life of the array, up to a power cut. Returns whether the log was in force then.

@@ -5,7 +5,8 @@ use engine::device::{Device, DeviceInfo, ReadForeign};
 use engine::foreign_buffer::Lease;
 use std::sync::Arc;
 
-use super::block::{BlockDevice, BlockFile};
+use super::block::BlockDevice;
+use super::block_file::BlockFile;
 use super::memory::{Memory, MemoryDevice};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
 
@@ -27,7 +28,7 @@ impl SharedDevice {
         }
     }
 
-    /// Has the system below keep room for a part of it: see [`BlockFile::reserve`].
+    /// Reserves room for a part of it: see [`BlockFile::reserve`].
     ///
     /// # Errors
     /// There is no room.
@@ -41,7 +42,7 @@ impl SharedDevice {
     /// The way of the shard that has `ring` to the device.
     pub fn attach(&self, ring: &Ring) -> HostDevice {
         match self {
-            SharedDevice::Block(file) => HostDevice::Block(file.attach(ring)),
+            SharedDevice::Block(file) => HostDevice::Block(BlockDevice::new(file, ring)),
             SharedDevice::Memory(memory) => HostDevice::Memory(MemoryDevice::new(memory, ring)),
         }
     }

@@ -3,7 +3,8 @@
 //! A [`DeviceSpec`] says what to open, a [`SharedDevice`] is open for all shards, a [`HostDevice`] is one shard's way
 //! to it.
 
-pub mod block;
+mod block;
+mod block_file;
 mod host_device;
 #[allow(unsafe_code)]
 mod ioctl;
@@ -13,6 +14,8 @@ pub mod spec;
 #[cfg(test)]
 mod tests;
 
+pub use self::block::BlockDevice;
+pub use self::block_file::BlockFile;
 pub use self::host_device::{HostDevice, SharedDevice};
 pub use self::open::{OpenError, OpenErrorKind, OpenOptions};
 pub use self::spec::{DeviceSpec, SpecError, parse_size};

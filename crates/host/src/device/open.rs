@@ -8,9 +8,9 @@ use std::time::Duration;
 /// How devices are opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// No write succeeds. Others may read, too, but nobody may write, nor have it open for that.
+    /// No write succeeds. Other processes may read, too, but none may have the device open for writing.
     pub read_only: bool,
-    /// Past the page cache wherever the file system can.
+    /// Transfers bypass the page cache wherever the file system can.
     pub direct: bool,
     /// Smaller devices are refused.
     pub bytes_min: u64,
@@ -39,7 +39,7 @@ pub enum OpenErrorKind {
     TooSmall,
     /// It cannot be written.
     ReadOnly,
-    /// The device is not there any more, or has no medium.
+    /// The device is gone, or has no medium.
     Gone,
     /// Anything else the system says.
     System,
@@ -51,11 +51,11 @@ pub enum OpenErrorKind {
 pub struct OpenError {
     /// What to match on.
     pub kind: OpenErrorKind,
-    /// The path, or the words of the specification.
+    /// The path, or the text of the specification.
     pub name: String,
-    /// What is wrong and what would help, without the system's words.
+    /// What is wrong and what helps, without the system's own message.
     pub reason: String,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: Option<io::Error>,
 }

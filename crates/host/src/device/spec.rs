@@ -1,8 +1,8 @@
-//! The words for devices: a path, `memory:SIZE`, or `memory:COUNTxSIZE` for several.
+//! How devices are named: by a path, `memory:SIZE`, or `memory:COUNTxSIZE` for several.
 
 use std::path::PathBuf;
 
-use super::block::BlockFile;
+use super::block_file::BlockFile;
 use super::host_device::SharedDevice;
 use super::memory::Memory;
 use super::open::{OpenError, OpenErrorKind, OpenOptions};
@@ -19,7 +19,7 @@ pub enum DeviceSpec {
     Memory {
         /// Size in bytes.
         bytes: u64,
-        /// Which of several.
+        /// Index among the devices of one specification.
         index: usize,
     },
 }
@@ -29,7 +29,7 @@ impl DeviceSpec {
     /// written as `./memory:…`.
     ///
     /// # Errors
-    /// Words that are not a count or a size.
+    /// The text has no count or no size where one belongs.
     pub fn parse(text: &str) -> Result<Vec<DeviceSpec>, SpecError> {
         let Some(sizes) = text.strip_prefix("memory:") else {
             return match text {

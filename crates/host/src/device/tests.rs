@@ -289,10 +289,10 @@ fn refusals_say_why() {
     assert!(twice.to_string().contains("in use"), "{twice}");
     let only_read = OpenOptions { read_only: true, ..OpenOptions::default() };
     let read = || DeviceSpec::Path(path.clone()).open(&only_read);
-    assert_eq!(read().expect_err("somebody writes it").kind, OpenErrorKind::InUse);
+    assert_eq!(read().expect_err("another has it open for writing").kind, OpenErrorKind::InUse);
     drop(first);
     let (reader, _another) = (read().expect("free again"), read().expect("read by two"));
-    assert_eq!(kind(&path), OpenErrorKind::InUse, "nobody writes what others read");
+    assert_eq!(kind(&path), OpenErrorKind::InUse, "others read it");
     let bench = Bench::new(RingBackend::Auto);
     let device = reader.attach(&bench.ring);
     let write = bench.run(async move { device.write(0, Slice::from_bytes(&[1; 4096]).into(), false).await });

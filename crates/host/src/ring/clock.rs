@@ -46,6 +46,7 @@ impl TimeLimits {
     /// The limit of an operation does not matter any more: it has completed, or is beyond it.
     #[inline]
     pub fn end(&mut self) {
+        assert!(self.operations > 0, "a limit ends once");
         self.operations -= 1;
     }
 

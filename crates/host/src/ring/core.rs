@@ -289,7 +289,8 @@ impl Core {
         }
     }
 
-    /// An operation of this file has ended that was sent: the next in its lane are sent. Flushes that share it have its result.
+    /// An operation that was sent has ended: the next ones in the lane of its file are sent. Flushes that share the result of
+    /// one that ended end with it.
     fn leave_lane(&mut self, file: &RingFile, was_flush: bool, result: i32) {
         let ended = match was_flush {
             true => file.lane.borrow_mut().leave_flush(),

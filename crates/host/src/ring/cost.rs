@@ -1,17 +1,17 @@
-//! What operations cost at a memory device that is to behave like a slower one: each takes the device for so long, one
-//! after the other, as many as shards may ask. An operation is then ready at a known moment; no core waits for it.
+//! The cost of operations at a memory device that behaves like a slower one. Each occupies the device for its cost, one after
+//! the other, whichever shards they come from. So the moment when an operation is ready is known, and no core waits for it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The cost of operations of one device, shared by all shards.
 pub(super) struct Cost {
-    /// Of each read.
+    /// The cost of each read.
     read_ns: AtomicU64,
-    /// Reads and writes together; 0 for no limit.
+    /// The limit of reads and writes together; 0 for none.
     bytes_per_s: AtomicU64,
     start: Instant,
-    /// When the last operation that was asked for is ready, in nanoseconds after `start`.
+    /// When the operation that came last is ready, in nanoseconds after `start`.
     busy_until_ns: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Cost {
         self.bytes_per_s.load(Relaxed) > 0
     }
 
-    /// When an operation that is asked for at `now` is ready: after those before it.
+    /// When an operation that comes at `now` is ready: after those before it.
     pub fn ready_at(&self, now: Instant, is_read: bool, bytes: usize) -> Instant {
         let moving_ns = match self.bytes_per_s.load(Relaxed) {
             0 => 0,

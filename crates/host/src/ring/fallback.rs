@@ -19,7 +19,8 @@ use std::time::Duration;
 use super::system_call::{Pushed, SystemCall};
 use super::wake::WakeUp;
 
-/// Helper threads for each file, started as its operations need them. A device that does not answer holds up its own.
+/// Most helper threads of a file, each started when an operation finds none idle. A device that does not answer holds up only
+/// its own.
 const HELPERS: usize = 8;
 
 pub(super) struct Fallback {
@@ -27,7 +28,7 @@ pub(super) struct Fallback {
     waiting: Vec<(SystemCall, u64)>,
     completed: Vec<(u64, i32)>,
     in_flight: u32,
-    /// By descriptor; a later file with the same number goes on with them.
+    /// By descriptor. A later file with the same number gets the same threads.
     helpers: HashMap<RawFd, Helpers>,
     results: Arc<SegQueue<(u64, i32)>>,
     wake: Arc<WakeUp>,
@@ -200,7 +201,7 @@ fn attempt(call: &SystemCall) -> i32 {
             SystemCall::Allocate { fd, mode, offset, bytes } => {
                 libc::fallocate(fd.raw(), mode, offset.cast_signed(), bytes.cast_signed()) as isize
             }
-            // drivers take commands from io_uring only, and register memory with it
+            // Drivers take commands, and register memory, through io_uring only.
             SystemCall::Command { .. } | SystemCall::ReadInto { .. } => return -libc::ENOSYS,
             SystemCall::Accept { fd } => {
                 let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };

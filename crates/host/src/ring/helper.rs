@@ -1,7 +1,7 @@
 //! Calls that io_uring does not have, such as the discard ioctl, made by helper threads of the ring, one for each file.
 //!
-//! A job borrows nothing: it owns the descriptors it uses. A helper in a call that does not end holds up the jobs of the
-//! same file behind it, never the shard, and no other file's.
+//! A job owns the descriptors that it uses. A helper whose call does not end holds up the later jobs of the same file, not the
+//! shard, and not the jobs of other files.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use super::wake::WakeUp;
 pub(crate) type Job = Box<dyn FnOnce() -> i32 + Send>;
 
 pub(super) struct Helpers {
-    /// The ways to the threads, by the descriptor that their jobs are about. Each starts with its first job and ends with the
-    /// ring; a later file with the same number goes on with it.
+    /// The queues of the threads, by the descriptor that their jobs concern. A thread starts with its first job and ends with
+    /// the ring. A later file with the same number gets the same thread.
     jobs: RefCell<HashMap<RawFd, Sender<(u32, Job)>>>,
     mailbox: Arc<Mailbox>,
     wake: Arc<WakeUp>,
@@ -28,7 +28,7 @@ impl Helpers {
         Helpers { jobs: RefCell::default(), mailbox, wake }
     }
 
-    /// Has a job about the file with this descriptor done; its result comes to the mailbox under this slot.
+    /// Queues a job that concerns the file with this descriptor. Its result comes to the mailbox under this slot.
     pub fn send(&self, file: RawFd, slot: u32, job: Job) {
         let mut helpers = self.jobs.borrow_mut();
         let jobs = helpers.entry(file).or_insert_with(|| self.start());

@@ -73,8 +73,7 @@ impl InFlight {
         }
     }
 
-    /// What a finished operation owned, and its result. `take` sees it in its place: what it does not move is not
-    /// copied.
+    /// Hands what a finished operation owned, and its result, to `take`, in place: only the parts that it moves are copied.
     #[inline]
     pub(crate) fn take<T>(&mut self, take: impl FnOnce(Op, i32) -> T) -> T {
         let core = &mut *self.ring.core.borrow_mut();

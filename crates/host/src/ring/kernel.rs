@@ -1,12 +1,12 @@
 //! The io_uring itself: entries out, completions in.
 //!
 //! Invariants:
-//! - `in_flight` counts every entry whose completion was not seen. It has no bound: what waits for a client or for a driver may
-//!   wait for ever, and must not take the place of what does not. Completions beyond the queue the kernel keeps (`NODROP`)
+//! - `in_flight` counts every entry whose completion was not seen. It has no bound: an entry may wait for a client or a driver
+//!   for ever, and must not take the room of others. Completions for which the queue has no room the kernel keeps (`NODROP`)
 //!   until the next call.
-//! - The memory that an entry names belongs to a slot (or to this struct) until its completion was seen. Vectors
-//!   and headers are read at submission (`SUBMIT_STABLE`); they too stay until then.
-//! - The ring is used on the thread that made it only (`SINGLE_ISSUER`): a handle to it is not `Send`.
+//! - The memory that an entry names belongs to a slot (or to this struct) until its completion was seen. The kernel reads
+//!   vectors and headers at submission (`SUBMIT_STABLE`); they stay until then.
+//! - Only the thread that made the ring uses it (`SINGLE_ISSUER`): a handle to it is not `Send`.
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -25,8 +25,8 @@ const TOKEN_WAKE: u64 = u64::MAX;
 const TOKEN_CANCEL: u64 = u64::MAX - 1;
 const TOKEN_TIMEOUT: u64 = u64::MAX - 2;
 
-/// Threads of the kernel for what cannot be queued at a device, at the least: enough that two devices which do not answer, with
-/// no room for any of their operations, leave some to the others. The kernel's own limit is four for each core.
+/// The least limit of kernel threads for operations that cannot be queued at a device. If two devices do not answer, and all
+/// that they may have in flight occupies threads, 64 are left for the others. The kernel's own limit is four for each core.
 const THREADS: u32 = 2 * (WIDTH as u32 + 1) + 64;
 
 pub(super) struct Kernel {
@@ -42,7 +42,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Sets a ring up with what the kernel has: each line of flags came with a later version.
+    /// Sets a ring up with the flags that the kernel has: each line of flags came with a later version.
     pub fn new(entries: u32, files: u32, wake: Arc<WakeUp>) -> io::Result<Self> {
         let mut builders: [io_uring::Builder; 3] =
             [IoUring::builder(), IoUring::builder(), IoUring::builder()];
@@ -84,12 +84,12 @@ impl Kernel {
         })
     }
 
-    /// Places in the table of registered files.
+    /// Length of the table of registered files.
     pub fn files(&self) -> u32 {
         self.files
     }
 
-    /// Puts `fd` into the table of registered files, or empties the place with -1.
+    /// Puts `fd` into the table of registered files; -1 empties the index.
     pub fn set_file(&self, index: u32, fd: RawFd) -> io::Result<()> {
         self.ring.submitter().register_files_update(index, &[fd]).map(|_| ())
     }
@@ -169,6 +169,7 @@ impl Kernel {
     /// Takes the completions that are there, without a call, into `completed` as token and result.
     pub fn reap(&mut self, completed: &mut Vec<(u64, i32)>) {
         for entry in self.ring.completion() {
+            assert!(self.in_flight > 0, "a completion has an entry");
             self.in_flight -= 1;
             match entry.user_data() {
                 TOKEN_WAKE => self.wake_armed = false,

@@ -1,37 +1,38 @@
-//! What one file has under way on a ring, and what waits for its turn there.
+//! The operations of one file that a ring has sent, and those that wait for room.
 //!
-//! A device that does not answer must not keep others from being asked. What a device has no room for, and every flush,
-//! occupies a thread of the kernel until it is done, and of these there are so many. So a file has at most [`WIDTH`]
-//! operations and one flush under way; what comes meanwhile waits here, in order, and flushes share the next one.
+//! A device that does not answer must not hold up other devices. An operation for which a device has no room, and every flush,
+//! occupies a thread of the kernel until it is done, and the number of these threads is limited. So a file has at most
+//! [`WIDTH`] operations and one flush sent. Operations that come meanwhile wait here, in order; flushes that come meanwhile
+//! share the next one.
 //!
 //! Invariants:
-//! - What waits was not sent. It may end at any time, and is passed over then.
-//! - While an operation waits, as many as may be are under way; while a flush waits, one is: each end is followed by
-//!   [`Lane::next_operation`] and [`Lane::next_flush`].
-//! - A flush shares the result of one that began after it came, which so covers all that was complete by then.
+//! - An operation that waits was not sent. It may end before its turn, and is passed over then.
+//! - While an operation waits, `WIDTH` operations are sent; while a flush waits, one flush is. Therefore
+//!   [`Lane::next_operation`] and [`Lane::next_flush`] follow the end of each.
+//! - A flush shares the result of one that was sent after it came, which covers every write that was complete by then.
 
 use std::collections::VecDeque;
 
-/// Operations of one file that a ring has under way: more than keeps a device busy from one core.
+/// Most operations of one file that a ring sends: more than keep a device busy from one core.
 pub(super) const WIDTH: usize = 128;
 
 /// A slot and its generation: a slot of another generation has another operation.
 pub(super) type Waiting = (u32, u32);
 
-/// One file's turns.
+/// The lane of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     under_way: usize,
     waiting: VecDeque<Waiting>,
     is_flushing: bool,
-    /// They end with the flush under way.
+    /// They share the result of the flush that was sent.
     sharing: Vec<Waiting>,
-    /// They came since it began.
+    /// They came after that flush was sent.
     flushes: Vec<Waiting>,
 }
 
 impl Lane {
-    /// Whether this operation may be sent now; else it waits.
+    /// Whether this operation may be sent now. Otherwise it waits.
     #[inline]
     pub(super) fn enter(&mut self, operation: Waiting) -> bool {
         let is_free = self.under_way < WIDTH;
@@ -57,16 +58,18 @@ impl Lane {
     /// An operation that was sent has ended.
     #[inline]
     pub(super) fn leave(&mut self) {
+        assert!(self.under_way > 0, "an operation leaves the lane once");
         self.under_way -= 1;
     }
 
-    /// A flush that was sent has ended: those that share its result.
+    /// A flush that was sent has ended. Returns those that share its result.
     pub(super) fn leave_flush(&mut self) -> Vec<Waiting> {
+        assert!(self.is_flushing, "a flush leaves the lane once");
         self.is_flushing = false;
         std::mem::take(&mut self.sharing)
     }
 
-    /// The operation that is to be sent now, if there is one.
+    /// The operation to send now, if there is one.
     #[inline]
     pub(super) fn next_operation(&mut self, mut waits: impl FnMut(Waiting) -> bool) -> Option<u32> {
         while self.under_way < WIDTH {
@@ -79,7 +82,7 @@ impl Lane {
         None
     }
 
-    /// The flush that is to be sent now, if there is one. The others share it.
+    /// The flush to send now, if there is one. The others that wait share it.
     #[inline]
     pub(super) fn next_flush(&mut self, mut waits: impl FnMut(Waiting) -> bool) -> Option<u32> {
         if self.is_flushing {
@@ -91,7 +94,7 @@ impl Lane {
         Some(first)
     }
 
-    /// Everything that waits, which does so elsewhere from here on.
+    /// Takes everything that waits out of the lane.
     #[cold]
     pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = Waiting> {
         let operations = std::mem::take(&mut self.waiting);
@@ -110,7 +113,7 @@ mod tests {
         for slot in 0..width + 4 {
             assert_eq!(lane.enter((slot, 0)), slot < width);
         }
-        assert_eq!(lane.next_operation(|_| true), None, "as many as may be are under way");
+        assert_eq!(lane.next_operation(|_| true), None, "the lane is full");
         lane.leave();
         assert_eq!(lane.next_operation(|(slot, _)| slot > width), Some(width + 1));
         assert_eq!(lane.next_operation(|_| true), None);
@@ -125,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn flushes_share_one_that_began_after_they_came() {
+    fn flushes_share_one_that_was_sent_after_they_came() {
         let mut lane = Lane::default();
         assert!(lane.enter_flush((0, 0)));
         for slot in 1..5 {
             assert!(!lane.enter_flush((slot, 0)));
         }
-        assert_eq!(lane.next_flush(|_| true), None, "one is under way");
-        assert_eq!(lane.leave_flush(), [], "they came after it began");
+        assert_eq!(lane.next_flush(|_| true), None, "one was sent");
+        assert_eq!(lane.leave_flush(), [], "they came after it was sent");
         assert_eq!(lane.next_flush(|(slot, _)| slot > 1), Some(2));
         assert!(!lane.enter_flush((5, 0)));
         assert_eq!(lane.leave_flush(), [(3, 0), (4, 0)]);

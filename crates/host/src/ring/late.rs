@@ -1,10 +1,11 @@
-//! Writes beyond their time limit. Nobody waits for them any more, but the device may still make them: over what was
-//! written there since, and acknowledged. So nothing else is sent to a device before they have ended.
+//! Late writes: writes, discards and zeroes beyond their time limit. Their futures have returned, but the device may still
+//! make them, on top of data that was written there since and acknowledged. So nothing else is sent to a device before its
+//! late writes have ended (the contract in [`engine::device`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many such writes a device owes an answer to, on all shards.
+/// How many late writes a device has, on all shards.
 #[derive(Debug, Default)]
 pub(crate) struct LateWrites(AtomicU32);
 
@@ -15,7 +16,7 @@ impl LateWrites {
     }
 }
 
-/// One of them, until it is dropped.
+/// Counts one late write until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LateWrite(Arc<LateWrites>);
 

@@ -28,17 +28,17 @@ const UNMAP_BYTES: u64 = 2 << 20;
 #[cfg(target_arch = "x86_64")]
 const PREFETCH_LINES: usize = 8;
 
-/// Writes from this size on, to places not read lately, go past the caches: cold 64 KiB writes took half the time,
-/// but twice the time where the place was in a cache. A read-modify-write has just read its place.
+/// Writes from this size on to pieces that were not read recently bypass the caches: cold 64 KiB writes took half the time, but
+/// twice the time where the piece was in a cache. A read-modify-write has just read its piece.
 const STREAM_BYTES: usize = 16 << 10;
 
-/// Smaller devices may stay in the last cache: there the caches are never passed by.
+/// Smaller devices may stay in the last cache: their writes never bypass it.
 const STREAM_DEVICE_BYTES: usize = 256 << 20;
 
-/// Places remembered as read lately: 64 MiB of them at most, which is below the last cache of servers.
-const RECENT_PLACES: usize = 1024;
+/// Pieces of 64 KiB that are remembered as recently read: 64 MiB at most, which is below the last cache of servers.
+const RECENT_PIECES: usize = 1024;
 
-/// What was done to a memory device since it was made.
+/// What a memory device has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryCounters {
     /// Reads completed.
@@ -108,7 +108,7 @@ impl Memory {
         }))
     }
 
-    /// Takes all of the memory from the system now, so that no write pays for it later.
+    /// Takes all of the memory from the system now, so that no later write does.
     ///
     /// # Errors
     /// Not enough memory, or a kernel before 5.14.
@@ -132,7 +132,7 @@ impl Memory {
         sum
     }
 
-    /// Copies to another device at once, past ring and counters: what plain copies of memory take.
+    /// Copies to another device directly, without ring and counters: the cost of plain copies of memory.
     ///
     /// # Panics
     /// If a range is not inside its device, or both are the same device.
@@ -152,18 +152,18 @@ impl Memory {
         unsafe { self.base.add(offset as usize) }
     }
 
-    /// From the next [`Memory::shard_region`] on, each read takes the device for so long, one read after the other. Zero: only
+    /// From the next `Memory::shard_region` on, each read occupies the device for `cost`, one read after the other. Zero: only
     /// for its copy.
     pub fn set_read_cost(&self, cost: Duration) {
         self.cost.set_read(cost);
     }
 
-    /// From the next [`Memory::shard_region`] on, reads and writes together move no more bytes in a second. Zero: no limit.
+    /// From the next `Memory::shard_region` on, reads and writes together move no more bytes in a second. Zero: no limit.
     pub fn set_speed(&self, bytes_per_s: u64) {
         self.cost.set_speed(bytes_per_s);
     }
 
-    /// A way to the device past ring and counters, by the same copies: the floor that benchmarks compare with.
+    /// A way to the device without the ring, by the same copies: the floor that benchmarks compare with.
     pub fn copier(self: &Arc<Self>) -> Copier {
         Copier(self.region(Arc::default()))
     }
@@ -202,7 +202,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// Copies from and to a memory device at once, as the reap step does.
+/// Copies from and to a memory device directly, as the reap step does.
 pub struct Copier(Region);
 
 impl Copier {
@@ -225,7 +225,7 @@ impl Copier {
         self.0.count_write(data.len() as u64);
     }
 
-    /// What was copied so far.
+    /// What has been copied.
     pub fn counters(&self) -> MemoryCounters {
         let mut sum = MemoryCounters::default();
         self.0.counters.add_to(&mut sum);
@@ -238,7 +238,7 @@ pub(crate) struct Region {
     base: *mut u8,
     bytes: u64,
     recent: Recent,
-    /// Larger than a share of the last cache: what is written leaves the caches before it is read again.
+    /// Larger than a share of the last cache: written data leaves the caches before it is read again.
     is_large: bool,
     reads_cost: bool,
     writes_cost: bool,
@@ -260,8 +260,8 @@ impl Region {
         count(&self.counters.read_bytes, bytes as u64);
     }
 
-    /// Has the processor fetch the beginning of what will be read, while other work goes on: the rest of it comes in
-    /// time once the copy runs. A tenth less for cold 4 KiB reads; for writes it made things slower.
+    /// Lets the processor fetch the beginning of a later read while other work goes on; the rest arrives in time once the copy
+    /// runs. Cold 4 KiB reads take a tenth less time. For writes it was slower.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         #[cfg(target_arch = "x86_64")]
@@ -310,19 +310,19 @@ impl Region {
         &self.memory.info
     }
 
-    /// Whether reads are completed when they are ready rather than at once.
+    /// Whether reads have a cost beyond their copy.
     #[inline]
     pub(crate) fn reads_cost(&self) -> bool {
         self.reads_cost
     }
 
-    /// Whether writes are completed when they are ready rather than at once.
+    /// Whether writes have a cost beyond their copy.
     #[inline]
     pub(crate) fn writes_cost(&self) -> bool {
         self.writes_cost
     }
 
-    /// When a read or write of so many bytes that is asked for now is ready.
+    /// When a read or write of `bytes` bytes that comes now is ready.
     pub(crate) fn ready_at(&self, is_read: bool, bytes: usize) -> Instant {
         self.memory.cost.ready_at(Instant::now(), is_read, bytes)
     }
@@ -386,7 +386,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 
-/// As [`copy`], but what is written goes to memory without being fetched first.
+/// As [`copy`], but the target's cache lines are written to memory without being fetched first.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -412,7 +412,7 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { _mm_sfence() };
 }
 
-/// As [`copy`]: there is no stable way past the caches here.
+/// As [`copy`]: on this architecture there is no stable way to bypass the caches.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -422,8 +422,8 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { copy(from, to, bytes) };
 }
 
-/// Where this shard has read lately: places that are still in a cache.
-struct Recent([Cell<u32>; RECENT_PLACES]);
+/// Where this shard has read recently: pieces that are still in a cache.
+struct Recent([Cell<u32>; RECENT_PIECES]);
 
 impl Recent {
     fn new() -> Self {
@@ -432,19 +432,19 @@ impl Recent {
 
     #[inline]
     fn mark(&self, offset: u64) {
-        let place = place_of(offset);
-        self.0[place as usize % RECENT_PLACES].set(place);
+        let piece = piece_of(offset);
+        self.0[piece as usize % RECENT_PIECES].set(piece);
     }
 
     #[inline]
     fn has(&self, offset: u64) -> bool {
-        let place = place_of(offset);
-        self.0[place as usize % RECENT_PLACES].get() == place
+        let piece = piece_of(offset);
+        self.0[piece as usize % RECENT_PIECES].get() == piece
     }
 }
 
 /// Number of a piece of 64 KiB, wrapped at 256 TiB: the address space ends before.
-fn place_of(offset: u64) -> u32 {
+fn piece_of(offset: u64) -> u32 {
     (offset >> 16) as u32
 }
 

@@ -6,24 +6,24 @@
 //! - Dropping the future of a device operation leaves the operation running, its result is thrown away. Dropping the
 //!   future of a socket operation cancels it.
 //! - Dropping the last handle to a ring, futures included, cancels what may wait for ever and waits for everything else. An
-//!   operation of a device that hangs does not hold up the end for ever: after [`DRAIN_LIMIT`] the ring is left as it is,
+//!   operation of a device that hangs does not hold up the end for ever: after `DRAIN_LIMIT` the ring is left as it is,
 //!   with all memory that operations still name, until the process ends.
 //! - Futures are small, `Unpin`, and hold a handle and a slot. Wakers are called while the ring is borrowed: they may
 //!   queue a task, not use the ring.
 //!
-//! The way of an operation: [`Ring`] starts it with all that it owns ([`op`]), it gets a slot ([`slots`]) and goes through the
-//! lane of its file ([`core`], [`lane`]) into the submission queue ([`kernel`]); its completion is reaped and wakes the
-//! task of its future ([`core`]), which takes the result ([`in_flight`], [`transfer`]). Without io_uring the
-//! [`fallback`] makes the calls; the reap step makes those of memory devices ([`copies`], [`memory`]).
+//! The way of an operation: [`Ring`] starts it with all that it owns (`op`), it gets a slot (`slots`) and goes through the
+//! lane of its file (`core`, `lane`) into the submission queue (`kernel`); its completion is reaped and wakes the
+//! task of its future (`core`), which takes the result (`in_flight`, `futures`). Without io_uring the
+//! `fallback` makes the calls; the reap step makes those of memory devices (`copies`, `memory`).
 
 mod backend;
 mod clock;
-mod command;
 mod copies;
 mod core;
 mod cost;
 mod fallback;
 pub(crate) mod file;
+mod futures;
 mod helper;
 pub(crate) mod in_flight;
 mod kernel;
@@ -33,44 +33,37 @@ pub(crate) mod memory;
 pub(crate) mod op;
 mod registered;
 mod slots;
-mod socket;
 pub(crate) mod system_call;
 #[cfg(test)]
 mod tests;
-mod transfer;
 mod wake;
 
 use engine::buffer::{Buffer, FixedRegion, Gather, Pool};
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use self::backend::Backend;
 use self::core::Core;
 use self::fallback::Fallback;
 use self::file::RingFile;
+use self::futures::Receiving;
 use self::helper::{Helpers, Job};
 use self::in_flight::{InFlight, Inner};
 use self::kernel::Kernel;
 use self::late::LateWrites;
 use self::op::Op;
-use self::socket::Receiving;
 use self::system_call::COMMAND_BYTES;
 
-pub(crate) use self::command::DriverAnswer;
-pub use self::socket::{Accept, Receive, Send};
-pub use self::transfer::{DeviceDone, DeviceRead};
+pub(crate) use self::futures::DriverAnswer;
+pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep};
 pub use self::wake::WakeUp;
 
-/// How long the end of a ring waits for operations in flight: longer than the rest of their time limits, or than any task
-/// waits for them.
+/// How long the end of a ring waits for operations in flight. No task waits for them any more.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whether a ring uses io_uring.
@@ -90,7 +83,7 @@ pub enum RingBackend {
 pub struct RingOptions {
     /// Entries of the submission queue: operations that are handed to the kernel in one call.
     pub entries: u32,
-    /// Places for registered files: members beyond it are reached by their descriptor.
+    /// Length of the table of registered files: further members are reached by their descriptor.
     pub files: u32,
     /// What makes the calls.
     pub backend: RingBackend,
@@ -146,7 +139,7 @@ impl Ring {
         self.inner.core.borrow().backend.is_kernel()
     }
 
-    /// What ends [`Ring::wait`] from another thread.
+    /// Ends [`Ring::wait`] from another thread.
     pub fn wake_up(&self) -> Arc<WakeUp> {
         Arc::clone(&self.inner.wake)
     }
@@ -157,7 +150,7 @@ impl Ring {
         self.inner.core.borrow_mut().reap()
     }
 
-    /// Whether so many copies of memory devices wait that [`Ring::reap`] should come before more tasks.
+    /// Whether enough copies of memory devices wait for a round: then [`Ring::reap`] comes before more tasks.
     #[inline]
     pub fn has_round(&self) -> bool {
         self.inner.core.borrow().copies.has_round()
@@ -299,7 +292,7 @@ impl Ring {
         core.buffers.register(&core.backend, pool, regions)
     }
 
-    /// Indices under which a driver may register foreign buffers. None: there are not so many.
+    /// Takes `count` indices under which a driver may register foreign buffers. None: fewer are free.
     pub(crate) fn take_foreign_indices(&self, count: u16) -> Option<Vec<u16>> {
         self.inner.core.borrow_mut().buffers.take_foreign(count)
     }
@@ -307,16 +300,5 @@ impl Ring {
     /// No foreign buffer is registered under these indices any more.
     pub(crate) fn give_foreign_indices(&self, indices: impl Iterator<Item = u16>) {
         self.inner.core.borrow_mut().buffers.give_foreign(indices);
-    }
-}
-
-/// The end of a sleep to come.
-pub struct Sleep(InFlight);
-
-impl Future for Sleep {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        ready!(self.0.poll(context));
-        self.0.take(|_, _| Poll::Ready(()))
     }
 }

@@ -68,7 +68,7 @@ pub(crate) enum Op {
         bytes: u64,
         done: u64,
     },
-    /// Done by a helper thread.
+    /// BLKDISCARD, which a helper thread calls.
     Discard {
         file: Rc<RingFile>,
         offset: u64,
@@ -409,7 +409,7 @@ fn call_bytes(bytes: usize) -> u32 {
     u32::try_from(bytes.min(CALL_BYTES_MAX)).expect("below 2^30")
 }
 
-/// A read that has got some of its bytes.
+/// A read has got some of its bytes.
 fn read_on(file: &RingFile, done: &mut usize, result: i32, whole: usize) -> Step {
     *done += result.unsigned_abs() as usize;
     let cut = result == 0 || (file.direct && !done.is_multiple_of(DIRECT_UNIT));

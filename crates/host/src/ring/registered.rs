@@ -97,7 +97,7 @@ impl RegisteredBuffers {
         Ok(())
     }
 
-    /// Takes `count` indices for foreign buffers. None: there are not so many.
+    /// Takes `count` indices for foreign buffers. None: fewer are free.
     pub fn take_foreign(&mut self, count: u16) -> Option<Vec<u16>> {
         let left = self.foreign.len().checked_sub(usize::from(count))?;
         Some(self.foreign.split_off(left))

@@ -17,11 +17,11 @@ use super::system_call::Vectors;
 pub(super) enum SlotState {
     /// The slot is free.
     Vacant,
-    /// On its way; its future waits.
+    /// In flight; its future waits.
     Running,
-    /// On its way; its future was dropped or has returned the time limit's error.
+    /// In flight; its future was dropped or has returned the time limit's error.
     Orphaned,
-    /// On its way beyond its time limit; the future has not been polled since.
+    /// In flight beyond its time limit; the future has not been polled since.
     Expired,
     /// Completed; the future has not been polled since.
     Finished,
@@ -58,7 +58,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Has this waker called when the operation completes.
+    /// Keeps this waker, to be called when the operation completes.
     #[inline]
     pub fn await_with(&mut self, waker: &Waker) {
         self.is_awaited = true;
@@ -129,6 +129,7 @@ impl Slots {
     pub fn remove(&mut self, index: u32) -> Op {
         let slot = &mut self.entries[index as usize];
         assert_ne!(slot.state, SlotState::Vacant, "a slot is freed once");
+        assert!(slot.lane == LaneState::Outside, "an operation leaves its lane before its slot");
         slot.state = SlotState::Vacant;
         slot.generation = slot.generation.wrapping_add(1);
         slot.is_awaited = false;
@@ -142,7 +143,7 @@ impl Slots {
         &mut self.entries[index as usize]
     }
 
-    /// How often a slot was freed.
+    /// How many times a slot was freed.
     pub fn generation(&self, index: u32) -> u32 {
         self.entries[index as usize].generation
     }

@@ -69,7 +69,7 @@ fn sending_to_a_closed_peer_is_an_error_not_a_signal() {
         drop(right);
         let ring = bench.ring.clone();
         let sent = bench.run(async move { ring.send_all(&left, Slice::from_bytes(b"anyone?").into()).await });
-        assert_eq!(sent.expect_err("nobody").kind(), ErrorKind::BrokenPipe);
+        assert_eq!(sent.expect_err("the peer is gone").kind(), ErrorKind::BrokenPipe);
     }
 }
 
@@ -253,6 +253,14 @@ fn more_operations_than_any_queue_holds() {
     }
 }
 
+/// Waits until nothing is in flight.
+fn wait_until_idle(ring: &Ring) {
+    while ring.operations() > 0 {
+        ring.wait(Some(Duration::from_millis(10)));
+        ring.reap();
+    }
+}
+
 fn unregistered(fd: OwnedFd) -> Rc<RingFile> {
     let (fd, late) = (Arc::new(fd), Arc::default());
     RingFile::new(fd, None, false, late)
@@ -262,13 +270,12 @@ fn unregistered(fd: OwnedFd) -> Rc<RingFile> {
 fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
     for backend in backends() {
         let bench = Bench::new(backend);
-        // A pipe that nobody writes to stands for a device that hangs.
+        // A pipe without a writer stands for a device that hangs.
         let (reader, writer) = std::io::pipe().expect("a pipe");
-        let is_plain = backend == RingBackend::Threads; // helpers use pread, which pipes do not have
-        let file = unregistered(reader.into());
-        if is_plain {
-            continue;
+        if backend == RingBackend::Threads {
+            continue; // helpers use pread, which pipes do not have
         }
+        let file = unregistered(reader.into());
         let ring = bench.ring.clone();
         let (buffer, result) = bench.run(async move {
             let buffer = Buffer::from_bytes(&pattern(3, 4096));
@@ -281,10 +288,7 @@ fn an_operation_without_an_answer_times_out_and_keeps_its_memory() {
         assert_eq!(bench.ring.operations(), 1);
         // The answer comes after all: into memory that the ring kept for it.
         (&writer).write_all(&pattern(4, 4096)).expect("written");
-        while bench.ring.operations() > 0 {
-            bench.ring.wait(Some(Duration::from_millis(10)));
-            bench.ring.reap();
-        }
+        wait_until_idle(&bench.ring);
     }
 }
 
@@ -296,7 +300,7 @@ fn nothing_is_sent_to_a_device_that_may_still_make_a_write_beyond_its_limit() {
             continue; // helpers use pwrite, which pipes do not have
         }
         let bench = Bench::new(backend);
-        // A pipe that nobody reads from stands for a device that hangs.
+        // A pipe whose other end does not read stands for a device that hangs.
         let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
         let room = rustix::pipe::fcntl_getpipe_size(&writer).expect("a size");
         writer.write_all(&vec![0; room]).expect("written");
@@ -361,13 +365,10 @@ fn a_device_that_hangs_does_not_hold_up_the_others() {
         }
         let sent = bench.ring.operations() - idle.len();
         assert_eq!(sent, super::lane::WIDTH, "the others were not sent, and hold no memory");
-        // It answers after all; nobody waits for that any more.
+        // It answers after all; no future waits for that any more.
         (&writer).write_all(&[7; super::lane::WIDTH * 512]).expect("written");
         drop(idle);
-        while bench.ring.operations() > 0 {
-            bench.ring.wait(Some(Duration::from_millis(10)));
-            bench.ring.reap();
-        }
+        wait_until_idle(&bench.ring);
     }
 }
 
@@ -411,7 +412,7 @@ fn a_device_that_hangs_does_not_hold_up_the_end() {
     drop(ring);
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(5), "{took:?}");
-    // The answer comes after all: into memory that nobody else has got meanwhile.
+    // The answer comes after all: into memory that no other operation has got meanwhile.
     writer.write_all(&pattern(4, 4096)).expect("written");
     let others: Vec<Buffer> = (0..64).map(|_| Buffer::from_bytes(&pattern(5, 4096))).collect();
     assert!(others.iter().all(|other| other.bytes().as_ptr() != kept));

@@ -11,14 +11,14 @@ pub struct WakeUp {
 }
 
 impl WakeUp {
-    /// A wake-up that nobody has called yet.
+    /// A wake-up that no thread has called yet.
     pub fn new() -> io::Result<Self> {
         Ok(WakeUp { fd: rustix::event::eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
     /// Ends the present wait of the ring, or its next one if it does not wait now.
     pub fn notify(&self) {
-        // The counter can only be full, after 2^64 - 2 calls: then the reader has been woken already.
+        // The write fails only if the counter is full, after 2^64 - 2 calls: then the reader is awake already.
         while let Err(rustix::io::Errno::INTR) = rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {}
     }
 

@@ -142,7 +142,7 @@ fn qemu_io_zeroes_discards_and_forces() {
     assert!(counts[0] >= 1 && counts[1] == 1 && counts[2] >= 1, "{counts:?}");
 }
 
-/// Requests that libnbd would not send without being told to.
+/// Requests that libnbd does not send unless its checks are off.
 const CORNER_CASES: &str = r#"
 import errno
 h.set_strict_mode(0)

@@ -1,7 +1,7 @@
 //! A volume in memory, with places that are slow, broken or full on demand.
 
 use engine::buffer::{Gather, Pool};
-use engine::volume::{Volume, VolumeError, VolumeInfo};
+use engine::volume::{Space, Volume, VolumeError, VolumeInfo};
 use host::ring::Ring;
 use host::shard::ShardContext;
 use std::ops::Range;
@@ -100,7 +100,9 @@ impl Volume for MemoryVolume {
             read_only: false,
         }
     }
+}
 
+impl Space for MemoryVolume {
     async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
         let range = self.check(offset_bytes, bytes)?;
         if self.memory.slow.contains(&offset_bytes) {

@@ -317,7 +317,7 @@ fn a_handshake_has_a_time_limit_and_so_has_a_goodbye() {
     slow.expect_end();
     assert!(start.elapsed() >= short && start.elapsed() < Duration::from_secs(5));
     chosen.expect_alive(&serving);
-    // A goodbye with replies that nobody takes.
+    // A goodbye with replies that the client does not take.
     for cookie in 0..40 {
         chosen.request(command::READ, 0, cookie, 0, MIB);
     }
@@ -349,7 +349,7 @@ fn a_stop_finishes_what_is_in_flight() {
     assert_eq!(client.reply(), (0, 1));
     client.receive(512);
     client.expect_end();
-    assert!(UnixStream::connect(&serving.socket).is_err(), "nobody listens");
+    assert!(UnixStream::connect(&serving.socket).is_err(), "no server listens");
 }
 
 #[test]
@@ -383,13 +383,13 @@ fn the_server_ends_with_its_shards() {
     let Serving { server, shards, socket, .. } = serving;
     let start = Instant::now();
     shards.stop().expect("no shard failed");
-    assert!(start.elapsed() < Duration::from_secs(5), "nothing was waited for in vain");
+    assert!(start.elapsed() < Duration::from_secs(5), "the server waited for nothing else");
     assert_eq!(client.reply(), (0, 1));
     client.receive(512);
     client.expect_end();
     undecided.expect_end();
     assert!(server.status().connections.is_empty());
-    assert!(UnixStream::connect(&socket).is_err(), "nobody listens");
+    assert!(UnixStream::connect(&socket).is_err(), "no server listens");
 }
 
 #[test]

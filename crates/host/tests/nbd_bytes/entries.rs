@@ -1,9 +1,9 @@
-//! What is asked of the NBD server's readers, whatever a client sends: no panic, bounded memory and answers. Called with
-//! mutated bytes; a fuzzer may call the same.
+//! The NBD server's readers neither panic nor take unbounded memory or answers, whatever bytes a client sends. The test
+//! calls these with mutated bytes, the fuzzer with its own.
 
-use host::export::nbd::check::{Command, Rules, check};
-use host::export::nbd::negotiate::{Catalog, ExportInfo, Negotiation, OPTION_BYTES_MAX, Progress};
-use host::export::nbd::protocol::{OPTION_HEADER_BYTES, REQUEST_BYTES, parse_request};
+use host::export::nbd::check::{Command, REQUEST_BYTES, Rules, check, parse_request};
+use host::export::nbd::negotiate::{Advance, Catalog, ExportInfo, Negotiation, OPTION_BYTES_MAX};
+use host::export::nbd::protocol::OPTION_HEADER_BYTES;
 
 struct OneExport;
 
@@ -42,12 +42,12 @@ pub fn connection(bytes: &[u8]) {
     for piece in bytes.chunks(usize::from(step) + 1) {
         held.extend_from_slice(piece);
         loop {
-            let Ok((taken, progress)) = negotiation.advance(&OneExport, &held, &mut output) else { return };
+            let Ok((taken, advance)) = negotiation.advance(&OneExport, &held, &mut output) else { return };
             assert!(taken <= held.len());
             held.drain(..taken);
-            match progress {
-                Progress::More => break,
-                Progress::Answered => answers += 1,
+            match advance {
+                Advance::More => break,
+                Advance::Answered => answers += 1,
                 _ => return requests(&held),
             }
         }

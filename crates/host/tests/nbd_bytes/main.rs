@@ -4,7 +4,8 @@
 mod corpus;
 mod entries;
 
-use host::export::nbd::protocol::{REQUEST_MAGIC, command, option};
+use host::export::nbd::check::REQUEST_MAGIC;
+use host::export::nbd::protocol::{command, option};
 
 fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len()).expect("short");

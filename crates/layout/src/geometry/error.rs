@@ -5,7 +5,7 @@ use super::level::{Level, Raid10Layout};
 /// Why there is no such array.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// The level's name or md number is not one of ours.
+    /// No level that Twill runs has this name or md number.
     #[error("unknown or unsupported level {0}")]
     UnknownLevel(String),
     /// The level has no such layout.
@@ -16,7 +16,7 @@ pub enum GeometryError {
         /// The layout's name or number.
         layout: String,
     },
-    /// The level needs more members, or cannot have so many.
+    /// Too few or too many members for the level.
     #[error("{level} takes {least} to {most} members, not {members}")]
     Members {
         /// The level asked for.
@@ -28,17 +28,17 @@ pub enum GeometryError {
         /// The most it takes.
         most: u32,
     },
-    /// The chunk is out of range or not a multiple that the level can use.
+    /// The chunk is outside the level's range, or not a multiple that the level takes.
     #[error("chunk of {chunk_bytes} bytes: {level} wants {wanted}")]
     Chunk {
         /// The level asked for.
         level: Level,
         /// The chunk asked for, in bytes.
         chunk_bytes: u32,
-        /// What would do.
+        /// What the level takes, in words.
         wanted: &'static str,
     },
-    /// A member does not hold one chunk.
+    /// The members are smaller than one chunk.
     #[error("members of {member_bytes} bytes are smaller than a chunk of {chunk_bytes} bytes")]
     MemberTooSmall {
         /// The member's size, in bytes.
@@ -46,7 +46,7 @@ pub enum GeometryError {
         /// The chunk, in bytes.
         chunk_bytes: u32,
     },
-    /// The array would not end below 2^63 bytes.
+    /// The array would reach beyond 2^63 bytes.
     #[error("the array would be larger than 2^63 bytes")]
     TooLarge,
     /// RAID-10 with fewer than two copies, or more copies than members.
@@ -57,15 +57,17 @@ pub enum GeometryError {
         /// Members of the array.
         members: u32,
     },
-    /// md would put two chunks of this RAID-10 on one place.
-    #[error("RAID-10 layout {layout} on {members} members puts two chunks on one place; md would lose data")]
+    /// md would put two chunks of this RAID-10 in the same place.
+    #[error(
+        "RAID-10 layout {layout} on {members} members puts two chunks in the same place; md would lose data"
+    )]
     CopiesCollide {
         /// The layout asked for.
         layout: Raid10Layout,
         /// Members of the array.
         members: u32,
     },
-    /// Unequal RAID-0 members without saying which of the two zone layouts.
+    /// The members of a RAID-0 differ in size, and none of md's two zone layouts was named.
     #[error("members of RAID-0 differ in size: layout must be original or alternate")]
     ZonesNeedLayout,
 }

@@ -3,16 +3,16 @@
 use super::error::GeometryError;
 use super::level::{Layout, Level};
 
-/// Least chunk: md wants a page.
+/// The smallest chunk: one page, as in md.
 pub const CHUNK_BYTES_MIN: u32 = 4 << 10;
 
-/// Greatest chunk that Twill runs. md has no limit of its own; nobody uses more.
+/// The largest chunk that Twill runs. md has no limit of its own; mdadm's default is 512 KiB.
 pub const CHUNK_BYTES_MAX: u32 = 64 << 20;
 
-/// Most members: the roles that fit in a 4 KiB md superblock.
+/// The most members: the number of roles that fit in a 4 KiB md superblock.
 pub const MEMBERS_MAX: u32 = 1920;
 
-/// Most members of a RAID-6: mdadm's limit. GF(256) has 255 exponents for the data.
+/// The most members of a RAID-6, as in mdadm: GF(256) has 255 exponents for the data chunks.
 pub const RAID6_MEMBERS_MAX: u32 = 256;
 
 /// Refuses more or fewer members than the level takes.
@@ -23,7 +23,7 @@ pub(super) fn check_members(level: Level, layout: Layout, members: u32) -> Resul
         Level::Raid6 => 4,
     };
     let most = match layout {
-        // Their exponents are member numbers, and the 256th would be that of the first again.
+        // Their exponents are member numbers; g^255 = g^0, so the 256th member would share its exponent with the first.
         Layout::DdfZeroRestart | Layout::DdfNRestart | Layout::DdfNContinue => RAID6_MEMBERS_MAX - 1,
         _ if level == Level::Raid6 => RAID6_MEMBERS_MAX,
         _ => MEMBERS_MAX,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::error::GeometryError;
 use super::level::{FarSets, Raid10Layout};
 
-/// Copies in line before they go to the heap; more than any array in use has.
+/// Copies held in line; a layout with more copies than this uses the heap.
 const COPIES_INLINE: usize = 4;
 
 /// One copy of a run.
@@ -23,13 +23,13 @@ pub struct CopyPlace {
 /// All copies of a run that is contiguous on every member that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// Where the copies are, md's first choice first. Each is on another member.
+    /// Where the copies are, each on a member of its own. The first is md's first choice.
     pub places: SmallVec<[CopyPlace; COPIES_INLINE]>,
     /// Bytes in the run.
     pub len: u64,
 }
 
-/// RAID-10 on so many members, with what depends on their size worked out.
+/// A RAID-10 layout on a given number of members of a given size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Raid10 {
     members: u32,

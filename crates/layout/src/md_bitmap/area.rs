@@ -3,14 +3,14 @@
 use super::{BitmapSuper, SUPER_BYTES};
 use crate::md_superblock::SuperblockError;
 
-/// Bytes that are written at once: a change of one bit costs one of these.
+/// The unit in which a bitmap is written: changing one bit costs one page.
 pub const PAGE_BYTES: usize = 4096;
 
-/// A bitmap that may be believed: its superblock and its bits.
+/// A checked bitmap: its superblock and its bits.
 #[derive(Clone, Debug)]
 pub struct Bitmap {
     superblock: BitmapSuper,
-    /// Superblock and bits, up to whole pages. What stands for the superblock is not looked at.
+    /// Superblock and bits, padded to whole pages. The superblock's bytes here are not used.
     bytes: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ impl Bitmap {
         Self { superblock, bytes: vec![if set { 0xff } else { 0 }; bytes] }
     }
 
-    /// Checks the superblock and takes the bits behind it. `uuid` and `room_bytes` as for [`BitmapSuper::parse`].
+    /// Checks the superblock and takes the bits behind it. `uuid` and `room_bytes` are those of [`BitmapSuper::parse`].
     ///
     /// # Errors
     /// As [`BitmapSuper::parse`]; [`SuperblockError::Truncated`] if `bytes` are fewer than
@@ -44,7 +44,7 @@ impl Bitmap {
         &self.superblock
     }
 
-    /// Its superblock, to be changed.
+    /// Its superblock, for changes.
     pub fn superblock_mut(&mut self) -> &mut BitmapSuper {
         &mut self.superblock
     }
@@ -83,7 +83,7 @@ impl Bitmap {
         bits.take_while(move |bit| *bit < end)
     }
 
-    /// Sets what is set in a bitmap of the same shape.
+    /// Sets every bit that is set in `other`, a bitmap of the same shape.
     pub fn unite(&mut self, other: &Self) {
         assert_eq!(self.bytes.len(), other.bytes.len(), "bitmaps of one shape");
         self.bytes[SUPER_BYTES..]
@@ -92,7 +92,7 @@ impl Bitmap {
             .for_each(|(own, other)| *own |= other);
     }
 
-    /// Whether both stand for the same bytes, bit by bit.
+    /// Whether each bit stands for the same bytes in both.
     #[must_use]
     pub fn has_shape_of(&self, other: &Self) -> bool {
         let shape = |bitmap: &Self| {
@@ -102,7 +102,7 @@ impl Bitmap {
         shape(self) == shape(other)
     }
 
-    /// Pages of [`PAGE_BYTES`]; the last one may be cut.
+    /// The number of pages of [`PAGE_BYTES`]. [`Bitmap::page`] may return less of the last one.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.bytes.len() / PAGE_BYTES

@@ -1,9 +1,9 @@
-//! Which bit of a bitmap stands for which bytes of what is resynced.
+//! Which bit of a bitmap stands for which bytes.
 //!
 //! - *Contiguous*, as in md: bit `n` for the chunk `n`.
-//! - *Spread* (D-Block, ScalaRAID 3.2): what is resynced is cut into units, a stripe's chunk each, and unit `u` belongs to
-//!   bit `u` modulo the number of bits. So neighbouring stripes have bits of their own, and a bit stands for as many
-//!   bytes as in a contiguous bitmap of as many bits.
+//! - *Spread* (D-Block, ScalaRAID 3.2): a unit is one stripe's chunk, and unit `u` belongs to bit `u` modulo the number
+//!   of bits. Neighbouring stripes thus have different bits, while each bit stands for as many bytes as in a contiguous
+//!   bitmap with the same number of bits.
 
 use std::ops::Range;
 
@@ -32,11 +32,11 @@ impl Mapping {
         Mapping { unit_shift: chunk_bytes.trailing_zeros(), spread: None }
     }
 
-    /// As many bits as a contiguous mapping of `size_bytes` in chunks of `chunk_bytes`, each for units of `unit_bytes`
-    /// all over.
+    /// Spreads `size_bytes` in units of `unit_bytes` over as many bits as a contiguous mapping with chunks of
+    /// `chunk_bytes` has.
     ///
     /// # Panics
-    /// If unit or chunk is no power of two, the unit larger than the chunk, or there is nothing to map.
+    /// If unit or chunk is not a power of two, the unit is larger than the chunk, or `size_bytes` is 0.
     #[must_use]
     pub fn spread(unit_bytes: u32, chunk_bytes: u32, size_bytes: u64) -> Self {
         assert!(unit_bytes.is_power_of_two() && chunk_bytes.is_power_of_two() && unit_bytes <= chunk_bytes);
@@ -51,7 +51,7 @@ impl Mapping {
         self.unit_shift
     }
 
-    /// Whether it is another than md's.
+    /// Whether the bits are spread, which md does not know.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.spread.is_some()
@@ -67,8 +67,8 @@ impl Mapping {
         }
     }
 
-    /// The bits of neighbouring units, in their order: one range of bits, or two where they begin again from 0. With more
-    /// units than bits every bit once.
+    /// The bits of consecutive units, in the order of the units: one range, or two where the bits wrap around to 0. If
+    /// there are more units than bits, each bit is in there once.
     #[must_use]
     pub fn bits(&self, units: Range<u64>) -> [Range<u64>; 2] {
         let Some(Spread { bits, .. }) = self.spread else { return [units, 0..0] };
@@ -77,14 +77,14 @@ impl Mapping {
         [first..end.min(bits), 0..end.saturating_sub(bits)]
     }
 
-    /// Those of neighbouring units that are the last ones of their bits.
+    /// Which of these consecutive units are the last of their bits.
     #[must_use]
     pub fn last_of(&self, units: Range<u64>) -> Range<u64> {
         let Some(spread) = self.spread else { return units };
         units.start.max(spread.units - spread.bits)..units.end.min(spread.units)
     }
 
-    /// The first and, exclusively, the last unit of a bit.
+    /// From the first unit of a bit to the unit after its last.
     #[must_use]
     pub fn units_of(&self, bit: u64) -> Range<u64> {
         let Some(Spread { bits, units }) = self.spread else { return bit..bit + 1 };

@@ -1,18 +1,18 @@
-//! The bad-block log: ranges of a member that could not be read or written, 64 bits each.
+//! md's bad-block log: ranges of a member that could not be read or written, 64 bits each.
 
 use std::collections::BTreeSet;
 
 use super::SuperblockError;
 use crate::units::Sectors;
 
-/// Ends the log; the rest of it is filled with this.
+/// The end mark, which fills the rest of the log.
 const END: u64 = u64::MAX;
 
 const LENGTH_BITS: u32 = 10;
 const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 const START_MAX: u64 = (1 << (64 - LENGTH_BITS)) - 1;
 
-/// A bad range. It counts from the start of the **device**, not of the data area, as md has it.
+/// A bad range. As in md, it counts from the start of the **device**, not of the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BadRange {
     /// First bad sector of the device.
@@ -21,10 +21,10 @@ pub struct BadRange {
     pub length: Sectors,
 }
 
-/// Reads the log up to its end mark. `shift` is the superblock's: the log may count in units of 2^shift sectors.
+/// Reads the log up to its end mark. Entries count in units of 2^`shift` sectors; `shift` is in the superblock.
 ///
 /// # Errors
-/// [`SuperblockError::Field`] if an entry has no length or ends beyond what 64 bits address.
+/// [`SuperblockError::Field`] if an entry has no length, or its end does not fit in 64 bits.
 pub fn decode_bad_blocks(log: &[u8], shift: u8) -> Result<Vec<BadRange>, SuperblockError> {
     let mut ranges = Vec::new();
     for entry in log.chunks_exact(8) {
@@ -46,7 +46,7 @@ pub fn decode_bad_blocks(log: &[u8], shift: u8) -> Result<Vec<BadRange>, Superbl
     Ok(ranges)
 }
 
-/// Writes a log of `log_bytes` with these ranges, in units of single sectors (shift 0).
+/// A log of `log_bytes` with these ranges, in units of single sectors (shift 0).
 ///
 /// # Errors
 /// [`SuperblockError::BadBlockLogFull`], or [`SuperblockError::BadBlockRange`] for a range that an entry cannot hold.
@@ -67,7 +67,7 @@ pub fn encode_bad_blocks(ranges: &[BadRange], log_bytes: usize) -> Result<Vec<u8
     Ok(log)
 }
 
-/// A part of a bad-block log that is written at once.
+/// One write to a bad-block log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogStep {
     /// Where it begins in the log.
@@ -76,12 +76,19 @@ pub struct LogStep {
     pub bytes: Vec<u8>,
 }
 
-/// How `old` becomes `new`, in writes that are made durable one after the other, each of whole blocks. A power cut between
-/// two of them, or in one that stops at a block, leaves every entry that is in both. Entries stand one behind the other, so
-/// one that comes or goes moves those behind it, maybe into another block: first those that come are put between the others,
-/// from the last block on, then those that go are taken out, from the first on. What an earlier cut has left twice goes
-/// before all that, from the first block on, since the last of two stands behind its place to be. In a log without room for
-/// all at once a cut may lose some that move.
+/// The writes that turn `old` into `new`, each of whole blocks. The caller makes each durable before the next.
+///
+/// A power cut between two writes, or inside one at a block boundary, must not lose an entry that is in both logs.
+/// Entries are packed, so that adding or removing one moves all entries behind it, possibly into another block. Hence
+/// three passes:
+///
+/// 1. Remove entries that an earlier power cut left twice, from the first block on: the second copy of an entry is the
+///    one that is out of place.
+/// 2. Insert the new entries, from the last block on.
+/// 3. Remove the entries that go, from the first block on.
+///
+/// If old and new entries together do not fit in the log, it is written in one step, and a power cut may lose entries
+/// that move.
 pub fn bad_block_steps(old: &[u8], new: &[u8], block_bytes: usize) -> Vec<LogStep> {
     let whole = LogStep { offset: 0, bytes: new.to_vec() };
     if old.len() != new.len() || !new.len().is_multiple_of(block_bytes) {
@@ -128,8 +135,8 @@ mod tests {
         decode_bad_blocks(log, 0).expect("a log").iter().map(|range| range.start.0).collect()
     }
 
-    /// A cut after any number of blocks leaves what was there and is to stay, and nothing that is in neither; also in a log
-    /// that cuts before it have left with entries twice.
+    /// A power cut after any number of blocks leaves every entry that is in both logs, and none that is in neither.
+    /// That also holds for a log in which earlier cuts left entries twice.
     #[test]
     fn a_cut_while_a_log_is_written_forgets_nothing() {
         let mut seed = 11u64;

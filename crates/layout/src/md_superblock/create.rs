@@ -1,5 +1,5 @@
-//! The superblocks of a new array, with the choices that mdadm makes, so that mdadm finds nothing odd about it and
-//! an array made by either can be grown by either.
+//! The superblocks of a new array. Every choice is mdadm's, so that mdadm can examine, assemble and grow the array as
+//! one of its own.
 
 use zerocopy::FromZeros;
 
@@ -25,7 +25,7 @@ pub enum CreateError {
     /// Level, layout, chunk and members make no array.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// What would be written could not be read back.
+    /// The new superblock does not parse, so that no program could read it back.
     #[error("the new superblock of device {device} is not valid: {source}")]
     Superblock {
         /// The device's place among those given.
@@ -36,7 +36,7 @@ pub enum CreateError {
     /// The name is longer than its field.
     #[error("name {0:?} is longer than 32 bytes")]
     Name(String),
-    /// A device does not hold superblock, bitmap and one chunk.
+    /// A device has no room for superblock, bitmap and one chunk.
     #[error("device {device} of {device_bytes} bytes is too small: data would begin at {data_offset}")]
     DeviceTooSmall {
         /// The device's place among those given.
@@ -46,7 +46,7 @@ pub enum CreateError {
         /// Where data would begin.
         data_offset: Sectors,
     },
-    /// More space of the members asked for than the smallest one has.
+    /// The caller asks for more bytes of each member than the smallest device has.
     #[error("{asked} bytes of each member asked for, the smallest has {most}")]
     Size {
         /// Bytes asked for.
@@ -54,7 +54,7 @@ pub enum CreateError {
         /// Bytes there are.
         most: u64,
     },
-    /// A member has no device or two, or there are more devices than roles.
+    /// Two devices have the same role, a role is not one of a new array, or there are more devices than roles.
     #[error("devices do not fit the members: {0}")]
     Roles(String),
     /// Too many members are missing.
@@ -65,7 +65,7 @@ pub enum CreateError {
         /// Members without a device.
         missing: u32,
     },
-    /// The bitmap's chunk is no power of two or the bitmap would not fit.
+    /// The bitmap's chunk is not a power of two, or so small that the bitmap would not fit.
     #[error("bitmap chunk of {chunk_bytes} bytes: wants a power of two of at least {least}")]
     BitmapChunk {
         /// The chunk asked for, in bytes.
@@ -73,7 +73,7 @@ pub enum CreateError {
         /// The least that fits.
         least: u32,
     },
-    /// A level that resyncs nothing, or an array too small, cannot have a bitmap.
+    /// This array cannot have a bitmap: its level has nothing to resync, or it is too small.
     #[error("no bitmap for this array: {0}")]
     NoBitmap(&'static str),
 }
@@ -83,9 +83,9 @@ pub enum CreateError {
 pub enum NewBitmap {
     /// None.
     None,
-    /// Beside the superblock, with this chunk in bytes or mdadm's choice.
+    /// Beside the superblock, with this chunk in bytes, or with mdadm's choice.
     Internal(Option<u32>),
-    /// The same, with its bits spread over the stripes: md does not start such an array.
+    /// As `Internal`, with the bits spread over the stripes. md does not start such an array.
     Spread(Option<u32>),
 }
 
@@ -103,8 +103,10 @@ pub struct NewMember {
 /// An array to make. Randomness and time come from the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewArray {
-    /// Where to put the superblock: 1.2 unless there is a reason.
+    /// Where to put the superblock; normally 1.2.
     pub minor: MinorVersion,
+    /// Where data begins; `None` for [`default_data_offset`] of the first device.
+    pub data_offset: Option<Sectors>,
     /// A new random identity.
     pub set_uuid: [u8; 16],
     /// Name of the array, normally `host:name`; at most 32 bytes.
@@ -117,15 +119,13 @@ pub struct NewArray {
     pub layout: Layout,
     /// Bytes in a chunk; 0 for RAID-1.
     pub chunk_bytes: u32,
-    /// Members, whether or not each has a device yet.
+    /// Members, those without a device included.
     pub raid_disks: u32,
+    /// Bytes of each member to use; `None` for all of the smallest.
+    pub member_bytes: Option<u64>,
     /// The bitmap.
     pub bitmap: NewBitmap,
-    /// Bytes of each member to use, or as much as the smallest has.
-    pub member_bytes: Option<u64>,
-    /// Where data begins, or [`default_data_offset`] for the first device.
-    pub data_offset: Option<Sectors>,
-    /// Parity or copies already agree (mdadm's `--assume-clean`); otherwise the array starts with a resync.
+    /// Parity or copies are in sync already (mdadm's `--assume-clean`). Otherwise the array starts with a resync.
     pub clean: bool,
 }
 
@@ -134,12 +134,12 @@ pub struct NewArray {
 pub struct Created {
     /// One for each device, in the order they were given.
     pub superblocks: Vec<Superblock>,
-    /// The bitmap's superblock, the same for every device. All bits after it are to be set.
+    /// The bitmap's superblock, the same for every device. The caller writes all bits after it as set.
     pub bitmap: Option<BitmapSuper>,
 }
 
-/// mdadm's choice of where data begins: after superblock, bad-block log, room for a bitmap, and a thousandth of the
-/// device, at most 128 MiB, as headroom for a reshape; rounded up to 1 MiB. Nothing before the data at 1.0.
+/// Where mdadm lets data begin: after superblock, bad-block log, room for a bitmap, and headroom for a reshape (a
+/// thousandth of the device, at most 128 MiB), rounded up to 1 MiB. At version 1.0 data begins at 0.
 #[must_use]
 pub fn default_data_offset(minor: MinorVersion, device_bytes: u64, chunk_bytes: u32) -> Sectors {
     if minor == MinorVersion::V1_0 {
@@ -154,7 +154,7 @@ pub fn default_data_offset(minor: MinorVersion, device_bytes: u64, chunk_bytes: 
     Sectors((24 + bitmap_room(device) + headroom).next_multiple_of(DATA_ALIGN))
 }
 
-/// Room that mdadm keeps for a bitmap, in sectors, on a device or for a member of so many sectors.
+/// Sectors that mdadm keeps for a bitmap on a device, or for a member, of this many sectors.
 fn bitmap_room(sectors: u64) -> u64 {
     const GIB: u64 = (1 << 30) / SECTOR_BYTES;
     match sectors {
@@ -166,6 +166,27 @@ fn bitmap_room(sectors: u64) -> u64 {
 }
 
 impl NewArray {
+    /// An array in sync, with the choices that mdadm makes unasked: version 1.2, the level's default layout, chunks of
+    /// 512 KiB, and all of each member. It has an internal bitmap if its level has anything to resync. Name and time of
+    /// creation are empty.
+    #[must_use]
+    pub fn new(set_uuid: [u8; 16], level: Level, raid_disks: u32) -> Self {
+        NewArray {
+            minor: MinorVersion::V1_2,
+            data_offset: None,
+            set_uuid,
+            name: String::new(),
+            ctime_s: 0,
+            level,
+            layout: Layout::default_for(level),
+            chunk_bytes: if level == Level::Raid1 { 0 } else { 512 << 10 },
+            raid_disks,
+            member_bytes: None,
+            bitmap: if level == Level::Raid0 { NewBitmap::None } else { NewBitmap::Internal(None) },
+            clean: true,
+        }
+    }
+
     /// Superblocks and bitmap for these devices. The first device's size decides where data begins on all of them.
     ///
     /// # Errors
@@ -193,7 +214,7 @@ impl NewArray {
             raw.device_uuid = device.device_uuid;
             self.place(&mut raw, device.device_bytes, bitmap.as_ref());
             let superblock = Superblock { raw, roles: roles.clone(), minor: self.minor, tail: Vec::new() };
-            // What is written is what was checked, and carries its checksum.
+            // The superblock that was checked is the one that is written, checksum included.
             let superblock = Superblock::parse(&superblock.encode(512), self.minor, device.device_bytes)
                 .map_err(|source| CreateError::Superblock { device: i, source })?;
             superblocks.push(superblock);
@@ -201,7 +222,7 @@ impl NewArray {
         Ok(Created { superblocks, bitmap })
     }
 
-    /// A member has its own number, spares follow.
+    /// Device numbers: a member's is its slot, those of spares follow.
     fn dev_numbers(&self, devices: &[NewMember]) -> Result<Vec<u32>, CreateError> {
         let mut taken = vec![false; self.raid_disks as usize];
         let mut spare = self.raid_disks;
@@ -232,7 +253,8 @@ impl NewArray {
         Ok(numbers)
     }
 
-    /// mdadm fills up the superblock's last sector, so that spares can be added.
+    /// The size of the table of roles: like mdadm's, it fills the superblock's last sector, which leaves room for
+    /// spares.
     fn role_count(&self, numbers: &[u32]) -> usize {
         let devices = self.raid_disks.max(numbers.iter().max().map_or(0, |last| last + 1)) as usize;
         ((HEADER_BYTES + devices * 2).next_multiple_of(512) - HEADER_BYTES) / 2
@@ -242,7 +264,7 @@ impl NewArray {
         let mut most = u64::MAX;
         for (i, device) in devices.iter().enumerate() {
             let sectors = device.device_bytes / SECTOR_BYTES;
-            // Superblock, bad-block log and bitmap at the end of 1.0; before the data otherwise.
+            // Superblock, bad-block log and bitmap follow the data at version 1.0 and precede it otherwise.
             let free = match self.minor {
                 MinorVersion::V1_0 => (sectors & !7).checked_sub(data_offset.0 + 24 + bitmap_room(sectors)),
                 MinorVersion::V1_1 | MinorVersion::V1_2 => sectors.checked_sub(data_offset.0),
@@ -252,7 +274,7 @@ impl NewArray {
                 device_bytes: device.device_bytes,
                 data_offset,
             })?;
-            // mdadm counts in KiB.
+            // mdadm rounds down to whole KiB.
             most = most.min(free / 2 * 2 * SECTOR_BYTES);
         }
         let used = self.member_bytes.unwrap_or(most);
@@ -335,7 +357,7 @@ impl NewArray {
             raw.feature_map.set(raw.feature_map.get() | Features::BITMAP_OFFSET.0);
         }
         if self.minor == MinorVersion::V1_0 {
-            // Downwards from the superblock: bad-block log, bitmap, data.
+            // From the superblock downwards: bad-block log, bitmap, data.
             let super_offset = (device - 16) & !7;
             let room = (room + BAD_BLOCK_LOG).min(super_offset.saturating_sub(raw.data_offset.get() + size));
             raw.super_offset.set(super_offset);
@@ -349,7 +371,7 @@ impl NewArray {
             }
             return;
         }
-        // Upwards from the superblock: bitmap, bad-block log, headroom, data.
+        // From the superblock upwards: bitmap, bad-block log, headroom, data.
         let super_offset = if self.minor == MinorVersion::V1_2 { 8 } else { 0 };
         raw.super_offset.set(super_offset);
         raw.data_size.set(device - raw.data_offset.get());

@@ -1,4 +1,4 @@
-//! Why bytes are not a superblock that Twill may use.
+//! Why Twill refuses a superblock, a bitmap or a bad-block log.
 
 use crate::geometry::GeometryError;
 use crate::units::Sectors;
@@ -27,7 +27,7 @@ pub enum SuperblockError {
         /// The word found there.
         found: u32,
     },
-    /// The format that md had before version 1.
+    /// md's format before version 1.
     #[error("superblock is version 0.90, which Twill does not run: move the array to 1.x with mdadm first")]
     Version090,
     /// A major version other than 1.
@@ -39,15 +39,15 @@ pub enum SuperblockError {
         /// The number of roles it says it has.
         found: u32,
     },
-    /// The superblock's own sum does not fit its bytes.
+    /// The checksum does not match: the superblock is damaged or half written.
     #[error("checksum is {found:#010x}, should be {expected:#010x}")]
     Checksum {
-        /// The sum in the superblock.
+        /// The checksum in the superblock.
         found: u32,
-        /// The sum over its bytes.
+        /// The checksum of its bytes.
         expected: u32,
     },
-    /// A misplaced copy, as `dd` of a device or a changed partition leaves it.
+    /// The superblock was written for another place: `dd` copied the device, or its partition was changed.
     #[error("superblock was written for offset {written_for} bytes, found at {found_at}")]
     WrongPlace {
         /// Where it says it is, in bytes.
@@ -55,13 +55,13 @@ pub enum SuperblockError {
         /// Where it was read, in bytes.
         found_at: u64,
     },
-    /// Padding that md keeps zero is not: a feature from after Twill's time, as md sees it too.
+    /// Padding that md keeps zero is not zero. Like md, Twill takes that for a newer feature.
     #[error("padding {field} is not zero: written by a newer md")]
     Padding {
         /// The padding's name in `docs/formats.md`.
         field: &'static str,
     },
-    /// A value that no md has.
+    /// A value that md never writes.
     #[error("{field} is {found}, should be {expected}")]
     Field {
         /// The field's name in `docs/formats.md`.
@@ -71,7 +71,7 @@ pub enum SuperblockError {
         /// What it may be, in words.
         expected: String,
     },
-    /// Data would reach over the end of the device, or into the superblock.
+    /// The data area reaches beyond the end of the device, or into the superblock.
     #[error("data at {data_offset} of {data_size} does not fit below {limit}")]
     DataBeyondEnd {
         /// Start of the data area.
@@ -81,7 +81,7 @@ pub enum SuperblockError {
         /// Where it must end.
         limit: Sectors,
     },
-    /// An area beside the superblock would lie over something else.
+    /// The bitmap or the bad-block log overlaps something else.
     #[error("{area} at {start} of {length} lies over {over}")]
     Overlap {
         /// `bitmap` or `bad-block log`.
@@ -93,7 +93,7 @@ pub enum SuperblockError {
         /// What is there.
         over: &'static str,
     },
-    /// Level, layout, chunk or members that make no array.
+    /// Level, layout, chunk and members do not make an array.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The bitmap's superblock has another magic number.
@@ -101,10 +101,10 @@ pub enum SuperblockError {
     NoBitmap {
         /// The word found there.
         found: u32,
-        /// The word of every bitmap.
+        /// The magic number of every bitmap.
         expected: u32,
     },
-    /// A bitmap format that Twill does not keep.
+    /// A bitmap version that Twill does not support.
     #[error("bitmap has version {version} ({name}), which Twill does not keep: it keeps version 4")]
     BitmapVersion {
         /// The bitmap's version.
@@ -120,15 +120,15 @@ pub enum SuperblockError {
         /// The array it was found in.
         expected: String,
     },
-    /// The bitmap does not fit in the space that it has.
+    /// The bitmap is larger than its room.
     #[error("bitmap needs {needed} bytes, has room for {room}")]
     BitmapTooLarge {
-        /// Bytes with the superblock.
+        /// Bytes of the bitmap, its superblock included.
         needed: u64,
         /// Bytes up to the next thing on the device.
         room: u64,
     },
-    /// The bad-block log is full: an entry cannot be written down, and the member must be failed.
+    /// The bad-block log is full. An error that cannot be recorded makes the member unusable: it must be failed.
     #[error("bad-block log is full: {entries} entries, room for {room}")]
     BadBlockLogFull {
         /// Entries to write.
@@ -136,7 +136,7 @@ pub enum SuperblockError {
         /// Entries that fit.
         room: usize,
     },
-    /// A bad range that the log cannot hold.
+    /// A range that an entry of the bad-block log cannot express.
     #[error("bad-block entry at {start} of {length}: the log holds up to 1023 sectors below sector 2^54")]
     BadBlockRange {
         /// Its start on the device.

@@ -6,51 +6,48 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u32);
 
-/// Bit, name, and whether Twill runs an array that has it.
-const KNOWN: [(Features, &str, bool); 13] = [
-    (Features::BITMAP_OFFSET, "BITMAP_OFFSET", true),
-    (Features::RECOVERY_OFFSET, "RECOVERY_OFFSET", true),
-    (Features::RESHAPE_ACTIVE, "RESHAPE_ACTIVE", false),
-    (Features::BAD_BLOCKS, "BAD_BLOCKS", true),
-    (Features::REPLACEMENT, "REPLACEMENT", true),
-    (Features::RESHAPE_BACKWARDS, "RESHAPE_BACKWARDS", false),
-    (Features::NEW_OFFSET, "NEW_OFFSET", false),
-    (Features::RECOVERY_BITMAP, "RECOVERY_BITMAP", true),
-    (Features::CLUSTERED, "CLUSTERED", false),
-    (Features::JOURNAL, "JOURNAL", false),
-    (Features::PPL, "PPL", false),
-    (Features::MULTIPLE_PPLS, "MULTIPLE_PPLS", false),
-    (Features::RAID0_LAYOUT, "RAID0_LAYOUT", true),
-];
+/// Declares the bits that md knows, each with whether Twill runs an array that has it.
+macro_rules! known {
+    ($( $(#[$doc:meta])* $name:ident = $bit:literal, runs: $runs:literal; )*) => {
+        impl Features {
+            $( $(#[$doc])* pub const $name: Self = Self($bit); )*
+        }
+
+        /// Bit, name, and whether Twill runs an array that has it.
+        const KNOWN: &[(Features, &str, bool)] = &[$( (Features::$name, stringify!($name), $runs) ),*];
+    };
+}
+
+known! {
+    /// `bitmap_offset` holds: there is an internal bitmap.
+    BITMAP_OFFSET = 1, runs: true;
+    /// `recovery_offset` holds: the member is current only below it.
+    RECOVERY_OFFSET = 2, runs: true;
+    /// The array is between two geometries.
+    RESHAPE_ACTIVE = 4, runs: false;
+    /// The bad-block log is not empty.
+    BAD_BLOCKS = 8, runs: true;
+    /// The device is being made a copy of a member that is still active.
+    REPLACEMENT = 16, runs: true;
+    /// The reshape runs from the end to the start.
+    RESHAPE_BACKWARDS = 32, runs: false;
+    /// `new_offset` holds: the data moves on the member.
+    NEW_OFFSET = 64, runs: false;
+    /// The member needs only what the bitmap marks. Rebuilding all of it is correct too.
+    RECOVERY_BITMAP = 128, runs: true;
+    /// There is a bitmap for every node of a cluster (md calls the bit BITMAP_VERSIONED).
+    CLUSTERED = 256, runs: false;
+    /// The array has a write journal.
+    JOURNAL = 512, runs: false;
+    /// `bitmap_offset` is that of the partial parity log.
+    PPL = 1024, runs: false;
+    /// As [`Self::PPL`], with a ring of logs.
+    MULTIPLE_PPLS = 2048, runs: false;
+    /// `layout` holds for RAID-0.
+    RAID0_LAYOUT = 4096, runs: true;
+}
 
 impl Features {
-    /// `bitmap_offset` holds: there is an internal bitmap.
-    pub const BITMAP_OFFSET: Self = Self(1);
-    /// `recovery_offset` holds: the member is current only below it.
-    pub const RECOVERY_OFFSET: Self = Self(2);
-    /// The array is between two geometries.
-    pub const RESHAPE_ACTIVE: Self = Self(4);
-    /// The bad-block log is not empty.
-    pub const BAD_BLOCKS: Self = Self(8);
-    /// The member is being made the copy of another one that is still active.
-    pub const REPLACEMENT: Self = Self(16);
-    /// The reshape goes from the end to the start.
-    pub const RESHAPE_BACKWARDS: Self = Self(32);
-    /// `new_offset` holds: the data moves on the member.
-    pub const NEW_OFFSET: Self = Self(64);
-    /// The recovery is of what the bitmap marks only. To rebuild all of the member is correct too.
-    pub const RECOVERY_BITMAP: Self = Self(128);
-    /// The bitmap has one copy for every node of a cluster (md calls the bit BITMAP_VERSIONED).
-    pub const CLUSTERED: Self = Self(256);
-    /// The array has a write journal.
-    pub const JOURNAL: Self = Self(512);
-    /// `bitmap_offset` is that of the partial parity log.
-    pub const PPL: Self = Self(1024);
-    /// As [`Self::PPL`], with a ring of logs.
-    pub const MULTIPLE_PPLS: Self = Self(2048);
-    /// `layout` holds for RAID-0.
-    pub const RAID0_LAYOUT: Self = Self(4096);
-
     /// Whether all bits of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
@@ -63,7 +60,7 @@ impl Features {
         if set { Self(self.0 | other.0) } else { Self(self.0 & !other.0) }
     }
 
-    /// Names of the set bits that Twill cannot run with; bits that it does not know by number.
+    /// The names of the set bits that Twill does not support; unknown bits are named by their number.
     #[must_use]
     pub fn unsupported(self) -> Vec<String> {
         self.names(|supported| !supported)

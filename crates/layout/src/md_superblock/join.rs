@@ -8,9 +8,9 @@ use crate::units::Sectors;
 const SECTOR: usize = 512;
 
 impl Superblock {
-    /// The superblock for a device of `device_bytes` that joins this array as a spare: same places for data, bitmap
-    /// and bad-block log, no history. As with mdadm, all of the device that can hold data may do so, should the array
-    /// be grown.
+    /// The superblock of a device of `device_bytes` that joins this array as a spare. Data, bitmap and bad-block log
+    /// are where this member has them; counts and marks of this member's history are cleared. As in mdadm, the data
+    /// area is as large as the device allows, so that the array can be grown later.
     ///
     /// # Errors
     /// [`SuperblockError`] if the device is too small, the areas do not fit on it, or the table of roles has no place
@@ -37,7 +37,7 @@ impl Superblock {
         new.set_recovery_offset(None);
         new.set_features(new.features().with(Features::BAD_BLOCKS, false));
         new.place_data(self, device_bytes)?;
-        // The reader's own checks say whether everything fits.
+        // Parsing checks that everything fits on the device.
         Self::parse(&new.encode(4096), self.minor, device_bytes)
     }
 
@@ -68,7 +68,7 @@ impl Superblock {
         let super_offset = Sectors::from_bytes_floor(self.minor.superblock_offset(device_bytes)?);
         self.raw.super_offset.set(super_offset.0);
         let end = match self.minor {
-            // What lies between data and superblock keeps its room.
+            // Bitmap and bad-block log lie between data and superblock; they keep their room.
             MinorVersion::V1_0 => {
                 let between = like.super_offset().0 - like.data_offset().0 - like.data_size().0;
                 super_offset.0.saturating_sub(between)

@@ -7,18 +7,18 @@ use crate::disk_struct::disk_struct;
 /// First word of every md superblock.
 pub const MAGIC: u32 = 0xa92b_4efc;
 
-/// Bytes to read at a superblock's place: what md reserves for it.
+/// Bytes that md reserves for a superblock; read this many at its place.
 pub const SUPERBLOCK_BYTES_MAX: usize = 4096;
 
 /// Bytes before the roles.
 pub const HEADER_BYTES: usize = 256;
 
-/// Most roles a superblock can hold.
+/// The most roles that a superblock can hold.
 pub const MAX_DEV: u32 = ((SUPERBLOCK_BYTES_MAX - HEADER_BYTES) / 2) as u32;
 
 disk_struct! {
-    /// The part of the superblock before the roles. What a member's superblock really is becomes known only when
-    /// [`super::Superblock::parse`] has checked it.
+    /// The part of the superblock before the roles. These bytes are not to be trusted until
+    /// [`super::Superblock::parse`] has checked them.
     pub(super) struct RawSuperblock, 256 bytes {
         magic: U32 = 0,
         major_version: U32 = 4,
@@ -32,7 +32,7 @@ disk_struct! {
         size: U64 = 80,
         chunksize: U32 = 88,
         raid_disks: U32 = 92,
-        /// With PPL, offset and size of that in 16 bits each.
+        /// With a partial parity log: its offset and its size, 16 bits each.
         bitmap_offset: I32 = 96,
         new_level: U32 = 100,
         reshape_position: U64 = 104,
@@ -43,7 +43,7 @@ disk_struct! {
         data_offset: U64 = 128,
         data_size: U64 = 136,
         super_offset: U64 = 144,
-        /// On a journal, its tail.
+        /// On a journal device: the journal's tail.
         recovery_offset: U64 = 152,
         dev_number: U32 = 160,
         cnt_corrected_read: U32 = 164,

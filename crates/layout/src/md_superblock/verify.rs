@@ -1,10 +1,10 @@
-//! The checks of a superblock's values, after its bytes are known to be what md wrote.
+//! Checks of a superblock's values, once magic and checksum say that md wrote the bytes.
 
 use super::{DeviceRole, Features, MinorVersion, Superblock, SuperblockError};
 use crate::geometry::{GeometryError, Layout, Level};
 use crate::units::Sectors;
 
-/// No device has more sectors than this, so that a sum of two sector numbers, and either in bytes, fits in 64 bits.
+/// No device has more sectors than this. The sum of two sector numbers, and each of them in bytes, fits in 64 bits.
 const SECTORS_MAX: u64 = 1 << 54;
 
 impl Superblock {
@@ -19,7 +19,7 @@ impl Superblock {
         };
         let level = Level::from_md_number(raw.level.get())?;
         self.checked_layout()?;
-        // More than any level takes is refused before it is multiplied; the level's own limits come with the geometry.
+        // Checked before the multiplication by 512. The level's own limits are the geometry's.
         let chunk_sectors = raw.chunksize.get();
         if chunk_sectors > u32::MAX / 512 {
             return wrong("chunksize", chunk_sectors.into(), "below 2^23 sectors");
@@ -51,7 +51,7 @@ impl Superblock {
 
     pub(super) fn checked_layout(&self) -> Result<Layout, GeometryError> {
         let level = Level::from_md_number(self.raw.level.get())?;
-        // Without its feature bit md ignores the word, which mdadm writes all the same.
+        // mdadm always writes the word, but without the feature bit md ignores it.
         if level == Level::Raid0 && !self.features().contains(Features::RAID0_LAYOUT) {
             return Ok(Layout::Unset);
         }
@@ -67,7 +67,8 @@ impl Superblock {
                 expected: format!("below max_dev, {max_dev}"),
             });
         }
-        // Between two geometries, the larger one counts, and that is not always the one in raid_disks.
+        // During a reshape roles may count up to the larger of two geometries, which is not always the one in
+        // raid_disks.
         if self.features().contains(Features::RESHAPE_ACTIVE) {
             return Ok(());
         }
@@ -101,7 +102,7 @@ impl Superblock {
         }
         self.check_data(device)?;
         if let Some(start) = self.bitmap_start() {
-            // Its length is in the bitmap's own superblock: see `bitmap_room`. That alone must fit here.
+            // Only the bitmap's own superblock knows its length (see `bitmap_room`); here its first sector must fit.
             self.check_area("bitmap", start, Sectors(1), device)?;
         }
         if let Some((start, length)) = self.bad_block_log() {
@@ -131,7 +132,7 @@ impl Superblock {
         if data_offset.0 + data_size.0 > limit.0 {
             return Err(SuperblockError::DataBeyondEnd { data_offset, data_size, limit });
         }
-        // A journal's superblock keeps the size of the members beside its own; a RAID-0's has none.
+        // On a journal device `size` is that of the members; at RAID-0 it is 0.
         let has_size = matches!(self.role(), DeviceRole::Active(_)) && self.level() != Level::Raid0;
         if has_size && !(1..=data_size.0).contains(&self.size().0) {
             return Err(SuperblockError::Field {
@@ -155,7 +156,7 @@ impl Superblock {
         device: Sectors,
     ) -> Result<(), SuperblockError> {
         let overlap = |over| Err(SuperblockError::Overlap { area, start, length, over });
-        // Before the start of the device is beyond its end, as the sum that gave `start` wraps.
+        // A `start` before the device has wrapped around and is now beyond every end.
         if start.0 > SECTORS_MAX || start.0 + length.0 > device.0 {
             return overlap("the end of the device");
         }
@@ -169,8 +170,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Bytes from the start of the bitmap to the next thing on the device: what the bitmap with its superblock must
-    /// fit in. `None` if there is no bitmap.
+    /// Bytes between the start of the bitmap and whatever follows it on the device. The bitmap with its superblock must
+    /// fit in them. `None` if there is no bitmap.
     #[must_use]
     pub fn bitmap_room(&self, device_bytes: u64) -> Option<u64> {
         let start = self.bitmap_start()?;
@@ -184,7 +185,7 @@ impl Superblock {
         Some(next.bytes() - start.bytes())
     }
 
-    /// Sectors that the superblock fills, in whole sectors.
+    /// Sectors that header and roles occupy, rounded up.
     fn superblock_sectors(&self) -> u64 {
         (super::HEADER_BYTES + self.roles.len() * 2).div_ceil(512) as u64
     }

@@ -1,21 +1,21 @@
-//! Where on a member the log has room.
+//! Where on a member the log lies, and how it is cut into slots.
 
 use super::raw::{BLOCK_BYTES, PIECES_MAX};
 use crate::md_superblock::{MinorVersion, Superblock};
 
-/// More than this is of no use: the log is emptied again and again.
+/// The largest log. The engine empties the log continuously, so that more room gains nothing.
 pub const AREA_BYTES_MAX: u64 = 16 << 20;
 
 /// Two headers, so that a torn one leaves the other.
 const HEADERS: u64 = 2;
-/// With fewer slots a write would wait for the log to be emptied each time.
+/// With fewer slots every write would wait until the log is emptied.
 const SLOTS_MIN: u64 = 4;
-/// With more the slots are made larger, for more writes in one.
+/// Room for more slots than this goes into larger slots, which hold more writes each.
 const SLOTS_MANY: u64 = 32;
-/// The least slot: a header and a few small writes.
+/// The smallest slot: a header and a few small writes.
 const SLOT_BYTES_MIN: u64 = 64 << 10;
 const SLOT_BYTES_MAX: u64 = 512 << 10;
-/// What mdadm may want for a bitmap that is added later: superblock, bad-block log and the largest room it keeps.
+/// What mdadm needs before the data to add a bitmap later: superblock, bad-block log, and the largest bitmap.
 const MD_ROOM_BYTES: u64 = 256 << 10;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -27,7 +27,7 @@ pub enum BitmapExtent {
     Absent,
     /// Its superblock and bits together, in bytes.
     Bytes(u64),
-    /// There is one and nobody knows how long it is.
+    /// There is one whose length is not known.
     Unknown,
 }
 
@@ -41,8 +41,8 @@ pub struct RedoArea {
 }
 
 impl RedoArea {
-    /// The room right before a member's data, after everything that md has there. `None` at version 1.0, where data
-    /// stands first, or if there is too little.
+    /// The room between everything that md keeps before the data and the data. `None` if that is too little, and at
+    /// version 1.0, where nothing precedes the data.
     #[must_use]
     pub fn of(superblock: &Superblock, bitmap: BitmapExtent) -> Option<RedoArea> {
         if superblock.minor_version() == MinorVersion::V1_0 {
@@ -61,7 +61,7 @@ impl RedoArea {
         }
         let taken = [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)];
         let low = taken.into_iter().max()?.next_multiple_of(BLOCK);
-        // What md may want later is left to it, unless there is nothing else.
+        // Leave mdadm its room for a bitmap, unless the log fits nowhere else.
         let least = HEADERS * BLOCK + SLOTS_MIN * SLOT_BYTES_MIN;
         let low = if end >= MD_ROOM_BYTES.max(low) + least { MD_ROOM_BYTES.max(low) } else { low };
         let bytes = end.checked_sub(low)?.min(AREA_BYTES_MAX);
@@ -75,18 +75,18 @@ impl RedoArea {
     }
 }
 
-/// How the areas of an array's members are cut into slots, the same on every member.
+/// How the log is cut into slots, the same on every member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotPlan {
     /// Bytes of a slot, its header included.
     pub slot_bytes: u32,
-    /// How many there are.
+    /// Number of slots.
     pub slots: u32,
 }
 
 impl SlotPlan {
-    /// The slots of an array of `members` members of which the smallest log has `area_bytes`. A slot holds at least
-    /// one block of every member. `None` if that is too much.
+    /// The slots for `members` members whose smallest log has `area_bytes`. A slot holds at least one block of every
+    /// member. `None` if the log is too small for that.
     #[must_use]
     pub fn new(members: u32, area_bytes: u64) -> Option<SlotPlan> {
         let room = area_bytes.checked_sub(HEADERS * BLOCK).filter(|_| members as usize <= PIECES_MAX)?;
@@ -99,7 +99,7 @@ impl SlotPlan {
         })
     }
 
-    /// What a header may say: `None` if such slots do not fit in `area_bytes`.
+    /// The slots that a header names; `None` if they do not fit in `area_bytes`.
     #[must_use]
     pub fn checked(slot_bytes: u32, slots: u32, area_bytes: u64) -> Option<SlotPlan> {
         let fits =

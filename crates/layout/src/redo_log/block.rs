@@ -1,4 +1,4 @@
-//! What every block of the log begins with: what it is, whose, and for which place it was written.
+//! What every block of the log begins with: its kind, its array and member, and the place that it was written for.
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -6,10 +6,12 @@ use super::raw::{BLOCK_BYTES, RawStart};
 use crate::checksum::Checksum;
 use crate::uuid::display_uuid;
 
-/// What is written. Version 1 had no [`super::PieceKind::Missing`] and no [`super::PieceKind::Unlogged`], and is read, too.
+/// The version that is written. Version 1, which has no [`super::PieceKind::Missing`] and no
+/// [`super::PieceKind::Unlogged`], can be read too.
 pub const VERSION: u32 = 2;
 
-/// Whose log it is and where: what every block of it says about itself, against misdirected writes and old contents.
+/// The array, the member and the place of a block. Every block repeats it, so that a misdirected write or a leftover of
+/// another array is not taken for a block of this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The array.
@@ -24,7 +26,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedoError {
-    /// There is none.
+    /// There is no log: the magic is another.
     #[error("no redo log here")]
     Absent,
     /// Fewer bytes than a block.
@@ -35,44 +37,49 @@ pub enum RedoError {
         /// Bytes there should be.
         needed: usize,
     },
-    /// A version to come.
+    /// A version that this program does not know.
     #[error("version {0} of the redo log, this is {VERSION}")]
     Version(u32),
     /// Torn or damaged.
     #[error("checksum {found:#x}, expected {expected:#x}")]
     Checksum {
-        /// What it says.
+        /// The checksum in the block.
         found: u32,
-        /// What its bytes make.
+        /// The checksum of its bytes.
         expected: u32,
     },
-    /// Another array's, another member's, or written for another place.
+    /// The block belongs to another array or member, or was written for another place.
     #[error("it belongs to array {} member {}, byte {}", display_uuid(&.0.set_uuid), display_uuid(&.0.device_uuid), .0.offset_bytes)]
     Foreign(Place),
-    /// The checksum is right and a value makes no sense: a mistake of whoever wrote it.
+    /// The checksum is right but a value makes no sense: the program that wrote it is wrong.
     #[error("{field} is {found}, expected {expected}")]
     Field {
-        /// Which.
+        /// The field's name in `docs/formats.md`.
         field: &'static str,
         /// Its value.
         found: u64,
-        /// What it may be.
+        /// What it may be, in words.
         expected: &'static str,
     },
 }
 
-/// The block with these contents after its start: filled up with zeroes, its start and checksum filled in.
-pub(super) fn finished(mut block: Vec<u8>, magic: [u8; 8], place: Place) -> Vec<u8> {
-    block.resize(BLOCK_BYTES, 0);
+/// The start of a block for `place`; [`sealed`] fills in its checksum.
+pub(super) fn start(magic: [u8; 8], place: Place) -> RawStart {
     let mut start = RawStart::new_zeroed();
     start.magic = magic;
     start.version.set(VERSION);
     start.set_uuid = place.set_uuid;
     start.device_uuid = place.device_uuid;
     start.place.set(place.offset_bytes);
-    start.write_to_prefix(&mut block).expect("a start fits in a block");
-    start.checksum.set(Checksum::of(&block));
-    start.write_to_prefix(&mut block).expect("a start fits in a block");
+    start
+}
+
+/// The block with these contents, filled up with zeroes, and with its checksum.
+pub(super) fn sealed(mut block: Vec<u8>) -> Vec<u8> {
+    block.resize(BLOCK_BYTES, 0);
+    let sum = Checksum::of(&block);
+    let (start, _) = RawStart::mut_from_prefix(&mut block).expect("a start fits in a block");
+    start.checksum.set(sum);
     block
 }
 

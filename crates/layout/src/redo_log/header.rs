@@ -1,9 +1,9 @@
-//! The header: whether the log is in force, for which superblock, and what of it is done with.
+//! The header: whether the log is in force, beside which superblock, and which of its records are obsolete.
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::area::SlotPlan;
-use super::block::{Place, RedoError, check, finished};
+use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{DOUBTS_MAX, RawHeader, RawRange};
 
 const MAGIC: [u8; 8] = *b"TwRedoH\0";
@@ -12,36 +12,36 @@ const IN_FORCE: u32 = 1;
 /// Stripes from `first` to `end` - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StripeRange {
-    /// The first.
+    /// The first stripe.
     pub first: u64,
-    /// The first after the range.
+    /// The first stripe after the range.
     pub end: u64,
 }
 
-/// A header that may be believed.
+/// A checked header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoHeader {
-    /// Counts up with every write of a header; of two that are right the higher one counts.
+    /// Counts up with every write of a header. Of two valid headers the one with the higher generation counts.
     pub generation: u64,
-    /// The time in force: records of another one are old. It is higher each time.
+    /// Counts up each time the log is put in force. Records of another epoch are obsolete.
     pub epoch: u64,
-    /// Every stripe in flight has a record. Otherwise the log says nothing of them.
+    /// Whether the log is in force: every stripe in flight has a record.
     pub in_force: bool,
-    /// What records of a lower number ask for is durable on the members.
+    /// Records with a lower sequence number are obsolete: their writes are durable on the members.
     pub retired_below: u64,
-    /// Events of the superblock to come, for people.
+    /// Event count of the superblock that is about to be written, for people who read the log.
     pub events: u64,
-    /// Digests of the member's superblock as it is and as it is about to be. If it is neither, somebody else ran the
-    /// array since, and the log is old.
+    /// Digests of the member's superblock as it is and as it is about to be written. If the superblock on the member
+    /// matches neither, another program has run the array since, and the log is obsolete.
     pub superblocks: [u32; 2],
     /// The slots.
     pub plan: SlotPlan,
-    /// Stripes whose missing chunks may be wrong, ascending.
+    /// Stripes in doubt, ascending: what their missing chunks held cannot be told from the rest.
     pub doubts: Vec<StripeRange>,
 }
 
 impl RedoHeader {
-    /// Checks what was read at `place`, [`super::BLOCK_BYTES`] bytes; `area_bytes` is the length of the log's area there.
+    /// Checks `bytes`, [`super::BLOCK_BYTES`] read at `place`. `area_bytes` is the length of the log on this member.
     ///
     /// # Errors
     /// [`RedoError`] names the first thing that is wrong.
@@ -90,6 +90,7 @@ impl RedoHeader {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.doubts.len() <= DOUBTS_MAX, "{} ranges in doubt", self.doubts.len());
         let mut raw = RawHeader::new_zeroed();
+        raw.start = start(MAGIC, place);
         raw.generation.set(self.generation);
         raw.epoch.set(self.epoch);
         raw.retired_below.set(self.retired_below);
@@ -105,6 +106,6 @@ impl RedoHeader {
             block.extend_from_slice(&range.first.to_le_bytes());
             block.extend_from_slice(&range.end.to_le_bytes());
         }
-        finished(block, MAGIC, place)
+        sealed(block)
     }
 }

@@ -1,9 +1,9 @@
-//! A record: writes to members that are about to be made, with their contents. One slot holds one record.
+//! A record: the writes to members that one stripe write is about to make, with their contents. Each slot holds one.
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::area::SlotPlan;
-use super::block::{Place, RedoError, check, finished};
+use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
 use crate::checksum::Checksum;
 
@@ -14,13 +14,13 @@ const MAGIC: [u8; 8] = *b"TwRedoR\0";
 pub enum PieceKind {
     /// The bytes that follow in the payload.
     Data = 0,
-    /// Zeroes; nothing in the payload.
+    /// Zeroes, which are not in the payload.
     Zeroes = 1,
-    /// What a chunk of data holds whose member is missing: its bytes are in the payload. Parity is to be made of them and of
-    /// the other data as the members have it.
+    /// New contents of a data chunk whose member is missing; they are in the payload. Replay computes parity from them
+    /// and from the other data chunks as they are on the members.
     Missing = 2,
-    /// Written beside a missing chunk, and not in the payload: the member may have old or new contents, and older records
-    /// tell nothing of it any more.
+    /// A write beside a missing chunk that is not in the payload. After a crash the member may have old or new contents
+    /// there; older records of this place are obsolete.
     Unlogged = 3,
 }
 
@@ -40,7 +40,7 @@ pub struct RedoPiece {
     pub stripe: u64,
     /// The member's slot in the array.
     pub member: u16,
-    /// Where in the member's data area, in bytes.
+    /// Offset in the member's data area, in bytes.
     pub offset_bytes: u64,
     /// How many bytes.
     pub bytes: u64,
@@ -49,7 +49,7 @@ pub struct RedoPiece {
 }
 
 impl RedoPiece {
-    /// Bytes of the payload that are this piece's.
+    /// Bytes of the payload that belong to this piece.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         match self.kind {
@@ -59,22 +59,22 @@ impl RedoPiece {
     }
 }
 
-/// A record's header that may be believed. Its payload may be torn still.
+/// A record's checked header. Its payload may still be torn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoRecord {
     /// [`super::RedoHeader::epoch`] when it was written.
     pub epoch: u64,
-    /// Counts up with every record of an epoch. Records are redone in this order.
+    /// Counts up with every record of an epoch. Replay goes in this order.
     pub sequence: u64,
-    /// On how many members the record was written.
+    /// How many members the record was written to.
     pub copies: u32,
     /// CRC-32C of the payload.
     pub payload_checksum: u32,
-    /// The writes; their contents follow each other in the payload.
+    /// The writes. Their contents follow each other in the payload, in the same order.
     pub pieces: Vec<RedoPiece>,
 }
 
-/// A record all of which is right: what it asks for may be done.
+/// A record whose header and payload were checked: replay may apply it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeRecord {
     record: RedoRecord,
@@ -82,7 +82,7 @@ pub struct WholeRecord {
 }
 
 impl RedoRecord {
-    /// Checks what was read at `place`, the first [`super::BLOCK_BYTES`] bytes of a slot.
+    /// Checks `bytes`, the first [`super::BLOCK_BYTES`] of the slot at `place`.
     ///
     /// # Errors
     /// [`RedoError`] names the first thing that is wrong.
@@ -130,11 +130,12 @@ impl RedoRecord {
     /// The block to write before the payload, at `place`.
     ///
     /// # Panics
-    /// If there are more than [`PIECES_MAX`] pieces, or 4 GiB of contents.
+    /// If there are more than [`PIECES_MAX`] pieces, or more than 4 GiB of contents.
     #[must_use]
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.pieces.len() <= PIECES_MAX, "{} pieces", self.pieces.len());
         let mut raw = RawRecord::new_zeroed();
+        raw.start = start(MAGIC, place);
         raw.epoch.set(self.epoch);
         raw.sequence.set(self.sequence);
         raw.payload_bytes.set(u32::try_from(self.payload_bytes()).expect("a payload fits in a slot"));
@@ -151,7 +152,7 @@ impl RedoRecord {
             raw.kind = piece.kind.code();
             block.extend_from_slice(raw.as_bytes());
         }
-        finished(block, MAGIC, place)
+        sealed(block)
     }
 
     /// Length of the payload.
@@ -161,10 +162,10 @@ impl RedoRecord {
         usize::try_from(bytes).expect("a payload fits in memory")
     }
 
-    /// With the payload that was read after the header.
+    /// Checks the payload that was read after the header.
     ///
     /// # Errors
-    /// [`RedoError::Truncated`], or [`RedoError::Checksum`] for a record that was torn.
+    /// [`RedoError::Truncated`], or [`RedoError::Checksum`] if the record is torn.
     pub fn complete(self, payload: Vec<u8>) -> Result<WholeRecord, RedoError> {
         let needed = self.payload_bytes();
         if payload.len() != needed {

@@ -4,11 +4,9 @@ mod corpus;
 mod entries;
 
 use layout::generations::{Generations, GenerationsRecord};
-use layout::geometry::{Layout, Level};
+use layout::geometry::Level;
 use layout::md_bitmap::Bitmap;
-use layout::md_superblock::{
-    BadRange, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, encode_bad_blocks,
-};
+use layout::md_superblock::{BadRange, DeviceRole, MinorVersion, NewArray, NewMember, encode_bad_blocks};
 use layout::redo_log::{
     Checksum, PieceKind, Place, RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
@@ -63,17 +61,11 @@ fn mutate(name: &str, seeds: &[Vec<u8>], entry: fn(&[u8])) {
 fn created(minor: MinorVersion, level: Level, device_bytes: u64) -> (Vec<u8>, Vec<u8>) {
     let array = NewArray {
         minor,
-        set_uuid: [7; 16],
         name: "readers".into(),
         ctime_s: 1,
-        level,
-        layout: Layout::default_for(level),
         chunk_bytes: if level == Level::Raid1 { 0 } else { 64 << 10 },
-        raid_disks: 4,
-        bitmap: NewBitmap::Internal(None),
-        member_bytes: None,
         data_offset: (minor == MinorVersion::V1_0).then_some(Sectors(0)),
-        clean: true,
+        ..NewArray::new([7; 16], level, 4)
     };
     let member =
         |slot| NewMember { device_bytes, device_uuid: [slot as u8; 16], role: DeviceRole::Active(slot) };

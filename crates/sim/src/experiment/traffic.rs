@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::buffer::{Gather, Pool, Slice};
 use engine::counters::CounterTotals;
 use engine::executor::Executor;
@@ -13,7 +14,7 @@ use engine::members::load::UpdatePolicy;
 use engine::members::{MemberState, Members};
 use engine::stripe::Shared;
 use engine::stripe::intent::Intent;
-use engine::volume::{ArrayVolume, Volume, VolumeMode};
+use engine::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 
 use super::member::{Member, READ_NS, TimedDevice, Timeline, Trouble, WIDTH, WRITE_NS, exponential};
@@ -53,7 +54,7 @@ struct Traffic {
     run: Run,
     geometry: Geometry,
     time: Rc<Timeline>,
-    volumes: Vec<(Executor, Rc<ArrayVolume<TimedDevice>>)>,
+    volumes: Vec<(Executor, Rc<ArrayVolume<InPlace<TimedDevice>>>)>,
     random: Random,
     every_ns: u64,
     data: Slice,
@@ -121,7 +122,7 @@ fn volume(
     shared: &Arc<Shared>,
     shard: usize,
     members: &[Rc<Member>],
-) -> (Executor, Rc<ArrayVolume<TimedDevice>>) {
+) -> (Executor, Rc<ArrayVolume<InPlace<TimedDevice>>>) {
     let executor = Executor::new(Box::new(|| {}));
     let attached =
         |member: &Rc<Member>| Some(Attached { device: TimedDevice(Rc::clone(member)), data_offset_bytes: 0 });

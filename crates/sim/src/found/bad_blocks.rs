@@ -70,7 +70,7 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
         break_block(&array, slot, 2);
         let array = cut(&array, 50);
         finish(&array);
-        assert_eq!(array.keeper.resync_from_bytes(), None, "{consistency:?}: it has ended");
+        assert_eq!(array.writer.resync_from_bytes(), None, "{consistency:?}: it has ended");
         assert_eq!(array.world.counts.borrow().bad_blocks_recorded, 1, "{consistency:?}");
         check::at_rest(&array);
         check::quiet(&array);
@@ -115,7 +115,7 @@ fn a_member_that_is_gone_gets_no_bad_places() {
         let before = recorded(&array);
         assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
         let own = Rc::clone(&array);
-        run(&array, async move { assert!(own.manager.remove(1).await) });
+        run(&array, async move { assert!(own.manager.membership().remove(1).await) });
         assert_eq!(recorded(&array), before, "after {steps} steps");
         kinds[usize::from(before > 0)] += 1;
     }

@@ -19,7 +19,7 @@ fn with_bitmap(level: Level, members: u32) -> Rc<Array> {
 
 /// What the bitmap on a member says.
 fn bitmap_on(array: &Array, slot: u32) -> (u64, Bitmap) {
-    let superblock = array.keeper.try_superblock(slot as usize).flatten().expect("a member");
+    let superblock = array.writer.superblocks().try_superblock(slot as usize).flatten().expect("a member");
     let start = superblock.bitmap_start().expect("an array with a bitmap").bytes();
     let room = superblock.bitmap_room(disk(array, slot).places.size).expect("room");
     let bytes = disk(array, slot).read_at_once(start, 2 * PAGE_BYTES);

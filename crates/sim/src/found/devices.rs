@@ -60,7 +60,7 @@ fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
     let own = Rc::clone(&array);
     run(&array, async move {
-        assert!(own.manager.remove(1).await);
+        assert!(own.manager.membership().remove(1).await);
         operator::add_spare(&own, &second).await;
     });
     check::at_rest(&array);
@@ -90,7 +90,7 @@ fn a_replacement_keeps_its_number_through_a_crash() {
         (0..order).for_each(|_| _ = array.world.random().next()); // tasks run in another order
         let own = Rc::clone(&array);
         run(&array, async move { _ = operator::add_spare(&own, &own.machine.new_disk(true)).await });
-        let members = (0..).map_while(|slot| array.keeper.try_superblock(slot)).flatten();
+        let members = (0..).map_while(|slot| array.writer.superblocks().try_superblock(slot)).flatten();
         let mut numbers: Vec<u32> = members.map(|member| member.dev_number()).collect();
         numbers.extend(spare_numbers(&array));
         numbers.sort_unstable();
@@ -116,7 +116,7 @@ fn what_is_written_before_a_replacement_goes_on_is_copied() {
             let own = Rc::clone(&array);
             array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
         }
-        let copied = |slot: u32| Some(array.keeper.coming(slot)?.recovery_offset()?.bytes());
+        let copied = |slot: u32| Some(array.writer.superblocks().incoming(slot)?.recovery_offset()?.bytes());
         while !(0..SLOTS).all(|slot| copied(slot).is_some_and(|bytes| bytes > 0)) {
             assert_eq!(array.run(1), Ended::Steps);
         }
@@ -149,7 +149,7 @@ fn superblocks_are_newer_than_those_of_a_replacement() {
         let own = Rc::clone(&array);
         array.spawn(0, "a write", async move {
             workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
-            own.keeper.want_close();
+            own.writer.want_close();
         });
         (0..steps).for_each(|_| _ = array.run(1));
         (0..3).for_each(|slot| disk(&array, slot).mend());
@@ -205,7 +205,7 @@ fn bits_stay_until_the_redo_log_is_over() {
     let quiet = quiet(Level::Raid5, 4, Support::None, 16, 4096);
     let marked = Scenario { consistency: Consistency::Bitmap(CHUNK), ..quiet };
     let array = start(Scenario { look: 2000, ..logged(marked) });
-    let bits = || array.keeper.bitmap().expect("a bitmap").bits().0;
+    let bits = || array.writer.bitmap().expect("a bitmap").bits().0;
     write(&array, 0..6 * BLOCKS);
     fail(&array, 0);
     write(&array, 0..3 * BLOCKS);
@@ -214,7 +214,7 @@ fn bits_stay_until_the_redo_log_is_over() {
     let own = Rc::clone(&array);
     array.spawn(0, "bits are cleared", async move {
         while own.shared.redo.is_announced() {
-            own.keeper.clear_idle_bits().await;
+            own.writer.clear_idle_bits().await;
             own.world.sleep_up_to(5).await;
         }
     });
@@ -224,8 +224,8 @@ fn bits_stay_until_the_redo_log_is_over() {
     }
     let own = Rc::clone(&array);
     run(&array, async move {
-        own.keeper.clear_idle_bits().await;
-        own.keeper.clear_idle_bits().await;
+        own.writer.clear_idle_bits().await;
+        own.writer.clear_idle_bits().await;
     });
     assert!(before > 0 && bits() == 0, "{before} bits were there, and {} are", bits());
 }
@@ -242,7 +242,7 @@ fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
         new.faults.borrow_mut().full_one_in = 2; // which not every write feels
         let (own, disk) = (Rc::clone(&array), Rc::clone(&new));
         run(&array, async move {
-            assert!(own.manager.remove(0).await);
+            assert!(own.manager.membership().remove(0).await);
             operator::add_spare(&own, &disk).await;
         });
         let members = &array.shared.members;
@@ -280,7 +280,7 @@ fn only_what_was_copied_gets_a_slot() {
             let own = Rc::clone(&array);
             array.spawn(0, "a member is replaced", async move {
                 // It may be refused: the end of the first one is under way.
-                let _ = own.manager.replace(1, number).await;
+                let _ = own.manager.replacements().replace(1, number).await;
             });
         };
         replace(numbers[0]);
@@ -312,7 +312,7 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         };
         let array = start(scenario);
         write(&array, 0..2 * 16 * BLOCKS);
-        let superblock = array.keeper.try_superblock(1).flatten().expect("a member");
+        let superblock = array.writer.superblocks().try_superblock(1).flatten().expect("a member");
         let old = disk(&array, 1);
         fail(&array, 1);
         write(&array, 0..16 * BLOCKS);
@@ -325,10 +325,11 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         let (own, taken) = (Rc::clone(&array), Rc::new(Cell::new(false)));
         let told = Rc::clone(&taken);
         array.spawn(0, "the first one again", async move {
-            own.manager.remove(1).await;
+            own.manager.membership().remove(1).await;
             let device = Rc::new(SimDevice(old));
             let record = starting::record(&device.0, &superblock);
-            let re_added = own.manager.re_add(device, superblock, record, BadBlocks::default()).await;
+            let re_added =
+                own.manager.membership().re_add(device, superblock, record, BadBlocks::default()).await;
             told.set(re_added.is_ok());
         });
         finish(&array);
@@ -377,7 +378,7 @@ fn a_spare_gets_one_slot() {
         let (own, told) = (Rc::clone(&array), Rc::new(Cell::new(None)));
         let tell = Rc::clone(&told);
         array.spawn(0, "a replacement", async move {
-            tell.set(Some(own.manager.replace(1, number).await.is_ok()));
+            tell.set(Some(own.manager.replacements().replace(1, number).await.is_ok()));
         });
         finish(&array);
         let has_it = |slot| disk(&array, slot).number == number;

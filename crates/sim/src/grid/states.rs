@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::members::{Failing, MemberState, Replacing};
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
@@ -137,6 +137,9 @@ fn crash_and_resync(array: &Rc<Array>, running: &mut Option<Rc<Array>>) -> Optio
 
 fn scrub(array: Rc<Array>) -> Option<Rc<Array>> {
     let repair = array.world.random().one_in(2);
-    array.manager.wish(Wish::Start { mode: ScrubMode { repair, trust_data: false }, restart: true }).ok()?;
+    array
+        .manager
+        .request_scrub(ScrubRequest::Start { mode: ScrubMode { repair, trust_data: false }, restart: true })
+        .ok()?;
     Some(array)
 }

@@ -19,6 +19,7 @@ use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::plain::plain;
 use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found};
 use crate::probe::inspection::inspection;
@@ -47,7 +48,7 @@ struct AnswerArray {
     /// Why it would not.
     refusal: Option<String>,
     refusal_kind: Option<ExitKind>,
-    /// Members that somebody uses.
+    /// Members that are in use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     in_use: Vec<Problem>,
     missing_slots: Vec<usize>,
@@ -127,7 +128,7 @@ pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
                 paths.extend(block_devices());
             }
             for place in places {
-                // Who names a place means one: a search does not pass over that it is not there.
+                // A place that was named must exist; only what is found in it may be skipped.
                 place.metadata().map_err(|error| Failure::from_io("look at", place, &error))?;
                 if place.is_dir() {
                     paths.extend(files_in(place)?);
@@ -225,7 +226,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
     }
 }
 
-/// What the redo log would have a start do. A bitmap that cannot be believed is told by the start itself.
+/// What the redo log would have a start do. If its bitmap cannot be read, the start reports it.
 fn found_redo(candidates: &Candidates, array: &Assembly, force: bool) -> FoundRedo {
     let inspection = inspection(&candidates.paths, &candidates.read, array);
     let bitmap = array.geometry.and_then(|geometry| inspection.bitmap(&geometry).ok().flatten());
@@ -240,7 +241,7 @@ fn answer_words(answer: &Answer, explain: bool) -> String {
             text += &candidate_words(candidate, explain);
         }
         for slot in &array.missing_slots {
-            text += &format!("  slot {slot}: nobody\n");
+            text += &format!("  slot {slot}: empty\n");
         }
     }
     if !answer.others.is_empty() {
@@ -253,7 +254,7 @@ fn answer_words(answer: &Answer, explain: bool) -> String {
 }
 
 fn array_words(array: &AnswerArray) -> String {
-    let mut text = array.name.clone();
+    let mut text = plain(&array.name).into_owned();
     if let (Some(level), Some(size)) = (&array.level, array.size_bytes) {
         text += &format!(
             ": {level} over {}, {}",
@@ -282,8 +283,8 @@ fn array_words(array: &AnswerArray) -> String {
         text += &format!("  stripes {} to {} are in doubt: {reason}\n", range.first, range.end - 1);
     }
     if !array.in_doubt.is_empty() {
-        text += "    reading what missing members held there will be an error until it is overwritten; bring the \
-                 members back, or accept it as it is with --force\n";
+        text += "    reads of what the missing members held there fail until it is overwritten; bring the members \
+                 back, or accept what is there with --force\n";
     }
     text
 }
@@ -319,7 +320,7 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
         Verdict::Replacement { slot } => format!("to replace the member in slot {slot}"),
         Verdict::Refused { reason } => format!("not taken: {reason}"),
     };
-    let mut text = format!("  {}: {verdict}\n", candidate.path);
+    let mut text = format!("  {}: {}\n", plain(&candidate.path), plain(&verdict));
     if let Some(basis) = candidate.basis.as_ref().filter(|_| explain) {
         text += &format!(
             "      says {}, {}, {}, last written {}, device UUID {}\n",

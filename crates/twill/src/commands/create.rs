@@ -1,5 +1,5 @@
-//! `create`: everything is looked at and decided before the first byte is written. A refusal leaves no trace; if the
-//! system fails a write half way, what was there before is put back.
+//! `create`: all members are checked before the first byte is written. A refusal changes nothing; if a write fails half
+//! way, the former contents are put back.
 
 mod bitmap;
 mod checks;
@@ -17,6 +17,8 @@ use crate::arguments::CreateArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::failure::Failure;
+use crate::plain::plain;
+use crate::probe::clearing::Clearing;
 use crate::words;
 use plan::Plan;
 
@@ -49,14 +51,16 @@ struct AnswerMember {
     path: String,
     role: String,
     device_uuid: String,
-    /// It held something that --force gave up.
+    /// What it held, and --force gave up.
     erased: Vec<String>,
+    /// What stays in the data area, which is never cleared.
+    stays: Vec<String>,
 }
 
 /// Makes an array.
 ///
 /// # Errors
-/// Everything that speaks against it at once; then nothing was written.
+/// All reasons against it at once; nothing was written then.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     let wanted = wanted::wanted(arguments)?;
     let places = checks::look_at(arguments, &wanted)?;
@@ -65,7 +69,7 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     write::write(&plan)?;
     let Plan { set_uuid, places, .. } = plan;
     let paths: Vec<_> = places.iter().map(|place| place.path.clone()).collect();
-    // Whoever serves the members next wants to lock them.
+    // The server that comes next locks the members.
     drop(places);
     if !arguments.wait || answer.resync != plan::RESYNC_NEEDED {
         return output.print(&answer, answer_words);
@@ -78,7 +82,7 @@ pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     printed
 }
 
-/// One document when all is done: the array, and why its resync was not.
+/// One document at the end: the array, and why its resync is not done.
 fn tell_after(answer: &Answer, resynced: Result<(), Failure>, output: Output) -> Result<(), Failure> {
     let mut document = serde_json::to_value(answer).expect("answers are plain data");
     if let Err(failure) = &resynced {
@@ -90,11 +94,15 @@ fn tell_after(answer: &Answer, resynced: Result<(), Failure>, output: Output) ->
 
 fn answer(plan: &Plan) -> Answer {
     let superblock = &plan.created.superblocks[0];
-    let members = plan.places.iter().zip(&plan.created.superblocks).map(|(place, superblock)| AnswerMember {
-        path: place.path.display().to_string(),
-        role: words::superblock::role(superblock.role()),
-        device_uuid: display_uuid(&superblock.device_uuid()),
-        erased: place.found.clone(),
+    let members = plan.places.iter().zip(&plan.created.superblocks).map(|(place, superblock)| {
+        let Clearing { erased, stays, .. } = Clearing::of(&place.found, superblock);
+        AnswerMember {
+            path: place.path.display().to_string(),
+            role: words::superblock::role(superblock.role()),
+            device_uuid: display_uuid(&superblock.device_uuid()),
+            erased,
+            stays,
+        }
     });
     let level = superblock.level().to_string();
     let raid_devices = superblock.raid_disks();
@@ -124,7 +132,7 @@ fn answer(plan: &Plan) -> Answer {
 fn answer_words(answer: &Answer) -> String {
     let mut text = format!(
         "{}: {} over {}, {} usable",
-        answer.name,
+        plain(&answer.name),
         answer.level,
         counted(answer.raid_devices, "member"),
         bytes::human(answer.size_bytes)
@@ -146,7 +154,10 @@ fn answer_words(answer: &Answer) -> String {
     }
     text += &format!("\nUUID {}, metadata {}\n{}\n", answer.uuid, answer.metadata, answer.resync);
     for member in answer.members.iter().filter(|member| !member.erased.is_empty()) {
-        text += &format!("{} is no longer {}\n", member.path, member.erased.join(" or "));
+        text += &format!("{} is no longer {}\n", plain(&member.path), member.erased.join(" or "));
+    }
+    for member in answer.members.iter().filter(|member| !member.stays.is_empty()) {
+        text += &words::clearing::stays(&member.path, &member.stays);
     }
     let present = answer.members.len() - answer.spare_devices as usize;
     let empty = (answer.raid_devices as usize).saturating_sub(present);

@@ -1,4 +1,4 @@
-//! `examine`: what a member's superblock says, in mdadm's words, and what is wrong with one that cannot be believed.
+//! `examine`: what a member's superblock says, in mdadm's words, or why it is not usable.
 
 use std::path::Path;
 
@@ -13,6 +13,7 @@ use crate::arguments::ExamineArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::failure::{Failure, Problem};
+use crate::plain::plain;
 use crate::probe::bad_blocks::bad_ranges_of;
 use crate::probe::bitmap;
 use crate::probe::member_file::MemberFile;
@@ -31,7 +32,7 @@ struct Examined {
     path: String,
     device_bytes: Option<u64>,
     superblock: Option<Description>,
-    /// Superblocks at other places that are older or cannot be believed.
+    /// Superblocks at other places that are older or not usable.
     others: Vec<String>,
     problem: Option<Problem>,
 }
@@ -72,14 +73,14 @@ struct Description {
     bad_block_log_sectors_from_superblock: Option<i64>,
     /// What the log lists.
     bad_blocks: Vec<BadPlace>,
-    /// Why it cannot be believed.
+    /// Why it is not usable.
     #[serde(skip_serializing_if = "Option::is_none")]
     bad_blocks_problem: Option<String>,
     checksum: String,
     events: u64,
 }
 
-/// A range of the device that cannot be read, or holds nothing that may be believed.
+/// A range of the device that cannot be read, or whose contents are lost.
 #[derive(Debug, Serialize)]
 struct BadPlace {
     offset_bytes: u64,
@@ -89,7 +90,7 @@ struct BadPlace {
 /// The bitmap beside a superblock, as mdadm --examine-bitmap describes it.
 #[derive(Debug, Serialize)]
 struct DescribedBitmap {
-    /// Why it cannot be believed; then nothing else is said.
+    /// Why it is not usable; all else is empty then.
     problem: Option<String>,
     events: Option<u64>,
     events_cleared: Option<u64>,
@@ -106,7 +107,7 @@ struct DescribedBitmap {
 /// Examines members.
 ///
 /// # Errors
-/// What is wrong with the first member that has no superblock to be believed; the others are printed all the same.
+/// What is wrong with members without a usable superblock; the others are printed all the same.
 pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> {
     let members: Vec<Examined> = arguments.members.iter().map(|path| examine(path)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
@@ -116,7 +117,7 @@ pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> 
     if problems.is_empty() {
         return Ok(());
     }
-    Err(Failure::from_problems("no superblock that can be believed", problems).answered())
+    Err(Failure::from_problems("no usable superblock", problems).answered())
 }
 
 fn examine(path: &Path) -> Examined {
@@ -179,7 +180,7 @@ fn describe_bitmap(superblock: &Superblock, member: &MemberFile) -> Option<Descr
 impl DescribedBitmap {
     fn words(&self) -> String {
         if let Some(problem) = &self.problem {
-            return format!("cannot be believed: {problem}");
+            return format!("not usable: {problem}");
         }
         let number = |value: Option<u64>| value.unwrap_or(0);
         let spread = if self.mapping == Some("dblock") { " spread over the stripes" } else { "" };
@@ -213,7 +214,7 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
         layout: superblock.layout().to_string(),
         chunk_bytes: superblock.chunk_bytes(),
         raid_devices: superblock.raid_disks(),
-        // Members of a RAID-0 may differ in size, and each knows its own only.
+        // A superblock of RAID-0 has only the size of its own member, which may differ from the others.
         array_bytes: superblock
             .geometry()
             .ok()
@@ -252,7 +253,7 @@ fn bad_place(range: &BadRange) -> BadPlace {
     BadPlace { offset_bytes: believable_bytes(range.start), bytes: believable_bytes(range.length) }
 }
 
-/// Progress of a resync or recovery in bytes. What was written there may be more than a device can have.
+/// Bytes of a number of sectors that was read from the member, and may be absurd.
 fn believable_bytes(offset: Sectors) -> u64 {
     offset.checked_bytes().unwrap_or(u64::MAX)
 }
@@ -292,7 +293,7 @@ fn unused(superblock: &Superblock, device_bytes: u64) -> (u64, i64) {
 }
 
 fn examined_words(examined: &Examined) -> String {
-    let mut text = format!("{}:\n", examined.path);
+    let mut text = format!("{}:\n", plain(&examined.path));
     if let Some(problem) = &examined.problem {
         text += &row("Problem", &problem.what);
     }
@@ -306,7 +307,7 @@ fn examined_words(examined: &Examined) -> String {
 }
 
 fn row(key: &str, value: &str) -> String {
-    format!("{key:>15} : {value}\n")
+    format!("{key:>15} : {}\n", plain(value))
 }
 
 /// As mdadm --examine-badblocks has them.

@@ -11,8 +11,10 @@ use crate::arguments::{
     StopArguments,
 };
 use crate::control::connect;
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::probe::member_file::MemberFile;
 use crate::serving::Stopped;
 use crate::words;
@@ -39,35 +41,60 @@ pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> 
 #[derive(Deserialize)]
 struct Removed {
     removed: u64,
+    #[serde(default)]
+    paths: Vec<String>,
 }
 
-/// Lets go of a failed member.
+/// Removes failed members or a spare.
 ///
 /// # Errors
 /// No such array or member, or it is in use.
 pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure> {
     let member = named(&arguments.member);
-    let answer: Removed = connect(arguments.served.which())?.ask("remove", json!({ "member": member }))?;
-    let answer = json!({ "done": "removed", "member": arguments.member, "removed": answer.removed });
-    output.print(&answer, |answer| match answer["removed"].as_u64() {
-        Some(0) => "nothing is removed: no member has failed".to_owned(),
-        _ => format!("removed: {}", arguments.member),
+    let Removed { removed, paths } =
+        connect(arguments.served.which())?.ask("remove", json!({ "member": member }))?;
+    let answer = json!({ "done": "removed", "member": arguments.member, "removed": removed, "paths": paths });
+    output.print(&answer, |_| match removed {
+        0 => "nothing is removed: no member has failed".to_owned(),
+        1 if !is_word(&arguments.member) => format!("removed {}", arguments.member),
+        _ => format!("removed {}: {}", counted(removed, "failed member"), paths.join(", ")),
     })
+}
+
+/// What became of the former contents of a device that was added.
+#[derive(Default, Deserialize)]
+struct Added {
+    #[serde(default)]
+    erased: Vec<String>,
+    #[serde(default)]
+    stays: Vec<String>,
 }
 
 /// Adds a member.
 ///
 /// # Errors
-/// No such array, or what speaks against the member.
+/// No such array, or the device is refused.
 pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
-    // Said here, the reason names the path as it was typed.
+    // Checked here first, so that the reason names the path as it was typed.
     if let Err(problem) = MemberFile::open(&arguments.member) {
         return Err(Failure::from_problems("the member cannot be added", vec![problem]));
     }
     let path = arguments.member.display().to_string();
-    call(arguments.served.which(), "add", json!({ "path": named(&path), "force": arguments.force }))?;
-    let answer = Answer { done: "added", member: Some(&path) };
-    output.print(&answer, |_| format!("{path} is added"))
+    let params = json!({ "path": named(&path), "force": arguments.force });
+    // A server of an earlier version answers null.
+    let added: Option<Added> = connect(arguments.served.which())?.ask("add", params)?;
+    let Added { erased, stays } = added.unwrap_or_default();
+    let answer = json!({ "done": "added", "member": path, "erased": erased, "stays": stays });
+    output.print(&answer, |_| {
+        let mut text = format!("{} is added\n", plain(&path));
+        if !erased.is_empty() {
+            text += &format!("{} is no longer {}\n", plain(&path), erased.join(" or "));
+        }
+        if !stays.is_empty() {
+            text += &words::clearing::stays(&path, &stays);
+        }
+        text
+    })
 }
 
 /// Takes back a member that was away for a while.
@@ -87,7 +114,7 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
 /// Replaces a member that still works.
 ///
 /// # Errors
-/// No such array or member, the member is not in sync, or what speaks against the device.
+/// No such array or member, the member is not in sync, or the device is refused.
 pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failure> {
     if let Some(Err(problem)) = arguments.with.as_deref().map(MemberFile::open) {
         return Err(Failure::from_problems("the device cannot be added", vec![problem]));
@@ -111,7 +138,7 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
     if let (Some(most @ 1..), Some(least)) = (*rate, *rate_min)
         && least > most
     {
-        let message = "--rate-min is more than --rate: the least cannot be more than the most";
+        let message = "--rate-min is more than --rate";
         return Err(Failure::new(ExitKind::Usage, message));
     }
     let params = json!({
@@ -133,9 +160,9 @@ pub fn set(arguments: &SetArguments, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// No such array, or it could not be made clean.
 pub fn stop(arguments: &StopArguments, output: Output) -> Result<(), Failure> {
-    let params = json!({ "keep_device": arguments.keep_device });
+    let params = json!({ "keep_device": arguments.keep_device, "force": arguments.force });
     let mut client = connect(arguments.served.which())?;
-    // Asked before: afterwards nobody knows. A server that does not answer this may stop all the same.
+    // Asked before the stop, which ends the process that knows. A server that does not answer is stopped all the same.
     let status = ask(&mut client);
     let deleted = status.iter().flat_map(|status| status.deleted().map(str::to_owned)).collect();
     let stopped = client.ask("stop", params)?;
@@ -174,10 +201,14 @@ fn stop_words(answer: &StopAnswer) -> String {
     format!("stopped; {how}{cut_off}{device}{deleted}")
 }
 
-/// A path that the server, which runs elsewhere, understands. Slots and words stay as they are.
+/// Whether `remove` takes all failed members for this word.
+fn is_word(member: &str) -> bool {
+    ["failed", "detached"].contains(&member)
+}
+
+/// A path that means the same to the server, which runs in another folder. Slots and words stay as they are.
 fn named(member: &str) -> String {
-    let is_word = member.parse::<u32>().is_ok() || ["failed", "detached"].contains(&member);
-    if is_word {
+    if member.parse::<u32>().is_ok() || is_word(member) {
         return member.to_owned();
     }
     let full = std::path::absolute(member);

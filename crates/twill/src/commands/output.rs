@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain_lines;
 
 /// How a command answers.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints `value` as JSON, or what `words` makes of it.
+    /// Prints `value` as JSON, or what `words` makes of it, without what a terminal would obey.
     ///
     /// # Errors
     /// As [`Output::line`].
@@ -25,20 +26,20 @@ impl Output {
             let text = serde_json::to_string_pretty(value).expect("answers are plain data");
             self.line(&text)
         } else {
-            self.line(words(value).trim_end_matches('\n'))
+            self.line(&plain_lines(words(value).trim_end_matches('\n')))
         }
     }
 
     /// Prints a line. A reader that has gone away, as `head` does, is no error.
     ///
     /// # Errors
-    /// [`ExitKind::IoError`]: whoever reads the answer would take half of it for the whole.
+    /// [`ExitKind::IoError`]: a reader would take half an answer for the whole.
     pub fn line(self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         match writeln!(out, "{text}").and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 let message = format!("the answer could not be written to standard output: {error}");
-                Err(Failure::new(ExitKind::IoError, message).help("what the command does was done before"))
+                Err(Failure::new(ExitKind::IoError, message).help("the command itself has done its work"))
             }
             _ => Ok(()),
         }
@@ -54,7 +55,7 @@ pub fn report(failure: &Failure, output: Output) -> ExitCode {
         }
     }
     if !failure.said {
-        // A terminal that has gone away is no reason to end in another way.
+        // If standard error is gone, the exit code still says it.
         let _gone = writeln!(io::stderr(), "twill: {failure}");
     }
     failure.kind.into()

@@ -1,4 +1,4 @@
-//! `check`, `repair` and `scrub`: does what the members hold agree, and which block on which member does not?
+//! `check`, `repair` and `scrub`: whether the members' contents agree, and which block on which member does not.
 
 use engine::array::scrub::{Phase, ScrubState, word};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
     match state(client)? {
         Some(state) => show(client, &state, outcome(&state), output),
         None => {
-            Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("twill check does it"))
+            Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("check it: twill check"))
         }
     }
 }
@@ -80,7 +80,7 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
 }
 
 fn unknown() -> Failure {
-    Failure::new(ExitKind::Internal, "the server knows nothing of a check or repair")
+    Failure::new(ExitKind::Internal, "the server has no record of a check or repair")
 }
 
 fn state(client: &mut Client) -> Result<Option<ScrubState>, Failure> {
@@ -103,8 +103,7 @@ fn open(state: &ScrubState) -> u64 {
     if state.mode.repair { state.report.left } else { state.report.count() }
 }
 
-/// Who waited for the end of a check, and nothing was found before somebody paused or cancelled it, must not take it that all
-/// blocks agree.
+/// A check that was paused or cancelled before it found anything has not shown that all blocks agree.
 fn not_done(state: &ScrubState) -> Option<Failure> {
     let how = match state.phase {
         Phase::Paused => "paused",
@@ -115,14 +114,14 @@ fn not_done(state: &ScrubState) -> Option<Failure> {
     (open(state) == 0).then(|| Failure::new(ExitKind::Interrupted, message))
 }
 
-/// What was found, as the exit code says it.
+/// The exit code for what was found.
 fn outcome(state: &ScrubState) -> Result<(), Failure> {
     let what = word(state.mode.repair);
     let open = open(state);
     let mismatches = counted_as(open, "mismatch", "mismatches");
     match &state.failure {
         reason if state.phase == Phase::Failed => {
-            let reason = reason.as_deref().unwrap_or("nobody said why");
+            let reason = reason.as_deref().unwrap_or("no reason was given; see twill events");
             Err(Failure::new(ExitKind::IoError, format!("the {what} could not go on: {reason}")))
         }
         _ if open == 0 && state.report.stripes_skipped > 0 => {
@@ -133,7 +132,7 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
         _ if open == 0 => Ok(()),
         _ if state.mode.repair => {
             let failure = Failure::new(ExitKind::Mismatch, format!("not repaired: {mismatches}"));
-            Err(failure.help("where two blocks of a row are wrong nobody can say which; --trust-data makes parity agree with data"))
+            Err(failure.help("where two blocks of a row are wrong, they cannot be told from the right ones; --trust-data makes parity agree with data"))
         }
         _ => {
             let failure = Failure::new(ExitKind::Mismatch, mismatches);
@@ -142,7 +141,7 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
     }
 }
 
-/// Mismatches that are listed for a person; --json has all that the server lists.
+/// Mismatches that are printed as words; --json has all that the server lists.
 const LISTED_MAX: usize = 20;
 
 fn report_words(state: &ScrubState, status: &ArrayStatus) -> String {

@@ -24,6 +24,7 @@ use crate::arguments::ServeArguments;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
@@ -33,10 +34,10 @@ use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
 use own_files::PidFile;
-pub use own_files::check_log;
+pub use own_files::open_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
-/// Cores that one array is served on at most unless somebody asks for more.
+/// Most cores that serve one array unless --shards asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;
 
 /// Serves an array until it is stopped.
@@ -50,7 +51,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     check_memory(arguments.parity_cache)
         .map_err(|error| Failure::new(ExitKind::Usage, format!("--parity-cache: {error}")))?;
     if arguments.avoid_slow && arguments.consistency_policy.is_some() {
-        let message = "--avoid-slow reads what parity says, which --consistency-policy none lets disagree after a crash";
+        let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
         return Err(Failure::new(ExitKind::Usage, message));
     }
     if arguments.ublk.is_some() {
@@ -88,7 +89,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = Announcement::new(controlled.status()?, server.path(), warnings);
     if let Err(error) = server.start(Arc::clone(&controlled) as _) {
-        controlled.stop(false)?;
+        controlled.stop(false, true)?;
         return Err(Failure::from_io("answer at", server.path(), &error));
     }
     if arguments.spare_group.is_some()
@@ -112,8 +113,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     outcome
 }
 
-/// Members that are in use may be those of a server that was killed a moment ago. What was read of them before they are free
-/// may be old by then: each further attempt chooses `again`.
+/// Starts to serve, and waits for members that a killed server still holds. That server may have written after the choice was
+/// made, so each further attempt chooses `again`.
 fn start_when_free(
     chosen: Chosen,
     options: &ServeOptions,
@@ -128,10 +129,10 @@ fn start_when_free(
     })
 }
 
-/// Serves an array to nobody until its resync is done: for `create --wait`.
+/// Serves an array without exports until its resync is done: for `create --wait`.
 ///
 /// # Errors
-/// Why it could not be done; the members stay as they are, and the resync goes on when they are served.
+/// The resync was interrupted or cannot go on; it continues when the array is served.
 pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) -> Result<(), Failure> {
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, false)?;
@@ -148,14 +149,14 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
             break Err(failure);
         }
         if interrupted() {
-            let failure = Failure::new(ExitKind::Interrupted, "interrupted; the array is made");
+            let failure =
+                Failure::new(ExitKind::Interrupted, "the array is made; its resync was interrupted");
             break Err(failure.help("the resync goes on when the array is served"));
         }
         let Some(rebuild) = &now.rebuild else { break Ok(()) };
         if now.failed || rebuild.pending {
-            let failure =
-                Failure::new(ExitKind::IoError, "the array is made, and its resync waits for something");
-            break Err(failure.help("serve it, and see twill status and twill events"));
+            let failure = Failure::new(ExitKind::IoError, "the array is made; its resync cannot go on");
+            break Err(failure.help("serve the array, then see twill status and twill events"));
         }
         thread::sleep(status::INTERVAL);
     };
@@ -192,7 +193,9 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         unix.push(server.path().with_file_name(format!("{}.nbd", file_name(name))));
     }
     for address in arguments.tcp.iter().filter(|address| !address.ip().is_loopback()) {
-        tracing::warn!("{address}: NBD knows no passwords; whoever reaches this address has the data");
+        tracing::warn!(
+            "{address}: NBD has no passwords; every host that reaches this address can read and write the array"
+        );
     }
     ServeOptions {
         shards: arguments.shards.map_or_else(shards_default, usize::from),
@@ -219,12 +222,12 @@ fn shards_default() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(SHARDS_DEFAULT_MAX))
 }
 
-/// A path that means the same to somebody in another folder.
+/// A path that means the same in another folder.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Status names members to callers in other folders.
+/// Callers in other folders must understand the paths that `status` prints.
 fn with_absolute_paths(mut chosen: Chosen) -> Chosen {
     for path in &mut chosen.candidates.paths {
         *path = absolute(path);
@@ -232,7 +235,7 @@ fn with_absolute_paths(mut chosen: Chosen) -> Chosen {
     chosen
 }
 
-/// Paths of stale members that may come back: those that nobody calls failed, or with `all` those too.
+/// Paths of stale members that may come back: those that no superblock calls failed, or with `all` those too.
 fn away(chosen: &Chosen, all: bool) -> Vec<PathBuf> {
     let Chosen { candidates, array, .. } = chosen;
     let is_away = |(index, verdict): &&(usize, Verdict)| {
@@ -252,15 +255,13 @@ fn take_back(serving: &Serving, members: &[PathBuf]) {
 
 fn check_whole(array: &Assembly) -> Result<(), Failure> {
     let states = array.states();
-    let out: Vec<String> = (0..states.len())
-        .filter(|slot| states[*slot] != MemberState::InSync)
-        .map(|slot| slot.to_string())
-        .collect();
+    let out: Vec<usize> = (0..states.len()).filter(|slot| states[*slot] != MemberState::InSync).collect();
     if out.is_empty() {
         return Ok(());
     }
-    let message = format!("the array would start degraded: nobody in sync is in slot {}", out.join(", "));
-    Err(Failure::new(ExitKind::NotEnoughMembers, message).help("without --no-degraded it starts"))
+    let message = format!("the array would start degraded: no member in sync in {}", slots_words(&out));
+    let help = "bring the members back, or start it without --no-degraded: `twill assemble --explain` says which are missing";
+    Err(Failure::new(ExitKind::NotEnoughMembers, message).help(help))
 }
 
 fn warnings(chosen: &Chosen) -> Vec<String> {
@@ -268,17 +269,21 @@ fn warnings(chosen: &Chosen) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, verdict) in array.verdicts.iter().chain(others) {
         if let Verdict::Refused { reason } = verdict {
-            warnings.push(format!("{} is not taken: {reason}", candidates.paths[*index].display()));
+            let path = candidates.paths[*index].display().to_string();
+            warnings.push(format!("{} is not taken: {}", plain(&path), plain(reason)));
         }
     }
-    let missing: Vec<String> = (0..array.slots.len())
-        .filter(|slot| array.slots[*slot].is_none())
-        .map(|slot| slot.to_string())
-        .collect();
+    let missing: Vec<usize> = (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect();
     if !missing.is_empty() {
-        warnings.push(format!("degraded: nobody is in slot {}", missing.join(", ")));
+        warnings.push(format!("degraded: no member in {}", slots_words(&missing)));
     }
     warnings
+}
+
+/// `slot 2`, `slots 2, 3`.
+fn slots_words(slots: &[usize]) -> String {
+    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
+    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
 /// Until `twill stop` or a signal.
@@ -298,19 +303,28 @@ fn wait(controlled: &Arc<Controlled>, endings: &Receiver<Ending>) -> Result<(), 
                 heard.refused();
             }
             Ok(Ending::Signal { signal, at }) => match heard.signal(at) {
-                Meaning::Same => tracing::debug!("signal {signal} once more, at once"),
+                Meaning::Same => tracing::debug!("signal {signal} a second time within 0.1 s counts as one"),
                 Meaning::EndAtOnce => {
-                    let message = format!("signal {signal} once more: the array is not clean on its members");
+                    let message = format!(
+                        "second signal {signal}: ended at once, and the array is not clean on its members"
+                    );
                     return Err(Failure::new(ExitKind::Interrupted, message)
-                        .help("nothing that was acknowledged is lost; a resync follows at the next start"));
+                        .help("no acknowledged write is lost; a resync follows at the next start"));
                 }
                 Meaning::Stop => {
-                    tracing::info!("signal {signal}: stopping in order; once more ends at once");
+                    tracing::info!(
+                        "signal {signal}: stopping in order; a second signal ends the server at once"
+                    );
                     let controlled = Arc::clone(controlled);
                     thread::spawn(move || controlled.stop_and_tell());
                 }
             },
-            Err(_) => return Err(Failure::new(ExitKind::Internal, "nobody is left to end the server")),
+            Err(_) => {
+                return Err(Failure::new(
+                    ExitKind::Internal,
+                    "the threads that would end the server are gone",
+                ));
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::control::{self, Client, Which};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 use crate::words::{
     self,
@@ -85,7 +86,7 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
             Err(failure) => return Err(failure),
         };
         let is_over = !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending);
-        // Who waits wants one document, and it says how it came out.
+        // --wait --json prints one document, at the end.
         if output.json && is_over {
             return output.print(&json!({ "arrays": [status] }), |_| String::new());
         }
@@ -217,10 +218,10 @@ fn status_words(status: &ArrayStatus) -> String {
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
-    let is_told = |member: &&MemberStatus| {
+    let needs_a_word = |member: &&MemberStatus| {
         member.state != MemberHealth::InSync || member.has_errors() || member.deleted
     };
-    for member in status.members.iter().filter(is_told) {
+    for member in status.members.iter().filter(needs_a_word) {
         text += &format!("  {}\n", member_line(member));
     }
     text
@@ -232,7 +233,7 @@ fn member_line(member: &MemberStatus) -> String {
         (None, MemberHealth::Failed) => "no slot".to_owned(),
         (None, _) => "spare".to_owned(),
     };
-    let path = member.path.as_deref().unwrap_or("nobody");
+    let Some(path) = &member.path else { return format!("{slot}: empty") };
     let count = |count: u64, noun: &str, more: &str| {
         if count > 0 { format!(", {}{more}", counted(count, noun)) } else { String::new() }
     };
@@ -240,11 +241,11 @@ fn member_line(member: &MemberStatus) -> String {
         count(member.errors, "error", "") + &count(member.corrected_reads, "read error", " corrected");
     let bad = count(member.bad_block_bytes, "byte", " in the bad-block log");
     let deleted = if member.deleted { format!("; it {DELETED}") } else { String::new() };
-    format!("{slot}: {path}, {}{errors}{bad}{deleted}", words::status::health(member.state))
+    format!("{slot}: {}, {}{errors}{bad}{deleted}", plain(path), words::status::health(member.state))
 }
 
 fn detail_words(status: &ArrayStatus) -> String {
-    let mut text = format!("{}:\n", status.name);
+    let mut text = format!("{}:\n", plain(&status.name));
     let mut add = |key: &str, value: String| text += &format!("{key:>18} : {value}\n");
     let count = |health| status.members.iter().filter(|member| member.state == health).count();
     let failed = count(MemberHealth::Failed);
@@ -274,7 +275,7 @@ fn detail_words(status: &ArrayStatus) -> String {
         add("Consistency Policy", status.consistency_policy.clone());
     }
     if let Some(group) = &status.spare_group {
-        add("Spare Group", group.clone());
+        add("Spare Group", plain(group).into_owned());
     }
     if let Some(bitmap) = &status.bitmap {
         add("Intent Bitmap", format!("Internal, {}", words::status::bitmap(bitmap)));
@@ -295,7 +296,7 @@ fn detail_words(status: &ArrayStatus) -> String {
     if let Some(redo) = words::status::redo_log(status) {
         add("Redo Log", redo);
     }
-    add("Name", status.name.clone());
+    add("Name", plain(&status.name).into_owned());
     add("UUID", status.uuid.clone());
     add("Events", status.events.to_string());
     if let Some(device) = &status.block_device {
@@ -308,7 +309,7 @@ fn detail_words(status: &ArrayStatus) -> String {
     add("Served Since", words::time::seconds(status.started_unix_s));
     text += &format!("\n{}", member_table(status));
     for path in status.deleted() {
-        text += &format!("\n{path} {DELETED}\n");
+        text += &format!("\n{} {DELETED}\n", plain(path));
     }
     text
 }
@@ -337,7 +338,7 @@ fn member_table(status: &ArrayStatus) -> String {
             words::status::health(member.state).to_owned(),
             if here { member.errors.to_string() } else { String::new() },
             if here { bytes::human(member.device_bytes) } else { String::new() },
-            member.path.clone().unwrap_or_else(|| "-".into()),
+            member.path.as_deref().map_or_else(|| "-".into(), |path| plain(path).into_owned()),
         ]);
     }
     table.to_string() + "\n"

@@ -29,7 +29,7 @@ impl Client {
     /// Connects to a control socket.
     ///
     /// # Errors
-    /// [`ExitKind::NotFound`] if nobody listens there, and what the system says.
+    /// [`ExitKind::NotFound`] if no server listens there, and what the system says.
     pub fn connect(path: &Path) -> Result<Self, Failure> {
         match UnixStream::connect(path) {
             Ok(stream) => Ok(Client { path: path.to_path_buf(), stream: BufReader::new(stream), calls: 0 }),
@@ -109,7 +109,7 @@ pub struct Which<'a> {
 pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
     if let Some(path) = control {
         let mut client = Client::connect(path)?;
-        // Who names both means both: the wrong one is not stopped, and loses no member.
+        // A socket and a name were given: both must be right, or a command would hit the wrong array.
         if let Some(name) = array {
             let served = client.call("status", Value::Null)?["name"].as_str().map(ToOwned::to_owned);
             if served.as_deref().map(file_name) != Some(file_name(name)) {
@@ -160,8 +160,7 @@ pub fn served() -> Vec<(String, PathBuf)> {
     served
 }
 
-/// Whether there is a server. One that does not answer now is there all the same: a command without a name must not go to the
-/// only other one.
+/// Whether a server listens. A busy one counts: without it, a command that names no array would go to the only other server.
 fn answers(path: &Path) -> bool {
     Client::connect(path).is_ok()
 }

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// Longest request or answer line: status of the largest array and ten thousand events fit.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// A call. Without an `id` nobody waits for the answer.
+/// A call. Without an `id` it is a notification, and gets no answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) jsonrpc: String,

@@ -18,7 +18,7 @@ use super::protocol::{
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Connections at a time: people and their scripts. More are told so.
+/// Connections at a time, of people and their scripts. A further one gets an error.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Callers that may wait to be accepted.
@@ -45,10 +45,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the socket; nobody is answered before [`Server::start`]. A socket that nobody listens to is replaced.
+    /// Binds the socket; callers wait until [`Server::start`]. A socket without a listener is replaced.
     ///
     /// # Errors
-    /// [`ExitKind::AlreadyExists`] if somebody listens there or it is no socket, and what the system says.
+    /// [`ExitKind::AlreadyExists`] if a server listens there or the path is no socket, and what the system says.
     pub fn bind(path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| Failure::from_io("make the control socket", path, &error);
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -77,7 +77,7 @@ impl Server {
     }
 }
 
-/// Why a path that is not free cannot be had.
+/// Why the path of a control socket cannot be taken.
 fn in_use(path: &Path) -> Failure {
     let taken = |what: &str| Failure::new(ExitKind::AlreadyExists, format!("{} {what}", path.display()));
     match fs::symlink_metadata(path) {
@@ -135,7 +135,7 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
             continue;
         }
         let (method, response) = answer(&line, handler);
-        // Also of one who has gone: what the call began goes on.
+        // Even if the caller is gone: what the call began goes on.
         let sent = response.map_or(Ok(()), |response| send(stream, &response));
         if let Some(method) = method {
             handler.answered(&method);

@@ -7,16 +7,15 @@ use super::member_file::MemberFile;
 use crate::exit::ExitKind;
 use crate::failure::Problem;
 
-/// What the member's bad-block log lists, none if its superblock says that there is nothing in it.
+/// The ranges in the member's bad-block log; none if its superblock says that the log is empty.
 ///
 /// # Errors
-/// The log cannot be read, or makes no sense: md does not take such a member either, since nobody can say which of its
-/// blocks hold data.
+/// The log cannot be read or decoded. md does not take such a member either: any of its blocks may be bad.
 pub fn bad_blocks_of(member: &MemberFile, superblock: &Superblock) -> Result<BadBlocks, Problem> {
     Ok(BadBlocks::from_log(&bad_ranges_of(member, superblock)?, superblock.data_offset()))
 }
 
-/// The same as the log has it, in places of the device.
+/// As [`bad_blocks_of`], in sectors of the device.
 ///
 /// # Errors
 /// As [`bad_blocks_of`].

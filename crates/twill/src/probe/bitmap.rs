@@ -5,13 +5,13 @@ use layout::md_superblock::{Superblock, SuperblockError};
 
 use super::member_file::MemberFile;
 
-/// The bitmap beside a superblock, or why it cannot be believed; None if the array has none.
+/// The bitmap beside a superblock, or why it is not usable; None if the array has none.
 pub fn read(member: &MemberFile, superblock: &Superblock) -> Option<Result<Bitmap, Unreadable>> {
     let start = superblock.bitmap_start()?;
     Some(read_at(member, superblock, start.bytes()))
 }
 
-/// Why there is no bitmap to be believed.
+/// Why a bitmap is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// What is there is no bitmap, or of a kind that Twill does not keep.

@@ -1,4 +1,4 @@
-//! Reads what may be members: the superblock of each, or why there is none that may be believed.
+//! Reads what may be members: the superblock of each, or why there is no usable one.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
                 if let Some(first) = seen.insert(member.identity, path) {
                     let what = format!("is the same file or device as {}", first.display());
                     problems.push(Problem::new(ExitKind::Ambiguous, path, what).help("name it once"));
-                    continue; // that is all there is to say of it: it is no copy
+                    continue; // not a copy: the same device
                 }
                 candidates.push(member);
             }
@@ -50,8 +50,8 @@ pub fn read_named(paths: &[PathBuf]) -> Result<Candidates, Failure> {
     Err(Failure::from_problems("these members cannot be taken", problems))
 }
 
-/// Reads what a search found: what cannot be opened or holds no superblock is passed over, a second name is too.
-/// Copies are judged later, and only those of the array that is wanted: see [`Candidates::check_copies`].
+/// Reads what a search found. Skips what cannot be opened, what has no superblock, and a second name of the same device.
+/// Copies are judged later, and only within the wanted array: see [`Candidates::check_copies`].
 pub fn read_found(paths: &[PathBuf]) -> Candidates {
     let mut seen = HashMap::new();
     let mut candidates = Candidates { paths: Vec::new(), read: Vec::new() };
@@ -73,7 +73,7 @@ pub fn read_found(paths: &[PathBuf]) -> Candidates {
 
 impl Candidates {
     fn push(&mut self, member: MemberFile) {
-        // A member whose bad-block log makes no sense is none, as in md: the array may do without.
+        // A member whose bad-block log cannot be decoded is left out, as in md.
         let believed = |superblock: Superblock| bad_blocks_of(&member, &superblock).map(|_| superblock);
         let superblock = superblock_of(&member).and_then(believed).map_err(|problem| match problem.help {
             Some(help) => format!("{}; {help}", problem.what),
@@ -97,7 +97,7 @@ impl Candidates {
         Err(Failure::from_problems("of these members there are copies", copies))
     }
 
-    /// Members that are there twice under one identity: nobody can say which of them is right.
+    /// Members with the same identity as another: which of them is the member cannot be decided.
     fn copies(&self, among: impl Iterator<Item = usize>) -> Vec<Problem> {
         let mut seen: HashMap<([u8; 16], [u8; 16]), usize> = HashMap::new();
         let mut problems = Vec::new();

@@ -15,7 +15,7 @@ pub struct Chosen {
     pub array: Assembly,
     /// Candidates that belong to no wanted array.
     pub others: Vec<(usize, Verdict)>,
-    /// The decision was forced: of what the redo log tells, whatever can be used is.
+    /// The decision was forced: stale members and stripes in doubt were accepted.
     pub force: bool,
 }
 
@@ -65,10 +65,10 @@ pub fn nothing_found(filter: &Filter) -> Failure {
     Failure::new(ExitKind::NotAMember, message)
 }
 
-/// What the engine's refusal means for a person who typed a command.
+/// What the engine's refusal means for an operator, with what `--force` would take.
 ///
 /// # Errors
-/// The array does not start; with what `--force` would take, if that starts it.
+/// The array does not start.
 pub fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failure> {
     let Err(refusal) = &array.start else { return Ok(()) };
     let failure = Failure::new(ExitKind::from(refusal), format!("the array does not start: {refusal}"));
@@ -81,7 +81,7 @@ pub fn may_start(candidates: &Candidates, array: &Assembly) -> Result<(), Failur
     Err(match stale.is_empty() {
         true => failure,
         false => failure.help(format!(
-            "--force starts it with {}, whose contents are older: what was written since may be lost",
+            "--force starts it with {}, which is stale: writes made since it left may be lost",
             stale.join(", ")
         )),
     })

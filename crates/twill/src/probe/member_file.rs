@@ -1,7 +1,7 @@
-//! A file or block device as one-off commands see it: who it is, how large, whether somebody uses it, what is on it.
+//! A file or block device as one-off commands see it: its identity and size, whether another program uses it, its bytes.
 //!
 //! A member opened to be written is held for as long as the value lives: block devices exclusively (`O_EXCL`), both
-//! kinds by an exclusive lock, which whoever serves a member holds too.
+//! kinds by an exclusive lock, which the server of an array takes too.
 
 use std::fs::{self, File};
 use std::io;
@@ -31,7 +31,7 @@ pub struct MemberFile {
 }
 
 impl MemberFile {
-    /// Opens a member to read it, whoever uses it.
+    /// Opens a member to read it, in use or not.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -42,7 +42,7 @@ impl MemberFile {
     /// Opens a member to write it, and holds it against others.
     ///
     /// # Errors
-    /// What is wrong with it; [`ExitKind::MemberInUse`] if somebody uses it.
+    /// What is wrong with it; [`ExitKind::MemberInUse`] if another program uses it.
     pub fn open_held(path: &Path) -> Result<Self, Problem> {
         Self::hold(path, OFlags::RDWR)
     }
@@ -146,25 +146,43 @@ impl MemberFile {
 
     /// Whether the system knows that the range was never written: it is a hole of a file, so it reads as zeroes.
     pub fn is_hole(&self, offset: u64, bytes: u64) -> bool {
-        if self.identity.0 == u64::MAX {
+        if self.is_block_device() {
             return false;
         }
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(data) => data >= offset.saturating_add(bytes),
-            Err(errno) => errno == Errno::NXIO && offset <= self.device_bytes,
+        match self.first_data(offset) {
+            Ok(None) => offset <= self.device_bytes,
+            Ok(Some(data)) => data >= offset.saturating_add(bytes),
+            Err(_) => false,
         }
+    }
+
+    /// Where a file first has data at `offset` or after it, in bytes; None if there are only holes.
+    ///
+    /// # Errors
+    /// What the system says; of a block device it knows no holes.
+    pub fn first_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether it is a block device; else it is a regular file.
+    pub fn is_block_device(&self) -> bool {
+        self.identity.0 == u64::MAX
     }
 }
 
-/// How long a member may stay held when nobody has it any more: the kernel takes a ring apart, and lets go of its files, after
-/// the process has ended; and some kernels do with a file that a ring has let go of a second later.
+/// How long a member may stay locked after its server ended: the kernel closes the files of a ring only after the process
+/// is gone, on some kernels a second later.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How often to look whether a member is free.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Does again, for as long as a member may stay held when nobody has it any more, what fails because one is in use. Not for a
-/// shard.
+/// Repeats an attempt that fails because a member is in use, for as long as an ended server may still hold it. It sleeps, so
+/// never call it on a shard.
 ///
 /// # Errors
 /// Those of the last attempt.
@@ -182,7 +200,7 @@ pub fn when_free<T, E>(
 }
 
 fn lock(file: &File) -> Result<(), Errno> {
-    // One wait for all members: whoever has one of them has the others too.
+    // One deadline for all members: the program that holds one of them holds the others too.
     static DEADLINE: OnceLock<Instant> = OnceLock::new();
     loop {
         let outcome = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
@@ -194,7 +212,7 @@ fn lock(file: &File) -> Result<(), Errno> {
     }
 }
 
-/// Who uses a device that cannot be had exclusively.
+/// Names the user of a block device that could not be opened exclusively.
 fn busy(path: &Path, rdev: u64) -> Problem {
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
     let problem = |what: String| Problem::new(ExitKind::MemberInUse, path, what);
@@ -217,14 +235,14 @@ fn busy(path: &Path, rdev: u64) -> Problem {
         };
         return problem(format!("is in use by {holder}")).help(help);
     }
-    problem("is in use: a partition of it, swap, or another program".into())
-        .help("lsblk and swapon --show say by whom")
+    problem("is in use: as swap, by one of its partitions, or by another program".into())
+        .help("lsblk and swapon --show name the user")
 }
 
-/// A file that is written through a loop device is nobody else's: the driver takes no lock that would say so.
+/// Refuses a file that a loop device writes to: the loop driver takes no lock that would show it.
 ///
 /// # Errors
-/// [`ExitKind::MemberInUse`]: it is.
+/// [`ExitKind::MemberInUse`] with the loop device.
 pub fn check_no_loop_device(path: &Path, identity: (u64, u64)) -> Result<(), Problem> {
     let Some(user) = loop_device_of(identity) else { return Ok(()) };
     let problem = Problem::new(ExitKind::MemberInUse, path, format!("is the file of {user}"));

@@ -21,7 +21,7 @@ pub struct Found {
     pub outcome: Result<Superblock, SuperblockError>,
 }
 
-/// The superblock of a member that may be believed, of several the newest.
+/// The usable superblock of a member, of several the newest.
 ///
 /// # Errors
 /// Why there is none.
@@ -36,7 +36,7 @@ pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
                     let has = bytes::human(member.device_bytes);
                     format!("has {has}, needs {}: was it cut short?", bytes::human(needed))
                 }
-                None => format!("its superblock {} cannot be believed: {error}", found.version),
+                None => format!("its superblock {} is not usable: {error}", found.version),
             };
             problem(ExitKind::Damaged, what)
         }),
@@ -90,7 +90,7 @@ pub fn find_all(member: &MemberFile) -> std::io::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// The superblock that counts: of several that are right the newest, else the first that is not.
+/// The superblock to use: of several valid ones the newest, else the first invalid one.
 pub fn choose(found: Vec<Found>) -> Option<Found> {
     let newest = found
         .iter()
@@ -110,7 +110,7 @@ fn has_magic(bytes: &[u8]) -> bool {
     bytes.get(..4) == Some(&MAGIC.to_le_bytes())
 }
 
-/// A superblock of which only the magic number is damaged is worth a word: its checksum still tells.
+/// Whether only the magic number is damaged: with it put right, the checksum agrees.
 fn is_whole_but_for_magic(mut bytes: Vec<u8>, minor: MinorVersion, device_bytes: u64) -> bool {
     match bytes.get_mut(..4) {
         Some(magic) => magic.copy_from_slice(&MAGIC.to_le_bytes()),

@@ -1,6 +1,6 @@
-//! What an operator has done to a served array and its members: set, fail, remove.
+//! What an operator does to a served array and its members: set, fail, remove.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engine::device::Device as _;
 use engine::members::load::UpdatePolicy;
@@ -12,7 +12,7 @@ use super::speed::NewLimits;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Changes how writes choose and whether reads avoid slow members; what is None stays.
+/// Changes how writes choose and whether reads avoid slow members; None leaves a setting as it is.
 ///
 /// # Errors
 /// Reads cannot avoid slow members here.
@@ -23,7 +23,7 @@ pub fn set(
     limits: &NewLimits,
 ) -> Result<(), Failure> {
     if avoid_slow == Some(true) && !array.host.shared.intent.is_used() {
-        let message = "no slow member can be avoided: with --consistency-policy none parity may not agree after a crash";
+        let message = "reads cannot avoid slow members: with --consistency-policy none, parity may be wrong after a crash";
         return Err(Failure::new(ExitKind::Unsupported, message));
     }
     let loads = &array.host.shared.loads;
@@ -44,12 +44,13 @@ pub fn set(
 /// There is no such member, or the array needs it.
 pub fn fail(array: &ManagedArray, member: &str) -> Result<(), Failure> {
     let slot = array.slot(member)?;
-    let failing =
-        array.shards.run_on(0, move |_| async move { manager().fail(slot, "an operator said so").await });
+    let failing = array
+        .shards
+        .run_on(0, move |_| async move { manager().membership().fail(slot, "an operator said so").await });
     match failing.map_err(gone)? {
         Failing::Needed => {
             let message = format!("member {member} cannot fail: the array would be lost without it");
-            Err(Failure::new(ExitKind::WouldLoseData, message).help("rebuild onto a spare first"))
+            Err(Failure::new(ExitKind::WouldLoseData, message).help("replace it instead: twill replace"))
         }
         Failing::Failed => {
             array.host.shared.cache.clear();
@@ -61,66 +62,88 @@ pub fn fail(array: &ManagedArray, member: &str) -> Result<(), Failure> {
     }
 }
 
-/// Takes a failed member or a spare out of the array, or with `failed` or `detached` all members that failed. How many
-/// there were.
+/// Takes a failed member or a spare out of the array, or with `failed` or `detached` all members that failed. Returns the
+/// paths of the removed devices.
 ///
 /// # Errors
 /// There is no such member, or it is in use.
-pub fn remove(array: &ManagedArray, member: &str) -> Result<usize, Failure> {
-    if remove_spare(array, member)? || remove_replacement(array, member)? {
-        return Ok(1);
+pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(spare) = remove_spare(array, member)? {
+        return Ok(vec![spare]);
+    }
+    if let Some(replacement) = remove_replacement(array, member)? {
+        return Ok(vec![replacement]);
     }
     let members = &array.host.shared.members;
     let all_failed = ["failed", "faulty", "detached"].contains(&member);
     let is_named = named(member);
-    let without_slot = array.known.lock().remove_faulty(|path| all_failed || is_named(path));
-    let slots: Vec<u32> = match without_slot {
-        _ if all_failed => {
-            let all = 0..array.host.shared.geometry.members();
-            all.filter(|&slot| members.state(slot) == MemberState::Failed).collect()
-        }
-        0 => vec![array.slot(member)?],
-        _ => Vec::new(),
+    let mut removed = remove_faulty(array, |path| all_failed || is_named(path));
+    let slots: Vec<u32> = if all_failed {
+        let all = 0..array.host.shared.geometry.members();
+        all.filter(|&slot| members.state(slot) == MemberState::Failed).collect()
+    } else if removed.is_empty() {
+        vec![array.slot(member)?]
+    } else {
+        Vec::new()
     };
-    for &slot in &slots {
-        let removed =
-            array.shards.run_on(0, move |_| async move { manager().remove(slot).await }).map_err(gone)?;
-        if !removed {
+    for slot in slots {
+        let path = array.known.lock().paths[slot as usize].clone();
+        let is_removed = array
+            .shards
+            .run_on(0, move |_| async move { manager().membership().remove(slot).await })
+            .map_err(gone)?;
+        if !is_removed {
             let message = format!("member {member} is in use");
-            return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first"));
+            return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first: twill fail"));
         }
+        removed.extend(path);
     }
-    Ok(without_slot + slots.len())
+    Ok(removed)
 }
 
-/// Lets go of the spare with this path. False if there is none.
+/// Removes failed members without a slot: those that `is_meant` names.
+fn remove_faulty(array: &ManagedArray, is_meant: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut known = array.known.lock();
+    let meant: Vec<PathBuf> = known.faulty.iter().filter(|path| is_meant(path)).cloned().collect();
+    known.remove_faulty(|path| meant.iter().any(|meant| meant == path));
+    meant
+}
+
+/// Removes the spare with this path, if there is one.
 ///
 /// # Errors
 /// It is just about to take a slot.
-fn remove_spare(array: &ManagedArray, path: &str) -> Result<bool, Failure> {
+fn remove_spare(array: &ManagedArray, path: &str) -> Result<Option<PathBuf>, Failure> {
     let is_named = named(path);
     let found = array.ask(move |manager| {
-        let spares = manager.keeper().spares().borrow();
+        let spares = manager.writer().superblocks().spares().borrow();
         let spare = spares.iter().find(|spare| is_named(Path::new(&spare.device.info().name)))?;
         Some((spare.superblock.dev_number(), spare.device.info().name.clone()))
     })?;
-    let Some((number, name)) = found else { return Ok(false) };
-    if !array.ask(move |manager| manager.remove_spare(number))? {
-        let message = format!("{path} is about to take the place of a member");
-        return Err(Failure::new(ExitKind::MemberInUse, message));
+    let Some((number, name)) = found else { return Ok(None) };
+    if !array.ask(move |manager| manager.membership().remove_spare(number))? {
+        let message = format!("spare {path} is about to take the slot of a missing member");
+        return Err(Failure::new(ExitKind::MemberInUse, message)
+            .help("it is a member now: twill fail, then twill remove"));
     }
     array.known.lock().devices.remove(&name);
-    Ok(true)
+    Ok(Some(PathBuf::from(name)))
 }
 
-/// Lets go of the device with this path that is to replace a member. False if there is none.
+/// Calls off the replacement by the device with this path, if there is one.
 ///
 /// # Errors
 /// It has just become the member.
-fn remove_replacement(array: &ManagedArray, path: &str) -> Result<bool, Failure> {
-    let Some(slot) = slot_of(&array.known.lock().coming, path) else { return Ok(false) };
-    if array.ask(move |manager| manager.cancel_replacement(slot))? {
-        return Ok(true);
+fn remove_replacement(array: &ManagedArray, path: &str) -> Result<Option<PathBuf>, Failure> {
+    let (slot, device) = {
+        let known = array.known.lock();
+        let Some(slot) = slot_of(&known.coming, path) else { return Ok(None) };
+        (slot, known.coming[slot as usize].clone())
+    };
+    if array.ask(move |manager| manager.replacements().cancel_replacement(slot))? {
+        return Ok(device);
     }
-    Err(Failure::new(ExitKind::MemberInUse, format!("{path} has the slot of the member that it replaces")))
+    let message = format!("{path} has already replaced the member in slot {slot}");
+    Err(Failure::new(ExitKind::MemberInUse, message)
+        .help("it is a member now: twill fail, then twill remove"))
 }

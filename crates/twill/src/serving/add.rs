@@ -1,9 +1,10 @@
 //! `add`: a device comes to the array as a spare.
 
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
-use engine::array::state::NotAdded;
+use engine::array::membership::NotAdded;
 use host::device::{HostDevice, SharedDevice};
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
 
@@ -12,88 +13,96 @@ use super::manager::{gone, manager};
 use super::open::open_free_device;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::probe::clearing::Clearing;
 use crate::probe::member_file::MemberFile;
-use crate::probe::signatures;
+use crate::probe::signatures::{self, Signature};
 use crate::probe::superblocks::{self, superblock_of};
 
-/// Adds a device as a spare; it takes the place of a missing member at once. `force`: what is on it may go.
+/// Adds a device as a spare, which takes the slot of a missing member at once. With `force`, its contents are given
+/// up; the answer says which of them were cleared.
 ///
 /// # Errors
 /// It cannot be opened, holds something, is too small, is in use, or its superblock could not be written.
-pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<(), Failure> {
+pub fn add(array: &ManagedArray, path: &Path, force: bool) -> Result<Clearing, Failure> {
     let name = path.display().to_string();
     let problem = |kind, message: String| Failure::new(kind, format!("{name}: {message}"));
     if array.read_only {
         return Err(problem(ExitKind::MemberInUse, "the array is read-only".into()));
     }
     if array.host.shared.geometry.losses_survived() == 0 {
-        let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
+        let message = "a spare cannot help a RAID-0: the contents of a failed member are lost";
         return Err(problem(ExitKind::BadGeometry, message.into()));
     }
     let refused = |wrong| Failure::from_problems("the device cannot be added", vec![wrong]);
-    if !force {
-        check_unused(array, path).map_err(refused)?;
-    }
+    let found = former_contents(array, path, force).map_err(refused)?;
     let device = open_new(array, path).map_err(refused)?;
     check_blocks(array, &name, &device)?;
-    clear_other_superblocks(array, path).map_err(refused)?;
     let bytes = device.info().size_bytes;
     let uuid = *uuid::Uuid::new_v4().as_bytes();
+    let clearing = match array.superblock().map(|own| own.for_new_device(0, uuid, bytes)) {
+        Some(Ok(superblock)) => Clearing::of(&found, &superblock),
+        Some(Err(error)) => return Err(problem(ExitKind::BadGeometry, error.to_string())),
+        None => Clearing::default(),
+    };
+    clear(array, path, &clearing.ranges).map_err(refused)?;
     let added = offer(array, device, async move |device| {
         let join = move |template: &Superblock, number| template.for_new_device(number, uuid, bytes);
-        manager().add_spare(device, join).await
+        manager().membership().add_spare(device, join).await
     });
-    added?.map(drop).map_err(|error| {
-        let kind = match error {
-            NotAdded::NoNumber | NotAdded::Unfit(_) => ExitKind::BadGeometry,
-            _ => ExitKind::IoError,
-        };
-        problem(kind, error.to_string())
-    })
+    match added? {
+        Ok(_) => Ok(clearing),
+        Err(error @ (NotAdded::NoNumber | NotAdded::Unfit(_))) => {
+            Err(problem(ExitKind::BadGeometry, error.to_string()))
+        }
+        Err(error) => Err(problem(ExitKind::IoError, error.to_string())),
+    }
 }
 
-/// A device that holds nothing, or was a member of this array before, may be added without force.
-fn check_unused(array: &ManagedArray, path: &Path) -> Result<(), Problem> {
+/// What a device held before. Without `force` only a device without contents, or with a superblock of this array, is taken.
+fn former_contents(array: &ManagedArray, path: &Path, force: bool) -> Result<Vec<Signature>, Problem> {
     let member = MemberFile::open(path)?;
     let own = array.superblock().map(|own| own.set_uuid());
-    if superblock_of(&member).is_ok_and(|superblock| Some(superblock.set_uuid()) == own) {
-        return Ok(());
+    let is_own = superblock_of(&member).is_ok_and(|superblock| Some(superblock.set_uuid()) == own);
+    if is_own && !force {
+        return Ok(Vec::new());
     }
     let found = signatures::find(&member).map_err(|error| Problem::from_io(path, "read", &error))?;
-    if found.is_empty() {
-        return Ok(());
+    if force || found.is_empty() {
+        return Ok(found);
     }
-    let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", found.join(", ")));
-    Err(problem.help("it would be overwritten: --force does it nevertheless"))
+    let words: Vec<&str> = found.iter().map(|signature| signature.words.as_str()).collect();
+    let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", words.join(", ")));
+    Err(problem.help("--force overwrites what is there"))
 }
 
-/// Opens a device that is to come to the array. What the array has already is not waited for.
+/// Opens a device that comes to the array. A device that the array has already is refused at once, without waiting for it.
 pub(super) fn open_new(array: &ManagedArray, path: &Path) -> Result<SharedDevice, Problem> {
     let identity = MemberFile::open(path)?.identity;
     let names: Vec<String> = array.known.lock().devices.keys().cloned().collect();
     let is_it =
         |name: &&String| MemberFile::open(Path::new(name)).is_ok_and(|known| known.identity == identity);
     let Some(name) = names.iter().find(is_it) else { return open_free_device(path) };
-    let problem = Problem::new(ExitKind::MemberInUse, path, format!("this array has it already, as {name}"));
-    Err(problem.help("if it, or what was there before it, has failed: twill remove failed"))
+    let problem =
+        Problem::new(ExitKind::MemberInUse, path, format!("is a device of this array already, as {name}"));
+    Err(problem.help("if it is a failed member, remove it first: twill remove failed"))
 }
 
-/// A device with larger blocks than the array's could not take every write.
+/// Refuses a device with larger blocks than the array's: it could not take every write.
 pub(super) fn check_blocks(array: &ManagedArray, name: &str, device: &SharedDevice) -> Result<(), Failure> {
     let (block, array) = (device.info().logical_block_bytes, array.host.logical_block_bytes);
     if block <= array {
         return Ok(());
     }
-    let message = format!("{name}: its logical blocks are {block} bytes, those of the array {array}");
-    let help = "many NVMe drives can be formatted with smaller blocks (nvme format --lbaf); or stop the array and serve it \
-                with this device";
+    let message = format!("{name}: its logical blocks are {block} bytes, those of the array {array} bytes");
+    let help =
+        "take another device, or format this one with smaller blocks, which erases it (nvme format --lbaf)";
     Err(Failure::new(ExitKind::BadGeometry, message).help(help))
 }
 
-/// md's superblocks at places where this array has none: the next start might believe one that is newer. Nobody else
-/// writes to the device, which is held.
-fn clear_other_superblocks(array: &ManagedArray, path: &Path) -> Result<(), Problem> {
-    let from_io = |error: std::io::Error| Problem::from_io(path, "clear old superblocks of", &error);
+/// Clears ranges outside the data area, and md's superblocks where this array keeps none: the next start would take one of
+/// them if it were newer. The device is held, so no other program writes to it.
+fn clear(array: &ManagedArray, path: &Path, ranges: &[Range<u64>]) -> Result<(), Problem> {
+    let from_io = |error: std::io::Error| Problem::from_io(path, "clear the former contents", &error);
     let member = MemberFile::open_to_clear(path)?;
     let minor = array.superblock().map(|own| own.minor_version());
     let own = minor.and_then(|minor| minor.superblock_offset(member.device_bytes).ok());
@@ -102,10 +111,14 @@ fn clear_other_superblocks(array: &ManagedArray, path: &Path) -> Result<(), Prob
             member.write(found.offset, &[0; SUPERBLOCK_BYTES_MAX]).map_err(from_io)?;
         }
     }
+    for range in ranges {
+        let bytes = usize::try_from(range.end - range.start).expect("at most 1 MiB");
+        member.write(range.start, &vec![0; bytes]).map_err(from_io)?;
+    }
     member.sync().map_err(from_io)
 }
 
-/// Has the manager take a device. One that it does not take is let go: else it would stay open and locked.
+/// Has the manager take a device. One that it refuses is closed again, or it would stay open and locked.
 pub(super) fn offer<T: Send + 'static>(
     array: &ManagedArray,
     device: SharedDevice,
@@ -115,9 +128,9 @@ pub(super) fn offer<T: Send + 'static>(
     {
         let mut known = array.known.lock();
         if known.devices.contains_key(&name) {
-            let message = format!("{name}: a device that was a member under this name is still listed");
+            let message = format!("{name}: a failed member with this path is still listed");
             let failure = Failure::new(ExitKind::MemberInUse, message);
-            return Err(failure.help("let go of it first: twill remove failed"));
+            return Err(failure.help("remove it first: twill remove failed"));
         }
         known.devices.insert(name.clone(), device.clone());
     }

@@ -11,15 +11,15 @@ use super::options::ServeOptions;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Whether this machine can have block devices of ours; asked before anything is opened.
+/// Whether this machine has the ublk driver; checked before any member is opened.
 ///
 /// # Errors
-/// Why not, and what would help.
+/// It has not, and what would help.
 pub fn check() -> Result<(), Failure> {
     Control::open().map(|_| ()).map_err(|error| failure(&error))
 }
 
-/// Makes the block device that was asked for, or takes over the one that waits for this array.
+/// Makes the block device that was asked for, or takes over one that a killed server of this array left.
 ///
 /// # Errors
 /// Why there is none.
@@ -69,18 +69,20 @@ pub(super) fn failure(error: &UblkError) -> Failure {
             ExitKind::Permission,
             Some("allow it with: sysctl kernel.io_uring_disabled=0, and see the limits of the container"),
         ),
-        UblkError::Permission => (ExitKind::Permission, Some("run as root: block devices are the system's")),
-        UblkError::Exists(_) => (ExitKind::AlreadyExists, Some("choose another number, or none: --ublk")),
+        UblkError::Permission => (ExitKind::Permission, Some("run as root: only root makes block devices")),
+        UblkError::Exists(_) => {
+            (ExitKind::AlreadyExists, Some("choose another number: --ublk=N, or --ublk for any"))
+        }
         UblkError::InUse { .. } => (
             ExitKind::DeviceInUse,
             Some(
-                "unmount it and close what has it open; until then it is served. Ended by force, the server leaves the \
-                  device waiting for the next one",
+                "unmount it and close its users, then stop again; until then it is served as before. If the server is \
+                  killed, the device waits for the next one",
             ),
         ),
         UblkError::Unfit { .. } => (
             ExitKind::BadGeometry,
-            Some("what was under way there is lost if it is deleted: ublk del, or reboot"),
+            Some("delete the device: ublk del, or reboot; the requests that wait there are lost"),
         ),
         UblkError::System { source, .. } => (ExitKind::from(source.kind()), None),
     };

@@ -1,19 +1,19 @@
-//! Members that are files and have been deleted while they are served: all works on, and when the server ends what they hold is
-//! gone. Looked for when somebody asks, among this program's open files: nobody else has them any more.
+//! Member files that were deleted while they are served: the server still reads and writes them, and their contents are gone
+//! when it ends. They are found, on each status, among the open files of this process.
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What the system writes behind the path of an open file that has been deleted.
+/// What the kernel appends to the path of an open file that has been deleted.
 const MARK: &str = " (deleted)";
 
-/// Files that this program has open and that have no name any more, by the names that they had.
+/// Files that this process has open and that have no name left, by their last names.
 pub(super) struct Deleted(HashSet<PathBuf>);
 
 impl Deleted {
-    /// Looks now. None where the system does not tell.
+    /// Looks now; finds none where /proc is not mounted.
     pub(super) fn look() -> Self {
         let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         Deleted(open.filter_map(|file| deleted_path(&file.path())).collect())
@@ -28,7 +28,7 @@ impl Deleted {
 fn deleted_path(file: &Path) -> Option<PathBuf> {
     let link = fs::read_link(file).ok()?;
     let path = link.to_str()?.strip_suffix(MARK)?;
-    // With another name left nothing is lost.
+    // With another name left, the contents are not lost.
     let metadata = fs::metadata(file).ok()?;
     (metadata.is_file() && metadata.nlink() == 0).then(|| PathBuf::from(path))
 }

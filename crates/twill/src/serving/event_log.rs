@@ -1,4 +1,4 @@
-//! What happened to a served array: kept in memory for `events` and `status`, and told to the log.
+//! What happened to a served array: kept in memory for `events`, and written to the log.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use super::platform::Known;
 use crate::status::LoggedEvent;
 use crate::words;
 
-/// Events kept. A member that fails in small steps makes thousands of errors; the oldest go first.
+/// Events kept; the oldest are dropped first. A slowly failing member makes thousands of errors.
 const EVENTS_MAX: usize = 10_000;
 
 /// The log. Shards write, control threads read.
@@ -28,12 +28,12 @@ struct Kept {
 }
 
 impl EventLog {
-    /// Who knows the members' devices.
+    /// Where to look up the members' devices.
     pub(super) fn ask(&self, known: &Arc<Mutex<Known>>) {
         assert!(self.known.set(Arc::clone(known)).is_ok(), "one array has one log");
     }
 
-    /// The device of the member in a slot. Shards must not wait for who is just looking.
+    /// The device of the member that an event is about. `try_lock`: a shard must not wait for a reader of the paths.
     fn device(&self, event: &Event) -> Option<String> {
         let known = self.known.get()?.try_lock()?;
         let paths = match event {

@@ -1,16 +1,25 @@
 //! Where clients reach a served array: over NBD, and as a block device of this machine.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use host::export::nbd::Server;
 use host::export::ublk::UblkDevice;
 
 use super::block_device;
+use crate::counted::counted_as;
+use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::{BlockDeviceStatus, ExportStatus};
 
 /// How long clients get to finish at a stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a client that has just closed its connection may still be counted.
+const LEAVING_LIMIT: Duration = Duration::from_millis(500);
+
+/// How often to look whether it is gone.
+const LEAVING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What clients are connected to.
 pub struct Exports {
@@ -22,7 +31,7 @@ impl Exports {
     /// Takes the block device away, if there is one.
     ///
     /// # Errors
-    /// [`crate::exit::ExitKind::DeviceInUse`]: the device stays, and is served as before.
+    /// [`ExitKind::DeviceInUse`]: the device stays, and is served as before.
     pub fn take_device_away(&self) -> Result<(), Failure> {
         self.device
             .as_ref()
@@ -32,11 +41,30 @@ impl Exports {
     /// Leaves the block device, if there is one, to the next server of the array; this one is to be stopped now.
     ///
     /// # Errors
-    /// [`crate::exit::ExitKind::NoDriver`]: the driver is too old; the device is served as before.
+    /// [`ExitKind::NoDriver`]: the driver is too old; the device is served as before.
     pub fn leave_device(&self) -> Result<(), Failure> {
         self.device
             .as_ref()
             .map_or(Ok(()), |device| device.leave().map_err(|error| block_device::failure(&error)))
+    }
+
+    /// Refuses to end the exports while clients are connected.
+    ///
+    /// # Errors
+    /// [`ExitKind::DeviceInUse`] with how many and where.
+    pub fn check_unused(&self) -> Result<(), Failure> {
+        let end = Instant::now() + LEAVING_LIMIT;
+        while self.connections() > 0 && Instant::now() < end {
+            thread::sleep(LEAVING_INTERVAL);
+        }
+        let connected = match self.connections() {
+            0 => return Ok(()),
+            count => counted_as(count, "client is connected", "clients are connected"),
+        };
+        let places: Vec<String> = self.status().into_iter().map(|export| export.uri).collect();
+        let message = format!("the array is in use: {connected} to {}", places.join(", "));
+        Err(Failure::new(ExitKind::DeviceInUse, message)
+            .help("disconnect them, or cut them off: twill stop --force"))
     }
 
     /// Connections of NBD clients.

@@ -32,36 +32,36 @@ impl ManagedArray {
         self.manager.ask(&self.shards, question)
     }
 
-    /// The superblock of a member, to know what all have alike; none while no member has one.
+    /// A superblock of the array, for the fields that all members share; none while no member has one.
     pub(super) fn superblock(&self) -> Option<Superblock> {
         let superblock = self.ask(|manager| {
-            let keeper = manager.keeper();
-            (0..).map_while(|slot| keeper.try_superblock(slot)).flatten().next()
+            let writer = manager.writer();
+            (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).flatten().next()
         });
         superblock.ok().flatten()
     }
 
-    /// The slot that a person names by number or path.
+    /// The slot that an operator names by number or path.
     pub(super) fn slot(&self, member: &str) -> Result<u32, Failure> {
         let count = self.host.shared.geometry.members();
         if let Some(slot) = member.parse().ok().filter(|slot| *slot < count) {
             return Ok(slot);
         }
         slot_of(&self.known.lock().paths, member).ok_or_else(|| {
-            let message = format!("{member} is no member of the array");
-            Failure::new(ExitKind::NotFound, message).help("name a slot number or a path that `status` shows")
+            let message = format!("{member} is not a member of the array");
+            Failure::new(ExitKind::NotFound, message).help("name a slot or a path that `twill detail` lists")
         })
     }
 }
 
-/// The slot with this path, however it is written.
+/// The slot of the device with this path, or with another name of it.
 pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<u32> {
     let is_named = named(member);
     let found = paths.iter().position(|path| path.as_ref().is_some_and(|path| is_named(path)));
     found.and_then(|slot| u32::try_from(slot).ok())
 }
 
-/// Whether a path is the one that a person names, however both are written.
+/// Whether a path names the same file or device as the operator's.
 pub(super) fn named(member: &str) -> impl Fn(&Path) -> bool + use<> {
     let given = PathBuf::from(member);
     let wanted = std::fs::canonicalize(&given).unwrap_or_else(|_| given.clone());

@@ -1,4 +1,4 @@
-//! The manager and the keeper live on shard 0; other threads send it closures.
+//! The manager and the writer live on shard 0; other threads send it closures.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use engine::array::manager::Manager;
 use engine::array::running::Running;
 use engine::array::scrub::ScrubState;
 use engine::array::start::{Prepared, start};
-use engine::array::state::Manager;
 use engine::error::VolumeError;
 use host::array::HostArray;
 use host::device::{HostDevice, SharedDevice};
@@ -46,7 +46,7 @@ impl ArrayManager {
     ) -> Result<Self, Failure> {
         let (array, known) = (array.clone(), Arc::clone(known));
         let started = shards.run_on(0, move |context| async move {
-            let set = Rc::clone(array.volume().stripes());
+            let set = Rc::clone(array.volume().engine());
             let device = |candidate: usize| Some(Rc::new(devices.get(&candidate)?.attach(&context.ring)));
             let platform = HostPlatform { array, ring: context.ring.clone(), known, scrubs };
             let running = start(prepared, set, platform, device, scrub).await?;

@@ -13,7 +13,7 @@ use crate::failure::Problem;
 use crate::probe::member_file::{MemberFile, check_no_loop_device, when_free};
 use crate::probe::superblocks::superblock_of;
 
-/// Opens and locks a member, then reads its superblock again: nobody else can have changed it from here on.
+/// Opens and locks a member, then reads its superblock again: from here on no other program can change it.
 pub(super) fn open_member(
     path: &Path,
     candidate: &Candidate,
@@ -24,7 +24,7 @@ pub(super) fn open_member(
     let superblock = superblock_of(&member)?;
     let before = candidate.superblock.as_ref().map(Superblock::events);
     if before != Ok(superblock.events()) {
-        let what = "its superblock changed while it was being opened: somebody else uses the array";
+        let what = "its superblock changed while it was being opened: another program uses the array";
         return Err(Problem::new(ExitKind::MemberInUse, path, what));
     }
     Ok((device, superblock))
@@ -41,7 +41,7 @@ fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevic
     DeviceSpec::Path(path.to_path_buf()).open(&open).map_err(|error| open_problem(path, &error))
 }
 
-/// As [`open_device`], to be written. One that was just removed may still be held. Not for a shard.
+/// Opens a device to be written, and waits if it was removed a moment ago and is still locked. Never on a shard.
 pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
     let is_in_use = |problem: &Problem| problem.kind == ExitKind::MemberInUse;
     when_free(is_in_use, || open_device(path, false, true))

@@ -18,15 +18,15 @@ pub struct ServeOptions {
     pub update_policy: UpdatePolicy,
     /// Reads of a member that is far slower than the others are reconstructed.
     pub avoid_slow: bool,
-    /// Nothing is written down before a stripe changes (the policy `none`).
+    /// No intent is recorded before a stripe changes (the policy `none`).
     pub no_consistency: bool,
     /// While members are missing, stripes are written without being logged first.
     pub no_redo_log: bool,
     /// No write is accepted, nothing is written to members.
     pub read_only: bool,
-    /// Writes of a busy shard's clients go to others that are not.
+    /// A busy shard hands writes of its clients to shards with time.
     pub balance: bool,
-    /// Members put what is read through the block device where it is wanted, if the kernel can.
+    /// Members read straight into the requests of the block device, if the kernel can.
     pub zero_copy: bool,
     /// Idle shards poll for a while instead of sleeping at once.
     pub poll: bool,

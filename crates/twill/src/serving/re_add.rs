@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use engine::array::membership::NotAdded;
 use engine::array::re_add::Refused;
-use engine::array::state::NotAdded;
 use engine::members::MemberState;
 
 use super::acts::remove;
@@ -17,10 +17,10 @@ use crate::probe::generations::record_of;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
 
-/// Takes back a member that was away for a while. One that failed, and has not been removed, is removed first.
+/// Takes back a member that was away for a while. A failed one that still has its slot is removed first.
 ///
 /// # Errors
-/// It cannot be opened, is no member of this array, its place is taken, or nobody knows what it lacks.
+/// It cannot be opened, is no member of this array, its slot is taken, or the bitmap does not say what it lacks.
 pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let name = path.display().to_string();
     if array.read_only {
@@ -32,34 +32,37 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let record = record_of(&member, &superblock);
     drop(member);
     remove_failed(array, &name)?;
-    // Asked before it is locked: what is refused stays as it is.
+    // Asked before it is locked, so that a refused device is not touched.
     let judged = array.ask(move |manager| {
-        manager.may_re_add(&superblock, record.as_ref().map(|record| &record.generations))
+        let generations = record.as_ref().map(|record| &record.generations);
+        manager.membership().may_re_add(&superblock, generations)
     })?;
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
     let device = open_new(array, path).map_err(cannot)?;
     check_blocks(array, &name, &device)?;
-    // Nobody else changes it from here on.
+    // Locked now: no other program changes it from here on.
     let member = MemberFile::open(path).map_err(cannot)?;
     let superblock = superblock_of(&member).map_err(cannot)?;
     let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
     let record = record_of(&member, &superblock);
-    let re_added =
-        offer(array, device, async move |device| manager().re_add(device, superblock, record, bad).await);
+    let re_added = offer(array, device, async move |device| {
+        manager().membership().re_add(device, superblock, record, bad).await
+    });
     match re_added? {
         Ok(slot) => {
             tracing::info!(member = name, slot, "re-added");
             Ok(())
         }
         Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),
-        Err(NotAdded::Device(error)) => {
-            Err(Failure::new(ExitKind::IoError, format!("{name}: its superblock cannot be written: {error}")))
-        }
+        Err(NotAdded::Device(error)) => Err(Failure::new(
+            ExitKind::IoError,
+            format!("{name}: the member is not re-added: its superblock cannot be written: {error}"),
+        )),
         Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
     }
 }
 
-/// A member that failed and is still in its slot comes back only after it was let go.
+/// A failed member still holds its slot, and comes back only once it is removed.
 fn remove_failed(array: &ManagedArray, name: &str) -> Result<(), Failure> {
     match array.slot(name) {
         Ok(slot) if array.host.shared.members.state(slot) == MemberState::Failed => {

@@ -11,15 +11,15 @@ use super::manager::{gone, manager};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Begins to replace a member by the device `with`, which is added for that if it is no spare yet, or by a spare.
+/// Begins to replace a member: by the device `with`, which becomes a spare first if it is none, or by any spare.
 ///
 /// # Errors
-/// There is no such member or spare, the member is not in sync, or what speaks against the device.
+/// There is no such member or spare, the member is not in sync, or the device is refused.
 pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: bool) -> Result<(), Failure> {
     let slot = array.slot(member)?;
     let refused = |refused: NotReplaced| refusal(member, &refused);
-    // Asked before anything is written on a device.
-    array.ask(move |manager| manager.may_replace(slot))?.map_err(refused)?;
+    // Asked before `add` writes to the device.
+    array.ask(move |manager| manager.replacements().may_replace(slot))?.map_err(refused)?;
     let number = match with {
         None => spare_number(array, None)?.ok_or_else(|| {
             Failure::new(ExitKind::NotFound, "the array has no spare").help("name a device: --with DEVICE")
@@ -34,18 +34,18 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
     };
     let begun = array
         .shards
-        .run_on(0, move |_| async move { manager().replace(slot, number).await })
+        .run_on(0, move |_| async move { manager().replacements().replace(slot, number).await })
         .map_err(gone)?;
     begun.map_err(refused)?;
     tracing::info!(member, slot, "is being replaced");
     Ok(())
 }
 
-/// Device number of the spare with this path, or of the one whose turn it is.
+/// Device number of the spare with this path, or of the next spare.
 fn spare_number(array: &ManagedArray, path: Option<&Path>) -> Result<Option<u32>, Failure> {
     let path = path.map(|path| path.display().to_string());
     array.ask(move |manager| {
-        let spares = manager.keeper().spares().borrow();
+        let spares = manager.writer().superblocks().spares().borrow();
         let is = |name: &str| path.as_ref().is_none_or(|path| slot_of(&[Some(name.into())], path).is_some());
         let spare = spares.iter().rfind(|spare| is(&spare.device.info().name))?;
         Some(spare.superblock.dev_number())
@@ -59,7 +59,7 @@ fn refusal(member: &str, refused: &NotReplaced) -> Failure {
         NotReplaced::Already(_) => ExitKind::AlreadyExists,
         NotReplaced::NoSpare => ExitKind::NotFound,
     };
-    let failure = Failure::new(kind, format!("member {member} cannot be replaced: {refused}"));
+    let failure = Failure::new(kind, format!("member {member} is not replaced: {refused}"));
     match refused {
         NotReplaced::NoSpare => failure.help("it has just taken another slot: see `twill status`"),
         _ => failure,

@@ -1,6 +1,6 @@
 //! Checks and repairs of a served array.
 
-use engine::array::scrub::{Refused, ScrubState, Wish};
+use engine::array::scrub::{Refused, ScrubRequest, ScrubState};
 
 use super::managed::ManagedArray;
 use crate::exit::ExitKind;
@@ -10,8 +10,8 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// Why not.
-pub fn scrub(array: &ManagedArray, wish: Wish) -> Result<(), Failure> {
-    array.ask(move |manager| manager.wish(wish))?.map_err(|refused| {
+pub fn scrub(array: &ManagedArray, wish: ScrubRequest) -> Result<(), Failure> {
+    array.ask(move |manager| manager.request_scrub(wish))?.map_err(|refused| {
         let kind = match refused {
             Refused::NoRedundancy => ExitKind::Unsupported,
             Refused::ReadOnly | Refused::Degraded | Refused::NotSynced => ExitKind::MemberInUse,

@@ -1,5 +1,5 @@
-//! Where a scrub is, kept for the next run in a file of the machine, as mdcheck keeps its in `/var/lib/mdcheck`: md's
-//! superblock has no place for it. A file that is lost, or not believed, costs a scrub from the start.
+//! How far a scrub is, kept for the next server in a file of this machine, as mdcheck does in `/var/lib/mdcheck`: md's
+//! superblock has no field for it. If the file is lost or damaged, the scrub begins again.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -30,10 +30,12 @@ impl ScrubFile {
                 }
                 let written = match &path {
                     Some(path) => write(path, &state),
-                    None => Err(io::Error::other("there is no folder for it: HOME is not set")),
+                    None => Err(io::Error::other("HOME is not set, so there is no folder for it")),
                 };
                 if let Err(error) = written {
-                    tracing::warn!("a check or repair will begin from the start after a restart: {error}");
+                    tracing::warn!(
+                        "the progress of a check or repair cannot be saved, so a restart of the server begins it again: {error}"
+                    );
                 }
             }
         };
@@ -41,14 +43,14 @@ impl ScrubFile {
         ScrubFile { sender: Some(sender), thread }
     }
 
-    /// The way to the file for the array's manager.
+    /// Where the array's manager sends each new state.
     pub(super) fn sender(&self) -> Sender<ScrubState> {
         self.sender.clone().expect("there until the drop")
     }
 }
 
 impl Drop for ScrubFile {
-    /// Waits until the last state is written. The manager has let go of its way to the file.
+    /// Waits until the last state is written. The manager's sender is gone by now, or this would wait for ever.
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
@@ -57,14 +59,17 @@ impl Drop for ScrubFile {
     }
 }
 
-/// The scrub that an earlier run left, if there is one and it is not over.
+/// The state that an earlier server left, if there is one.
 pub(super) fn left_open(set_uuid: &[u8; 16]) -> Option<ScrubState> {
     let path = path(set_uuid)?;
     let text = fs::read(&path).ok()?;
     match serde_json::from_slice::<ScrubState>(&text) {
         Ok(state) => Some(state),
         Err(error) => {
-            tracing::warn!("{} is not understood and left alone: {error}", path.display());
+            tracing::warn!(
+                "{}: not the state of a check or repair, so the next one begins at the start: {error}",
+                path.display()
+            );
             None
         }
     }

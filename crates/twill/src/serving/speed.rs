@@ -8,10 +8,10 @@ use engine::foreground::Latencies;
 use engine::stripe::Shared;
 use parking_lot::Mutex;
 
-/// How often the clients' latency is looked at.
+/// How often the clients' latency is measured.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The throttle of an array, for its manager and for whoever changes the limits.
+/// The throttle of an array, shared by its manager and by the operator who sets the limits.
 #[derive(Default)]
 pub(super) struct Speed {
     state: Mutex<State>,
@@ -25,25 +25,25 @@ struct State {
     looked_ns: u64,
 }
 
-/// What changes; what is None stays.
+/// New limits; None leaves one as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewLimits {
     /// Most bytes of a member in a second; 0 is no limit.
     pub rate_max: Option<u64>,
-    /// Bytes a second that the budget does not take away.
+    /// Bytes a second that it may do even if clients exceed their budget.
     pub rate_min: Option<u64>,
-    /// The clients' 99th percentile that may be caused, in nanoseconds; 0 is no budget.
+    /// The clients' 99th percentile above which it slows down, in nanoseconds; 0 is no budget.
     pub p99_budget_ns: Option<u64>,
 }
 
-/// A pause that some limits asked for.
+/// A pause, and the limits that asked for it.
 pub(super) struct Pause {
     until_ns: u64,
     limits: Limits,
 }
 
 impl Speed {
-    /// Changes the limits, from now on: a pause that the old ones asked for is over.
+    /// Changes the limits from now on, and so ends a pause that the old ones asked for.
     pub(super) fn set(&self, new: &NewLimits, shared: &Shared) -> Limits {
         let state = &mut *self.state.lock();
         let old = state.limits;
@@ -76,7 +76,7 @@ impl Speed {
         Pause { until_ns, limits: state.limits }
     }
 
-    /// What is left of a pause: nothing under other limits, which count from now on.
+    /// What is left of a pause: nothing once the limits have changed.
     pub(super) fn left(&self, pause: &Pause, shared: &Shared) -> Duration {
         match pause.limits == self.limits() {
             true => Duration::from_nanos(pause.until_ns.saturating_sub(shared.loads.now_ns())),
@@ -85,10 +85,10 @@ impl Speed {
     }
 }
 
-/// Longest sleep without a look whether the array is being stopped.
+/// Longest sleep before the next look whether the array is being stopped.
 pub(super) const NAP: Duration = Duration::from_millis(100);
 
 /// Whether the array is being stopped.
-pub(super) fn is_stopping(mode: &engine::volume::VolumeMode) -> bool {
+pub(super) fn is_stopping(mode: &engine::array::volume::VolumeMode) -> bool {
     mode.stopping.load(Relaxed)
 }

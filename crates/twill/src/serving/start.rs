@@ -8,9 +8,9 @@ use engine::array::assemble::{Assembly, Candidate};
 use engine::array::start::{
     Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy, Prepared,
 };
+use engine::array::volume::VolumeMode;
 use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
-use engine::volume::VolumeMode;
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
 use host::device::SharedDevice;

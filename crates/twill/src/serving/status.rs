@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use engine::array::bitmap::Bitmaps;
-use engine::array::keeper::Spare;
 use engine::array::progress::Progress;
 use engine::array::scrub::{Phase, ScrubState};
-use engine::array::state::Work;
+use engine::array::superblocks::Spare;
+use engine::array::works::Work;
 use engine::counters::CounterTotals;
 use host::device::HostDevice;
 use layout::md_superblock::{Superblock, display_uuid};
@@ -28,18 +28,18 @@ use crate::status::{
 struct Kept {
     superblocks: Vec<Option<Superblock>>,
     spares: Vec<(Superblock, String, u64)>,
-    /// Superblocks of what is to replace members, by slot.
+    /// Superblocks of the devices that are to replace members, by slot.
     coming: Vec<Option<Superblock>>,
     events: u64,
     works: Vec<(Work, Arc<Progress>)>,
-    /// What begins at the manager's next look.
+    /// Work that the manager begins next.
     upcoming: Option<Work>,
     scrub: Option<ScrubState>,
     resync_from_bytes: Option<u64>,
     bitmap: Option<BitmapStatus>,
 }
 
-/// What `status` and `detail` print of an array and its exports; what is not there says the caller.
+/// What `status` and `detail` print of an array and its exports, without the fields that only its server knows.
 pub(super) fn gather(array: &ManagedArray, exports: &Exports) -> ArrayStatus {
     let memory_bytes = array.host.shared.intent.bitmap_memory_bytes();
     let kept = array.ask(move |manager| kept(&manager, memory_bytes)).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(super) fn gather(array: &ManagedArray, exports: &Exports) -> ArrayStatus {
     ArrayStatus { exports: exported, block_device, ..Gathered { array, kept }.status() }
 }
 
-/// An array and what its shard 0 said of it.
+/// An array, and the facts that its shard 0 gave.
 struct Gathered<'a> {
     array: &'a ManagedArray,
     kept: Kept,
@@ -194,7 +194,7 @@ impl Gathered<'_> {
         let waits = |kind, done_bytes| {
             Some(RebuildStatus { kind, slot: None, done_bytes, total_bytes, bytes_per_s: 0, pending })
         };
-        // It waits: for a look of the manager, or for members that are missing.
+        // It waits: for the manager to begin it, or for missing members.
         match (self.kept.resync_from_bytes, &self.kept.scrub) {
             (Some(from_bytes), _) => waits(RebuildKind::Resync, from_bytes),
             (None, Some(scrub)) if scrub.phase == Phase::Running => waits(scrub_kind(scrub), 0),
@@ -240,20 +240,20 @@ fn bitmap_status(bitmap: &Bitmaps<HostDevice>, memory_bytes: u64) -> BitmapStatu
 }
 
 fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
-    let keeper = manager.keeper();
+    let writer = manager.writer();
     let info = |spare: &Spare<HostDevice>| {
         let info = engine::device::Device::info(&*spare.device);
         (spare.superblock.clone(), info.name.clone(), info.size_bytes)
     };
     Kept {
-        superblocks: (0..).map_while(|slot| keeper.try_superblock(slot)).collect(),
-        spares: keeper.spares().borrow().iter().map(info).collect(),
-        coming: (0..manager.slots()).map(|slot| keeper.coming(slot)).collect(),
-        events: keeper.events(),
+        superblocks: (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).collect(),
+        spares: writer.superblocks().spares().borrow().iter().map(info).collect(),
+        coming: (0..manager.slots()).map(|slot| writer.superblocks().incoming(slot)).collect(),
+        events: writer.superblocks().events(),
         works: manager.works(),
         upcoming: manager.upcoming(),
         scrub: manager.scrub(),
-        resync_from_bytes: keeper.resync_from_bytes(),
-        bitmap: keeper.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),
+        resync_from_bytes: writer.resync_from_bytes(),
+        bitmap: writer.bitmap().map(|bitmap| bitmap_status(&bitmap, memory_bytes)),
     }
 }

@@ -5,11 +5,12 @@ use engine::events::Event;
 
 use crate::bytes;
 use crate::counted::{counted, counted_as};
+use crate::plain::plain;
 use crate::status::LoggedEvent;
 
 /// An event, with the device of the member that it is about.
 pub fn logged(logged: &LoggedEvent) -> String {
-    let device = logged.device.as_ref().map_or_else(String::new, |device| format!(" [{device}]"));
+    let device = logged.device.as_ref().map_or_else(String::new, |device| format!(" [{}]", plain(device)));
     event_words(&logged.event) + &device
 }
 
@@ -17,12 +18,12 @@ fn event_words(event: &Event) -> String {
     match event {
         Event::MemberError { member, error, .. } => format!("member {member}: {error}"),
         Event::BlockRewritten { member, offset_bytes, bytes } => format!(
-            "member {member} could not read {bytes} bytes at byte {offset_bytes}: made from the others, written again \
-             and read back"
+            "member {member} could not read {bytes} bytes at byte {offset_bytes}: they were made from the other members, \
+             rewritten and read back"
         ),
         Event::BlockUnreadable { member, offset_bytes, bytes } => format!(
-            "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the others cannot make them: the \
-             request got an error"
+            "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the other members cannot make them: the \
+             request failed"
         ),
         Event::BadBlockRecorded { member, offset_bytes, bytes } => format!(
             "{bytes} bytes at byte {offset_bytes} of member {member} could not be made from the others: they are in its bad-block \
@@ -33,13 +34,15 @@ fn event_words(event: &Event) -> String {
             format!("member {member} failed: {reason}; {working}")
         }
         Event::MemberKept { member, reason } => {
-            format!("member {member} should have failed, but the array needs it: {reason}")
+            format!(
+                "member {member} stays in use in spite of an error, since the array would be lost without it: {reason}"
+            )
         }
         Event::MemberRemoved { member } => format!("member {member} was removed"),
         Event::RecoveryStarted { member, from_bytes } => {
             format!("member {member} is being rebuilt, from {}", bytes::human(*from_bytes))
         }
-        Event::MemberReAdded { member } => format!("member {member} is back for what the bitmap marks"),
+        Event::MemberReAdded { member } => format!("member {member} is back, and gets what the bitmap marks"),
         Event::ReplacementStarted { .. }
         | Event::ReplacementFinished { .. }
         | Event::ReplacementFailed { .. } => replacement_words(event),
@@ -50,38 +53,56 @@ fn event_words(event: &Event) -> String {
         Event::ResyncFinished {} => "resync finished".into(),
         Event::RebuildStopped { reason } => {
             format!(
-                "resync or recovery stopped, and is tried again when members change or after a while: {reason}"
+                "resync or recovery stopped, and is retried when members change, or after 30 seconds and more: {reason}"
             )
         }
         Event::StripeSuspect { stripe, reason } => {
             format!(
-                "stripe {stripe} was written half way and is made to agree before its next write: {reason}"
+                "stripe {stripe} was partly written; its parity is corrected before its next write: {reason}"
             )
         }
         Event::ScrubStarted { .. } | Event::ScrubFinished { .. } | Event::ScrubStopped { .. } => {
             scrub_words(event)
         }
         Event::Mismatch(found) => super::scrub::mismatch(found, &|_| None),
-        Event::RedoLogInForce {} => {
-            "stripe writes are logged first from here on, while members are missing".into()
-        }
-        Event::RedoLogOver {} => "the array is whole; stripe writes are no longer logged".into(),
-        Event::RedoLogAbsent { reason } => format!(
-            "members are missing and stripe writes cannot be logged, so a crash would leave stripes in doubt: {reason}"
-        ),
-        Event::RedoLogReplayed { records, stripes, members } => format!(
-            "written out from the redo log to members {members:?}: {}; stripes {stripes:?} agree again",
-            counted(*records, "record")
-        ),
-        Event::StripesInDoubt { first, end, reason } => format!(
-            "stripes {first} to {} are in doubt: {reason}. Reading what missing members held there is an error until \
-             it is overwritten",
-            end - 1
-        ),
+        Event::RedoLogInForce {}
+        | Event::RedoLogOver {}
+        | Event::RedoLogAbsent { .. }
+        | Event::RedoLogReplayed { .. }
+        | Event::StripesInDoubt { .. } => redo_words(event),
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }
     }
+}
+
+fn redo_words(event: &Event) -> String {
+    match event {
+        Event::RedoLogInForce {} => {
+            "members are missing: stripe writes go to the redo log first from now on".into()
+        }
+        Event::RedoLogOver {} => "the array is whole: stripe writes no longer go to the redo log".into(),
+        Event::RedoLogAbsent { reason } => format!(
+            "members are missing and there is no redo log, so a crash would leave stripes in doubt: {reason}"
+        ),
+        Event::RedoLogReplayed { records, stripes, members } => format!(
+            "the redo log was replayed: {} written to members {}; stripes {} are consistent again",
+            counted(*records, "record"),
+            listed(members),
+            listed(stripes)
+        ),
+        Event::StripesInDoubt { first, end, reason } => format!(
+            "stripes {first} to {} are in doubt: {reason}. Reads of what the missing members held there fail until it is \
+             overwritten",
+            end - 1
+        ),
+        _ => unreachable!("an event of the redo log"),
+    }
+}
+
+/// `3, 7`.
+fn listed(numbers: &[impl ToString]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn scrub_words(event: &Event) -> String {
@@ -111,10 +132,10 @@ fn replacement_words(event: &Event) -> String {
             bytes::human(*from_bytes)
         ),
         Event::ReplacementFinished { member } => {
-            format!("member {member} was replaced: the device that was in its slot may be taken out")
+            format!("member {member} was replaced: the device that was in its slot can be pulled")
         }
         Event::ReplacementFailed { member, reason } => {
-            format!("member {member} stays, the device that was to replace it is not used any more: {reason}")
+            format!("member {member} stays; the device that was to replace it is no longer used: {reason}")
         }
         _ => unreachable!("an event of a replacement"),
     }

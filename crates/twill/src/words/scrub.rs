@@ -5,6 +5,7 @@ use engine::mismatch::{BlockPlace, Mismatch, Outcome, Wrong};
 
 use crate::bytes;
 use crate::counted::{counted, counted_as};
+use crate::plain::plain;
 use crate::status::ScrubSummary;
 
 /// A check or repair in a line.
@@ -33,7 +34,7 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> Strin
     let Mismatch { stripe, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = found;
     let length = bytes::human(*bytes);
     let place = |place: &BlockPlace| {
-        let name = path(place.member).map_or_else(String::new, |path| format!(" ({path})"));
+        let name = path(place.member).map_or_else(String::new, |path| format!(" ({})", plain(&path)));
         format!("member {}{name} at byte {}", place.member, place.offset_bytes)
     };
     let places = blocks.iter().map(place).collect::<Vec<_>>().join(", ");
@@ -41,7 +42,9 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> Strin
         Wrong::Data => format!("wrong data: {length} on {places}"),
         Wrong::P | Wrong::Q => format!("wrong parity {wrong:?}: {length} on {places}"),
         Wrong::Copy => format!("outvoted copy: {length} on {places}"),
-        Wrong::Unreadable => format!("unreadable, and the others cannot make it: {length} on {places}"),
+        Wrong::Unreadable => {
+            format!("unreadable, and the other members cannot make it: {length} on {places}")
+        }
         Wrong::Unknown if blocks.is_empty() => {
             format!(
                 "stripe {stripe}, byte {row_bytes} of its chunks: data and parity of {length} do not agree"

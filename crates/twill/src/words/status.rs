@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::bytes;
 use crate::counted::counted;
+use crate::plain::plain;
 use crate::status::{ArrayStatus, BitmapStatus, BlockDeviceStatus, MemberHealth, MemberStatus, RebuildKind};
 
 /// What a member file without a name means for the operator.
@@ -14,7 +15,7 @@ pub const DELETED: &str =
 pub fn headline(status: &ArrayStatus) -> String {
     format!(
         "{}: {} [{}/{}] [{}] {}",
-        status.name,
+        plain(&status.name),
         status.level,
         status.raid_devices,
         status.working(),
@@ -82,7 +83,7 @@ pub fn bitmap(bitmap: &BitmapStatus) -> String {
     format!("{}/{} bits set, {chunk} chunks", bitmap.bits_set, bitmap.bits)
 }
 
-/// What is not the default of how reads and writes choose members.
+/// How reads and writes choose members, where that is not the default.
 pub fn choice(status: &ArrayStatus) -> Option<String> {
     let policy = (status.update_policy == "adaptive").then_some("adaptive");
     joined(policy.into_iter().chain(status.avoid_slow.then_some("avoids slow members")))
@@ -104,7 +105,7 @@ pub fn limits_set(rate: Option<u64>, rate_min: Option<u64>, p99_budget_ns: Optio
     let budget = p99_budget_ns.map(|ns| match ns {
         0 => "no budget for clients".to_owned(),
         ns => format!(
-            "slower while a hundredth of requests takes more than {}",
+            "slower while 1 % of requests take more than {}",
             humantime::format_duration(Duration::from_nanos(ns))
         ),
     });
@@ -124,7 +125,7 @@ pub fn block_device(device: &BlockDeviceStatus) -> String {
     words
 }
 
-/// What a crash would mean, and what one has left, while members are missing.
+/// While members are missing: what a crash would do, and what an earlier one has left in doubt.
 pub fn redo_log(status: &ArrayStatus) -> Option<String> {
     let log = match status.redo_log.as_str() {
         "in-force" => Some("in force".to_string()),

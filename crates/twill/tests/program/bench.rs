@@ -50,7 +50,7 @@ fn every_figure_is_there_and_is_one() {
 }
 
 #[test]
-fn contents_are_right_whatever_is_written_and_whoever_is_missing() {
+fn contents_are_right_whatever_is_written_and_whichever_member_is_missing() {
     let world = World::new();
     for arguments in [
         &["--rw", "randwrite", "--bs", "4K", "--parity-cache", "1M"][..],

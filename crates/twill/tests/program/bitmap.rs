@@ -67,7 +67,7 @@ fn after_a_crash_only_what_is_marked_is_resynced() {
         let bitmap = &member["superblock"]["bitmap"];
         assert_eq!((&bitmap["bits_set"], &bitmap["stale"]), (&2.into(), &false.into()), "{bitmap}");
     }
-    // What a crash may leave of a stripe that was being written; and what nobody may touch, for it is not marked.
+    // A stripe that a crash left half written, which is marked; and one that is not marked, which must stay as it is.
     let at = data_offset(&world);
     world.damage("m0", at + 20 * CHUNK + 5);
     world.damage("m2", at + 41 * CHUNK);
@@ -303,7 +303,7 @@ fn a_member_that_was_away_gets_what_is_marked_and_nothing_else() {
     is_away(&server);
     write(&world, &[8; 2 * CHUNK as usize], 20 * 2 * CHUNK);
     let at = data_offset(&world);
-    world.damage("m1", at + 20 * CHUNK + 5); // of what is marked, and of what nobody may touch
+    world.damage("m1", at + 20 * CHUNK + 5); // one that is marked, and one that must stay as it is
     world.damage("m1", at + 41 * CHUNK);
     let away = world.bytes("m1", 0, MEMBER_BYTES as usize);
     let again = server.twill(&["re-add", "--json", "m1"]).succeeds().json();
@@ -358,7 +358,7 @@ fn a_recovery_by_bitmap_goes_on_after_a_crash_as_md_would_go_on() {
     write(&world, &[8; 16 * 2 * CHUNK as usize], 20 * 2 * CHUNK);
     let at = data_offset(&world);
     world.damage("m1", at + 41 * CHUNK);
-    // Else the crash would leave stripes in doubt, which nobody recovers a member from.
+    // Else the crash would leave stripes in doubt, from which no member can be recovered.
     server.wait_for("a clean array", |status| status["clean"] == true);
     server.twill(&["set", "--rate", "1"]).succeeds(); // it is under way for as long as the test takes
     let events = |name: &str| {
@@ -388,7 +388,7 @@ fn a_recovery_by_bitmap_goes_on_after_a_crash_as_md_would_go_on() {
 }
 
 #[test]
-fn who_was_away_while_the_array_was_not_served_comes_back_when_it_is_wanted() {
+fn a_member_that_was_away_while_the_array_was_not_served_comes_back_when_it_is_wanted() {
     let world = World::new();
     let members = array(&world);
     let server = world.serve(&[], &members);

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 use std::process::Command;
 
-use crate::world::{MEMBER_BYTES, World, tool};
+use crate::world::{MEMBER_BYTES, World, output_of, tool};
 
 const RAID5: [&str; 3] = ["create", "--level", "5"];
 
@@ -50,7 +51,8 @@ fn blank_members_need_no_resync_and_others_do() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    let made = world.twill(&RAID5, &members).succeeds();
+    world.refused(3, &["m1: is a file with data, from byte 8388608 on", "--force"], &RAID5, &members);
+    let made = world.twill(&[&RAID5[..], &["--force"]].concat(), &members).succeeds();
     assert!(made.stdout.contains("(resync)"), "{made:?}");
     let examined = world.twill(&["examine", "--json"], &members).succeeds().json();
     assert_eq!(examined["members"][0]["superblock"]["resync_offset_bytes"], 0);
@@ -59,7 +61,8 @@ fn blank_members_need_no_resync_and_others_do() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    let made = world.twill(&[&RAID5[..], &["--assume-clean", "--json"]].concat(), &members).succeeds();
+    let made =
+        world.twill(&[&RAID5[..], &["--force", "--assume-clean", "--json"]].concat(), &members).succeeds();
     assert!(made.json()["resync"].as_str().unwrap().contains("--assume-clean"));
 }
 
@@ -157,6 +160,38 @@ fn a_file_system_is_not_overwritten_without_force() {
     world.refused(3, &["m2", "ext4", "--force"], &RAID5, &members);
     world.twill(&[&RAID5[..], &["--force"]].concat(), &members).succeeds();
     assert_eq!(world.bytes("m2", 1024 + 56, 2), [0, 0], "a mount by mistake finds nothing");
+}
+
+/// The backup of the partition table stayed, and partition tools made the table again from it, over the superblock.
+#[test]
+fn force_clears_what_is_outside_the_data_area_and_names_what_is_inside() {
+    let world = World::new();
+    let odd_bytes = MEMBER_BYTES + 4096; // the array uses whole chunks, so the end is outside
+    let odd: Vec<String> = (0..3).map(|i| world.member(&format!("odd{i}"), odd_bytes)).collect();
+    world.partition("odd1", odd_bytes);
+    world.refused(3, &["odd1: has", "a GPT partition table", "the backup of"], &RAID5, &odd);
+    let made = world.twill(&[&RAID5[..], &["--force"]].concat(), &odd).succeeds();
+    assert!(
+        made.stdout.contains("odd1 is no longer a GPT partition table or a partition table or"),
+        "{made:?}"
+    );
+    assert!(!made.stdout.contains("still has"), "{made:?}");
+    for at in [510, 512, odd_bytes - 512] {
+        assert_eq!(world.bytes("odd1", at, 8), [0; 8], "at {at}");
+    }
+    if let Some(wipefs) = tool("wipefs") {
+        let listed = output_of(&wipefs, &[Path::new("--no-act"), &world.path("odd1")]);
+        assert!(listed.contains("linux_raid_member") && listed.lines().count() == 2, "{listed}");
+    }
+
+    let full = world.members(2);
+    world.partition("m1", MEMBER_BYTES);
+    let create = ["create", "--level", "1", "--name", "full", "--force", "--json"];
+    let made = world.twill(&create, &full).succeeds().json();
+    let stays = made["members"][1]["stays"].as_array().expect("a list");
+    let backup = format!("the backup of a GPT partition table at byte {}", MEMBER_BYTES - 512);
+    assert_eq!(*stays, [backup.as_str()], "{made:#}");
+    assert_eq!(world.bytes("m1", MEMBER_BYTES - 512, 8), b"EFI PART", "the data area is left alone");
 }
 
 #[test]
@@ -289,8 +324,8 @@ fn spares_that_cannot_help_are_refused() {
     let world = World::new();
     let members = world.members(4);
     let create = |arguments: &[&'static str]| [&["create"], arguments].concat();
-    world.refused(10, &["none is left to hold the array"], &create(&["-l5", "-x", "5"]), &members);
-    world.refused(10, &["none is left to hold the array"], &create(&["-l5", "-x", "4"]), &members);
+    world.refused(10, &["which leaves none for the array"], &create(&["-l5", "-x", "5"]), &members);
+    world.refused(10, &["which leaves none for the array"], &create(&["-l5", "-x", "4"]), &members);
     world.refused(10, &["cannot help a RAID-0"], &create(&["-l0", "-x", "1"]), &members);
     world.refused(2, &["-1 is not in 0..=1920"], &create(&["-l5", "-x", "-1"]), &members);
     let run = world.twill(&create(&["-l5", "-x", "1", "--name", "one"]), &members).succeeds();

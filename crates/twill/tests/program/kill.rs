@@ -249,7 +249,7 @@ fn kill_9_under_load_loses_nothing_that_was_acknowledged() {
     assert!(acknowledged > rounds() * 10, "{acknowledged} requests in {} rounds are no load", rounds());
 }
 
-/// Without a member nobody can tell what a half written stripe held there: the redo log must. No server needs force,
+/// Without a member, what a half-written stripe held there is known to the redo log alone. No server needs force,
 /// and none has a stripe in doubt.
 #[test]
 fn kill_9_with_a_member_missing_loses_nothing_either() {
@@ -335,7 +335,7 @@ fn what_was_overwritten_is_not_in_doubt_after_an_orderly_stop() {
     }
 }
 
-/// With this policy superblocks say that the array is clean whatever is written, so nobody would make the log's writes again.
+/// With this policy superblocks always say clean, so no start would replay the log.
 #[test]
 fn nothing_is_logged_where_superblocks_do_not_say_that_writes_are_under_way() {
     let world = World::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::world::{World, tool};
+use crate::world::{MEMBER_BYTES, Run, World, tool};
 
 #[test]
 fn an_answer_that_cannot_be_written_is_an_error() {
@@ -73,7 +73,7 @@ fn a_creation_that_is_interrupted_is_one_document() {
     world.write("m0", 64 << 20, b"something"); // in the data: a resync is due
     let mut process = world
         .command()
-        .args(["create", "--level", "5", "--wait", "--json"])
+        .args(["create", "--level", "5", "--force", "--wait", "--json"])
         .args(&members)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -112,4 +112,30 @@ fn a_wrong_command_line_is_told_whole() {
     let message = run.json()["error"]["message"].as_str().expect("a message").to_owned();
     assert!(message.contains("not provided") && message.contains("--level <LEVEL>"), "{message}");
     assert!(message.contains("<MEMBER>") && !message.contains("Usage"), "{message}");
+}
+
+/// A file's name may clear the screen, or look like a line of the answer.
+#[test]
+fn a_name_that_a_terminal_would_obey_is_escaped() {
+    let world = World::new();
+    let members: Vec<String> = ["a\n\u{1b}[2J", "b", "c"].map(|name| world.member(name, MEMBER_BYTES)).into();
+    let no_escape = |run: Run| {
+        let said = run.stdout + &run.stderr;
+        assert!(said.contains("a\\n\\u{1b}[2J") && !said.contains('\u{1b}'), "{said:?}");
+    };
+    no_escape(world.twill(&["examine"], &members));
+    no_escape(world.twill(&["assemble"], &members));
+    world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+    no_escape(world.twill(&["create", "--level", "5"], &members));
+    no_escape(world.twill(&["examine"], &members));
+    no_escape(world.twill(&["assemble", "--explain"], &members));
+    let server = world.serve(&[], &members);
+    no_escape(server.twill(&["detail"]));
+    server.twill(&["fail", "0"]).succeeds();
+    no_escape(server.twill(&["status"]));
+    no_escape(server.twill(&["events"]));
+    let paths = server.status()["members"][0]["path"].as_str().map(str::to_owned);
+    assert!(paths.is_some_and(|path| path.ends_with("a\n\u{1b}[2J")), "JSON has the name as it is");
+    assert!(!server.log().contains('\u{1b}'), "{:?}", server.log());
+    server.stop();
 }

@@ -2,6 +2,7 @@
 //! them; members that are deleted while they are served.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use crate::world::{MEMBER_BYTES, World};
 
@@ -37,11 +38,11 @@ fn a_pid_file_is_written_over_nothing_else() {
     fs::hard_link(world.path("m1"), world.path("hard")).expect("a link");
     let serve = ["serve", "--control", "c.sock", "--unix", "n.sock", "--pid-file"];
     for (path, code, says) in [
-        ("notes", 9, "something else than a process number"),
-        (&other, 9, "something else than a process number"),
+        ("notes", 9, "something other than a process number"),
+        (&other, 9, "something other than a process number"),
         ("m0", 6, "is a member of the array"),
         ("hard", 6, "is a member of the array"),
-        (".", 9, "no ordinary file"),
+        (".", 9, "it is not a regular file"),
     ] {
         world.refused(code, &["--pid-file", path, says], &[&serve[..], &[path]].concat(), &members);
     }
@@ -77,4 +78,28 @@ fn a_member_that_is_deleted_while_it_is_served_is_told() {
     let said = server.twill(&["stop"]).succeeds().stdout;
     assert!(said.contains("m1 had been deleted: what it held is lost"), "{said}");
     assert_eq!(server.end(), Some(0));
+}
+
+/// In a folder that others may write to, a link could have had any file of root's overwritten.
+#[test]
+fn links_are_not_followed_and_new_files_are_private() {
+    let world = World::new();
+    let members = world.array(3);
+    fs::write(world.path("target"), "").expect("writable");
+    symlink("target", world.path("link")).expect("a link");
+    symlink("nowhere", world.path("dangling")).expect("a link");
+    let serve = ["serve", "--control", "c.sock", "--unix", "n.sock"];
+    for option in ["--pid-file", "--log"] {
+        for link in ["link", "dangling"] {
+            let arguments = [&serve[..], &[option, link]].concat();
+            world.refused(9, &[option, link, "it is a link"], &arguments, &members);
+        }
+    }
+    assert!(!world.path("nowhere").exists());
+    let server = world.serve(&["--pid-file", "pid", "--log", "log"], &members);
+    for name in ["pid", "log"] {
+        let mode = fs::metadata(world.path(name)).expect("made").permissions().mode() & 0o777;
+        assert_eq!(mode & !0o640, 0, "{name}: {mode:o}");
+    }
+    server.stop();
 }

@@ -310,6 +310,27 @@ fn a_server_that_only_reads_is_alone_with_others_that_do() {
 }
 
 /// A superblock at another place, and newer than the array: the next start believed it.
+/// Only md superblocks were cleared: a partition tool made the table again, over the member.
+#[test]
+fn what_is_added_has_no_partition_table_left() {
+    let world = World::new();
+    let members = world.array(3);
+    let larger = MEMBER_BYTES + (8 << 20); // the array does not use its end
+    let disk = world.member("disk", larger);
+    world.partition(&disk, larger);
+    let server = world.serve(&[], &members);
+    let refused = server.twill(&["add", &disk]);
+    assert!(refused.code == 3 && refused.stderr.contains("a GPT partition table"), "{refused:?}");
+    let added = server.twill(&["add", "--force", &disk]).succeeds();
+    assert!(added.stdout.contains("disk is no longer a GPT partition table"), "{added:?}");
+    for at in [510, 512, larger - 512] {
+        assert_eq!(world.bytes("disk", at, 8), [0; 8], "at {at}");
+    }
+    server.twill(&["fail", &members[1]]).succeeds();
+    server.wait_for("a recovery", |status| status["members"][1]["state"] == "in-sync");
+    server.stop();
+}
+
 #[test]
 fn what_is_added_has_no_other_superblock_left() {
     let world = World::new();
@@ -351,7 +372,7 @@ fn a_place_that_cannot_be_listened_at_is_said_and_the_members_are_free_again() {
     world.serve(&[], &members).stop();
 }
 
-/// A shard ended when a member failed and nobody read the log any more.
+/// A shard panicked when a member failed after the reader of the log had gone.
 #[test]
 fn a_log_that_nobody_reads_is_no_reason_to_end() {
     let world = World::new();
@@ -444,7 +465,7 @@ fn a_new_array_is_made_to_agree_before_create_returns() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    world.twill(&["create", "--level", "5", "--wait"], &members).succeeds();
+    world.twill(&["create", "--level", "5", "--force", "--wait"], &members).succeeds();
     let assembled = world.twill(&["assemble", "--json"], &members).succeeds().json();
     assert_eq!(assembled["arrays"][0]["resync_from_bytes"], Value::Null);
     // What m1 holds is the parity of the other two at the same place, whichever of the three holds it.
@@ -510,7 +531,7 @@ fn watching_and_waiting_end() {
     let world = World::new();
     let members = world.members(3);
     world.write("m1", 8 << 20, b"something");
-    world.twill(&["create", "--level", "5", "--name", "test"], &members).succeeds();
+    world.twill(&["create", "--level", "5", "--force", "--name", "test"], &members).succeeds();
     let server = world.serve(&[], &members);
     server.twill(&["status", "--wait"]).succeeds();
     assert!(server.status()["rebuild"].is_null());
@@ -591,7 +612,8 @@ fn a_failed_member_stays_listed_until_it_is_removed_and_events_name_devices() {
         let line = said.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {said}"));
         assert!(line.ends_with(&format!("[{}]", path(device))), "{line}");
     }
-    server.twill(&["remove", "m1"]).succeeds();
+    let said = server.twill(&["remove", "failed"]).succeeds().stdout;
+    assert_eq!(said, format!("removed 1 failed member: {}\n", path("m1")));
     assert_eq!(server.status()["members"].as_array().unwrap().len(), 3);
     let said = server.twill(&["remove", "failed"]).succeeds().stdout;
     assert!(said.contains("nothing is removed"), "{said}");

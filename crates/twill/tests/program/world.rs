@@ -125,6 +125,20 @@ impl World {
         file.and_then(|file| file.write_all_at(bytes, offset)).expect("writable");
     }
 
+    /// A GPT partition table as a partition tool leaves it: protective MBR, header and backup.
+    pub fn partition(&self, member: &str, bytes: u64) {
+        self.write(member, 450, &[0xee]);
+        self.write(member, 510, &[0x55, 0xaa]);
+        let tables = [(512, 1, bytes / 512 - 1), (bytes - 512, bytes / 512 - 1, 1)];
+        for (at, own, other) in tables {
+            let mut header = b"EFI PART\0\0\x01\0\x5c\0\0\0".to_vec();
+            header.resize(512, 0);
+            header[24..32].copy_from_slice(&u64::to_le_bytes(own));
+            header[32..40].copy_from_slice(&u64::to_le_bytes(other));
+            self.write(member, at, &header);
+        }
+    }
+
     /// Flips all bits of one byte.
     pub fn damage(&self, name: &str, offset: u64) {
         let byte = self.bytes(name, offset, 1)[0];
@@ -182,7 +196,7 @@ impl Server<'_> {
     pub fn wait_for(&self, what: &str, reached: impl Fn(&Value) -> bool) {
         let start = Instant::now();
         while !reached(&self.status()) {
-            assert!(start.elapsed() < PATIENCE, "{what} in vain: {:#}", self.status());
+            assert!(start.elapsed() < PATIENCE, "timed out waiting for {what}: {:#}", self.status());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -201,7 +215,7 @@ impl Server<'_> {
     }
 
     pub fn stop(mut self) {
-        self.twill(&["stop"]).succeeds();
+        self.twill(&["stop", "--force"]).succeeds(); // clients of the test may be connected
         assert_eq!(self.end(), Some(0));
     }
 

@@ -27,13 +27,13 @@ pub struct Load {
     /// Largest request in blocks of 4 KiB; sizes are from 1 on, small ones more often
     #[arg(long, default_value_t = 64)]
     largest: u32,
-    /// One request in so many is a flush
+    /// One request in this many is a flush
     #[arg(long, default_value_t = 64)]
     flush_every: u32,
     /// Reads among 100 requests; each is compared with what was acknowledged
     #[arg(long, default_value_t = 20)]
     reads: u32,
-    /// Stay in the first so many blocks
+    /// Stay in the first blocks, this many
     #[arg(long)]
     blocks: Option<u32>,
 }
@@ -110,7 +110,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Blocks that nobody else uses now.
+    /// Blocks that no other thread uses now.
     fn claim(&self, random: &mut StdRng) -> (u32, u32) {
         loop {
             let most = random.random_range(1..=self.load.largest.min(self.blocks));

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 
 /// Writes of a block are never torn, as NVMe drives promise for their logical block.
 pub const BLOCK_BYTES: usize = 4096;
-/// One unflushed write in so many is torn.
+/// One unflushed write in this many is torn.
 const TORN_IN: u32 = 10;
 
 pub struct Drive {

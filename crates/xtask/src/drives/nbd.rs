@@ -14,11 +14,6 @@ const OPT_EXPORT_NAME: u32 = 1;
 const OPT_ABORT: u32 = 2;
 const OPT_INFO: u32 = 6;
 const OPT_GO: u32 = 7;
-const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const REP_ACK: u32 = 1;
-const REP_INFO: u32 = 3;
-const REP_ERR_UNSUP: u32 = 0x8000_0001;
-const REP_ERR_UNKNOWN: u32 = 0x8000_0006;
 /// Flags, flush, FUA, trim, zeroes, several connections see each other's writes.
 const EXPORT_FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8;
 const COMMAND_FUA: u16 = 1;
@@ -87,26 +82,26 @@ fn negotiate<'a>(drives: &'a [Drive], stream: &mut UnixStream) -> Result<Option<
             }
             (OPT_EXPORT_NAME, None) => bail!("no such drive"),
             (OPT_ABORT, _) => {
-                reply(stream, option, REP_ACK, &[])?;
+                reply(stream, option, Reply::Ack, &[])?;
                 return Ok(None);
             }
             (OPT_INFO | OPT_GO, Some(drive)) => {
                 let mut export = vec![0, 0];
                 export.extend((drive.bytes() as u64).to_be_bytes());
                 export.extend(EXPORT_FLAGS.to_be_bytes());
-                reply(stream, option, REP_INFO, &export)?;
+                reply(stream, option, Reply::Info, &export)?;
                 let mut sizes = vec![0, 3];
                 for bytes in [BLOCK_BYTES, BLOCK_BYTES, REQUEST_BYTES_MAX] {
                     sizes.extend(u32::try_from(bytes)?.to_be_bytes());
                 }
-                reply(stream, option, REP_INFO, &sizes)?;
-                reply(stream, option, REP_ACK, &[])?;
+                reply(stream, option, Reply::Info, &sizes)?;
+                reply(stream, option, Reply::Ack, &[])?;
                 if option == OPT_GO {
                     return Ok(Some(drive));
                 }
             }
-            (OPT_INFO | OPT_GO, None) => reply(stream, option, REP_ERR_UNKNOWN, &[])?,
-            _ => reply(stream, option, REP_ERR_UNSUP, &[])?,
+            (OPT_INFO | OPT_GO, None) => reply(stream, option, Reply::Unknown, &[])?,
+            _ => reply(stream, option, Reply::Unsupported, &[])?,
         }
     }
 }
@@ -120,9 +115,20 @@ fn find<'a>(drives: &'a [Drive], name: &[u8]) -> Option<&'a Drive> {
     drives.get(number)
 }
 
-fn reply(stream: &mut UnixStream, option: u32, kind: u32, data: &[u8]) -> Result<()> {
+/// What a reply to an option says.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum Reply {
+    Ack = 1,
+    Info = 3,
+    Unsupported = 0x8000_0001,
+    Unknown = 0x8000_0006,
+}
+
+fn reply(stream: &mut UnixStream, option: u32, kind: Reply, data: &[u8]) -> Result<()> {
+    const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
     let mut bytes = Vec::from(REPLY_MAGIC.to_be_bytes());
-    for number in [option, kind, u32::try_from(data.len())?] {
+    for number in [option, kind as u32, u32::try_from(data.len())?] {
         bytes.extend(number.to_be_bytes());
     }
     bytes.extend(data);

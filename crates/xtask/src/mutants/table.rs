@@ -1,4 +1,4 @@
-//! How mutants are told of.
+//! What is printed of mutants.
 
 use anyhow::Result;
 use serde::Serialize;

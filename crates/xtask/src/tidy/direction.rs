@@ -1,4 +1,5 @@
-//! Direction inside crates: who imports whom in the engine, what the pure crates leave to their callers, and names.
+//! Direction inside crates: which folders of the engine import which, what the pure crates leave to their callers, and
+//! names.
 
 use syn::visit::{self, Visit};
 
@@ -204,51 +205,76 @@ impl<'ast> Visit<'ast> for Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{expect_one, parsed_and};
+    use super::super::tests::{expect_one, found_in_parsed};
     use super::*;
-
-    fn found(path: &str, text: &str) -> Vec<Finding> {
-        parsed_and(check, path, text)
-    }
 
     #[test]
     fn one_engine_importing_the_other_is_found_however_it_is_written() {
         let path = "crates/engine/src/stripe/write.rs";
-        expect_one(&found(path, "use crate::log::Map;"), 1, "imports crate::log");
-        expect_one(&found(path, "use crate::{device, log::{self}};"), 1, "imports crate::log");
-        expect_one(&found(path, "\nuse super::super::array::Member;"), 2, "imports crate::array");
-        expect_one(&found(path, "fn f() { crate::log::go() }"), 1, "imports crate::log");
-        expect_one(&found("crates/engine/src/log.rs", "use crate::stripe;"), 1, "imports crate::stripe");
+        expect_one(&found_in_parsed(check, path, "use crate::log::Map;"), 1, "imports crate::log");
+        expect_one(
+            &found_in_parsed(check, path, "use crate::{device, log::{self}};"),
+            1,
+            "imports crate::log",
+        );
+        expect_one(
+            &found_in_parsed(check, path, "\nuse super::super::array::Member;"),
+            2,
+            "imports crate::array",
+        );
+        expect_one(&found_in_parsed(check, path, "fn f() { crate::log::go() }"), 1, "imports crate::log");
+        expect_one(
+            &found_in_parsed(check, "crates/engine/src/log.rs", "use crate::stripe;"),
+            1,
+            "imports crate::stripe",
+        );
     }
 
     #[test]
     fn neighbours_and_namesakes_pass() {
         let path = "crates/engine/src/stripe/write.rs";
-        assert_eq!(found(path, "use super::log_entry; use crate::device::array; use super::plan;"), []);
-        assert_eq!(found("crates/engine/src/volume.rs", "use crate::{log, stripe, array};"), []);
+        assert_eq!(
+            found_in_parsed(check, path, "use super::log_entry; use crate::device::array; use super::plan;"),
+            []
+        );
+        assert_eq!(
+            found_in_parsed(check, "crates/engine/src/volume.rs", "use crate::{log, stripe, array};"),
+            []
+        );
     }
 
     #[test]
     fn clock_threads_and_files_in_a_pure_crate_are_found() {
         let path = "crates/engine/src/volume.rs";
-        expect_one(&found(path, "use std::time::{Duration, Instant};"), 1, "std::time::Instant");
-        expect_one(&found(path, "fn f() { std::thread::spawn(g); }"), 1, "std::thread");
-        assert_eq!(found(path, "#[cfg(test)] mod tests { use std::thread; }"), []);
-        assert_eq!(found("crates/host/src/shard.rs", "use std::thread;"), []);
+        expect_one(
+            &found_in_parsed(check, path, "use std::time::{Duration, Instant};"),
+            1,
+            "std::time::Instant",
+        );
+        expect_one(&found_in_parsed(check, path, "fn f() { std::thread::spawn(g); }"), 1, "std::thread");
+        assert_eq!(found_in_parsed(check, path, "#[cfg(test)] mod tests { use std::thread; }"), []);
+        assert_eq!(found_in_parsed(check, "crates/host/src/shard.rs", "use std::thread;"), []);
     }
 
     #[test]
     fn drawers_are_found_as_files_and_modules() {
-        expect_one(&found("crates/engine/src/utils.rs", ""), 0, "named utils");
-        expect_one(&found("crates/engine/src/lib.rs", "mod misc {}"), 1, "named misc");
+        expect_one(&found_in_parsed(check, "crates/engine/src/utils.rs", ""), 0, "named utils");
+        expect_one(&found_in_parsed(check, "crates/engine/src/lib.rs", "mod misc {}"), 1, "named misc");
     }
 
     #[test]
     fn other_words_for_member_and_chunk_are_found_in_public_names() {
         let path = "crates/engine/src/device.rs";
-        expect_one(&found(path, "pub struct DiskList;"), 1, "the word here is member");
-        expect_one(&found(path, "impl A { pub fn strip_bytes(&self) {} }"), 1, "the word here is chunk");
-        assert_eq!(found(path, "fn disk() {} pub fn on_disk_size() {} pub fn stripe() {}"), []);
-        assert_eq!(found("crates/sim/src/disk.rs", "pub struct Disk;"), []);
+        expect_one(&found_in_parsed(check, path, "pub struct DiskList;"), 1, "the word here is member");
+        expect_one(
+            &found_in_parsed(check, path, "impl A { pub fn strip_bytes(&self) {} }"),
+            1,
+            "the word here is chunk",
+        );
+        assert_eq!(
+            found_in_parsed(check, path, "fn disk() {} pub fn on_disk_size() {} pub fn stripe() {}"),
+            []
+        );
+        assert_eq!(found_in_parsed(check, "crates/sim/src/disk.rs", "pub struct Disk;"), []);
     }
 }

@@ -55,14 +55,12 @@ fn normal(folder: &str, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{expect_one, source};
+    use super::super::tests::{expect_one, found_in};
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<Finding> {
-        let mut findings = Vec::new();
         let there = |path: &str| matches!(path, "" | "README.md" | "docs/a.md");
-        check(&[source(path, text)], &there, &mut findings);
-        findings
+        found_in(|sources, findings| check(sources, &there, findings), path, text)
     }
 
     #[test]

@@ -171,25 +171,24 @@ impl<'ast> Visit<'ast> for Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{expect_one, parsed_and};
+    use super::super::tests::{expect_one, found_in_parsed};
     use super::*;
-
-    fn found(path: &str, text: &str) -> Vec<Finding> {
-        parsed_and(check, path, text)
-    }
 
     #[test]
     fn a_root_without_forbid_is_found() {
-        expect_one(&found("crates/engine/src/lib.rs", "//! e\n"), 0, "forbid(unsafe_code)");
-        assert_eq!(found("crates/engine/src/lib.rs", "//! e\n#![forbid(unsafe_code)]\n"), []);
-        assert_eq!(found("crates/parity/src/lib.rs", "//! p\n"), []);
+        expect_one(&found_in_parsed(check, "crates/engine/src/lib.rs", "//! e\n"), 0, "forbid(unsafe_code)");
+        assert_eq!(
+            found_in_parsed(check, "crates/engine/src/lib.rs", "//! e\n#![forbid(unsafe_code)]\n"),
+            []
+        );
+        assert_eq!(found_in_parsed(check, "crates/parity/src/lib.rs", "//! p\n"), []);
     }
 
     #[test]
     fn unsafe_in_another_file_is_found() {
         let text = "fn f() {\n    // SAFETY: none needed.\n    unsafe { g() }\n}\n";
-        expect_one(&found("crates/host/src/shard.rs", text), 3, "outside the listed files");
-        assert_eq!(found("crates/host/src/ring/op.rs", text), []);
+        expect_one(&found_in_parsed(check, "crates/host/src/shard.rs", text), 3, "outside the listed files");
+        assert_eq!(found_in_parsed(check, "crates/host/src/ring/op.rs", text), []);
     }
 
     #[test]
@@ -204,7 +203,7 @@ mod tests {
             "// SAFETY: of f, not of g.\nunsafe fn g() {}\n//\n"
                 .trim_start_matches("// SAFETY: of f, not of g."),
         ] {
-            expect_one(&found(path, text), 2, "without a reason");
+            expect_one(&found_in_parsed(check, path, text), 2, "without a reason");
         }
     }
 
@@ -220,7 +219,7 @@ mod tests {
             "impl T for A {\n    unsafe fn f() {}\n}\n",
             "fn f() { match x {\n    // SAFETY: x is aligned.\n    1 => unsafe { g() },\n    _ => {} } }\n",
         ] {
-            assert_eq!(found(path, text), [], "{text}");
+            assert_eq!(found_in_parsed(check, path, text), [], "{text}");
         }
     }
 }

@@ -68,37 +68,34 @@ fn stands_alone(before: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{expect_one, source};
+    use super::super::tests::{expect_one, found_in, source};
     use super::*;
-
-    fn found(path: &str, text: &str) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        check(&[source(path, text)], &mut findings);
-        findings
-    }
 
     #[test]
     fn a_missing_header_is_found() {
-        expect_one(&found("a.rs", "use std::fmt;\n"), 1, "header");
-        assert_eq!(found("a.rs", "//! What it is for.\n"), []);
+        expect_one(&found_in(check, "a.rs", "use std::fmt;\n"), 1, "header");
+        assert_eq!(found_in(check, "a.rs", "//! What it is for.\n"), []);
     }
 
     #[test]
     fn white_space_at_the_end_is_found() {
-        expect_one(&found("a.md", "one\ntwo \n"), 2, "white space");
-        expect_one(&found("a.md", "one\ntwo"), 2, "no line end");
+        expect_one(&found_in(check, "a.md", "one\ntwo \n"), 2, "white space");
+        expect_one(&found_in(check, "a.md", "one\ntwo"), 2, "no line end");
     }
 
     #[test]
     fn machine_paths_are_found_and_longer_paths_are_not() {
         let path = MACHINE_PATHS[0];
-        expect_one(&found("a.md", &format!("see {path}main\n")), 1, "one machine");
-        assert_eq!(found("a.md", &format!("https://example.org{path}x ..{path}x ${{x}}{path}\n")), []);
+        expect_one(&found_in(check, "a.md", &format!("see {path}main\n")), 1, "one machine");
+        assert_eq!(
+            found_in(check, "a.md", &format!("https://example.org{path}x ..{path}x ${{x}}{path}\n")),
+            []
+        );
     }
 
     #[test]
     fn a_script_that_cannot_be_run_is_found() {
-        expect_one(&found("run", "#!/bin/bash\n"), 1, "chmod +x");
+        expect_one(&found_in(check, "run", "#!/bin/bash\n"), 1, "chmod +x");
         assert!(is_bash(&source("lib.sh", "true\n")) && is_bash(&source("run", "#!/usr/bin/env bash\n")));
         assert!(!is_bash(&source("boot", "#!/bin/busybox sh\n")));
     }

@@ -21,7 +21,7 @@ pub(super) struct Part<'a> {
 /// What is left to do of all records together.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Newest<'a> {
-    /// Writes to members, none twice. Of one that is not there they are left out by whoever makes them.
+    /// Writes to members, none twice. The replay leaves out those of a member that is not there.
     pub(super) writes: Vec<Part<'a>>,
     /// What missing chunks hold, each within one stripe: parity of these rows is to be made of it and of what the members
     /// hold after `writes`. No old parity of theirs is among those.
@@ -32,14 +32,14 @@ impl<'a> Newest<'a> {
     /// Records in their order. What they ask for lies within the array.
     pub(super) fn of(geometry: &Geometry, records: &'a [WholeRecord]) -> Self {
         let pieces: Vec<(RedoPiece, &[u8])> = records.iter().flat_map(WholeRecord::writes).collect();
-        // By member: the newest piece of every place. And whose missing chunk is told of in which rows.
+        // By member: the newest piece of every place. And the member whose missing chunk is logged, by rows.
         let mut newest = BTreeMap::<u16, RangeMap<u64, usize>>::new();
-        let mut told = RangeMap::<u64, u16>::new();
+        let mut missing_rows = RangeMap::<u64, u16>::new();
         for (index, (piece, _)) in pieces.iter().enumerate() {
             let range = piece.offset_bytes..piece.offset_bytes + piece.bytes;
             newest.entry(piece.member).or_default().insert(range.clone(), index);
             if piece.kind == PieceKind::Missing {
-                told.insert(range, piece.member);
+                missing_rows.insert(range, piece.member);
             }
         }
         let mut found = Newest::default();
@@ -60,9 +60,9 @@ impl<'a> Newest<'a> {
                     }
                 },
             };
-            found.writes.extend(told.gaps(range).map(part));
-            for (told_of, missing) in told.overlapping(range) {
-                let overlap = told_of.start.max(range.start)..told_of.end.min(range.end);
+            found.writes.extend(missing_rows.gaps(range).map(part));
+            for (logged, missing) in missing_rows.overlapping(range) {
+                let overlap = logged.start.max(range.start)..logged.end.min(range.end);
                 for (stripe, rows) in by_stripe(geometry, overlap) {
                     match geometry.role(stripe, u32::from(piece.member)) {
                         _ if piece.member == *missing => found.missing.push(part(rows)),
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(found(&records), (writes, vec![(2, 0, 3), (2, 1, 3)]));
     }
 
-    /// It may have been told of again, as zeroes or as data of a member that is there again.
+    /// It may have been logged again, as zeroes or as data of a member that is there again.
     #[test]
     fn the_newest_contents_of_a_missing_chunk_count() {
         let missing = record(1, &[(2, 0..3, Missing, 1), (3, 0..3, Unlogged, 0)]);

@@ -56,6 +56,7 @@ mod tests {
     use crate::array::redo::read_log;
     use crate::bad_blocks::BadBlocks;
     use crate::stripe::fake::{CHUNK, World};
+    use crate::volume::Space;
     use crate::volume::VolumeError::Unreadable;
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, WholeRecord};

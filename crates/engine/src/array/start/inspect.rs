@@ -32,7 +32,7 @@ pub struct MemberProblem {
 pub enum MemberProblemKind {
     /// Its bad-block log cannot be read.
     BadBlockLogUnreadable,
-    /// Its bad-block log makes no sense: nobody can say which of its blocks hold data. md does not take it either.
+    /// Its bad-block log makes no sense: it does not tell which of its blocks hold data. md does not take it either.
     BadBlockLogDamaged,
     /// Its bitmap is of a kind that Twill does not keep. With a lockless one (version 6) parity was never made where
     /// nothing was written, and a clustered array (version 5) may be in use elsewhere.
@@ -56,7 +56,7 @@ pub struct Inspection<'a, R> {
     pub candidates: &'a [Candidate],
     /// What they make.
     pub assembly: &'a Assembly,
-    /// Reads so many bytes at an offset of a candidate's device.
+    /// Reads a number of bytes at an offset of a candidate's device.
     pub read: R,
 }
 
@@ -133,7 +133,7 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
         &self,
         candidate: usize,
         superblock: &Superblock,
-    ) -> Result<start_bitmap::Found, MemberProblem> {
+    ) -> Result<start_bitmap::ReadBitmap, MemberProblem> {
         let unbelieved = |error: SuperblockError| match error {
             SuperblockError::BitmapVersion { .. } => Err(MemberProblem {
                 candidate,

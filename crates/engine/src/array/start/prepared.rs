@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::assembled::Assembled;
 use crate::array::bitmap::Bitmaps;
-use crate::array::keeper::{Keeper, Spare};
+use crate::array::manager::Manager;
 use crate::array::platform::Platform;
 use crate::array::redo::{Repair, replay, take_doubts};
 use crate::array::running::Running;
 use crate::array::scrub::ScrubState;
-use crate::array::state::Manager;
+use crate::array::superblock_writer::SuperblockWriter;
+use crate::array::superblocks::Spare;
 use crate::device::Device;
 use crate::events::EventSink;
 use crate::stripe::load::Clock;
@@ -32,7 +33,7 @@ pub(super) struct Replayed<D> {
 /// The array's metadata has its writers, which have not begun.
 pub(super) struct Kept<D> {
     set: Rc<StripeSet<D>>,
-    writer: Rc<Keeper<D>>,
+    writer: Rc<SuperblockWriter<D>>,
     assembled: Assembled,
 }
 
@@ -72,7 +73,7 @@ impl Prepared {
 }
 
 impl<D: Device> Replayed<D> {
-    /// From here on there is a writer of superblocks, who knows the spares, and writes are logged or the old log is void.
+    /// Makes the superblock writer, which knows the spares; the redo log is kept, or the old one is void.
     pub(super) fn keep<P: Platform<D>>(
         self,
         platform: &Rc<P>,
@@ -82,10 +83,16 @@ impl<D: Device> Replayed<D> {
         let (superblocks, redo) = (assembled.superblocks.clone(), &assembled.redo);
         let clock = Rc::clone(platform);
         let now_s = Box::new(move || clock.now_unix_s());
-        let writer =
-            Keeper::new(Rc::clone(&set), superblocks, assembled.events, redo.resync_from_bytes, now_s);
+        let writer = SuperblockWriter::new(
+            Rc::clone(&set),
+            superblocks,
+            assembled.events,
+            redo.resync_from_bytes,
+            now_s,
+        );
         let drawing = Rc::clone(platform);
-        writer.keep_generations(&assembled.generations, Box::new(move || drawing.new_id()));
+        let new_id = Box::new(move || drawing.new_id());
+        writer.superblocks().keep_generations(&assembled.generations, new_id);
         if assembled.keeps_redo_log {
             writer.keep_redo_log(&redo.repair, &redo.bitmaps);
         } else if redo.repair.in_force && !assembled.policy.read_only {
@@ -94,7 +101,11 @@ impl<D: Device> Replayed<D> {
         }
         for (candidate, superblock) in &assembled.spares {
             if let Some(device) = device(*candidate) {
-                writer.spares().borrow_mut().push(Spare { superblock: superblock.clone(), device });
+                writer
+                    .superblocks()
+                    .spares()
+                    .borrow_mut()
+                    .push(Spare { superblock: superblock.clone(), device });
             }
         }
         if let Some(start) = &assembled.bitmap {
@@ -118,7 +129,7 @@ impl<D: Device> Kept<D> {
         let manager = Manager::new(Rc::clone(&set), Rc::clone(&writer), platform, scrub, read_only);
         for (slot, candidate, superblock) in assembled.replacements {
             if let Some(device) = device(candidate) {
-                manager.resume_later(slot, device, superblock);
+                manager.replacements().resume_later(slot, device, superblock);
             }
         }
         Running::begin(&set, &writer, manager)

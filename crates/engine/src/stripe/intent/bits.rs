@@ -194,6 +194,17 @@ impl Bits {
         ready
     }
 
+    /// Checks what the words say of themselves: a bit is durable or wanted, not both, and only a bit that is set waits for
+    /// a resync.
+    pub(super) fn self_check(&self) {
+        let check = |word: u64| {
+            assert_ne!(word & (READY | WANTED), READY | WANTED, "a durable bit is not wanted: {word:x}");
+            assert_ne!(word & (READY | NEEDED), NEEDED, "what waits for a resync has its bit: {word:x}");
+            None
+        };
+        self.counters.update_all(self.all(), check, |_, _| {});
+    }
+
     /// For the flusher: the chunks whose bits have to become durable, as soon as there are some; None once stopped.
     pub(super) fn poll_wanted(&self, context: &Context<'_>) -> Poll<Option<Vec<u64>>> {
         let mut queue = self.wanted.lock();

@@ -84,6 +84,16 @@ impl Intent {
         }
     }
 
+    /// Checks what the bookkeeping says of itself.
+    ///
+    /// # Panics
+    /// If it contradicts itself.
+    pub fn self_check(&self) {
+        if let Marks::Bitmap(bits) = &self.marks {
+            bits.self_check();
+        }
+    }
+
     /// Memory that the bookkeeping of the bitmap takes now, in bytes.
     pub fn bitmap_memory_bytes(&self) -> u64 {
         match &self.marks {

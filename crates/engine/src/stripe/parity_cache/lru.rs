@@ -155,6 +155,32 @@ impl Lru {
         }
     }
 
+    /// Checks what this shard says of itself.
+    pub fn self_check(&self) {
+        let (mut at, mut newer, mut bytes, mut count) = (self.newest, NONE, 0, 0);
+        while at != NONE {
+            let entry = &self.entries[at];
+            assert_eq!(entry.newer, newer, "the list reads the same from both ends");
+            assert_eq!(self.index.get(&entry.stripe), Some(&at), "an entry is found by its stripe");
+            for (place, (fragment, slice)) in entry.parts.iter().enumerate() {
+                assert_eq!(fragment.rows.bytes(), slice.len(), "a part has the length of its rows");
+                let overlaps = |other: &Fragment| {
+                    let (one, two) = (fragment.rows, other.rows);
+                    fragment.chunk == other.chunk && one.start < two.end && two.start < one.end
+                };
+                let others = entry.parts[place + 1..].iter();
+                assert!(
+                    !others.map(|(other, _)| other).any(overlaps),
+                    "invariant 5: two versions of one place"
+                );
+                bytes += slice.len();
+            }
+            (newer, at, count) = (at, entry.older, count + 1);
+        }
+        assert_eq!(self.oldest, newer, "the list ends at its oldest entry");
+        assert_eq!((self.bytes, self.index.len(), self.entries.len()), (bytes, count, count));
+    }
+
     /// Remembers a place as written now. True if it was so a while ago.
     fn note_seen(&mut self, stripe: u64, fragment: &Fragment) -> bool {
         let now = Seen { place: place(stripe, fragment), written: self.written };

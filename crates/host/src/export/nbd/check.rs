@@ -1,8 +1,56 @@
-//! From a request as it came to a command that the volume can be given: every rule of the protocol on flags,
-//! lengths, bounds and alignment in one pure function.
+//! From the bytes of a request to a command that the volume can be given: parsing, and every rule of the protocol on
+//! flags, lengths, bounds and alignment. All of it is pure.
 
-use super::protocol::{Errno, Request, command, command_flag};
+use super::protocol::{self, Errno, Malformed, command, command_flag};
 use engine::limits::REQUEST_BYTES_MAX;
+
+/// First word of a request.
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Bytes of a request without its payload.
+pub const REQUEST_BYTES: usize = 28;
+
+/// A request as it came, nothing checked but its magic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// [`command_flag`] bits, or unknown ones.
+    pub flags: u16,
+    /// One of [`command`], or unknown.
+    pub command: u16,
+    /// What the reply must carry, opaque.
+    pub cookie: u64,
+    /// Start in bytes.
+    pub offset_bytes: u64,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+impl Request {
+    /// Length of the payload that follows the request on the wire.
+    pub fn payload_bytes(&self) -> u32 {
+        if self.command == command::WRITE { self.bytes } else { 0 }
+    }
+}
+
+/// Parses a request. `None` means that more bytes are needed; a wrong magic is an error from its first four bytes on.
+pub fn parse_request(mut input: &[u8]) -> Result<Option<Request>, Malformed> {
+    if let Some(magic) = protocol::take_u32(&mut { input })
+        && magic != REQUEST_MAGIC
+    {
+        return Err(Malformed::RequestMagic(magic));
+    }
+    let Some(head) = protocol::take::<REQUEST_BYTES>(&mut input) else { return Ok(None) };
+    let mut fields = &head[4..];
+    let mut parse = || {
+        Some(Request {
+            flags: protocol::take_u16(&mut fields)?,
+            command: protocol::take_u16(&mut fields)?,
+            cookie: protocol::take_u64(&mut fields)?,
+            offset_bytes: protocol::take_u64(&mut fields)?,
+            bytes: protocol::take_u32(&mut fields)?,
+        })
+    };
+    Ok(parse())
+}
 
 /// What a request is checked against; fixed for the life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +188,7 @@ mod tests {
     use Errno::{Invalid, NoSpace, NotSupported, Overflow, Perm};
     use command::{BLOCK_STATUS, CACHE, DISC, FLUSH, READ, TRIM, WRITE, WRITE_ZEROES};
     use command_flag::{DF, FAST_ZERO, FUA, NO_HOLE, REQ_ONE};
+    use proptest::prelude::*;
 
     const MIB: u64 = 1 << 20;
     const RULES: Rules = Rules {
@@ -190,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_text_forbids_is_refused_with_its_error() {
+    fn a_request_that_the_text_forbids_is_refused_with_its_error() {
         let table = [
             (99, 0, 0, 512, Invalid),
             (READ, NO_HOLE, 0, 512, Invalid),
@@ -223,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_negotiated_decides() {
+    fn the_rules_of_the_connection_decide() {
         let read_only = Rules { read_only: true, ..RULES };
         for command in [WRITE, TRIM, WRITE_ZEROES] {
             assert_eq!(verdict(&read_only, command, 0, 0, 512), Err(Perm));
@@ -235,5 +284,42 @@ mod tests {
         let fast = Rules { fast_zero: true, ..RULES };
         let zeroes = Command::WriteZeroes { may_unmap: true, fua: false };
         assert_eq!(verdict(&fast, WRITE_ZEROES, FAST_ZERO, 0, 512), Ok(zeroes));
+    }
+
+    fn request_bytes(request: &Request) -> Vec<u8> {
+        let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
+        bytes.extend(request.flags.to_be_bytes());
+        bytes.extend(request.command.to_be_bytes());
+        bytes.extend(request.cookie.to_be_bytes());
+        bytes.extend(request.offset_bytes.to_be_bytes());
+        bytes.extend(request.bytes.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn request_by_its_bytes() {
+        let request = Request { flags: 1, command: 1, cookie: 0xdead_beef, offset_bytes: 4096, bytes: 512 };
+        let bytes = request_bytes(&request);
+        assert_eq!(bytes.len(), REQUEST_BYTES);
+        assert_eq!(parse_request(&bytes), Ok(Some(request)));
+        assert_eq!(parse_request(&bytes[..27]), Ok(None));
+        assert_eq!(parse_request(&[1, 2, 3, 4]), Err(Malformed::RequestMagic(0x0102_0304)));
+    }
+
+    proptest! {
+        #[test]
+        fn every_request_is_parsed_back(
+            flags: u16, command: u16, cookie: u64, offset_bytes: u64, bytes: u32, tail in 0..40usize
+        ) {
+            let request = Request { flags, command, cookie, offset_bytes, bytes };
+            let mut wire = request_bytes(&request);
+            wire.resize(REQUEST_BYTES + tail, 0xaa);
+            prop_assert_eq!(parse_request(&wire), Ok(Some(request)));
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_request(&bytes);
+        }
     }
 }

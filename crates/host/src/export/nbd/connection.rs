@@ -1,50 +1,63 @@
-//! One connection as other threads see it: who, since when, how much; and how they ask it to stop.
+//! A connection as other threads see it: its client, its age, its counts; and how they ask it to stop.
 
-use super::exports::Export;
 use serde::Serialize;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// What was served, by connection or by export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
-    /// Reads answered.
-    pub reads: u64,
-    /// Writes answered.
-    pub writes: u64,
-    /// Flushes answered.
-    pub flushes: u64,
-    /// Trims answered.
-    pub trims: u64,
-    /// Zeroed ranges answered.
-    pub zeroes: u64,
-    /// Requests of any other kind answered, refused ones among them.
-    pub others: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written, zeroes not counted.
-    pub written_bytes: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What was served, by connection or by export.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl AddAssign for Totals {
+            fn add_assign(&mut self, other: Totals) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        /// Live counts of one connection, changed by its shard.
+        #[derive(Debug, Default)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: Count,)*
+            /// Requests without a reply.
+            pub in_flight: Count,
+        }
+
+        impl Counts {
+            /// The present values.
+            pub fn totals(&self) -> Totals {
+                Totals { $($name: self.$name.get(),)* }
+            }
+        }
+    };
 }
 
-impl AddAssign for Totals {
-    fn add_assign(&mut self, other: Totals) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.flushes += other.flushes;
-        self.trims += other.trims;
-        self.zeroes += other.zeroes;
-        self.others += other.others;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.errors += other.errors;
-    }
+counts! {
+    /// Reads answered.
+    reads,
+    /// Writes answered.
+    writes,
+    /// Flushes answered.
+    flushes,
+    /// Trims answered.
+    trims,
+    /// Zeroed ranges answered.
+    zeroes,
+    /// Requests of any other kind answered, refused ones among them.
+    others,
+    /// Bytes read.
+    read_bytes,
+    /// Bytes written, zeroes not counted.
+    written_bytes,
+    /// Requests answered with an error.
+    errors,
 }
 
 /// A count that one thread changes and any thread reads.
@@ -65,39 +78,6 @@ impl Count {
     /// The value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Live counts of one connection, changed by its shard.
-#[derive(Debug, Default)]
-#[allow(missing_docs, reason = "the same fields as in Totals")]
-pub struct Counts {
-    pub reads: Count,
-    pub writes: Count,
-    pub flushes: Count,
-    pub trims: Count,
-    pub zeroes: Count,
-    pub others: Count,
-    pub read_bytes: Count,
-    pub written_bytes: Count,
-    pub errors: Count,
-    pub in_flight: Count,
-}
-
-impl Counts {
-    /// The present values.
-    pub fn totals(&self) -> Totals {
-        Totals {
-            reads: self.reads.get(),
-            writes: self.writes.get(),
-            flushes: self.flushes.get(),
-            trims: self.trims.get(),
-            zeroes: self.zeroes.get(),
-            others: self.others.get(),
-            read_bytes: self.read_bytes.get(),
-            written_bytes: self.written_bytes.get(),
-            errors: self.errors.get(),
-        }
     }
 }
 
@@ -125,7 +105,7 @@ impl Signal {
     /// Ready once the request was made. One task waits.
     pub fn poll_raised(&self, context: &mut Context<'_>) -> Poll<()> {
         *self.waker.lock() = Some(context.waker().clone());
-        // After the waker is in place: whoever raises later finds it, whoever raised before is seen here.
+        // After the waker is in place: a later raise finds the waker, an earlier one is seen here.
         if self.is_raised() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -140,8 +120,6 @@ pub struct Connection {
     pub shard: usize,
     /// When it was accepted.
     pub opened: Instant,
-    /// What the client chose, once it has.
-    pub export: OnceLock<Arc<Export>>,
     /// What was served.
     pub counts: Counts,
     /// Asks the connection to take no further requests, to finish those it has, and to close.
@@ -171,12 +149,12 @@ pub struct ConnectionStatus {
 }
 
 impl Connection {
-    /// For a status report.
-    pub fn status(&self) -> ConnectionStatus {
+    /// For a status report; `export` is the name of the export that the client has chosen.
+    pub fn status(&self, export: Option<&str>) -> ConnectionStatus {
         ConnectionStatus {
             id: self.id,
             peer: self.peer.clone(),
-            export: self.export.get().map(|export| export.name().to_owned()),
+            export: export.map(str::to_owned),
             shard: self.shard,
             age_s: self.opened.elapsed().as_secs_f64(),
             in_flight: self.counts.in_flight.get(),

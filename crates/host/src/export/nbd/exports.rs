@@ -3,8 +3,7 @@
 use super::connection::Totals;
 use super::negotiate::ExportInfo;
 use super::protocol::STRING_BYTES_MAX;
-use super::receive::ReceiveError;
-use super::{Link, serve_volume};
+use super::transmission::{Link, ReceiveError, serve_volume};
 use crate::shard::ShardContext;
 use engine::volume::{Volume, VolumeInfo};
 use parking_lot::{Mutex, RwLock};
@@ -16,10 +15,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Least size a client is told to prefer: the block of the parity arithmetic.
+/// The least preferred size that clients learn: the block of the parity arithmetic.
 const PREFERRED_BYTES_MIN: u32 = 4096;
 
-/// Largest size a client is told to prefer. Clients take it for buffer sizes, so a chunk of 64 MiB is not named.
+/// The largest preferred size that clients learn. They allocate buffers of it, so a chunk of 64 MiB is too much.
 const PREFERRED_BYTES_MAX: u32 = 1 << 20;
 
 /// How an export differs from its volume.
@@ -29,7 +28,7 @@ pub struct ExportOptions {
     pub description: String,
     /// No writes, even if the volume takes them.
     pub read_only: bool,
-    /// The volume zeroes faster than it writes; without it `FAST_ZERO` is answered with `ENOTSUP`, as the text asks.
+    /// The volume zeroes faster than it writes. Otherwise `FAST_ZERO` is answered with `ENOTSUP`, as the protocol text wants.
     pub fast_zero: bool,
 }
 
@@ -44,13 +43,13 @@ pub enum AddError {
     TooLong,
 }
 
-/// The session of one client with one volume.
-pub(super) type Session = Pin<Box<dyn Future<Output = Result<(), ReceiveError>>>>;
+/// A client's transmission phase with a volume.
+pub(super) type Transmission = Pin<Box<dyn Future<Output = Result<(), ReceiveError>>>>;
 
 /// A volume of any type, from any shard.
 trait Source: Send + Sync {
     fn info(&self, shard: &ShardContext) -> VolumeInfo;
-    fn serve(&self, link: Link) -> Session;
+    fn serve(&self, link: Link) -> Transmission;
 }
 
 impl<V: Volume, F: Fn(&ShardContext) -> Rc<V> + Send + Sync> Source for F {
@@ -58,7 +57,7 @@ impl<V: Volume, F: Fn(&ShardContext) -> Rc<V> + Send + Sync> Source for F {
         self(shard).info()
     }
 
-    fn serve(&self, link: Link) -> Session {
+    fn serve(&self, link: Link) -> Transmission {
         Box::pin(serve_volume(self(&link.shard), link))
     }
 }
@@ -69,13 +68,13 @@ pub struct Export {
     options: ExportOptions,
     source: Box<dyn Source>,
     removed: AtomicBool,
-    /// What connections that are gone were served.
-    pub(super) closed: Mutex<Closed>,
+    /// Sums over connections that have ended.
+    pub(super) ended: Mutex<Ended>,
 }
 
-/// Sums over connections that are gone.
+/// Sums over connections that have ended.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Closed {
+pub(super) struct Ended {
     pub connections: u64,
     pub totals: Totals,
 }
@@ -91,12 +90,12 @@ impl Export {
         &self.options
     }
 
-    /// Whether it was removed while somebody still holds it.
+    /// Whether it was removed while connections still use it.
     pub(super) fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// What a client on that shard is told.
+    /// What a client on that shard learns of it.
     pub(super) fn info(&self, shard: &ShardContext) -> ExportInfo {
         let volume = self.source.info(shard);
         ExportInfo {
@@ -111,7 +110,7 @@ impl Export {
     }
 
     /// Serves a client until it leaves.
-    pub(super) fn serve(&self, link: Link) -> Session {
+    pub(super) fn serve(&self, link: Link) -> Transmission {
         self.source.serve(link)
     }
 }
@@ -156,14 +155,13 @@ impl Exports {
             options,
             source: Box::new(open),
             removed: AtomicBool::new(false),
-            closed: Mutex::default(),
+            ended: Mutex::default(),
         };
         table.exports.insert(name.to_owned(), Arc::new(export));
         Ok(())
     }
 
-    /// Chooses the export that a client gets who names none. Without a choice it is the only one, if there is
-    /// only one.
+    /// Chooses the export for clients that name none. Without a choice it is the only export, if there is only one.
     pub fn set_default(&self, name: Option<&str>) {
         self.table.write().default = name.map(str::to_owned);
     }

@@ -1,8 +1,8 @@
 //! The handshake as a pure state machine: bytes in, bytes out, and in the end an export and what was agreed.
 //!
-//! - Memory is bounded: an option's data are looked at only when all of them are there, at most
-//!   [`OPTION_BYTES_MAX`]; longer ones are passed over piece by piece and refused.
-//! - Whatever a client sends, it is answered or the connection ends; nothing is guessed.
+//! - Memory is bounded: an option's data are parsed when all of them have arrived, at most [`OPTION_BYTES_MAX`]. Longer
+//!   options are passed over piece by piece and refused.
+//! - Whatever a client sends is answered, or the connection ends.
 
 use super::protocol::{
     self, ALLOCATION_CONTEXT, ALLOCATION_CONTEXT_ID, CLIENT_FLAGS_BYTES, ClientFlags, Malformed,
@@ -11,13 +11,13 @@ use super::protocol::{
 };
 use engine::limits::REQUEST_BYTES_MAX;
 
-/// Longest data of an option that is looked at: a name and a dozen queries of the longest kind.
+/// Longest data of an option that is parsed: a name and a dozen queries of the longest kind.
 pub const OPTION_BYTES_MAX: usize = 60 << 10;
 
-/// Longest data of an option that is passed over; what claims more is not a client.
+/// Longest data of an option that is passed over. A peer that announces more is no NBD client.
 const OPTION_SKIP_BYTES_MAX: u32 = REQUEST_BYTES_MAX;
 
-/// What a client is told of an export.
+/// What a client learns of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
     /// Canonical name.
@@ -73,9 +73,9 @@ pub struct Agreed {
     pub allocation: bool,
 }
 
-/// How far the negotiation is after some bytes.
+/// Where the handshake stands after some bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress<Export> {
+pub enum Advance<Export> {
     /// More bytes are needed.
     More,
     /// An option was answered. Send the output, then call again with the rest.
@@ -99,8 +99,7 @@ pub struct Negotiation {
 
 impl Negotiation {
     /// Takes at most one option from the start of `input`, appends the answer to `output`, and returns how many
-    /// bytes it took. One at a time, so that a client that asks a thousand questions at once has to read the
-    /// answers.
+    /// bytes it took. One at a time, so that a client that sends a thousand options has to read the answers.
     ///
     /// The caller sends [`protocol::greeting`] first. `input` must be able to hold [`OPTION_HEADER_BYTES`] and
     /// [`OPTION_BYTES_MAX`] together.
@@ -109,24 +108,24 @@ impl Negotiation {
         catalog: &C,
         input: &[u8],
         output: &mut Vec<u8>,
-    ) -> Result<(usize, Progress<C::Export>), Malformed> {
+    ) -> Result<(usize, Advance<C::Export>), Malformed> {
         let mut taken = 0;
         if self.client.is_none() {
-            let Some(flags) = protocol::parse_client_flags(input)? else { return Ok((0, Progress::More)) };
+            let Some(flags) = protocol::parse_client_flags(input)? else { return Ok((0, Advance::More)) };
             self.client = Some(flags);
             taken = CLIENT_FLAGS_BYTES;
         }
         let skip = self.skip_bytes.min(input.len() - taken);
         (taken, self.skip_bytes) = (taken + skip, self.skip_bytes - skip);
         let rest = &input[taken..];
-        let Some(header) = protocol::parse_option_header(rest)? else { return Ok((taken, Progress::More)) };
+        let Some(header) = protocol::parse_option_header(rest)? else { return Ok((taken, Advance::More)) };
         let data_bytes = header.data_bytes as usize;
         if data_bytes > OPTION_BYTES_MAX {
             self.refuse_length(header, output)?;
-            return Ok((taken + OPTION_HEADER_BYTES, Progress::Answered));
+            return Ok((taken + OPTION_HEADER_BYTES, Advance::Answered));
         }
         let end = OPTION_HEADER_BYTES + data_bytes;
-        let Some(data) = rest.get(OPTION_HEADER_BYTES..end) else { return Ok((taken, Progress::More)) };
+        let Some(data) = rest.get(OPTION_HEADER_BYTES..end) else { return Ok((taken, Advance::More)) };
         Ok((taken + end, self.answer(catalog, header.option, data, output)?))
     }
 
@@ -146,7 +145,7 @@ impl Negotiation {
         option: u32,
         data: &[u8],
         output: &mut Vec<u8>,
-    ) -> Result<Progress<C::Export>, Malformed> {
+    ) -> Result<Advance<C::Export>, Malformed> {
         let client = self.client.expect("options come after the client's flags");
         if option == option::EXPORT_NAME {
             return self.start_by_name(catalog, data, client, output);
@@ -156,24 +155,24 @@ impl Negotiation {
         }
         if option == option::ABORT {
             push_option_reply(output, option, option_reply::ACK, &[]);
-            return Ok(Progress::Ended);
+            return Ok(Advance::Ended);
         }
         if catalog.stopping() {
             push_option_reply(output, option, option_reply::ERR_SHUTDOWN, &[b"the server is stopping"]);
-            return Ok(Progress::Answered);
+            return Ok(Advance::Answered);
         }
         let answered = match option {
-            option::LIST => list(catalog, data, output).map(|()| Progress::Answered),
+            option::LIST => list(catalog, data, output).map(|()| Advance::Answered),
             option::INFO | option::GO => self.describe(catalog, option, data, output),
-            option::STRUCTURED_REPLY => self.use_structured(data, output).map(|()| Progress::Answered),
+            option::STRUCTURED_REPLY => self.use_structured(data, output).map(|()| Advance::Answered),
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                self.contexts(catalog, option, data, output).map(|()| Progress::Answered)
+                self.contexts(catalog, option, data, output).map(|()| Advance::Answered)
             }
             _ => Err((option_reply::ERR_UNSUP, "this option is not supported")),
         };
         Ok(answered.unwrap_or_else(|(reply, message)| {
             push_option_reply(output, option, reply, &[message.as_bytes()]);
-            Progress::Answered
+            Advance::Answered
         }))
     }
 
@@ -184,7 +183,7 @@ impl Negotiation {
         data: &[u8],
         client: ClientFlags,
         output: &mut Vec<u8>,
-    ) -> Result<Progress<C::Export>, Malformed> {
+    ) -> Result<Advance<C::Export>, Malformed> {
         let name = std::str::from_utf8(data).ok().filter(|name| name.len() <= STRING_BYTES_MAX);
         let found = name.filter(|_| !catalog.stopping()).and_then(|name| Some((name, catalog.find(name)?)));
         let Some((name, (export, info))) = found else { return Err(Malformed::ExportName) };
@@ -193,7 +192,7 @@ impl Negotiation {
         if !client.no_zeroes {
             output.extend_from_slice(&[0; 124]);
         }
-        Ok(Progress::Transmission(export, info, self.agreed(name)))
+        Ok(Advance::Transmission(export, info, self.agreed(name)))
     }
 
     fn agreed(&self, name: &str) -> Agreed {
@@ -208,7 +207,7 @@ impl Negotiation {
         option: u32,
         data: &[u8],
         output: &mut Vec<u8>,
-    ) -> Result<Progress<C::Export>, OptionError> {
+    ) -> Result<Advance<C::Export>, OptionError> {
         let query = protocol::parse_info_query(data).map_err(fault)?;
         let (export, about) =
             catalog.find(query.name).ok_or((option_reply::ERR_UNKNOWN, "no export has this name"))?;
@@ -229,15 +228,15 @@ impl Negotiation {
         if query.wants_description && !about.description.is_empty() {
             push(info::DESCRIPTION, [about.description.as_bytes(), &[], &[]]);
         }
-        // Also unasked for: a client that can read it is helped, one that cannot passes it over.
+        // Sent also without a request for it: clients ignore information that they do not know.
         let (least, preferred) = (about.block_bytes.to_be_bytes(), about.preferred_bytes.to_be_bytes());
         push(info::BLOCK_SIZE, [&least, &preferred, &REQUEST_BYTES_MAX.to_be_bytes()]);
         push_option_reply(output, option, option_reply::ACK, &[]);
         if option == option::INFO {
-            return Ok(Progress::Answered);
+            return Ok(Advance::Answered);
         }
         let agreed = self.agreed(query.name);
-        Ok(Progress::Transmission(export, about, agreed))
+        Ok(Advance::Transmission(export, about, agreed))
     }
 
     fn use_structured(&mut self, data: &[u8], output: &mut Vec<u8>) -> Result<(), OptionError> {

@@ -72,7 +72,7 @@ fn converse(
     catalog: &TwoExports,
     input: &[u8],
     step: usize,
-) -> (Result<Progress<usize>, Malformed>, Vec<u8>, Vec<u8>) {
+) -> (Result<Advance<usize>, Malformed>, Vec<u8>, Vec<u8>) {
     let (mut negotiation, mut output, mut held) = (Negotiation::default(), Vec::new(), Vec::new());
     for piece in input.chunks(step) {
         held.extend_from_slice(piece);
@@ -83,14 +83,14 @@ fn converse(
             };
             held.drain(..taken);
             match progress {
-                Progress::More => break,
-                Progress::Answered => {}
+                Advance::More => break,
+                Advance::Answered => {}
                 decided => return (Ok(decided), output, held),
             }
         }
         assert!(held.len() <= OPTION_HEADER_BYTES + OPTION_BYTES_MAX + step, "bounded");
     }
-    (Ok(Progress::More), output, held)
+    (Ok(Advance::More), output, held)
 }
 
 fn client(options: &[Vec<u8>]) -> Vec<u8> {
@@ -121,7 +121,7 @@ fn go_tells_all_and_starts() {
         client(&[option_bytes(option::STRUCTURED_REPLY, &[]), option_bytes(option::GO, &go("", &kinds))]);
     for step in [1, 7, 1000] {
         let (end, output, _) = converse(&CATALOG, &input, step);
-        let Ok(Progress::Transmission(0, about, agreed)) = end else { panic!("{end:?}") };
+        let Ok(Advance::Transmission(0, about, agreed)) = end else { panic!("{end:?}") };
         assert_eq!((about.name.as_str(), agreed), ("data", Agreed { structured: true, allocation: false }));
         let replies = replies(&output);
         let data: Vec<&[u8]> = replies.iter().map(|(_, _, data)| data.as_slice()).collect();
@@ -136,7 +136,7 @@ fn go_tells_all_and_starts() {
 #[test]
 fn read_only_and_unstructured_show_in_the_flags() {
     let (end, output, _) = converse(&CATALOG, &client(&[option_bytes(option::GO, &go("logs", &[]))]), 100);
-    assert!(matches!(end, Ok(Progress::Transmission(1, ..))));
+    assert!(matches!(end, Ok(Advance::Transmission(1, ..))));
     assert_eq!(replies(&output)[0].2[10..], [0b101, 0b0000_0111]);
 }
 
@@ -145,7 +145,7 @@ fn info_stays_and_requests_may_follow_go_at_once() {
     let options = [option_bytes(option::INFO, &go("data", &[])), option_bytes(option::GO, &go("data", &[]))];
     let input = [client(&options), b"request".to_vec()].concat();
     let (end, output, left) = converse(&CATALOG, &input, 1000);
-    assert!(matches!(end, Ok(Progress::Transmission(0, ..))));
+    assert!(matches!(end, Ok(Advance::Transmission(0, ..))));
     assert_eq!((types(&output).len(), left.as_slice()), (6, b"request".as_slice()));
 }
 
@@ -153,12 +153,12 @@ fn info_stays_and_requests_may_follow_go_at_once() {
 fn export_name_with_and_without_zeroes() {
     let option = option_bytes(option::EXPORT_NAME, b"data");
     let (end, output, _) = converse(&CATALOG, &[&[0, 0, 0, 1], option.as_slice()].concat(), 3);
-    assert!(matches!(end, Ok(Progress::Transmission(..))));
+    assert!(matches!(end, Ok(Advance::Transmission(..))));
     assert_eq!(output.len(), 134);
     let (_, output, _) = converse(&CATALOG, &client(std::slice::from_ref(&option)), 3);
     assert_eq!(output.len(), 10);
     let (end, ..) = converse(&CATALOG, &[&[0, 0, 0, 0], option.as_slice()].concat(), 3);
-    assert!(matches!(end, Ok(Progress::Transmission(..))), "a client of the first newstyle");
+    assert!(matches!(end, Ok(Advance::Transmission(..))), "a client of the first newstyle");
     let (end, ..) = converse(&CATALOG, &client(&[option_bytes(option::EXPORT_NAME, b"none")]), 100);
     assert_eq!(end, Err(Malformed::ExportName));
 }
@@ -167,7 +167,7 @@ fn export_name_with_and_without_zeroes() {
 fn lists_and_goodbye() {
     let input = client(&[option_bytes(option::LIST, &[]), option_bytes(option::ABORT, &[])]);
     let (end, output, _) = converse(&CATALOG, &input, 100);
-    assert_eq!(end, Ok(Progress::Ended));
+    assert_eq!(end, Ok(Advance::Ended));
     let replies = replies(&output);
     assert_eq!(replies[0], (3, 2, b"\x00\x00\x00\x04datasix members".to_vec()));
     assert_eq!(types(&output), [2, 2, 1, 1]);
@@ -191,12 +191,12 @@ fn what_cannot_be_done_is_refused_and_the_talk_goes_on() {
     for (option, data, reply) in table {
         let options = [option_bytes(option, data), option_bytes(option::ABORT, &[])];
         let (end, output, _) = converse(&CATALOG, &client(&options), 4096);
-        assert_eq!((end, types(&output)), (Ok(Progress::Ended), vec![reply, 1]), "option {option}");
+        assert_eq!((end, types(&output)), (Ok(Advance::Ended), vec![reply, 1]), "option {option}");
     }
     let stopping = TwoExports { stopping: true };
     let options = [option_bytes(option::GO, &go("data", &[])), option_bytes(option::ABORT, &[])];
     let (end, output, _) = converse(&stopping, &client(&options), 4096);
-    assert_eq!((end, types(&output)), (Ok(Progress::Ended), vec![option_reply::ERR_SHUTDOWN, 1]));
+    assert_eq!((end, types(&output)), (Ok(Advance::Ended), vec![option_reply::ERR_SHUTDOWN, 1]));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn metadata_context_belongs_to_the_export_it_was_chosen_for() {
             option_bytes(option::GO, &go(name, &[])),
         ];
         match converse(&CATALOG, &client(&options), 4096).0 {
-            Ok(Progress::Transmission(_, _, agreed)) => agreed.allocation,
+            Ok(Advance::Transmission(_, _, agreed)) => agreed.allocation,
             other => panic!("{other:?}"),
         }
     };

@@ -1,4 +1,4 @@
-//! The bytes of the NBD protocol: constants, requests and replies, parsed and encoded.
+//! The bytes of the NBD protocol: constants, options and replies, parsed and encoded. Requests are in [`check`](super::check).
 //!
 //! Every function here is pure and total: any bytes give a value or an error, nothing panics, and nothing allocates
 //! more than the input is long. All numbers are big-endian. Names follow the protocol text
@@ -12,8 +12,6 @@ pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 /// First word of every reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// First word of a request.
-pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// First word of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of a chunk of a structured reply.
@@ -25,8 +23,6 @@ pub const GREETING_BYTES: usize = 18;
 pub const CLIENT_FLAGS_BYTES: usize = 4;
 /// Bytes before an option's data.
 pub const OPTION_HEADER_BYTES: usize = 16;
-/// Bytes of a request without its payload.
-pub const REQUEST_BYTES: usize = 28;
 /// Bytes of a simple reply without data.
 pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a structured reply's chunk before its payload.
@@ -97,7 +93,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do, told when the transmission starts.
+/// What an export can do, sent when the transmission starts.
 pub mod transmission_flag {
     /// The other flags mean something.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -227,21 +223,21 @@ pub enum Malformed {
 }
 
 /// Cuts the first `N` bytes off `input`.
-fn take<'a, const N: usize>(input: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+pub(super) fn take<'a, const N: usize>(input: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (head, rest) = input.split_first_chunk::<N>()?;
     *input = rest;
     Some(head)
 }
 
-fn take_u16(input: &mut &[u8]) -> Option<u16> {
+pub(super) fn take_u16(input: &mut &[u8]) -> Option<u16> {
     take(input).map(|bytes| u16::from_be_bytes(*bytes))
 }
 
-fn take_u32(input: &mut &[u8]) -> Option<u32> {
+pub(super) fn take_u32(input: &mut &[u8]) -> Option<u32> {
     take(input).map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-fn take_u64(input: &mut &[u8]) -> Option<u64> {
+pub(super) fn take_u64(input: &mut &[u8]) -> Option<u64> {
     take(input).map(|bytes| u64::from_be_bytes(*bytes))
 }
 
@@ -385,49 +381,6 @@ pub fn push_option_reply(output: &mut Vec<u8>, option: u32, reply: u32, data: &[
     data.iter().for_each(|part| output.extend_from_slice(part));
 }
 
-/// A request as it came, nothing checked but its magic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// [`command_flag`] bits, or unknown ones.
-    pub flags: u16,
-    /// One of [`command`], or unknown.
-    pub command: u16,
-    /// What the reply must carry, opaque.
-    pub cookie: u64,
-    /// Start in bytes.
-    pub offset_bytes: u64,
-    /// Length in bytes.
-    pub bytes: u32,
-}
-
-impl Request {
-    /// Length of the payload that follows the request on the wire.
-    pub fn payload_bytes(&self) -> u32 {
-        if self.command == command::WRITE { self.bytes } else { 0 }
-    }
-}
-
-/// Parses a request. `None` means that more bytes are needed; a wrong magic is told from its first four bytes on.
-pub fn parse_request(mut input: &[u8]) -> Result<Option<Request>, Malformed> {
-    if let Some(magic) = take_u32(&mut { input })
-        && magic != REQUEST_MAGIC
-    {
-        return Err(Malformed::RequestMagic(magic));
-    }
-    let Some(head) = take::<REQUEST_BYTES>(&mut input) else { return Ok(None) };
-    let mut fields = &head[4..];
-    let mut parse = || {
-        Some(Request {
-            flags: take_u16(&mut fields)?,
-            command: take_u16(&mut fields)?,
-            cookie: take_u64(&mut fields)?,
-            offset_bytes: take_u64(&mut fields)?,
-            bytes: take_u32(&mut fields)?,
-        })
-    };
-    Ok(parse())
-}
-
 /// What a reply says; the data of a read follow its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Head {
@@ -471,7 +424,7 @@ pub fn encode_head(head: &Head, cookie: u64, structured: bool, output: &mut [u8]
             let payload = bytes.checked_add(8).expect("reads are at most 32 MiB");
             writer.chunk(chunk::OFFSET_DATA, cookie, payload).put(&offset_bytes.to_be_bytes());
         }
-        // The text asks for a payload in every OFFSET_DATA: an empty read has no such chunk.
+        // The text wants a payload in every OFFSET_DATA: an empty read has no such chunk.
         Head::Data { .. } if structured => {
             writer.chunk(chunk::NONE, cookie, 0);
         }

@@ -3,16 +3,6 @@
 use super::*;
 use proptest::prelude::*;
 
-fn request_bytes(request: &Request) -> Vec<u8> {
-    let mut bytes = REQUEST_MAGIC.to_be_bytes().to_vec();
-    bytes.extend(request.flags.to_be_bytes());
-    bytes.extend(request.command.to_be_bytes());
-    bytes.extend(request.cookie.to_be_bytes());
-    bytes.extend(request.offset_bytes.to_be_bytes());
-    bytes.extend(request.bytes.to_be_bytes());
-    bytes
-}
-
 fn encoded(head: &Head, structured: bool) -> Vec<u8> {
     let mut bytes = vec![0; HEAD_BYTES_MAX];
     let length = encode_head(head, 0x0102_0304_0506_0708, structured, &mut bytes);
@@ -72,16 +62,6 @@ fn context_query() {
 }
 
 #[test]
-fn request_by_its_bytes() {
-    let request = Request { flags: 1, command: 1, cookie: 0xdead_beef, offset_bytes: 4096, bytes: 512 };
-    let bytes = request_bytes(&request);
-    assert_eq!(bytes.len(), REQUEST_BYTES);
-    assert_eq!(parse_request(&bytes), Ok(Some(request)));
-    assert_eq!(parse_request(&bytes[..27]), Ok(None));
-    assert_eq!(parse_request(&[1, 2, 3, 4]), Err(Malformed::RequestMagic(0x0102_0304)));
-}
-
-#[test]
 fn simple_replies() {
     let done = [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     assert_eq!(encoded(&Head::Done, false), done);
@@ -122,17 +102,6 @@ proptest! {
         let _ = parse_option_header(&bytes);
         let _ = parse_info_query(&bytes);
         let _ = parse_context_query(&bytes);
-        let _ = parse_request(&bytes);
-    }
-
-    #[test]
-    fn every_request_is_parsed_back(
-        flags: u16, command: u16, cookie: u64, offset_bytes: u64, bytes: u32, tail in 0..40usize
-    ) {
-        let request = Request { flags, command, cookie, offset_bytes, bytes };
-        let mut wire = request_bytes(&request);
-        wire.resize(REQUEST_BYTES + tail, 0xaa);
-        prop_assert_eq!(parse_request(&wire), Ok(Some(request)));
     }
 
     #[test]

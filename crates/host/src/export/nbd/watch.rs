@@ -1,8 +1,7 @@
-//! Ends what a client would keep open for ever: a handshake that does not come to its end, a connection that was
-//! asked to stop, a goodbye whose last replies nobody reads.
+//! Ends what a client would keep open for ever: a handshake that takes too long, a connection that was asked to stop, a
+//! goodbye whose last replies the client does not read.
 
 use super::connection::{Connection, Signal};
-use super::listen::ServerOptions;
 use crate::ring::Ring;
 use rustix::net::{Shutdown, shutdown};
 use std::cell::{Cell, RefCell};
@@ -16,7 +15,7 @@ use std::time::Duration;
 
 /// How far a connection is. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum ConnectionState {
     /// No export chosen yet.
     Handshake,
     /// Requests are taken.
@@ -27,33 +26,42 @@ pub enum Phase {
     Closed,
 }
 
-/// The phase of a connection, told by its task and heard by its watcher.
-pub struct Progress {
-    phase: Cell<Phase>,
+/// The state of a connection. Its task moves it on, its watcher waits for that.
+pub struct Lifecycle {
+    state: Cell<ConnectionState>,
     watcher: RefCell<Option<Waker>>,
 }
 
-impl Progress {
+impl Lifecycle {
     /// A connection that was just accepted.
     pub fn new() -> Rc<Self> {
-        Rc::new(Progress { phase: Cell::new(Phase::Handshake), watcher: RefCell::default() })
+        Rc::new(Lifecycle { state: Cell::new(ConnectionState::Handshake), watcher: RefCell::default() })
     }
 
     /// Moves on.
-    pub fn reach(&self, phase: Phase) {
-        self.phase.set(phase.max(self.phase.get()));
+    pub fn reach(&self, state: ConnectionState) {
+        self.state.set(state.max(self.state.get()));
         if let Some(watcher) = self.watcher.take() {
             watcher.wake();
         }
     }
 
-    fn poll_reached(&self, phase: Phase, context: &mut Context<'_>) -> Poll<()> {
-        if self.phase.get() >= phase {
+    fn poll_reached(&self, state: ConnectionState, context: &mut Context<'_>) -> Poll<()> {
+        if self.state.get() >= state {
             return Poll::Ready(());
         }
         self.watcher.replace(Some(context.waker().clone()));
         Poll::Pending
     }
+}
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimits {
+    /// To choose an export.
+    pub handshake: Duration,
+    /// To take its last replies after a goodbye or a stop.
+    pub finish: Duration,
 }
 
 /// Watches over one connection until it is gone. Its only means is to shut the socket down, which ends what waits
@@ -62,29 +70,33 @@ pub async fn watch(
     ring: Ring,
     socket: Rc<OwnedFd>,
     connection: Arc<Connection>,
-    progress: Rc<Progress>,
-    options: ServerOptions,
+    lifecycle: Rc<Lifecycle>,
+    limits: TimeLimits,
 ) {
     let stop = &connection.stop;
-    let agreed = within(&ring, options.handshake_limit, |context| {
-        or(progress.poll_reached(Phase::Serving, context), || stop.poll_raised(context))
+    let agreed = within(&ring, limits.handshake, |context| {
+        or(lifecycle.poll_reached(ConnectionState::Serving, context), || stop.poll_raised(context))
     });
     if !agreed.await {
-        tracing::debug!(connection = connection.id, "no agreement within the time limit");
+        tracing::debug!(connection = connection.id, "the client has chosen no export within the time limit");
         let _ = shutdown(&*socket, Shutdown::Both);
     }
-    poll_fn(|context| finishing_or_stopped(&progress, stop, context)).await;
+    poll_fn(|context| finishing_or_stopped(&lifecycle, stop, context)).await;
     // Requests that have already arrived are still read, and answered with ESHUTDOWN; then the stream is at its end.
     let _ = shutdown(&*socket, Shutdown::Read);
-    let closed = within(&ring, options.finish_limit, |context| progress.poll_reached(Phase::Closed, context));
+    let closed =
+        within(&ring, limits.finish, |context| lifecycle.poll_reached(ConnectionState::Closed, context));
     if !closed.await {
-        tracing::debug!(connection = connection.id, "the last replies were not taken within the time limit");
+        tracing::debug!(
+            connection = connection.id,
+            "the client has not taken its last replies within the time limit"
+        );
         let _ = shutdown(&*socket, Shutdown::Both);
     }
 }
 
-fn finishing_or_stopped(progress: &Progress, stop: &Signal, context: &mut Context<'_>) -> Poll<()> {
-    or(progress.poll_reached(Phase::Finishing, context), || stop.poll_raised(context))
+fn finishing_or_stopped(lifecycle: &Lifecycle, stop: &Signal, context: &mut Context<'_>) -> Poll<()> {
+    or(lifecycle.poll_reached(ConnectionState::Finishing, context), || stop.poll_raised(context))
 }
 
 fn or(first: Poll<()>, second: impl FnOnce() -> Poll<()>) -> Poll<()> {

@@ -1,4 +1,4 @@
-//! The control device: devices made, found, handed over and taken away.
+//! The control device, through which ublk devices are made, found, handed over and deleted.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -26,17 +26,17 @@ const NEEDED: [(u64, &str); 4] = [
     (feature::USER_RECOVERY_REISSUE, "reissue of requests (6.1)"),
 ];
 
-/// How long the driver gets to take a device away that nobody uses any more.
+/// How long the driver may take to delete a device that is no longer in use.
 const DELETE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a block device is not there, or stays.
 #[derive(Debug, thiserror::Error)]
 pub enum UblkError {
     /// The kernel has no ublk, or its module is not loaded.
-    #[error("this kernel has no ublk: there is no {CONTROL_PATH}")]
+    #[error("this kernel has no ublk: there is no {CONTROL_PATH}; load the module ublk_drv")]
     NoDriver,
     /// This user may not make block devices.
-    #[error("{CONTROL_PATH} is not open to this user")]
+    #[error("this user may not open {CONTROL_PATH}: run as root, or give the user access to it")]
     Permission,
     /// The driver is too old.
     #[error("this kernel's ublk is too old: it lacks {0}")]
@@ -47,12 +47,12 @@ pub enum UblkError {
     /// There is a device of that number.
     #[error("there is a ublk device with number {0} already")]
     Exists(u32),
-    /// Somebody has the block device open, or mounted.
+    /// The block device is open or mounted.
     #[error("{} is in use{}", path.display(), by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default())]
     InUse {
         /// The block device.
         path: PathBuf,
-        /// One that has it open, if it is known.
+        /// A process that has it open, if one is known.
         by: Option<Opener>,
     },
     /// The device cannot be handed over in order.
@@ -123,7 +123,7 @@ impl Control {
         let mut features = 0u64;
         match self.call(control::GET_FEATURES, u32::MAX, 0, features.as_mut_bytes()) {
             Ok(_) => Ok(features),
-            // Before Linux 6.5 nobody knows that command.
+            // Before Linux 6.5 the driver does not have that command.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(0),
             Err(error) => match error.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => Err(UblkError::NoRing),
@@ -171,7 +171,7 @@ impl Control {
         self.call(control::GET_INFO, number, 0, info.as_mut_bytes()).map(|_| info)
     }
 
-    /// Says what the block device is like, before it is started.
+    /// Sets what the block device is like, before it is started.
     pub(super) fn set_parameters(&self, number: u32, parameters: &Parameters) -> Result<(), UblkError> {
         let mut parameters = *parameters;
         let set = self.call(control::SET_PARAMETERS, number, 0, parameters.as_mut_bytes());
@@ -184,8 +184,8 @@ impl Control {
         self.call(control::GET_PARAMETERS, number, 0, parameters.as_mut_bytes()).map(|_| parameters)
     }
 
-    /// Shows the block device, or with `recovering` lets its requests go on. Every queue fetches; `goes_on` says as long
-    /// as that is so.
+    /// Shows the block device, or with `recovering` lets its requests go on, once every queue fetches. Gives up when
+    /// `goes_on` is false: a queue has failed.
     pub(super) fn start(
         &self,
         number: u32,
@@ -203,7 +203,7 @@ impl Control {
         self.call(control::START_RECOVERY, number, 0, &mut []).map(|_| ())
     }
 
-    /// Takes the block device away if nobody uses it.
+    /// Takes the block device away unless it is in use.
     pub(super) fn stop_unused(&self, number: u32) -> Result<(), UblkError> {
         let path = block_path(number);
         let failed = |error| UblkError::system(format!("stop {}", path.display()), error);
@@ -211,7 +211,7 @@ impl Control {
         let command = if self.has(feature::SAFE_STOP) {
             control::TRY_STOP
         } else {
-            // Older drivers take it away under whoever uses it. Mounts and the like have claimed it, others only opened it.
+            // Older drivers take it away also while it is in use. A mount claims the device, other users only open it.
             let by = by();
             if by.is_some() || is_claimed(&path) {
                 return Err(UblkError::InUse { path, by });
@@ -220,7 +220,7 @@ impl Control {
         };
         match self.call(command, number, 0, &mut []) {
             Ok(_) => Ok(()),
-            // ENODEV: somebody else has taken it away.
+            // ENODEV: another program has taken it away.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 let by = by();
@@ -230,19 +230,19 @@ impl Control {
         }
     }
 
-    /// Requests that come from now on wait for the next server.
+    /// Lets requests that come from now on wait for the next server.
     pub(super) fn quiesce(&self, number: u32) -> Result<(), UblkError> {
         let quiesced = self.call(control::QUIESCE, number, 0, &mut []);
         let failed = |error| UblkError::system(format!("quiesce {}", block_path(number).display()), error);
         quiesced.map(|_| ()).map_err(failed)
     }
 
-    /// Takes the block device away, whoever uses it.
+    /// Takes the block device away, also while it is in use.
     pub(super) fn stop(&self, number: u32) -> io::Result<()> {
         self.call(control::STOP, number, 0, &mut []).map(|_| ())
     }
 
-    /// Takes a stopped device away.
+    /// Deletes a stopped device.
     pub(super) fn delete(&self, number: u32) -> io::Result<()> {
         let end = std::time::Instant::now() + DELETE_LIMIT;
         self.call_while(control::DELETE, number, 0, || std::time::Instant::now() < end)

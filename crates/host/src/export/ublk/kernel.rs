@@ -1,4 +1,4 @@
-//! What needs `unsafe`: memory that the driver shares, and commands that name memory.
+//! What needs `unsafe` here: memory that the driver shares, and commands that name memory.
 //!
 //! Invariants:
 //! - A mapping lives as long as its [`Descriptors`]; the driver alone writes there, and a descriptor does not change from
@@ -23,7 +23,7 @@ const COMMAND_BYTES: usize = 80;
 /// Of `linux/prctl.h`, since Linux 5.6.
 const PR_SET_IO_FLUSHER: i32 = 57;
 
-/// How often a command that waits asks whether it should.
+/// How often a command that waits asks whether it still should.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The requests of one queue, as the driver shows them.
@@ -100,7 +100,7 @@ pub(super) fn control(
     }
 }
 
-/// Sends a command without a buffer that may wait for long, and gives up when `goes_on` says no.
+/// Sends a command without a buffer that may take long, and gives up when `goes_on` is false.
 pub(super) fn control_while(
     device: BorrowedFd<'_>,
     number: u32,
@@ -143,8 +143,8 @@ fn result(ring: &mut ControlRing) -> Option<io::Result<u32>> {
     Some(u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result)))
 }
 
-/// Has the kernel take no memory for this thread by writing to block devices: they may wait for this thread. True if the
-/// system allowed it.
+/// Tells the kernel not to free memory for this thread by writing to block devices: such a write may wait for this thread.
+/// True if the system allowed it.
 pub(super) fn become_io_flusher() -> bool {
     // SAFETY: a flag of this thread; no memory is named.
     unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }

@@ -1,8 +1,8 @@
-//! Which process has a block device open, for drivers that take a device away under whoever uses it.
+//! Which process has a block device open, for drivers that take a device away also while it is in use.
 //!
-//! Seen are open descriptors of all processes that this one may look at: with root's rights those of its own process namespace
-//! and of the ones below. Not seen is what was mapped and closed, and what the kernel has opened for itself without claiming
-//! it, as for a loop device over the block device. Who opens it right after the look is not seen either.
+//! Found are open descriptors of all processes that this one may inspect: with root's rights those of its own process
+//! namespace and of the ones below. Not found are mappings whose descriptor was closed, openings by the kernel itself without
+//! a claim (a loop device over the block device), and openings right after the search.
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use std::fmt;
@@ -59,14 +59,14 @@ fn numbers(block_devices: &Path, name: &str) -> Vec<Number> {
     partitions.chain([folder.clone()]).filter_map(|folder| number(&folder)).collect()
 }
 
-/// A process that has ended meanwhile, or may not be looked at, has nothing open.
+/// A process that has ended meanwhile, or may not be inspected, counts as one that does not have it open.
 fn has_open(process: &Path, numbers: &[Number]) -> bool {
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     descriptors.map(|entry| entry.path()).any(|path| is_one_of(&path, numbers))
 }
 
 fn is_one_of(path: &Path, numbers: &[Number]) -> bool {
-    // File systems over a network are not to be waited for.
+    // Never waits for a file system over a network.
     let flags = AtFlags::STATX_DONT_SYNC;
     let Ok(found) = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE) else { return false };
     FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_else_has_the_device_or_a_partition_open_is_named() {
+    fn another_process_with_the_device_or_a_partition_open_is_named() {
         let Some((node, number)) = any_block_device() else {
             return eprintln!("skipped: there is no block device here");
         };
@@ -146,7 +146,7 @@ mod tests {
         let found = opener(Path::new(PROCESSES), Path::new(BLOCK_DEVICES), &node);
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
-        // Others may have it open, too: a file system's checker, the machine's own programs.
+        // Another process may have it open, too: a file system's checker, say.
         assert!(found.is_some(), "{} is open in process {}", node.display(), sleeper.id());
     }
 }

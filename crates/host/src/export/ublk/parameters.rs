@@ -1,4 +1,4 @@
-//! From a volume to what the kernel is told of its block device: pure.
+//! From a volume to the parameters of its block device: pure.
 
 use engine::limits::{BLOCK_BYTES, POOL_CLASS_BLOCKS_MAX};
 use engine::volume::VolumeInfo;
@@ -14,7 +14,7 @@ const LONG_REQUEST_BYTES: u64 = 4 << 20;
 /// Longest range of one discard or of zeroes: long ones run as several requests, side by side.
 const ZEROED_BYTES: u64 = 64 << 20;
 
-/// Everything that the kernel is told.
+/// The parameters of a volume's block device.
 pub fn parameters(info: &VolumeInfo) -> Parameters {
     let request_bytes = u64::from(request_bytes_max(info));
     let zeroed_bytes =
@@ -42,7 +42,7 @@ pub fn parameters(info: &VolumeInfo) -> Parameters {
     }
 }
 
-/// Largest request in bytes: whole stripes, so that the kernel does not split what needs no read.
+/// Largest request in bytes: whole stripes, so that the kernel does not split a write that needs no read.
 pub fn request_bytes_max(info: &VolumeInfo) -> u32 {
     let stripe = info.io_opt_bytes.max(1);
     let bytes = if stripe <= REQUEST_BYTES {
@@ -52,13 +52,13 @@ pub fn request_bytes_max(info: &VolumeInfo) -> u32 {
     } else {
         multiple_below(LONG_REQUEST_BYTES, u64::from(info.io_min_bytes))
     };
-    // The kernel takes no less than a page, and whole logical blocks.
+    // The kernel accepts no less than a page, and only whole logical blocks.
     let bytes = multiple_below(bytes, u64::from(info.physical_block_bytes)).max(BLOCK_BYTES as u64);
     u32::try_from(bytes).expect("at most 4 MiB")
 }
 
-/// What the kernel shows as the optimal size. ublk has powers of two only: the stripe if it is one, else the chunk, since
-/// any other power would make file systems lay out across stripes.
+/// The optimal size of the block device. ublk has powers of two only: the stripe if it is one, else the chunk, since with any
+/// other power file systems would lay out their data across stripes.
 pub fn optimal_bytes(info: &VolumeInfo) -> u64 {
     let minimum = 1 << shift(u64::from(info.io_min_bytes));
     if info.io_opt_bytes.is_power_of_two() { info.io_opt_bytes.max(minimum) } else { minimum }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_never_said() {
+    fn no_parameter_is_one_that_the_kernel_refuses() {
         for chunk in [4, 12, 64, 512, 1 << 20] {
             for data_chunks in 1..40 {
                 let said = parameters(&info(chunk * KIB, data_chunks));

@@ -13,11 +13,11 @@ pub mod control {
 
     /// Makes a device; the buffer is a [`super::DeviceInfo`].
     pub const ADD: u32 = command(READ_WRITE, 0x04);
-    /// Takes a stopped device away; waits until nobody has its character device open.
+    /// Deletes a stopped device; waits until no process has its character device open.
     pub const DELETE: u32 = command(READ_WRITE, 0x05);
     /// Shows the block device; waits until every queue fetches. `data` is the server's process.
     pub const START: u32 = command(READ_WRITE, 0x06);
-    /// Takes the block device away, whoever uses it.
+    /// Takes the block device away, also while it is in use.
     pub const STOP: u32 = command(READ_WRITE, 0x07);
     /// Sets [`super::Parameters`].
     pub const SET_PARAMETERS: u32 = command(READ_WRITE, 0x08);
@@ -27,14 +27,14 @@ pub mod control {
     pub const GET_INFO: u32 = command(READ, 0x02);
     /// A new server takes over from one that has ended.
     pub const START_RECOVERY: u32 = command(READ_WRITE, 0x10);
-    /// It fetches: requests go on. `data` is its process.
+    /// The new server fetches: requests go on. `data` is its process.
     pub const END_RECOVERY: u32 = command(READ_WRITE, 0x11);
     /// Reads the driver's features, 64 bits.
     pub const GET_FEATURES: u32 = command(READ, 0x13);
-    /// Gives the server no further request and waits until those it has are done; the next server gets what came since.
+    /// Gives the server no further request, and waits for those that it has; the next server gets those that come from now on.
     /// `data` is the longest wait in milliseconds, 0 for any.
     pub const QUIESCE: u32 = command(READ_WRITE, 0x16);
-    /// As [`STOP`], but only if nobody has the block device open.
+    /// As [`STOP`], but only if no process has the block device open.
     pub const TRY_STOP: u32 = command(READ_WRITE, 0x17);
 }
 
@@ -69,7 +69,7 @@ pub mod feature {
     pub const IOCTL_ENCODE: u64 = 1 << 6;
     /// The server reads and writes a request's data at its character device (Linux 6.5).
     pub const USER_COPY: u64 = 1 << 7;
-    /// It is, whenever the server gets a request (Linux 6.16).
+    /// The driver registers the memory of each request that the server fetches (Linux 6.16).
     pub const AUTO_BUFFERS: u64 = 1 << 11;
     /// [`super::control::QUIESCE`] is there (Linux 6.16).
     pub const QUIESCE: u64 = 1 << 12;
@@ -119,15 +119,15 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// Most requests of a queue.
 pub const DEPTH_MAX: u16 = 4096;
 
-/// What a command says in its entry's field for an address, where requests come with [`feature::AUTO_BUFFERS`]: the place for
-/// the memory of the next one, and that it comes without if it cannot be had.
-pub const fn auto_buffer(place: u16) -> u64 {
+/// What a command says in its entry's field for an address, where requests come with [`feature::AUTO_BUFFERS`]: the index
+/// under which the driver registers the next request's memory, and that the request comes without if it cannot.
+pub const fn auto_buffer(index: u16) -> u64 {
     const FALLBACK: u64 = 1;
-    place as u64 | FALLBACK << 16
+    index as u64 | FALLBACK << 16
 }
 
-/// No place: the request comes without.
-pub const NO_PLACE: u16 = u16::MAX;
+/// No index: the request's memory is not registered.
+pub const NO_BUFFER: u16 = u16::MAX;
 
 /// Where a queue's descriptors lie in the character device, to be mapped.
 pub const fn descriptors_offset(queue: u16) -> u64 {
@@ -183,15 +183,15 @@ pub struct DeviceInfo {
     pub flags: u64,
     /// The server's own, kept by the driver.
     pub server_flags: u64,
-    /// Who made it.
+    /// The user that made it.
     pub owner_user: u32,
-    /// Their group.
+    /// The user's group.
     pub owner_group: u32,
     /// Zero.
     pub reserved2: [u64; 2],
 }
 
-/// What a block device is like: those parts count that [`Parameters::parts`] names.
+/// What a block device is like. The driver reads the parts that [`Parameters::parts`] names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Parameters {
@@ -205,7 +205,7 @@ pub struct Parameters {
     pub logical_block_shift: u8,
     /// Logarithm of the physical block in bytes.
     pub physical_block_shift: u8,
-    /// Logarithm of the optimal size in bytes: no other sizes can be said.
+    /// Logarithm of the optimal size in bytes: only powers of two can be given.
     pub io_opt_shift: u8,
     /// Logarithm of the least good size in bytes.
     pub io_min_shift: u8,
@@ -253,7 +253,7 @@ pub mod part {
     pub const BASIC: u32 = 1 << 0;
     /// Discard and zeroes.
     pub const DISCARD: u32 = 1 << 1;
-    /// Segments of memory (Linux 6.15; others pass over it).
+    /// Segments of memory (Linux 6.15; earlier kernels ignore it).
     pub const SEGMENT: u32 = 1 << 5;
 }
 

@@ -1,9 +1,9 @@
-//! One queue on its shard: the same ring and executor as the members' I/O. Each request place (tag) is a task that fetches,
-//! executes, gives the result and fetches again, for as long as the device has this server.
+//! One queue on its shard: the same ring and executor as the members' I/O. Each tag, which is room for one request, has a
+//! task that fetches a request, executes it, commits the result and fetches the next, while the device has this server.
 //!
 //! Invariants:
-//! - A tag has one request at a time: its descriptor and its data in the device stay until its result is given. No member is
-//!   still about to fill its memory then.
+//! - A tag has one request at a time: its descriptor and its data in the device stay until its result is committed. By then
+//!   no member's read may still fill its buffer.
 //! - The device is closed when every task of every queue has ended; then the last sender of [`Ends`] is dropped, too.
 
 use crossbeam::utils::CachePadded;
@@ -11,7 +11,7 @@ use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
 use engine::executor::Executor;
 use engine::foreign_buffer::ForeignBuffer;
-use engine::volume::{ReadInto, VolumeError};
+use engine::volume::{ReadInto, Volume, VolumeError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -21,18 +21,18 @@ use std::sync::mpsc::Sender;
 use zerocopy::IntoBytes;
 
 use super::kernel::{Descriptors, become_io_flusher};
-use super::protocol::{ABORTED, IoCommand, NO_PLACE, auto_buffer, data_offset, io as command};
+use super::protocol::{ABORTED, IoCommand, NO_BUFFER, auto_buffer, data_offset, io as command};
 use super::request::{Request, errno, parse};
 use crate::ring::file::RingFile;
 use crate::ring::system_call::COMMAND_BYTES;
 use crate::ring::{DriverAnswer, Ring};
 use crate::shard::ShardContext;
 
-/// What all queues of a device share with its owner.
-pub(super) struct Shared {
-    /// A queue is not served any more though this program did not stop the device.
+/// The state of a device's queues, as the queues and the device's owner see it.
+pub(super) struct QueuesState {
+    /// A queue is no longer served, though this program did not stop the device.
     pub failed: AtomicBool,
-    /// This program is stopping the device, or leaving it to the next server.
+    /// This program stops the device, or leaves it to the next server.
     pub stopping: AtomicBool,
     /// Requests that were answered with an error.
     pub errors: AtomicU64,
@@ -40,10 +40,10 @@ pub(super) struct Shared {
     under_way: Box<[CachePadded<AtomicU32>]>,
 }
 
-impl Shared {
+impl QueuesState {
     pub fn new(queues: u16) -> Self {
         let under_way = (0..queues).map(|_| CachePadded::default()).collect();
-        Shared {
+        QueuesState {
             failed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             errors: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl Shared {
         under_way.store(under_way.load(Relaxed).wrapping_add_signed(change), SeqCst);
     }
 
-    /// The driver gives a tag no further request; `result` says why. The first one says so for all of them.
+    /// The driver gives a tag no further request; `result` says why. The first tag reports it for all.
     fn end(&self, result: i32) {
         let is_stop = result == ABORTED;
         if is_stop && self.stopping.load(SeqCst) || self.failed.swap(true, SeqCst) {
@@ -69,98 +69,103 @@ impl Shared {
         }
         if is_stop {
             tracing::warn!(
-                "the block device was stopped from outside, and is not served any more: stop the array and serve it again to \
-                 have one"
+                "another program has deleted the block device: the array goes on without it; stop the array and serve it again \
+                 to get a new one"
             );
         } else {
             let error = io::Error::from_raw_os_error(result.saturating_neg());
-            tracing::error!(%error, "the block device is not served any more");
+            tracing::error!(
+                %error,
+                "the block device is no longer served, a fetch has failed: stop the array and serve it again"
+            );
         }
     }
 }
 
-/// Never sent to: whoever waits learns from its end that the queue has ended.
+/// Nothing is ever sent: the receiver ends when every queue has dropped its sender, which says that all have ended.
 pub(super) type Ends = Sender<()>;
 
 /// Serves queue `number`: from here on it fetches.
-pub(super) fn serve_queue<V: ReadInto>(
+pub(super) fn serve_queue<V: Volume + ReadInto>(
     context: &ShardContext,
     volume: Rc<V>,
     device: Arc<OwnedFd>,
-    place: Place,
-    shared: Arc<Shared>,
+    setup: QueueSetup,
+    state: Arc<QueuesState>,
     ends: Ends,
 ) -> io::Result<()> {
-    let Place { number, depth, registers, zero_copy } = place;
+    let QueueSetup { number, depth, registers, zero_copy } = setup;
     if !context.ring.uses_io_uring() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the system does not allow io_uring"));
     }
     if !become_io_flusher() {
         tracing::debug!(
-            "PR_SET_IO_FLUSHER is not allowed: short of memory, the system may wait for this array"
+            "PR_SET_IO_FLUSHER is not allowed: a system that is short of memory may wait for this array to write, and this array \
+             for memory"
         );
     }
     let descriptors = Descriptors::map(&device, number, depth)?;
-    let places = if registers && zero_copy { context.ring.take_foreign_indices(depth) } else { None };
+    let indices = if registers && zero_copy { context.ring.take_foreign_indices(depth) } else { None };
     let queue = Rc::new(Queue {
         registers,
-        buffers: places.unwrap_or_default().into_iter().map(ForeignBuffer::new).collect(),
+        buffers: indices.unwrap_or_default().into_iter().map(ForeignBuffer::new).collect(),
         number,
         volume,
         descriptors,
         ring: context.ring.clone(),
         pool: Arc::clone(&context.pool),
         device: RingFile::character_device(device),
-        shared,
+        state,
         _ends: ends,
     });
     start_tags(&context.executor, &queue, depth);
     Ok(())
 }
 
-/// Which queue, and how many requests it has.
+/// How a queue is served.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueueSetup {
     pub number: u16,
+    /// Requests that the queue has at once.
     pub depth: u16,
     /// The driver registers the memory of its requests with the ring.
     pub registers: bool,
-    /// Reads are to use that.
+    /// Members' reads fill that memory where they can.
     pub zero_copy: bool,
 }
 
-fn start_tags<V: ReadInto>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
+fn start_tags<V: Volume + ReadInto>(executor: &Executor, queue: &Rc<Queue<V>>, depth: u16) {
     for tag in 0..depth {
         executor.spawn(serve_tag(Rc::clone(queue), tag));
     }
 }
 
 /// One request after the other, until the device is stopped.
-async fn serve_tag<V: ReadInto>(queue: Rc<Queue<V>>, tag: u16) {
+async fn serve_tag<V: Volume + ReadInto>(queue: Rc<Queue<V>>, tag: u16) {
     let mut fetched = queue.fetch(tag).await;
     while fetched == 0 {
-        queue.shared.count(queue.number, 1);
+        queue.state.count(queue.number, 1);
         let result = queue.execute(tag).await;
         let next = result.map(|result| queue.commit_and_fetch(tag, result));
-        queue.shared.count(queue.number, -1);
+        queue.state.count(queue.number, -1);
         let Some(next) = next else { return };
         fetched = next.await;
     }
-    queue.shared.end(fetched);
+    queue.state.end(fetched);
 }
 
 struct Queue<V> {
     number: u16,
     registers: bool,
-    /// The memory of each tag's request, if the driver registers it and there is a place for it.
+    /// The memory of each tag's request, if the driver registers it and the ring had indices left.
     buffers: Vec<ForeignBuffer>,
     volume: Rc<V>,
     descriptors: Descriptors,
     ring: Ring,
     pool: Arc<Pool>,
     device: Rc<RingFile>,
-    shared: Arc<Shared>,
-    /// The last one, so that whoever waits for it finds the device closed.
+    state: Arc<QueuesState>,
+    /// The last field, dropped last: when it ends the device is closed.
     _ends: Ends,
 }
 
@@ -170,7 +175,7 @@ impl<V> Drop for Queue<V> {
     }
 }
 
-impl<V: ReadInto> Queue<V> {
+impl<V: Volume + ReadInto> Queue<V> {
     async fn fetch(&self, tag: u16) -> i32 {
         self.command(command::FETCH, tag, 0).await
     }
@@ -183,8 +188,8 @@ impl<V: ReadInto> Queue<V> {
         let command = IoCommand { queue: self.number, tag, result, address: 0 };
         let mut payload = [0; COMMAND_BYTES];
         payload.copy_from_slice(command.as_bytes());
-        let place = self.buffer(tag).map_or(NO_PLACE, ForeignBuffer::index);
-        let address = if self.registers { auto_buffer(place) } else { 0 };
+        let index = self.buffer(tag).map_or(NO_BUFFER, ForeignBuffer::index);
+        let address = if self.registers { auto_buffer(index) } else { 0 };
         self.ring.command(&self.device, number, payload, address)
     }
 
@@ -192,34 +197,37 @@ impl<V: ReadInto> Queue<V> {
         self.buffers.get(usize::from(tag))
     }
 
-    /// Does the request of a tag. The result is the number of bytes, or a negated error number. None: this server stops, and
-    /// the driver gives the request to the next one.
+    /// Executes the request of a tag. The result is the number of bytes, or a negated error number. None: this server stops,
+    /// and the driver gives the request to the next one.
     async fn execute(&self, tag: u16) -> Option<i32> {
         let descriptor = self.descriptors.get(tag);
         let request = match parse(&descriptor) {
             Ok(request) => request,
             Err(result) => {
-                tracing::warn!(?descriptor, "a request that the device was not told to take");
+                tracing::warn!(
+                    ?descriptor,
+                    "a request of a kind that the block device does not offer is refused"
+                );
                 return Some(result);
             }
         };
         match self.apply(tag, request).await {
             Ok(bytes) => Some(bytes),
-            Err(Undone::Volume(VolumeError::Stopping)) => None,
-            Err(Undone::Volume(error)) => {
-                self.shared.errors.fetch_add(1, Relaxed);
+            Err(Failure::Volume(VolumeError::Stopping)) => None,
+            Err(Failure::Volume(error)) => {
+                self.state.errors.fetch_add(1, Relaxed);
                 tracing::debug!(?request, %error, "failed");
                 Some(-errno(&error))
             }
-            Err(Undone::Copy(result)) => {
-                self.shared.errors.fetch_add(1, Relaxed);
+            Err(Failure::Copy(result)) => {
+                self.state.errors.fetch_add(1, Relaxed);
                 tracing::warn!(?request, result, "the data could not be copied to or from the kernel");
                 Some(result)
             }
         }
     }
 
-    async fn apply(&self, tag: u16, request: Request) -> Result<i32, Undone> {
+    async fn apply(&self, tag: u16, request: Request) -> Result<i32, Failure> {
         match request {
             Request::Read { offset_bytes, bytes, registered } => {
                 if registered && self.read_into(tag, offset_bytes, bytes).await {
@@ -243,56 +251,56 @@ impl<V: ReadInto> Queue<V> {
         }
     }
 
-    /// Has members put the data of a read where it is wanted, if they can.
+    /// Lets the members' reads fill the request's own memory, if they can.
     async fn read_into(&self, tag: u16, offset_bytes: u64, bytes: u32) -> bool {
         let Some(buffer) = self.buffer(tag) else { return false };
         let is_read = self.volume.read_into(offset_bytes, u64::from(bytes), &buffer.lease()).await;
         if !is_read {
-            // A member that has not answered in time may still do so, over what is put there next.
+            // A member that has not answered in time may still fill the buffer, over the data that is copied there next.
             buffer.returned().await;
         }
         is_read
     }
 
     /// Copies the data of a read into its request.
-    async fn give(&self, tag: u16, bytes: u32, data: Gather) -> Result<i32, Undone> {
+    async fn give(&self, tag: u16, bytes: u32, data: Gather) -> Result<i32, Failure> {
         if data.len() != bytes as usize {
             tracing::error!(
                 asked_bytes = bytes,
                 read_bytes = data.len(),
                 "the volume read another length than asked"
             );
-            return Err(Undone::Copy(-libc::EIO));
+            return Err(Failure::Copy(-libc::EIO));
         }
         let copied = self.ring.copy_out(&self.device, data_offset(self.number, tag), data).await;
-        copied.map(|()| bytes.cast_signed()).map_err(|error| Undone::copy(&error))
+        copied.map(|()| bytes.cast_signed()).map_err(|error| Failure::copy(&error))
     }
 
     /// Copies the data of a write out of its request, into memory that the engine may keep.
-    async fn take(&self, tag: u16, bytes: u32) -> Result<Gather, Undone> {
+    async fn take(&self, tag: u16, bytes: u32) -> Result<Gather, Failure> {
         let buffer = self.pool.take(bytes as usize);
         let (buffer, copied) = self.ring.copy_in(&self.device, data_offset(self.number, tag), buffer).await;
-        copied.map(|()| buffer.freeze().into()).map_err(|error| Undone::copy(&error))
+        copied.map(|()| buffer.freeze().into()).map_err(|error| Failure::copy(&error))
     }
 }
 
 /// Why a request was not done.
-enum Undone {
-    /// The volume said no.
+enum Failure {
+    /// The volume's error.
     Volume(VolumeError),
     /// The kernel did not copy the data: a negated error number.
     Copy(i32),
 }
 
-impl Undone {
+impl Failure {
     fn copy(error: &DeviceError) -> Self {
-        Undone::Copy(-if error.errno == 0 { libc::EIO } else { error.errno })
+        Failure::Copy(-if error.errno == 0 { libc::EIO } else { error.errno })
     }
 }
 
-impl From<VolumeError> for Undone {
+impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
-        Undone::Volume(error)
+        Failure::Volume(error)
     }
 }
 
@@ -306,10 +314,10 @@ mod tests {
         for (stopping, result, failed) in
             [(true, ABORTED, false), (false, ABORTED, true), (true, EIO, true), (false, EIO, true)]
         {
-            let shared = Shared::new(1);
-            shared.stopping.store(stopping, SeqCst);
-            shared.end(result);
-            assert_eq!(shared.failed.load(SeqCst), failed, "stopping {stopping}, result {result}");
+            let state = QueuesState::new(1);
+            state.stopping.store(stopping, SeqCst);
+            state.end(result);
+            assert_eq!(state.failed.load(SeqCst), failed, "stopping {stopping}, result {result}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! From a request as the driver shows it to one that the volume can be given, and from the volume's errors to the
-//! kernel's: pure.
+//! From the driver's descriptor to a request that the volume can be given, and from the volume's errors to the kernel's:
+//! pure.
 
 use engine::error::VolumeError;
 
@@ -14,7 +14,7 @@ pub enum Request {
         offset_bytes: u64,
         /// Length in bytes.
         bytes: u32,
-        /// Its memory is registered, if the driver was asked for that.
+        /// Its memory is registered, if the driver registers any.
         registered: bool,
     },
     /// Write what the request carries.
@@ -48,15 +48,15 @@ pub enum Request {
     },
 }
 
-/// Understands a request.
+/// Parses a request.
 ///
 /// # Errors
-/// The negated error number that answers it: the device was never told to take such a request.
+/// The negated error number that answers it: the block device does not offer such a request.
 pub fn parse(descriptor: &IoDescriptor) -> Result<Request, i32> {
     let IoDescriptor { op_flags, sectors, start_sector, .. } = *descriptor;
     let operation = op_flags.to_le_bytes()[0];
     if operation == op::FLUSH {
-        return Ok(Request::Flush); // it has no place: the kernel says sector -1
+        return Ok(Request::Flush); // a flush has no range: the kernel fills in sector -1
     }
     let offset_bytes = start_sector.checked_mul(SECTOR_BYTES).ok_or(-libc::EINVAL)?;
     let bytes = u64::from(sectors) * SECTOR_BYTES;
@@ -78,7 +78,7 @@ pub fn parse(descriptor: &IoDescriptor) -> Result<Request, i32> {
     })
 }
 
-/// The error number that a program above the device gets for it: those that the block layer does not know become `EIO`.
+/// The error number that a program gets from the block device. The block layer turns those that it does not know into `EIO`.
 pub fn errno(error: &VolumeError) -> i32 {
     match error {
         VolumeError::OutOfRange { .. } | VolumeError::Misaligned { .. } => libc::EINVAL,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_understood() {
+    fn requests_are_parsed() {
         let (offset_bytes, bytes) = (8 * 512, 4096);
         let zeroes = |may_unmap, fua| {
             Ok(Request::WriteZeroes { offset_bytes, bytes: u64::from(bytes), may_unmap, fua })
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn what_no_device_has_is_refused() {
+    fn a_request_that_no_device_offers_is_refused() {
         assert_eq!(parsed(0, u64::MAX, 8), Err(-libc::EINVAL));
-        assert_eq!(parsed(2, u64::MAX, 0), Ok(Request::Flush), "a flush has no place");
+        assert_eq!(parsed(2, u64::MAX, 0), Ok(Request::Flush), "a flush has no range");
         assert_eq!(parsed(1, 0, 65537), Err(-libc::EINVAL), "longer than the driver's room for data");
         assert_eq!(
             parsed(3, 0, u32::MAX),

@@ -1,4 +1,4 @@
-//! Whether somebody uses the members that an array would start with: a server, md, a file system.
+//! Which members that an array would start with are in use: by a server, md or a file system.
 
 use engine::array::assemble::{Assembly, Verdict};
 
@@ -7,7 +7,7 @@ use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
 use crate::probe::member_file::MemberFile;
 
-/// Those of an array that may start otherwise.
+/// The members in use, of an array that may start otherwise.
 pub(super) fn in_use(candidates: &Candidates, array: &Assembly) -> Vec<Problem> {
     if array.start.is_err() {
         return Vec::new();
@@ -15,12 +15,14 @@ pub(super) fn in_use(candidates: &Candidates, array: &Assembly) -> Vec<Problem> 
     let is_taken = |(_, verdict): &&(usize, Verdict)| !matches!(verdict, Verdict::Refused { .. });
     let taken = array.verdicts.iter().filter(is_taken).map(|(index, _)| &candidates.paths[*index]);
     let problems = taken.filter_map(|path| MemberFile::check_free(path).err());
-    // Anything else that `serve` could meet there it says itself.
+    // Other problems of a member are for `serve` to report.
     problems.filter(|problem| problem.kind == ExitKind::MemberInUse).collect()
 }
 
+/// Refuses an array with members in use.
+///
 /// # Errors
-/// [`ExitKind::MemberInUse`] with the members, if there are any.
+/// [`ExitKind::MemberInUse`] with the members.
 pub(super) fn check_none(in_use: &[Problem]) -> Result<(), Failure> {
     if in_use.is_empty() {
         return Ok(());

@@ -44,7 +44,7 @@ pub enum BenchCommand {
     Nbd(NbdArguments),
     /// An array on files or block devices beside fio on the same members without RAID, in turns.
     Files(FilesArguments),
-    /// How fast a member is rebuilt when nobody else wants anything, beside plain writes of the same member.
+    /// How fast a member is rebuilt without clients, beside plain writes of the same member.
     Rebuild(RebuildArguments),
     /// What arrays of 1 TB to 1 PB keep in memory.
     Memory(MemoryArguments),
@@ -444,11 +444,12 @@ impl RunArguments {
 impl TableArguments {
     /// What to measure.
     pub fn plan(&self) -> bench::table::Plan {
-        let (runs, runtime, member_bytes) = match self.quick {
+        let (runs, runtime_s, member_bytes) = match self.quick {
             true => (3, 0.2, 512 << 20),
             false => (self.runs, self.runtime, self.member_size),
         };
         let (shards, only) = (self.shards.clone(), self.only.clone());
-        bench::table::Plan { runs, runtime, member_bytes, shards, only, all: self.all }
+        let method = bench::table::Method { runs, runtime_s, member_bytes };
+        bench::table::Plan { method, shards, only, all: self.all }
     }
 }

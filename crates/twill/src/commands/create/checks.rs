@@ -12,7 +12,7 @@ use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::member_file::MemberFile;
-use crate::probe::signatures;
+use crate::probe::signatures::{self, Signature};
 
 /// Opens and judges every member.
 ///
@@ -94,9 +94,27 @@ fn look_at_one(path: &Path, role: DeviceRole, arguments: &CreateArguments) -> Re
     };
     let found =
         signatures::find(&member).map_err(|error| Problem::from_io(path, "look at what is on it", &error))?;
-    if !found.is_empty() && !arguments.force {
-        let problem = Problem::new(ExitKind::NeedsForce, path, format!("has {}", found.join(" and ")));
-        return Err(problem.help("--force destroys what is there"));
+    if !arguments.force {
+        check_empty(&member, &found)?;
     }
     Ok(place(member.device_bytes, Some(member), found))
+}
+
+/// Refuses a member with known contents, and a file with any data: it may be an image that no tool recognises.
+fn check_empty(member: &MemberFile, found: &[Signature]) -> Result<(), Problem> {
+    let holds = |what: String| {
+        Problem::new(ExitKind::NeedsForce, &member.path, what).help("--force destroys what is there")
+    };
+    if !found.is_empty() {
+        let mut words: Vec<&str> = found.iter().map(|signature| signature.words.as_str()).collect();
+        words.dedup();
+        return Err(holds(format!("has {}", words.join(" and "))));
+    }
+    if member.is_block_device() {
+        return Ok(());
+    }
+    match member.first_data(0).map_err(|error| Problem::from_io(&member.path, "look for data", &error))? {
+        Some(at) => Err(holds(format!("is a file with data, from byte {at} on"))),
+        None => Ok(()),
+    }
 }

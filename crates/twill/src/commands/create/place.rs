@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use layout::md_superblock::DeviceRole;
 
 use crate::probe::member_file::MemberFile;
+use crate::probe::signatures::Signature;
 
 /// A member of the array to be.
 pub struct Place {
@@ -17,5 +18,5 @@ pub struct Place {
     /// Held against others; none for a file that is still to be made.
     pub member: Option<MemberFile>,
     /// What was found on it and is given up.
-    pub found: Vec<String>,
+    pub found: Vec<Signature>,
 }

@@ -19,7 +19,7 @@ use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 
-/// How much the largest member may exceed the smallest before somebody is asked: mdadm's one percent.
+/// How much the largest member may exceed the smallest without --force: mdadm's one percent.
 const UNEQUAL_PERCENT: u64 = 1;
 
 /// The least offset of data behind md's metadata: what mdadm takes for the smallest member. Superblock, bad-block log and any bitmap
@@ -173,7 +173,7 @@ fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure
     }
 }
 
-/// Unequal members waste space; whoever did not say how much to use may have mixed devices up.
+/// Unequal members waste space. Without --size, they may be devices that were mixed up.
 fn check_sizes(
     arguments: &CreateArguments,
     level: Level,

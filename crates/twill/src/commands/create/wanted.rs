@@ -12,7 +12,7 @@ use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Chunk by default. mdadm takes 512 KiB; with less, full stripes, which need no read, come together from less data.
+/// Chunk by default. mdadm takes 512 KiB; with smaller chunks, less data fills a stripe, which then needs no reads.
 const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
 
 /// What the command line asks for, as far as it can be judged without members.
@@ -61,7 +61,7 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
     Ok(Wanted { level, layout, chunk_bytes, minor, name, roles, raid_disks })
 }
 
-/// RAID-10 far wants more than one chunk a member to be an array at all.
+/// A size that is enough for any array of the level: RAID-10 far needs more than one chunk of each member.
 fn bytes_per_member_least(level: Level) -> u64 {
     if level == Level::Raid10 { 1 << 40 } else { 1 << 20 }
 }
@@ -106,18 +106,19 @@ fn checked_name(name: &str) -> Result<String, Failure> {
         .help("a name has 1 to 32 bytes without / and :, and does not start with a dot"))
 }
 
-/// Spares wait for a member to fail, beside members that hold the array.
+/// Refuses spares at RAID-0, and spares without members.
 fn check_spares(arguments: &CreateArguments, level: Level) -> Result<(), Failure> {
     let (spares, given) = (arguments.spare_devices as usize, arguments.members.len());
     if spares == 0 {
         return Ok(());
     }
     if level == Level::Raid0 {
-        let message = "a spare cannot help a RAID-0: what a member held that fails is lost";
+        let message = "a spare cannot help a RAID-0: the contents of a failed member are lost";
         return Err(Failure::new(ExitKind::BadGeometry, message).help("leave out --spare-devices"));
     }
     if spares >= given {
-        let message = format!("of {given} members {spares} are to be spares: none is left to hold the array");
+        let message =
+            format!("{spares} of {given} members are to be spares, which leaves none for the array");
         return Err(
             Failure::new(ExitKind::BadGeometry, message).help("name the members first, then the spares")
         );

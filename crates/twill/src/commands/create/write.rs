@@ -11,11 +11,9 @@ use super::place::Place;
 use super::plan::Plan;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::probe::clearing::Clearing;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks;
-
-/// What is cleared before the data area, so that no old signature is taken for what the member is now.
-const HEAD_BYTES_MAX: u64 = 1 << 20;
 
 /// What was there before a write.
 struct Before<'a> {
@@ -99,12 +97,14 @@ fn write_member<'a>(
         Ok(())
     };
     if !place.found.is_empty() {
-        // Old superblocks first, wherever they are; then all signatures before the data.
+        // Old superblocks first, wherever they are; then all other signatures outside the data area.
         for found in superblocks::find_all(member)? {
             replace(found.offset, &[0; SUPERBLOCK_BYTES_MAX], false)?;
         }
-        let head = superblock.data_offset().bytes().min(HEAD_BYTES_MAX);
-        replace(0, &vec![0; usize::try_from(head).expect("at most 1 MiB")], false)?;
+        for range in Clearing::of(&place.found, superblock).ranges {
+            let bytes = usize::try_from(range.end - range.start).expect("at most 1 MiB");
+            replace(range.start, &vec![0; bytes], false)?;
+        }
     }
     if let Some((start, length)) = superblock.bad_block_log() {
         // No bad blocks: a log of end marks, as mdadm leaves it.

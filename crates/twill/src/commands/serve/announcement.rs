@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::plain::plain;
 use crate::status::ArrayStatus;
 
 /// What `serve` says once it serves.
@@ -15,11 +16,11 @@ pub struct Announcement {
     pub uuid: String,
     /// Where clients connect: block device, then URIs.
     pub exports: Vec<String>,
-    /// Where `twill status` and the like ask.
+    /// The control socket.
     pub control: PathBuf,
     /// Process that serves.
     pub pid: u32,
-    /// What is not as it should be.
+    /// Members that were not taken, and slots without one.
     pub warnings: Vec<String>,
 }
 
@@ -40,7 +41,7 @@ impl Announcement {
 
 /// For people.
 pub fn words(announcement: &Announcement) -> String {
-    let mut text = format!("{} is served\n", announcement.name);
+    let mut text = format!("{} is served\n", plain(&announcement.name));
     for export in &announcement.exports {
         text += &format!("  clients  {export}\n");
     }

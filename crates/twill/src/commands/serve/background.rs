@@ -12,10 +12,10 @@ use crate::commands::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Starts the second process with the same arguments and waits for its word.
+/// Starts the second process with the same arguments and waits for its announcement.
 ///
 /// # Errors
-/// Whatever the second process says.
+/// What the second process reports.
 pub fn launch(output: Output) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ExitKind::IoError, format!("cannot start the background process: {error}"))
@@ -40,7 +40,7 @@ pub fn launch(output: Output) -> Result<(), Failure> {
             let failure: Failure = serde_json::from_value(value["error"].clone()).map_err(|error| {
                 Failure::new(ExitKind::Internal, format!("the background process said {said:?}: {error}"))
             })?;
-            // It said so on standard error, which it shares.
+            // It has printed this on standard error, which both share.
             Err(failure.said())
         }
         Ok(value) => {
@@ -52,12 +52,12 @@ pub fn launch(output: Output) -> Result<(), Failure> {
         Err(_) => {
             let status = process.wait().map_err(failed)?;
             let message = format!("the background process ended before it served: {status}");
-            Err(Failure::new(ExitKind::Internal, message).help("without --daemon it says more"))
+            Err(Failure::new(ExitKind::Internal, message).help("run it without --daemon to see why"))
         }
     }
 }
 
-/// The second process has something to say, for the first and last time, and lets go of the terminal.
+/// Prints the announcement for the first process, then detaches from the terminal.
 ///
 /// # Errors
 /// What the system says.
@@ -65,7 +65,7 @@ pub fn announce(announcement: &Announcement, has_log: bool) -> Result<(), Failur
     let failed = |error: std::io::Error| {
         Failure::new(ExitKind::IoError, format!("cannot go to the background: {error}"))
     };
-    // Only now: before, Ctrl-C for the first process was meant for this one too.
+    // Only now: until here Ctrl-C must reach both processes.
     rustix::process::setsid().map_err(|errno| failed(errno.into()))?;
     Output { json: true }.print(announcement, words)?;
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;

@@ -1,9 +1,9 @@
-//! The methods of the control socket, on the array that is served.
+//! The methods of the control socket of a served array.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 
-use engine::array::scrub::Wish;
+use engine::array::scrub::ScrubRequest;
 use engine::mismatch::ScrubMode;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use super::ending::Ending;
 use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::probe::clearing::Clearing;
 use crate::serving::add::add;
 use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
@@ -26,7 +27,7 @@ pub struct Controlled {
     /// None once it is being stopped.
     serving: RwLock<Option<Serving>>,
     endings: Mutex<Sender<Ending>>,
-    /// How the stop went, until its caller has the answer.
+    /// The outcome of the stop, until its caller has the answer.
     stopped: Mutex<Option<Result<Stopped, Failure>>>,
 }
 
@@ -105,6 +106,8 @@ struct WishParams {
 struct StopParams {
     #[serde(default)]
     keep_device: bool,
+    #[serde(default)]
+    force: bool,
 }
 
 #[derive(Deserialize)]
@@ -126,7 +129,7 @@ impl Controlled {
 
     /// One that has stopped.
     pub fn stopped() -> Self {
-        let (endings, _nobody) = mpsc::channel();
+        let (endings, _receiver) = mpsc::channel();
         Controlled { serving: RwLock::new(None), endings: Mutex::new(endings), stopped: Mutex::new(None) }
     }
 
@@ -138,12 +141,16 @@ impl Controlled {
         self.with(|serving| Ok(serving.status()))
     }
 
-    /// Stops it in order. With `keep_device` its block device is left to the next server.
+    /// Stops it in order. With `keep_device` its block device is left to the next server; with `force` clients that are
+    /// connected are cut off.
     ///
     /// # Errors
     /// Why it goes on, [`ExitKind::NotFound`] if it is being stopped already; or what went wrong.
-    pub fn stop(&self, keep_device: bool) -> Result<Stopped, NotStopped> {
-        // Before anything else is taken: without the block device's leave all goes on.
+    pub fn stop(&self, keep_device: bool, force: bool) -> Result<Stopped, NotStopped> {
+        if !force {
+            self.with(|serving| serving.exports.check_unused()).map_err(NotStopped::GoesOn)?;
+        }
+        // First of all: while the block device is in use, everything must go on.
         let let_go = if keep_device { Exports::leave_device } else { Exports::take_device_away };
         self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.
@@ -151,10 +158,10 @@ impl Controlled {
         serving.stop().map_err(NotStopped::Ended)
     }
 
-    /// Stops it and ends the server.
+    /// Stops it and ends the server, for a signal: the system that shuts down cannot ask its clients to leave.
     pub fn stop_and_tell(&self) {
-        match self.stop(false) {
-            // Somebody else stops it already, and will tell.
+        match self.stop(false, true) {
+            // Another caller stops it already and reports the outcome.
             Err(NotStopped::GoesOn(failure)) if failure.kind == ExitKind::NotFound => {}
             Err(NotStopped::GoesOn(failure)) => self.tell(Ending::Refused(failure)),
             Err(NotStopped::Ended(failure)) => self.tell(Ending::Stopped(Err(failure))),
@@ -166,7 +173,7 @@ impl Controlled {
     ///
     /// # Errors
     /// [`ExitKind::NotFound`] once it is being stopped, and why the device is not taken.
-    pub fn add(&self, path: &Path, force: bool) -> Result<(), Failure> {
+    pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
         self.with(|serving| add(&serving.array, path, force))
     }
 
@@ -180,10 +187,10 @@ impl Controlled {
         act(self.serving.read().as_ref().ok_or_else(stopping)?)
     }
 
-    /// What the stop came to is told when its caller has the answer; a server that goes on tells nothing.
+    /// Stops it for the caller of `stop`. The outcome ends the server only after its caller has the answer.
     fn stop_for_caller(&self, params: &Value) -> Result<Value, CallError> {
-        let StopParams { keep_device } = parse(params)?;
-        let outcome = match self.stop(keep_device) {
+        let StopParams { keep_device, force } = parse(params)?;
+        let outcome = match self.stop(keep_device, force) {
             Err(NotStopped::GoesOn(failure)) => return Err(failure.into()),
             Err(NotStopped::Ended(failure)) => Err(failure),
             Ok(stopped) => Ok(stopped),
@@ -219,12 +226,14 @@ impl Handler for Controlled {
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                Ok(json!({ "removed": self.with(|serving| acts::remove(&serving.array, &member))? }))
+                let removed = self.with(|serving| acts::remove(&serving.array, &member))?;
+                let paths: Vec<String> = removed.iter().map(|path| path.display().to_string()).collect();
+                Ok(json!({ "removed": paths.len(), "paths": paths }))
             }
             "add" => {
                 let AddParams { path, force } = parse(params)?;
-                self.add(Path::new(&path), force)?;
-                Ok(Value::Null)
+                let Clearing { erased, stays, .. } = self.add(Path::new(&path), force)?;
+                Ok(json!({ "erased": erased, "stays": stays }))
             }
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;
@@ -239,7 +248,7 @@ impl Handler for Controlled {
             "scrub" => {
                 let ScrubParams { repair, trust_data, restart } = parse(params)?;
                 let mode = ScrubMode { repair, trust_data };
-                self.with(|serving| scrub::scrub(&serving.array, Wish::Start { mode, restart }))?;
+                self.with(|serving| scrub::scrub(&serving.array, ScrubRequest::Start { mode, restart }))?;
                 Ok(Value::Null)
             }
             "scrub-wish" => {
@@ -275,12 +284,12 @@ impl Handler for Controlled {
     }
 }
 
-fn scrub_wish(params: &Value) -> Result<Wish, CallError> {
+fn scrub_wish(params: &Value) -> Result<ScrubRequest, CallError> {
     let WishParams { wish } = parse(params)?;
     match wish.as_str() {
-        "pause" => Ok(Wish::Pause),
-        "resume" => Ok(Wish::Resume),
-        "cancel" => Ok(Wish::Cancel),
+        "pause" => Ok(ScrubRequest::Pause),
+        "resume" => Ok(ScrubRequest::Resume),
+        "cancel" => Ok(ScrubRequest::Cancel),
         _ => Err(CallError::Params(format!("{wish:?} is not pause, resume or cancel"))),
     }
 }

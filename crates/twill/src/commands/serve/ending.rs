@@ -14,8 +14,8 @@ pub enum Ending {
         /// When it came.
         at: Instant,
     },
-    /// `twill stop` did it; this is how it went.
+    /// `twill stop` stopped it, with this outcome.
     Stopped(Result<Stopped, Failure>),
-    /// It does not end: somebody uses the block device.
+    /// It does not end: the block device is in use.
     Refused(Failure),
 }

@@ -1,10 +1,12 @@
-//! Files that a server writes for whoever started it: the pid file and the log. Neither is ever written over a member, nor the
-//! pid file over anything but a number.
+//! Files that a server writes beside its array: the pid file and the log. Neither ever overwrites a member, and the pid file
+//! overwrites nothing but a process number.
 
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -18,44 +20,47 @@ const PID_BYTES_MAX: u64 = 32;
 pub(super) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Says before anything is done whether the file may be written.
+    /// Checks, before anything is written, that the file may be.
     ///
     /// # Errors
-    /// The path names a member, or something that holds anything but a process number.
+    /// The path names a member, or a file with other contents than a process number.
     pub(super) fn at(path: &Path, members: &[PathBuf]) -> Result<Self, Failure> {
         let refused = |what: &str| {
             let failure =
                 Failure::new(ExitKind::AlreadyExists, format!("--pid-file {}: {what}", path.display()));
-            Err(failure.help("nothing was written; name a file that is not there, or holds a process number"))
+            Err(failure.help("nothing was written; name a new file, or one that holds a process number"))
         };
         check_no_member("--pid-file", path, members)?;
-        match fs::metadata(path) {
+        match fs::symlink_metadata(path) {
             Err(_) => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 let there = folder.map_or(Ok(()), |folder| fs::metadata(folder).map(drop));
                 there.map_err(|error| Failure::from_io("write", path, &error))?;
             }
-            Ok(found) if !found.is_file() => return refused("it is no ordinary file"),
+            Ok(found) if found.is_symlink() => return refused("it is a link, and links are not followed"),
+            Ok(found) if !found.is_file() => return refused("it is not a regular file"),
             Ok(_) => match read_number(path) {
                 Ok(true) => {}
-                Ok(false) => return refused("it is there and holds something else than a process number"),
+                Ok(false) => return refused("it exists and holds something other than a process number"),
                 Err(error) => return Err(Failure::from_io("read", path, &error)),
             },
         }
         Ok(PidFile(path.to_path_buf()))
     }
 
-    /// Writes the number. By now nobody else serves the members.
+    /// Writes the number. The members are held, so no other server uses the file for them.
     ///
     /// # Errors
     /// What the system says.
     pub(super) fn write(&self) -> Result<(), Failure> {
-        fs::write(&self.0, own_number()).map_err(|error| Failure::from_io("write", &self.0, &error))
+        let file = no_link().write(true).create(true).truncate(true).open(&self.0);
+        let written = file.and_then(|mut file| file.write_all(own_number().as_bytes()));
+        written.map_err(|error| Failure::from_io("write", &self.0, &error))
     }
 }
 
 impl Drop for PidFile {
-    /// Whoever has written another number meanwhile serves now.
+    /// Removes the file, unless another server has written its own number meanwhile.
     fn drop(&mut self) {
         let is_own = start_of(&self.0).is_ok_and(|text| text == own_number().as_bytes());
         if is_own {
@@ -77,22 +82,39 @@ fn read_number(path: &Path) -> std::io::Result<bool> {
 
 fn start_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    File::open(path)?.take(PID_BYTES_MAX).read_to_end(&mut start)?;
+    no_link().read(true).open(path)?.take(PID_BYTES_MAX).read_to_end(&mut start)?;
     Ok(start)
 }
 
-/// Says before it is opened whether lines may be appended to a log.
+/// Opens a log to append lines to it.
 ///
 /// # Errors
-/// The path names a member, or a block device.
-pub fn check_log(path: &Path, members: &[PathBuf]) -> Result<(), Failure> {
-    if fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-        return Err(is_taken("--log", path, "is a block device"));
+/// The path names a member, a block device or a link, and what the system says.
+pub fn open_log(path: &Path, members: &[PathBuf]) -> Result<File, Failure> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            let message = format!("--log {}: it is a link, and links are not followed", path.display());
+            return Err(Failure::new(ExitKind::AlreadyExists, message).help("name the file itself"));
+        }
+        Ok(found) if found.file_type().is_block_device() => {
+            return Err(is_taken("--log", path, "is a block device"));
+        }
+        _ => check_no_member("--log", path, members)?,
     }
-    check_no_member("--log", path, members)
+    let file = no_link().create(true).append(true).open(path);
+    file.map_err(|error| Failure::from_io("open the log", path, &error))
 }
 
-/// A member is what is named as one, by whatever name, and what has a superblock.
+/// Opens a file itself and never what a link points to, which in a folder that others write to may be any file of root's. What
+/// is new is for its owner and group.
+fn no_link() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
+    options.mode(0o640).custom_flags(flags);
+    options
+}
+
+/// Refuses a path of a member of this array, under any of its names, and of anything with a superblock.
 fn check_no_member(option: &str, path: &Path, members: &[PathBuf]) -> Result<(), Failure> {
     let Ok(file) = MemberFile::open(path) else { return Ok(()) };
     let is_same =

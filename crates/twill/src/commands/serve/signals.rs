@@ -14,10 +14,10 @@ use crate::commands::output::{Output, report};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
-/// Signals so close together are one: a terminal that closes says so twice, as does timeout(1).
+/// Signals this close together count as one: a closing terminal sends two, as does timeout(1).
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
 
-/// How long after a signal whose stop was refused another one is a second one. Whoever asks later asks for an orderly stop again.
+/// How long after a refused stop another signal still ends the server at once. A later one asks for an orderly stop again.
 pub(super) const SECOND_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a signal asks for.
@@ -25,7 +25,7 @@ pub(super) const SECOND_WITHIN: Duration = Duration::from_secs(30);
 pub(super) enum Meaning {
     /// A stop in order.
     Stop,
-    /// What the one just before it asked for.
+    /// The same signal, sent twice by a closing terminal.
     Same,
     /// An end at once.
     EndAtOnce,
@@ -40,7 +40,7 @@ pub(super) struct Heard {
 #[derive(Clone, Copy)]
 struct First {
     at: Instant,
-    /// The stop that it asked for was refused: somebody uses the block device.
+    /// The stop that it asked for was refused: the block device is in use.
     is_refused: bool,
 }
 
@@ -65,15 +65,15 @@ impl Heard {
     }
 }
 
-/// What waits for signals.
+/// A thread that waits for signals.
 pub(super) struct Watch {
-    /// Somebody takes the signals that are sent.
+    /// The server receives what is sent; before that, the start is still under way.
     is_obeyed: Arc<AtomicBool>,
 }
 
 impl Watch {
-    /// Sends signals from now on. Until [`Watch::begin_to_obey`] nobody takes them: the first one waits until the start is over,
-    /// a second one ends the process here. Nothing is served then, and what was begun is as after a crash.
+    /// Sends signals from now on. Until [`Watch::begin_to_obey`] the first one waits for the end of the start, and a second one
+    /// ends the process here: nothing is served yet, and the members are as after a crash.
     ///
     /// # Errors
     /// What the system says.
@@ -83,7 +83,7 @@ impl Watch {
         in_background: bool,
     ) -> Result<Self, Failure> {
         let failed = |error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}"));
-        // What nohup(1), or a shell for its background jobs, has set to be ignored stays so.
+        // A signal that nohup(1) or a shell has set to be ignored stays ignored.
         let heard: Vec<i32> =
             [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
         let mut signals = Signals::new(heard).map_err(failed)?;
@@ -92,15 +92,15 @@ impl Watch {
         let watch = move || {
             for signal in signals.forever() {
                 let at = Instant::now();
-                // In the foreground the terminal has gone; a daemon has none, and nothing to read again.
+                // In the foreground it means that the terminal is gone. A daemon has no terminal and no configuration.
                 if signal == SIGHUP && in_background {
-                    tracing::info!("SIGHUP: nothing to read again");
+                    tracing::info!("SIGHUP is ignored: there is no configuration to read again");
                     continue;
                 }
                 if !obeyed.load(SeqCst) {
                     match during_start.signal(at) {
                         Meaning::Stop => tracing::info!(
-                            "signal {signal}: stops in order when the start is over; once more ends at once"
+                            "signal {signal}: the server stops in order when the start is over; a second signal ends it at once"
                         ),
                         Meaning::Same => {}
                         Meaning::EndAtOnce => end_at_once(signal, output),
@@ -115,7 +115,7 @@ impl Watch {
         Ok(Watch { is_obeyed })
     }
 
-    /// From now on somebody takes what is sent.
+    /// The start is over: the server receives what is sent from now on.
     pub(super) fn begin_to_obey(&self) {
         self.is_obeyed.store(true, SeqCst);
     }
@@ -129,10 +129,10 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 fn end_at_once(signal: i32, output: Output) -> ! {
-    let message = format!("signal {signal} once more before the start was over: ended at once");
+    let message = format!("second signal {signal} before the start was over: ended at once");
     tracing::error!("{message}");
     let failure = Failure::new(ExitKind::Interrupted, message);
-    report(&failure.help("the members are as after a crash, from which the next start goes on"), output);
+    report(&failure.help("the members are as after a crash; the next start recovers them"), output);
     std::process::exit(ExitKind::Interrupted.code().into())
 }
 

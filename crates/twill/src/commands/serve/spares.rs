@@ -1,8 +1,8 @@
 //! Spares that arrays share, after mdadm's spare-group: a server whose array lacks a member and has no spare asks the
 //! other servers of this machine for one.
 //!
-//! Every server looks after its own array, and only while that lacks something, so there is nobody who has to be started
-//! besides, and nothing to keep. A spare has one owner at any time: it is taken out of one array and then added to the
+//! Each server acts for its own array, and only while that lacks a member, so there is no further daemon and no state to
+//! keep. A spare has one owner at any time: it is taken out of one array and then added to the
 //! other, by the control sockets, and given back if that fails.
 
 use std::collections::HashMap;
@@ -21,11 +21,11 @@ use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus};
 
-/// How often a server looks whether its array lacks a member.
+/// How often a server checks whether its array lacks a member.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a spare that did not fit is not asked for again. What was in the way may have gone by then: it was still held, or
-/// another device has its name.
+/// How long a spare that was refused is not asked for again. After that it may fit: it is no longer locked, or another device
+/// has its name.
 const USELESS_FOR: Duration = Duration::from_secs(300);
 
 /// Looks after the array until it is stopped.
@@ -45,7 +45,7 @@ pub(super) fn share(controlled: Arc<Controlled>) -> std::io::Result<()> {
     thread::Builder::new().name("spares".into()).spawn(look).map(drop)
 }
 
-/// Spares that did not fit, and when that was.
+/// Spares that were refused, and when.
 #[derive(Default)]
 struct Useless(HashMap<String, Instant>);
 
@@ -60,7 +60,7 @@ impl Useless {
     }
 }
 
-/// The first array that can do without a spare gives it. One that did not fit is not asked for again for a while.
+/// Takes a spare from the first array that can do without one. A refused spare is not tried again for a while.
 fn ask_others(controlled: &Controlled, own: &ArrayStatus, useless: &mut Useless) {
     for (_, socket) in served() {
         let Ok(mut donor) = Client::connect(&socket) else { continue };
@@ -87,12 +87,12 @@ fn status_of(server: &mut Client) -> Option<ArrayStatus> {
 fn take(controlled: &Controlled, donor: &mut Client, donor_uuid: &str, spare: &str) -> Result<(), Failure> {
     donor.call("remove", json!({ "member": spare }))?;
     let path = PathBuf::from(spare);
-    // It holds the other array's superblock, and nothing else; if not, another drive has its name now.
+    // Only the other array's superblock may be overwritten; a device without it is another one that took the name.
     let is_theirs = || {
         let superblock = MemberFile::open(&path).and_then(|member| superblock_of(&member));
         superblock.is_ok_and(|superblock| display_uuid(&superblock.set_uuid()) == donor_uuid)
     };
-    let added = controlled.add(&path, is_theirs());
+    let added = controlled.add(&path, is_theirs()).map(drop);
     if added.is_err()
         && let Err(failure) = donor.call("add", json!({ "path": spare, "force": is_theirs() }))
     {
@@ -101,7 +101,7 @@ fn take(controlled: &Controlled, donor: &mut Client, donor_uuid: &str, spare: &s
     added
 }
 
-/// Whether the array lacks a member and has nobody to take its place.
+/// Whether the array lacks a member and has no spare.
 fn wants_spare(status: &ArrayStatus) -> bool {
     let lacks = |member: &MemberStatus| {
         member.slot.is_some() && matches!(member.state, MemberHealth::Missing | MemberHealth::Failed)
@@ -110,9 +110,9 @@ fn wants_spare(status: &ArrayStatus) -> bool {
     status.members.iter().any(lacks) && !has_spare && !status.failed && !status.read_only
 }
 
-/// The spare that one array may have of another: of the same group, from one that lacks nothing itself.
+/// The spare that another array of the group gives: one that is large enough, and only if that array is whole.
 fn spare_for(own: &ArrayStatus, donor: &ArrayStatus) -> Option<String> {
-    // A failed member whose slot another one has is none that it lacks.
+    // A failed member without a slot was replaced: the array does not lack it.
     let mut with_slots = donor.members.iter().filter(|member| member.slot.is_some());
     let is_whole = with_slots.all(|member| member.state == MemberHealth::InSync);
     if own.uuid == donor.uuid

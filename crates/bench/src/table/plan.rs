@@ -1,0 +1,27 @@
+//! What of the table is measured, and how.
+
+use serde::Serialize;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How.
+    pub method: Method,
+    /// Numbers of cores.
+    pub shards: Vec<usize>,
+    /// Only rows whose name holds this.
+    pub only: Option<String>,
+    /// Further rows than those with figures to reach.
+    pub all: bool,
+}
+
+/// How it was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Method {
+    /// Runs of each row.
+    pub runs: usize,
+    /// Seconds of each.
+    pub runtime_s: f64,
+    /// Bytes of each member.
+    pub member_bytes: u64,
+}

@@ -1,0 +1,59 @@
+//! An array as its management sees it: what each part of that needs.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::superblock_writer::SuperblockWriter;
+use super::turn::Turn;
+use super::works::Works;
+use crate::device::Device;
+use crate::members::Replacing;
+use crate::stripe::StripeSet;
+
+/// An array under management. Lives on one shard, beside its superblock writer.
+pub(super) struct Managed<D, P> {
+    pub(super) set: Rc<StripeSet<D>>,
+    pub(super) writer: Rc<SuperblockWriter<D>>,
+    pub(super) platform: Rc<P>,
+    pub(super) works: Works,
+    pub(super) slots: SlotChanges,
+    /// Nothing is written.
+    pub(super) read_only: bool,
+    pub(super) stopping: Cell<bool>,
+}
+
+/// Slots whose devices are being changed.
+#[derive(Default)]
+pub(super) struct SlotChanges {
+    /// Devices come to the array, and spares to replace members, one after the other.
+    pub(super) seating: Turn,
+    /// A device is being put into these or taken out: that takes several steps, one at a time.
+    changing: RefCell<BTreeSet<u32>>,
+}
+
+impl SlotChanges {
+    /// A change of a slot begins. False if one is under way.
+    pub(super) fn begin(&self, slot: u32) -> bool {
+        self.changing.borrow_mut().insert(slot)
+    }
+
+    pub(super) fn end(&self, slot: u32) {
+        self.changing.borrow_mut().remove(&slot);
+    }
+
+    pub(super) fn contains(&self, slot: u32) -> bool {
+        self.changing.borrow().contains(&slot)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changing.borrow().is_empty()
+    }
+}
+
+impl<D: Device, P> Managed<D, P> {
+    /// Whether the devices of a slot are just being changed.
+    pub(super) fn is_changing(&self, slot: u32) -> bool {
+        self.slots.contains(slot) || self.set.shared.members.replacing(slot) != Replacing::No
+    }
+}

@@ -1,0 +1,73 @@
+//! One superblock on its way to one device.
+
+use std::rc::Rc;
+
+use layout::md_superblock::Superblock;
+
+use crate::buffer::{Gather, Slice};
+use crate::device::{Device, DeviceError};
+use crate::events::Event;
+use crate::members::Failing;
+use crate::members::attachment::Attachment;
+use crate::stripe::{Attached, StripeSet};
+
+/// A superblock and where it goes. Another device may have the slot by the time it is written.
+pub(super) struct SuperblockWrite<D> {
+    pub(super) slot: u32,
+    pub(super) superblock: Superblock,
+    offset: u64,
+    data: Slice,
+    pub(super) digest: u32,
+    pub(super) member: Rc<Attached<D>>,
+    /// It is about what is to replace the member.
+    pub(super) is_replacement: bool,
+}
+
+impl<D: Device> SuperblockWrite<D> {
+    pub(super) fn new(slot: u32, superblock: &Superblock, member: Rc<Attached<D>>) -> Self {
+        let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
+        let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
+        let digest = superblock.digest();
+        let superblock = superblock.clone();
+        SuperblockWrite { slot, superblock, offset, data, digest, member, is_replacement: false }
+    }
+
+    pub(super) fn start(&self) -> D::Done {
+        self.member.device.write(self.offset, Gather::from(self.data.clone()), true)
+    }
+
+    /// A second try, then the member fails, which asks for another round. Another device that took the slot meanwhile
+    /// has nothing to do with the error, and must not get this superblock: it would call it in sync (invariant 8).
+    pub(super) async fn retry(&self, set: &StripeSet<D>, error: DeviceError) -> Option<Failing> {
+        let members = &set.shared.members;
+        if self.is_replacement {
+            return self.retry_replacement(set).await;
+        }
+        let replaced = || !set.devices().is_in_slot(self.slot, &self.member);
+        if replaced() {
+            return None;
+        }
+        members.note_error(self.slot, &error);
+        let Err(error) = self.start().await else { return None };
+        if replaced() {
+            return None;
+        }
+        members.report(Event::MetadataError { member: self.slot, reason: error.to_string() });
+        Some(members.fail(self.slot, &format!("its superblock cannot be written: {error}")))
+    }
+
+    /// A second try, then the replacement fails; the member does if it is that by now. A device that is neither has nothing
+    /// to do with the slot any more.
+    async fn retry_replacement(&self, set: &StripeSet<D>) -> Option<Failing> {
+        let Err(error) = self.start().await else { return None };
+        let members = &set.shared.members;
+        let reason = format!("its superblock cannot be written: {error}");
+        match set.devices().attachment(self.slot, &self.member) {
+            Attachment::Detached => return None,
+            Attachment::Replacement if members.fail_replacement(self.slot, &reason) => return None,
+            Attachment::Replacement | Attachment::Member => {}
+        }
+        members.report(Event::MetadataError { member: self.slot, reason: error.to_string() });
+        Some(members.fail(self.slot, &reason))
+    }
+}
