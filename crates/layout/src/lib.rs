@@ -8,6 +8,7 @@
 
 mod checksum;
 mod disk_struct;
+pub mod generations;
 pub mod geometry;
 pub mod md_bitmap;
 pub mod md_superblock;

@@ -1,7 +1,7 @@
 //! Holds the tables of `docs/formats.md` against the structs: a table under a heading that names a constant lists
 //! exactly that constant's fields, in order, with offset and size.
 
-use layout::{md_bitmap, md_superblock, redo_log};
+use layout::{generations, md_bitmap, md_superblock, redo_log};
 
 /// Rows `| offset | size | name | … |` of the table after the heading that has `constant` in it.
 fn drawn(document: &str, constant: &str) -> Vec<(String, usize, usize)> {
@@ -32,6 +32,7 @@ fn docs_draw_what_the_code_writes() {
         ("redo_log::HEADER_FIELDS", redo_log::HEADER_FIELDS, 256),
         ("redo_log::RECORD_FIELDS", redo_log::RECORD_FIELDS, 128),
         ("redo_log::PIECE_FIELDS", redo_log::PIECE_FIELDS, 32),
+        ("generations::FIELDS", generations::FIELDS, 768),
     ] {
         let drawn = drawn(document, constant);
         let fields: Vec<(String, usize, usize)> =

@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     pub(crate) all_disks: RefCell<Vec<Rc<Disk>>>,
     pub(crate) oracle: RefCell<Oracle>,
     pub(crate) excuses: Excuses,
+    /// Ids of generations that were drawn.
+    pub(crate) generations: Cell<u64>,
     /// A run since the last repair by hand wrote nothing down before stripes changed: no record says which parity agrees.
     pub(crate) unmarked: Cell<bool>,
 }
@@ -72,6 +74,7 @@ impl Machine {
             all_disks: RefCell::default(),
             oracle: RefCell::new(oracle),
             excuses: Excuses::default(),
+            generations: Cell::new(0),
             unmarked: Cell::new(false),
         })
     }
@@ -108,6 +111,12 @@ impl Machine {
     /// Devices that are plugged in.
     pub(crate) fn connected(&self) -> Vec<Rc<Disk>> {
         self.all_disks.borrow().iter().filter(|disk| disk.connected.get()).cloned().collect()
+    }
+
+    /// An id that no generation of this machine has yet.
+    pub(crate) fn new_generation(&self) -> u64 {
+        self.generations.set(self.generations.get() + 1);
+        self.generations.get()
     }
 
     /// The power goes: on all devices, and for the oracle.

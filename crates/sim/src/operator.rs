@@ -12,7 +12,7 @@ use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
 use crate::drawer;
 use crate::lost::may_lose;
-use crate::start::bad_blocks;
+use crate::start::{bad_blocks, record};
 use crate::trace::Note;
 
 /// Waiting spares at most.
@@ -225,7 +225,8 @@ async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     let Ok(superblock) = parsed else { return false };
     let device = Rc::new(SimDevice(Rc::clone(disk)));
     let bad = bad_blocks(disk, &superblock);
-    let result = array.manager.membership().re_add(device, superblock, bad).await;
+    let record = record(disk, &superblock);
+    let result = array.manager.membership().re_add(device, superblock, record, bad).await;
     if result.is_ok() {
         array.world.counts.borrow_mut().re_added += 1;
     }

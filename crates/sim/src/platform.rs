@@ -70,6 +70,10 @@ impl Platform<SimDevice> for SimPlatform {
         self.machine.world.now()
     }
 
+    fn new_id(&self) -> u64 {
+        self.machine.new_generation()
+    }
+
     /// Up to half a look later than asked for.
     async fn sleep(&self, ns: u64) {
         let world = &self.machine.world;

@@ -15,6 +15,7 @@ use crate::outcome::Outcome;
 use crate::pages::{describe, identify};
 use crate::random::Random;
 use crate::scenario::Scenario;
+use crate::start::record;
 use crate::world::World;
 
 /// A machine without devices, on which invariant 2 is held against every write.
@@ -114,10 +115,12 @@ fn outcome(
 /// A device as the assembly sees it.
 fn candidate(machine: &Machine, disk: &Disk, superblock: &[u8]) -> Candidate {
     let parsed = Superblock::parse(superblock, machine.scenario.metadata, disk.places.size);
+    let generations = parsed.as_ref().ok().and_then(|superblock| record(disk, superblock));
     Candidate {
         name: format!("device {}", disk.number),
         size_bytes: disk.places.size,
         superblock: parsed.map_err(|error| error.to_string()),
+        generations,
     }
 }
 

@@ -2,8 +2,10 @@
 
 use engine::array::assemble::{Assembly, Candidate};
 use engine::array::bad_block_log;
+use engine::array::generations::find_record;
 use engine::array::start::{self, Inspection, Policy};
 use engine::bad_blocks::BadBlocks;
+use layout::generations::GenerationsRecord;
 use layout::md_superblock::Superblock;
 
 use crate::disk::Disk;
@@ -83,6 +85,11 @@ pub(crate) fn inspection<'a>(
     let disks = machine.connected();
     let read = move |candidate: usize, offset, bytes| Ok(disks[candidate].read_at_once(offset, bytes));
     Inspection { candidates, assembly, read }
+}
+
+/// The record of generations that goes with a superblock of a device.
+pub(crate) fn record(disk: &Disk, superblock: &Superblock) -> Option<GenerationsRecord> {
+    find_record(superblock, disk.places.size, |offset, bytes| Some(disk.read_at_once(offset, bytes)))
 }
 
 /// What a member's bad-block log lists.

@@ -12,6 +12,7 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("bitmap", "layout", "readers"),
     ("bad_blocks", "layout", "readers"),
     ("redo_log", "layout", "readers"),
+    ("generations", "layout", "readers"),
     ("nbd_connection", "host", "nbd_bytes"),
     ("nbd_requests", "host", "nbd_bytes"),
     ("control", "twill", "control_lines"),

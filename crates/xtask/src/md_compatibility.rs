@@ -181,6 +181,11 @@ write hole. The program that had the array crashed while members were missing, a
 hole; md keeps none here). Twill starts the array and names the stripes. It returns the right data of every block that it
 can read, and an error for what the missing member held in those stripes. There the row ends.
 
+**Generations.** Beside its superblock Twill keeps a [record of generations](formats.md#generations) in space that md leaves
+alone. md does not know it, and each superblock that md writes voids it. After that md's rules count: a member that was away
+while md ran the others is re-added by delta only if its own record names all members that are in sync, or, without a record, if its
+superblock calls all of them active. Otherwise Twill refuses the re-add, and `twill add` rebuilds the member.
+
 ";
 
 fn text(machine: &Machine, rows: &[String], outcomes: &BTreeMap<String, String>) -> String {

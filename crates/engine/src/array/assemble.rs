@@ -1,17 +1,20 @@
 //! Which candidates make an array, as a pure decision: superblocks in, slots and a verdict for every candidate out.
 //!
 //! The rules are md's (`super_1_load`, `super_1_validate`, `analyze_sbs` in the kernel's md.c; Assemble in mdadm):
-//! the member with the newest event count speaks for the array; a member more than one event behind is stale, since
+//! the member with the newest event count speaks for the array, if no other one's generation grew from its own without it
+//! ([`super::generations`]); a member more than one event behind is stale, since
 //! superblocks are written side by side and a crash may leave some of them one behind; what the newest superblock
 //! says of a device's role outweighs what the device says of itself (invariant 8); the copy of a member that md was
 //! replacing has the same slot, and gets it only where that member is gone. Members of which each calls the other failed
 //! are not mixed ([`super::split`]).
 
+use layout::generations::{Generations, GenerationsRecord};
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
-use super::split::{accuses, other_side, whole_member};
+use super::generations::{FoundGenerations, Standing, Told, is_outgrown, names, standing};
+use super::split::{accuses, leaves_out, other_side, whole_member};
 use crate::limits::{DATA_CHUNKS_MAX, EVENTS_BEHIND_MAX};
 use crate::members::MemberState;
 
@@ -24,6 +27,15 @@ pub struct Candidate {
     pub size_bytes: u64,
     /// The superblock, or why there is none that may be believed.
     pub superblock: Result<Superblock, String>,
+    /// The record of generations that goes with that superblock.
+    pub generations: Option<GenerationsRecord>,
+}
+
+impl Candidate {
+    fn told(&self) -> Option<Told<'_>> {
+        let generations = self.generations.as_ref().map(|record| &record.generations);
+        self.superblock.as_ref().ok().map(|superblock| Told { superblock, generations })
+    }
 }
 
 /// Which arrays are wanted, and how much is dared.
@@ -83,8 +95,8 @@ pub enum Refusal {
     },
     /// Members went on without each other.
     #[error(
-        "{} and {newest} call each other failed and both went on: what they hold differs. Name the members of one side only, \
-         or force the start of {newest}'s, which is newer", .others.join(", ")
+        "{} and {newest} went on without each other: what they hold differs. Name the members of one side only, or force the \
+         start of {newest}'s, which is newer", .others.join(", ")
     )]
     Split {
         /// The newest member.
@@ -127,6 +139,8 @@ pub struct Assembly {
     pub verdicts: Vec<(usize, Verdict)>,
     /// Newest event count.
     pub events: u64,
+    /// What the array goes on from.
+    pub generations: FoundGenerations,
     /// Parity or copies may not agree from this byte of the members on: the array was not stopped cleanly, or its
     /// first resync is not finished.
     pub resync_from_bytes: Option<u64>,
@@ -199,6 +213,9 @@ fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
 
 struct Decision<'a> {
     candidates: &'a [Candidate],
+    /// What the members tell.
+    all: Vec<Told<'a>>,
+    speaker: Told<'a>,
     newest: &'a Superblock,
     newest_name: &'a str,
     slots: Vec<Option<usize>>,
@@ -213,16 +230,22 @@ struct Decision<'a> {
 impl<'a> Decision<'a> {
     fn make(candidates: &'a [Candidate], members: &[usize], filter: &Filter) -> Assembly {
         let superblock = |index: usize| candidates[index].superblock.as_ref().expect("a believed superblock");
+        let told = |index: usize| candidates[index].told().expect("a believed superblock");
+        let all: Vec<Told<'_>> = members.iter().map(|index| told(*index)).collect();
         // The newest speaks for the array: among those that are members by their own word, if there are any.
         let rank = |index: &usize| {
             let superblock = superblock(*index);
-            (matches!(superblock.role(), DeviceRole::Active(_)), superblock.events(), superblock.utime_s())
+            let is_member = matches!(superblock.role(), DeviceRole::Active(_));
+            let leads = !is_outgrown(told(*index), &all);
+            (is_member, leads, superblock.events(), superblock.utime_s())
         };
         let speaker = *members.iter().max_by_key(|index| rank(index)).expect("a set has a member");
         let newest = superblock(speaker);
         let slots = vec![None; newest.raid_disks() as usize];
         let mut decision = Decision {
             candidates,
+            all: all.clone(),
+            speaker: told(speaker),
             newest,
             newest_name: &candidates[speaker].name,
             slots,
@@ -242,16 +265,18 @@ impl<'a> Decision<'a> {
             let verdict = decision.judge(index, superblock(index));
             decision.verdicts.push((index, verdict));
         }
-        if filter.force {
-            decision.take_stale_members();
-        }
+        let split = decision.split();
+        let forced = filter.force && (decision.take_stale_members() || split.is_err());
         decision.verdicts.sort_by_key(|(index, _)| *index);
-        decision.finish(filter.force)
+        decision.finish(if filter.force { Ok(()) } else { split }, forced)
     }
 
     fn judge(&mut self, index: usize, superblock: &Superblock) -> Verdict {
         if let Err(reason) = self.belongs(index, superblock) {
             return refused(&reason);
+        }
+        if let Some(verdict) = self.judge_generations(index, superblock) {
+            return verdict;
         }
         let role = self.newest.role_of(superblock.dev_number()).unwrap_or(DeviceRole::Spare);
         let slot = match role {
@@ -294,6 +319,59 @@ impl<'a> Decision<'a> {
         self.take(index, slot, superblock)
     }
 
+    /// What generations say against a member, whatever the newest superblock says of its number: the number may be another
+    /// device's by now.
+    fn judge_generations(&mut self, index: usize, superblock: &Superblock) -> Option<Verdict> {
+        if superblock.device_uuid() == self.newest.device_uuid() || superblock.is_replacement() {
+            return None;
+        }
+        let own = self.candidates[index].told()?;
+        let newest = self.newest_name;
+        let reason = match standing(own, self.speaker, &self.all) {
+            Standing::Together => return None,
+            Standing::Apart => {
+                let why = format!("it went on without {newest}, and {newest} without it");
+                return Some(self.stale_with(&why));
+            }
+            Standing::Forgotten => {
+                let why = format!("its generation is none that {newest} remembers");
+                return Some(self.stale_with(&why));
+            }
+            Standing::Behind => {
+                let role = self.newest.role_of(superblock.dev_number());
+                self.left_behind.extend(matches!(role, Some(DeviceRole::Active(_))).then_some(index));
+                format!("{newest} has gone on without it, in another generation")
+            }
+            Standing::Unknown => match self.names_another(own) {
+                true if superblock.role() == DeviceRole::Spare => {
+                    self.spares.push(index);
+                    return Some(Verdict::Spare);
+                }
+                true => {
+                    format!("{newest} does not name it, or it does not name {newest}, as a member beside it")
+                }
+                false => return None,
+            },
+        };
+        self.stale.extend(whole_member(superblock).map(|slot| (index, slot)));
+        Some(self.stale_with(&reason))
+    }
+
+    /// With generations on one side only: the newest superblock calls a member what has the number of this one, and that is
+    /// another device. Or the newest is not among those that this one was beside.
+    fn names_another(&self, own: Told<'_>) -> bool {
+        let number = own.superblock.dev_number();
+        let is_called = matches!(self.newest.role_of(number), Some(DeviceRole::Active(_)));
+        // One that is in sync beside the newest knows it, unless that has just come and is being rebuilt.
+        let are_whole = whole_member(self.newest).and(whole_member(own.superblock)).is_some();
+        let is_strange = match (own.generations, self.speaker.generations) {
+            (_, Some(newest)) => !names(newest, &own.superblock.device_uuid()),
+            (Some(own), None) => are_whole && !names(own, &self.newest.device_uuid()),
+            (None, None) => are_whole && leaves_out(own.superblock, self.newest),
+        };
+        is_called && is_strange
+    }
+
     /// With force it may be wanted nevertheless, but not if it went on by itself.
     fn judge_faulty(&mut self, index: usize, own: &Superblock) -> Verdict {
         if accuses(own, self.newest) {
@@ -327,9 +405,11 @@ impl<'a> Decision<'a> {
         Verdict::Member { slot, state }
     }
 
-    /// With force, the newest of the stale members fill the slots that the array cannot do without, and no more.
-    fn take_stale_members(&mut self) {
-        let Ok(geometry) = self.newest.geometry() else { return };
+    /// With force, the newest of the stale members fill the slots that the array cannot do without, and no more. Whether any
+    /// was needed.
+    fn take_stale_members(&mut self) -> bool {
+        let mut taken = false;
+        let Ok(geometry) = self.newest.geometry() else { return false };
         for (index, slot) in std::mem::take(&mut self.stale) {
             if geometry.survives(|slot| self.slots[slot as usize].is_none()) {
                 break;
@@ -337,12 +417,23 @@ impl<'a> Decision<'a> {
             if self.slots.get(slot as usize).is_some_and(Option::is_none) {
                 let superblock = self.candidates[index].superblock.as_ref().expect("a believed superblock");
                 let verdict = self.take(index, slot, superblock);
+                taken = true;
                 self.verdicts
                     .iter_mut()
                     .filter(|(other, _)| *other == index)
                     .for_each(|(_, old)| *old = verdict.clone());
             }
         }
+        taken
+    }
+
+    /// What the array goes on from: the speaker's generations, or those of another member in sync beside it.
+    fn generations(&self) -> Option<Generations> {
+        let in_sync = self.slots.iter().flatten().filter(|index| self.is_in_sync(**index));
+        let told = in_sync.filter_map(|index| self.candidates[*index].told());
+        let known = told.filter(|told| told.generations.is_some() && !is_outgrown(*told, &self.all));
+        let other = known.max_by_key(|told| told.superblock.events()).and_then(|told| told.generations);
+        self.speaker.generations.or(other).cloned()
     }
 
     /// Whether the superblock describes the same array as the newest one, on a device that can hold it once.
@@ -372,17 +463,26 @@ impl<'a> Decision<'a> {
 
     fn split(&self) -> Result<(), Refusal> {
         let known = self.verdicts.iter().map(|(index, _)| *index);
-        let own = |index: usize| Some((index, self.candidates[index].superblock.as_ref().ok()?));
-        let candidates: Vec<(usize, &Superblock)> = known.filter_map(own).collect();
-        other_side(self.newest, &candidates).map_or(Ok(()), |others| {
+        let own = |index: usize| Some((index, self.candidates[index].told()?));
+        let candidates: Vec<(usize, Told<'_>)> = known.filter_map(own).collect();
+        other_side(self.speaker, &candidates).map_or(Ok(()), |others| {
             let others = others.iter().map(|index| self.candidates[*index].name.clone()).collect();
             Err(Refusal::Split { newest: self.newest_name.to_string(), others })
         })
     }
 
-    fn finish(self, force: bool) -> Assembly {
+    /// `forced` says that force chose among contents.
+    fn finish(self, split: Result<(), Refusal>, forced: bool) -> Assembly {
         let newest = self.newest;
-        let split = if force { Ok(()) } else { self.split() };
+        let candidates = self.candidates;
+        let with_record = self.verdicts.iter().filter_map(|(index, _)| {
+            let (own, record) = (candidates[*index].told()?, candidates[*index].generations.as_ref()?);
+            Some((own.superblock.device_uuid(), record.sequence))
+        });
+        let generations = FoundGenerations {
+            now: if forced { None } else { self.generations() },
+            sequences: with_record.collect(),
+        };
         let geometry = newest.geometry().map_err(|error| error.to_string());
         let mut assembly = Assembly {
             set_uuid: newest.set_uuid(),
@@ -394,6 +494,7 @@ impl<'a> Decision<'a> {
             left_behind: self.left_behind,
             verdicts: self.verdicts,
             events: newest.events(),
+            generations,
             resync_from_bytes: newest.resync_offset().map(layout::units::Sectors::bytes),
             start: Ok(()),
         };

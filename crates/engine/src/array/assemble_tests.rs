@@ -52,6 +52,7 @@ fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
         name: format!("m{i}"),
         size_bytes: DEVICE_BYTES,
         superblock: Ok(superblock),
+        generations: None,
     };
     created.superblocks.into_iter().enumerate().map(candidate).collect()
 }
@@ -295,7 +296,12 @@ fn copies_short_members_and_strangers_are_refused_with_a_reason() {
     let mut candidates = candidates(Level::Raid5, 5, 0);
     candidates.push(candidates[1].clone());
     candidates[2].size_bytes /= 2;
-    let broken = Candidate { name: "x".into(), size_bytes: 1, superblock: Err("no md superblock".into()) };
+    let broken = Candidate {
+        name: "x".into(),
+        size_bytes: 1,
+        superblock: Err("no md superblock".into()),
+        generations: None,
+    };
     candidates.push(broken);
     let found = assemble(&candidates, &Filter::default());
     assert!(reason(&found.arrays[0], 5).contains("same member"));

@@ -8,9 +8,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use layout::generations::{Generations, GenerationsRecord};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::units::Sectors;
 
+use super::generation_records::GenerationRecords;
 use super::managed::Managed;
 use super::platform::Platform;
 use super::re_add::{self, Refused as NoReAdd};
@@ -120,11 +122,8 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         let _turn = self.managed.slots.seating.take().await;
         // It may have been a member a moment ago. While the superblocks on disk call it one, a crash may need it.
         self.managed.set.shared.members.settled().await?;
-        let template =
-            (0..).map_while(|slot| self.managed.writer.superblocks().try_superblock(slot)).flatten().next();
-        let (template, number) = template
-            .zip(self.managed.writer.superblocks().free_dev_number(&self.replacements.numbers()))
-            .ok_or(NotAdded::NoNumber)?;
+        let new = self.managed.writer.superblocks().for_new_device(&self.replacements.numbers());
+        let (template, number) = new.ok_or(NotAdded::NoNumber)?;
         let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
         device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
@@ -133,8 +132,8 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         Ok(number)
     }
 
-    /// Takes back a member that was away for a while: it gets only what the bitmap marks. `bad` is what its bad-block log
-    /// lists.
+    /// Takes back a member that was away for a while: it gets only what the bitmap marks. `record` is what goes with its
+    /// superblock, `bad` what its bad-block log lists.
     ///
     /// # Errors
     /// [`NotAdded`] says why not; nothing has changed then.
@@ -142,26 +141,25 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         &self,
         device: Rc<D>,
         mut superblock: Superblock,
+        record: Option<GenerationsRecord>,
         bad: BadBlocks,
     ) -> Result<u32, NotAdded> {
         let _turn = self.managed.slots.seating.take().await; // as for a spare
         self.managed.set.shared.members.settled().await?;
-        let mut slot = self.may_re_add(&superblock)?;
+        let generations = record.as_ref().map(|record| &record.generations);
+        let mut slot = self.may_re_add(&superblock, generations)?;
         // What rebuilds another device in this slot, which has failed, would call this one in sync: it ends soon.
         while self.managed.works.is_running(Work::Recovery(slot))
             || self.managed.works.is_running(Work::Replacement(slot))
         {
             self.managed.platform.sleep(LOOK_NS).await;
-            slot = self.may_re_add(&superblock)?;
+            slot = self.may_re_add(&superblock, generations)?;
         }
         if !self.managed.slots.begin(slot) {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
         }
-        // Whatever happens next, it does not say any more that it has everything.
-        superblock.set_recovery_offset(Some(Sectors(0)));
-        superblock.set_recovers_by_bitmap();
-        let bytes = superblock.encode(device.info().logical_block_bytes as usize);
-        let written = device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await;
+        let records = self.managed.writer.superblocks().records();
+        let written = write_lacking(&mut superblock, record.as_ref(), records, &*device).await;
         if written.is_ok() {
             let corrected_reads = u64::from(superblock.corrected_reads());
             self.managed.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
@@ -172,31 +170,25 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         Ok(written.map(|()| slot)?)
     }
 
-    /// The slot that a member with this superblock would take again.
+    /// The slot that a member with this superblock, and these generations beside it, would take again.
     ///
     /// # Errors
     /// Why it would not.
-    pub fn may_re_add(&self, superblock: &Superblock) -> Result<u32, NoReAdd> {
-        let superblocks: Vec<Option<Superblock>> =
-            (0..).map_while(|slot| self.managed.writer.superblocks().try_superblock(slot)).collect();
+    pub fn may_re_add(&self, own: &Superblock, generations: Option<&Generations>) -> Result<u32, NoReAdd> {
+        let (writer, superblocks) = (&self.managed.writer, self.managed.writer.superblocks());
         let mut others = self.replacements.numbers();
-        others.extend(
-            self.managed
-                .writer
-                .superblocks()
-                .spares()
-                .borrow()
-                .iter()
-                .map(|spare| spare.superblock.dev_number()),
-        );
+        others.extend(superblocks.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
+        let of_array = superblocks.records().and_then(GenerationRecords::now);
         let array = re_add::Array {
-            superblocks: &superblocks,
+            superblocks: &superblocks.all(),
             states: &self.managed.set.shared.members.states(),
             others: &others,
-            events: self.managed.writer.superblocks().events(),
-            events_cleared: self.managed.writer.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
+            events: superblocks.events(),
+            events_cleared: writer.bitmap().map(|bitmap| bitmap.superblock().events_cleared()),
+            bitmap: writer.bitmap_extent(),
+            generations: of_array.as_ref(),
         };
-        re_add::judge(superblock, &array)
+        re_add::judge(own, generations, &array)
     }
 
     /// Lets go of the spare with this device number. False if there is none, or slots are just being filled.
@@ -267,4 +259,22 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         })
         .await
     }
+}
+
+/// The superblock of a member that comes back: whatever happens next, it does not say any more that it has everything.
+async fn write_lacking<D: Device>(
+    superblock: &mut Superblock,
+    record: Option<&GenerationsRecord>,
+    records: Option<&GenerationRecords>,
+    device: &D,
+) -> Result<(), DeviceError> {
+    superblock.set_recovery_offset(Some(Sectors(0)));
+    superblock.set_recovers_by_bitmap();
+    if let (Some(record), Some(records)) = (record, records) {
+        records.write_own(superblock, record, device).await;
+    }
+    let bytes = superblock.encode(device.info().logical_block_bytes as usize);
+    device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
+    records.inspect(|records| records.superblock_written(superblock));
+    Ok(())
 }

@@ -6,7 +6,14 @@ pub mod assemble;
 mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
+mod device_numbers;
 mod due;
+mod generation_records;
+pub mod generations;
+#[cfg(test)]
+mod generations_tests;
+#[cfg(test)]
+mod histories;
 mod managed;
 pub mod manager;
 pub mod membership;

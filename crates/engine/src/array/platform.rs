@@ -22,6 +22,9 @@ pub trait Platform<D>: 'static {
     /// Seconds since 1970, for superblocks.
     fn now_unix_s(&self) -> u64;
 
+    /// A random number other than 0, one that was not drawn before on any machine.
+    fn new_id(&self) -> u64;
+
     /// Returns when `ns` nanoseconds or more have passed by [`Platform::now_ns`].
     fn sleep(&self, ns: u64) -> impl Future<Output = ()>;
 

@@ -2,12 +2,15 @@
 //!
 //! The rules are md's (`super_1_validate`, `md_add_new_disk`): the same array, the role that it had, an event count not
 //! below the bitmap's `events_cleared`, since bits that were cleared later say nothing about it. One is added: a member
-//! whose own superblock says that all who are in sync here were out ran the array by itself meanwhile, and what it wrote
-//! then no bit here marks (invariant 8).
+//! that ran the array by itself meanwhile wrote what no bit here marks, and its generation says so (invariant 8). Where
+//! superblocks have no generations beside them its word is taken only if it calls all that are in sync here active.
 
+use layout::generations::{Generations, GenerationsArea};
 use layout::md_superblock::{DeviceRole, Superblock};
+use layout::redo_log::BitmapExtent;
 
 use super::assemble::describes_same;
+use super::generations::{self, Here, Told};
 use crate::members::MemberState;
 
 /// What the array is like now.
@@ -22,6 +25,10 @@ pub struct Array<'a> {
     pub events: u64,
     /// The bitmap's `events_cleared`; None without a bitmap.
     pub events_cleared: Option<u64>,
+    /// How long the bitmap is on each member.
+    pub bitmap: BitmapExtent,
+    /// What its superblocks were last written with.
+    pub generations: Option<&'a Generations>,
 }
 
 /// Why a member does not come back so.
@@ -38,14 +45,18 @@ pub enum Refused {
     LacksMore(String),
 }
 
-/// The slot that a member with this superblock takes again.
+/// The slot that a member with this superblock takes again; `generations` are what goes with it.
 ///
 /// # Errors
 /// [`Refused`] says why it has to be added and rebuilt instead, or cannot be.
-pub fn judge(member: &Superblock, array: &Array<'_>) -> Result<u32, Refused> {
+pub fn judge(
+    member: &Superblock,
+    generations: Option<&Generations>,
+    array: &Array<'_>,
+) -> Result<u32, Refused> {
     let slot = belongs(member, array)?;
     is_free(member, slot, array)?;
-    lacks_only_marked(member, array)?;
+    lacks_only_marked(Told { superblock: member, generations }, array)?;
     Ok(slot)
 }
 
@@ -80,7 +91,8 @@ fn is_free(member: &Superblock, slot: u32, array: &Array<'_>) -> Result<(), Refu
     Ok(())
 }
 
-fn lacks_only_marked(member: &Superblock, array: &Array<'_>) -> Result<(), Refused> {
+fn lacks_only_marked(told: Told<'_>, array: &Array<'_>) -> Result<(), Refused> {
+    let member = told.superblock;
     let lacks_more = |why: String| Err(Refused::LacksMore(why));
     let Some(events_cleared) = array.events_cleared.filter(|_| member.bitmap_start().is_some()) else {
         return lacks_more("without a bitmap nobody knows what it lacks".into());
@@ -100,15 +112,14 @@ fn lacks_only_marked(member: &Superblock, array: &Array<'_>) -> Result<(), Refus
             "its event count {events} is below {events_cleared}, from when bits were cleared: it was away too long"
         ));
     }
-    let ran_alone = array.superblocks.iter().zip(array.states).all(|(superblock, state)| {
-        let number =
-            superblock.as_ref().filter(|_| *state == MemberState::InSync).map(Superblock::dev_number);
-        number.is_none_or(|number| !matches!(member.role_of(number), Some(DeviceRole::Active(_))))
-    });
-    if ran_alone {
-        return lacks_more("its superblock says that it ran without any of the others".into());
-    }
-    Ok(())
+    let superblocks = (0u16..).zip(array.superblocks).zip(array.states);
+    let in_sync: Vec<(u16, &Superblock)> = superblocks
+        .filter(|(_, state)| **state == MemberState::InSync)
+        .filter_map(|((slot, superblock), _)| Some((slot, superblock.as_ref()?)))
+        .collect();
+    let has_room = GenerationsArea::of(member, array.bitmap).is_some();
+    let here = Here { generations: array.generations, in_sync: &in_sync, has_room };
+    generations::lacks_only_marked(told, &here).map_err(Refused::LacksMore)
 }
 
 #[cfg(test)]
@@ -163,8 +174,10 @@ mod tests {
             others: &[9],
             events: 20,
             events_cleared: Some(15),
+            bitmap: BitmapExtent::Bytes(512),
+            generations: None,
         };
-        judge(&member, &array)
+        judge(&member, None, &array)
     }
 
     fn lacks_more(judged: &Result<u32, Refused>, why: &str) {
@@ -181,7 +194,7 @@ mod tests {
         });
         assert_eq!(by_bitmap, Ok(2), "it went away while it caught up");
         let one_in_touch = judged(|member, _, _| member.set_role(0, DeviceRole::Faulty));
-        assert_eq!(one_in_touch, Ok(2), "member 0 came back after this one had gone");
+        lacks_more(&one_in_touch, "device 0 is the member in slot 0");
     }
 
     #[test]
@@ -192,7 +205,11 @@ mod tests {
         let alone = judged(|member, _, _| {
             [0, 3].into_iter().for_each(|other| member.set_role(other, DeviceRole::Faulty));
         });
-        lacks_more(&alone, "without any");
+        lacks_more(&alone, "device 0 is the member in slot 0");
+        let by_another = judged(|_, superblocks, _| {
+            superblocks[3].as_mut().unwrap().set_device(7, [77; 16]);
+        });
+        lacks_more(&by_another, "device 7 is the member in slot 3");
         let member = &superblocks([7; 16], NewBitmap::None)[2];
         let others: Vec<Option<Superblock>> = vec![None, None, None, Some(member.clone())];
         let array = Array {
@@ -201,12 +218,14 @@ mod tests {
             others: &[],
             events: 20,
             events_cleared: None,
+            bitmap: BitmapExtent::Absent,
+            generations: None,
         };
-        assert!(matches!(judge(member, &array), Err(Refused::Taken(_))), "its number is in use");
+        assert!(matches!(judge(member, None, &array), Err(Refused::Taken(_))), "its number is in use");
         let others: Vec<Option<Superblock>> =
             superblocks([7; 16], NewBitmap::None).into_iter().map(Some).take(2).chain([None, None]).collect();
         let array = Array { superblocks: &others, ..array };
-        lacks_more(&judge(member, &array), "without a bitmap");
+        lacks_more(&judge(member, None, &array), "without a bitmap");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::stripe::{Attached, StripeSet};
 /// A superblock and where it goes. Another device may have the slot by the time it is written.
 pub(super) struct SuperblockWrite<D> {
     pub(super) slot: u32,
+    pub(super) superblock: Superblock,
     offset: u64,
     data: Slice,
     pub(super) digest: u32,
@@ -26,7 +27,9 @@ impl<D: Device> SuperblockWrite<D> {
     pub(super) fn new(slot: u32, superblock: &Superblock, member: Rc<Attached<D>>) -> Self {
         let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
         let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
-        SuperblockWrite { slot, offset, data, digest: superblock.digest(), member, is_replacement: false }
+        let digest = superblock.digest();
+        let superblock = superblock.clone();
+        SuperblockWrite { slot, superblock, offset, data, digest, member, is_replacement: false }
     }
 
     pub(super) fn start(&self) -> D::Done {

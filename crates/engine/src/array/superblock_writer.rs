@@ -11,7 +11,7 @@
 //!   comes before any write is acknowledged; without a write there is no round, and a member that was left out is none the older for it.
 //! - Only the writer writes superblocks, one round at a time.
 //! - While the redo log is in force its headers are written before the superblocks: they name those that they go with
-//!   (see [`crate::stripe::redo`]).
+//!   (see [`crate::stripe::redo`]). So are the records of generations ([`super::generation_records`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -118,6 +118,11 @@ impl<D: Device> SuperblockWriter<D> {
     /// The bitmap, if there is one.
     pub fn bitmap(&self) -> Option<Rc<Bitmaps<D>>> {
         self.bitmap.borrow().clone()
+    }
+
+    /// How long the bitmap is on each member.
+    pub(super) fn bitmap_extent(&self) -> BitmapExtent {
+        self.bitmap().map_or(BitmapExtent::Unknown, |bitmap| bitmap.extent())
     }
 
     /// Clears bits of chunks that were idle for two rounds; called every few seconds (md's `daemon_sleep`).
@@ -238,11 +243,16 @@ impl<D: Device> SuperblockWriter<D> {
             }
             enough &= self.write_all(round, &promoted).await;
         }
-        enough & self.write_all(round, &self.superblocks.prepare(round.resync())).await
+        let writes = self.superblocks.prepare(round.resync(), self.bitmap_extent());
+        enough & self.write_all(round, &writes).await
     }
 
     async fn write_all(&self, round: &Round, writes: &[SuperblockWrite<D>]) -> bool {
         self.announce_superblocks(round, writes).await;
+        let records = self.superblocks.records();
+        if let Some(records) = records {
+            records.write_before(writes.iter().map(|write| (&write.superblock, &write.member.device))).await;
+        }
         let started: Vec<D::Done> = writes.iter().map(SuperblockWrite::start).collect();
         let mut enough = true;
         for (write, result) in writes.iter().zip(join_all(started).await) {
@@ -251,6 +261,9 @@ impl<D: Device> SuperblockWriter<D> {
                 Err(error) => write.retry(&self.set, error).await,
             };
             enough &= failing != Some(Failing::Needed);
+            if let Some(records) = records.filter(|_| failing.is_none()) {
+                records.superblock_written(&write.superblock);
+            }
             if failing.is_none() && !write.is_replacement {
                 self.set.shared.redo.superblock_written(write.slot);
             }

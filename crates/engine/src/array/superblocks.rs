@@ -5,13 +5,17 @@
 //! recovery offset says how far it is. When it has the slot it gets the bitmap, says that it is in sync, and only then the
 //! others say that the old member is faulty: a crash in between leaves one of the two that may be started from.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use layout::md_superblock::{DeviceRole, Superblock};
+use layout::md_superblock::Superblock;
+use layout::redo_log::BitmapExtent;
 use layout::units::Sectors;
 
 use super::bad_block_log;
+use super::device_numbers::{self, Numbers};
+use super::generation_records::GenerationRecords;
+use super::generations::FoundGenerations;
 use super::superblock_write::SuperblockWrite;
 use crate::device::Device;
 use crate::members::{MemberState, Replacing};
@@ -28,6 +32,8 @@ pub struct Superblocks<D> {
     spares: RefCell<Vec<Spare<D>>>,
     /// Device numbers that once were members and failed.
     failed: RefCell<Vec<u32>>,
+    /// The records of generations that go with them, if the array keeps any.
+    records: OnceCell<GenerationRecords>,
     events: Cell<u64>,
     /// Bytes of each recovering member that are in sync **and durable**: what its superblock may say.
     recovered_bytes: RefCell<Vec<u64>>,
@@ -60,16 +66,29 @@ impl<D: Device> Superblocks<D> {
     ) -> Self {
         let slots = 0..set.shared.geometry.members();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
+        let failed = device_numbers::failed(by_slot.iter().flatten());
         Superblocks {
             set: Rc::clone(set),
             incoming: RefCell::new(by_slot.iter().map(|_| None).collect()),
             by_slot: RefCell::new(by_slot),
             spares: RefCell::new(Vec::new()),
-            failed: RefCell::new(Vec::new()),
+            failed: RefCell::new(failed),
+            records: OnceCell::new(),
             events: Cell::new(events),
             recovered_bytes: RefCell::new(recovered_bytes),
             now_s,
         }
+    }
+
+    /// Keeps a record of generations beside each superblock, from what was found on; `new_id` draws a random number. Before
+    /// the writer runs.
+    pub fn keep_generations(&self, found: &FoundGenerations, new_id: Box<dyn Fn() -> u64>) {
+        self.records.get_or_init(|| GenerationRecords::new(found, new_id));
+    }
+
+    /// The records of generations that go with them, if the array keeps any.
+    pub(super) fn records(&self) -> Option<&GenerationRecords> {
+        self.records.get()
     }
 
     /// Newest event count.
@@ -122,10 +141,7 @@ impl<D: Device> Superblocks<D> {
         self.set_recovered(slot, 0);
         let old = std::mem::replace(&mut self.by_slot.borrow_mut()[slot as usize], superblock);
         if let Some(old) = old {
-            let number = old.dev_number();
-            if !self.failed.borrow().contains(&number) {
-                self.failed.borrow_mut().push(number);
-            }
+            device_numbers::note(&mut self.failed.borrow_mut(), old.dev_number());
         }
     }
 
@@ -139,8 +155,9 @@ impl<D: Device> Superblocks<D> {
         self.incoming.borrow_mut()[slot as usize].take()
     }
 
-    /// The next superblocks of the members and of what is to replace them. `resync`: from where on parity or copies may not agree.
-    pub(super) fn prepare(&self, resync: Option<u64>) -> Vec<SuperblockWrite<D>> {
+    /// The next superblocks of the members and of what is to replace them. `resync`: from where on parity or copies may not
+    /// agree; `bitmap` is how long the bitmap is on each member.
+    pub(super) fn prepare(&self, resync: Option<u64>, bitmap: BitmapExtent) -> Vec<SuperblockWrite<D>> {
         let states = self.set.shared.members.states();
         self.note_failed(&states);
         let mut superblocks = self.by_slot.borrow_mut();
@@ -150,6 +167,7 @@ impl<D: Device> Superblocks<D> {
             .filter_map(|(slot, superblock)| Some((superblock.as_ref()?.dev_number(), slot)))
             .chain(self.incoming_numbers())
             .collect();
+        self.follow_generations(&superblocks, &states, bitmap);
         let mut writes = Vec::new();
         for (slot, superblock) in (0u32..).zip(superblocks.iter_mut()) {
             let is_told = in_use(states[slot as usize]) && !self.has_just_fallen(slot);
@@ -172,29 +190,34 @@ impl<D: Device> Superblocks<D> {
         writes
     }
 
+    /// A new generation begins if a member is gone that the last superblocks were written with.
+    fn follow_generations(
+        &self,
+        by_slot: &[Option<Superblock>],
+        states: &[MemberState],
+        bitmap: BitmapExtent,
+    ) {
+        let Some(records) = self.records.get() else { return };
+        let is_told = |slot: u32| in_use(states[slot as usize]) && !self.has_just_fallen(slot);
+        let members =
+            (0u32..).zip(by_slot).map(|(slot, superblock)| superblock.as_ref().filter(|_| is_told(slot)));
+        let incoming = self.incoming.borrow();
+        let incoming = incoming.iter().flatten().map(|incoming| Some(&incoming.superblock));
+        let devices: Vec<Option<&Superblock>> = members.chain(incoming).collect();
+        let mut slots = (0u32..).zip(states);
+        let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
+        records.follow(&devices, is_whole, self.events(), bitmap);
+    }
+
     fn fill(&self, superblock: &mut Superblock, resync: Option<u64>, active: &[(u32, u32)]) {
         superblock.set_events(self.events.get());
         superblock.set_utime_s((self.now_s)());
         superblock.set_resync_offset(resync.map(Sectors::from_bytes_floor));
         // A copy that took the slot of a member has it for itself.
         superblock.set_replacement(false);
-        let roles = u32::try_from(superblock.roles().len()).expect("a few roles");
         let spares: Vec<u32> =
             self.spares.borrow().iter().map(|spare| spare.superblock.dev_number()).collect();
-        for number in 0..roles {
-            let role = match active.iter().find(|(active, _)| *active == number) {
-                Some((_, slot)) => DeviceRole::Active(u16::try_from(*slot).expect("a slot is below 1920")),
-                None if spares.contains(&number) => DeviceRole::Spare,
-                None if self.failed.borrow().contains(&number) => DeviceRole::Faulty,
-                // A number that no device has, or whose device was not there when the array was assembled.
-                None => match superblock.role_of(number) {
-                    Some(DeviceRole::Active(_)) => DeviceRole::Faulty,
-                    Some(role) => role,
-                    None => continue,
-                },
-            };
-            superblock.set_role(number, role);
-        }
+        Numbers { active, spares: &spares, failed: &self.failed.borrow() }.tell(superblock);
     }
 
     fn fill_errors(&self, slot: u32, superblock: &mut Superblock) {
@@ -206,11 +229,7 @@ impl<D: Device> Superblocks<D> {
     fn note_failed(&self, states: &[MemberState]) {
         for (slot, superblock) in self.by_slot.borrow().iter().enumerate() {
             if let Some(superblock) = superblock.as_ref().filter(|_| !in_use(states[slot])) {
-                let number = superblock.dev_number();
-                let mut failed = self.failed.borrow_mut();
-                if !failed.contains(&number) {
-                    failed.push(number);
-                }
+                device_numbers::note(&mut self.failed.borrow_mut(), superblock.dev_number());
             }
         }
     }
@@ -235,20 +254,16 @@ impl<D: Device> Superblocks<D> {
         Some(SuperblockWrite::new(slot, superblock, self.set.devices().described(slot)?))
     }
 
-    /// A device number that no member and no spare has and none of these is, for a device that is added.
-    pub fn free_dev_number(&self, reserved: &[u32]) -> Option<u32> {
-        let superblocks = self.by_slot.borrow();
-        let roles = superblocks.iter().flatten().map(|superblock| superblock.roles().len()).max()?;
-        let spares = self.spares.borrow();
-        let used = |number: u32| {
-            superblocks.iter().flatten().any(|superblock| superblock.dev_number() == number)
-                || spares.iter().any(|spare| spare.superblock.dev_number() == number)
-                || reserved.contains(&number)
-        };
-        let free = (0..u32::try_from(roles).ok()?).filter(|&number| !used(number));
-        let number = free.min_by_key(|number| self.failed.borrow().contains(number))?;
-        self.failed.borrow_mut().retain(|failed| *failed != number);
-        Some(number)
+    /// A superblock of the array and a number for a device that is added: one that no device has and none of these is.
+    pub fn for_new_device(&self, reserved: &[u32]) -> Option<(Superblock, u32)> {
+        let (mut by_slot, mut incoming) = (self.by_slot.borrow_mut(), self.incoming.borrow_mut());
+        let mut spares = self.spares.borrow_mut();
+        let of_incoming = incoming.iter_mut().flatten().map(|incoming| &mut incoming.superblock);
+        let of_spares = spares.iter_mut().map(|spare| &mut spare.superblock);
+        let mut all: Vec<&mut Superblock> =
+            by_slot.iter_mut().flatten().chain(of_incoming).chain(of_spares).collect();
+        let number = device_numbers::take(&mut all, reserved, &mut self.failed.borrow_mut())?;
+        Some((by_slot.iter().flatten().next()?.clone(), number))
     }
 
     /// From here on superblocks say that the device with this one is to replace the member in `slot`. Every shard has it

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use engine::array::assemble::{Candidate, Filter, assemble};
+use engine::array::generations::find_record;
 use engine::array::manager::Manager;
 use engine::array::platform::Platform;
 use engine::array::redo::Repair;
@@ -106,6 +107,10 @@ impl Platform<TestDevice> for TestPlatform {
         1
     }
 
+    fn new_id(&self) -> u64 {
+        self.world.below(u64::MAX) + 1
+    }
+
     /// Many steps between two looks, as in life.
     async fn sleep(&self, ns: u64) {
         let until_ns = self.now_ns.get() + ns;
@@ -142,11 +147,16 @@ pub struct Array {
 pub fn start(machine: &Machine, force: bool) -> Array {
     let disks: Vec<Rc<Drive>> =
         machine.disks.borrow().iter().filter(|disk| !disk.is_dead()).cloned().collect();
-    let candidate = |disk: &Rc<Drive>| Candidate {
-        name: "disk".to_string(),
-        size_bytes: DEVICE_BYTES,
-        superblock: Superblock::parse(&disk.peek(4096, 4096), MinorVersion::V1_2, DEVICE_BYTES)
-            .map_err(|error| error.to_string()),
+    let candidate = |disk: &Rc<Drive>| {
+        let superblock = Superblock::parse(&disk.peek(4096, 4096), MinorVersion::V1_2, DEVICE_BYTES);
+        let read = |offset, bytes| Some(disk.peek(offset, bytes));
+        let record = |superblock| find_record(superblock, DEVICE_BYTES, read);
+        Candidate {
+            name: "disk".to_string(),
+            size_bytes: DEVICE_BYTES,
+            generations: superblock.as_ref().ok().and_then(record),
+            superblock: superblock.map_err(|error| error.to_string()),
+        }
     };
     let candidates: Vec<Candidate> = disks.iter().map(candidate).collect();
     let assembly = assemble(&candidates, &Filter { force, ..Filter::default() }).arrays.remove(0);

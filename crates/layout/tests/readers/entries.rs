@@ -1,6 +1,7 @@
 //! What is asked of each reader of on-disk bytes, whatever they are: no panic, and what it believes it can write and read
 //! again. Called with mutated bytes; a fuzzer may call the same.
 
+use layout::generations::{GenerationsArea, GenerationsError, GenerationsRecord, RECORD_BYTES};
 use layout::md_bitmap::{Bitmap, BitmapSuper};
 use layout::md_superblock::{
     MinorVersion, Superblock, SuperblockError, decode_bad_blocks, encode_bad_blocks,
@@ -50,8 +51,17 @@ fn believed(superblock: &Superblock, minor: MinorVersion, device_bytes: u64) {
                 "a log before the data"
             );
         }
+        if let Some(area) = GenerationsArea::of(superblock, bitmap) {
+            let end = area.copy_offset(1) + RECORD_BYTES as u64;
+            assert!(end <= superblock.data_offset().bytes(), "a record before the data");
+        }
     }
     let _ = superblock.for_new_device(0, [1; 16], device_bytes).map_err(|error| error.to_string());
+    let number = u32::try_from(superblock.roles().len()).expect("a few roles");
+    if let Ok(grown) = superblock.with_role_for(number, device_bytes) {
+        let again = Superblock::parse(&grown.encode(512), minor, device_bytes);
+        assert_eq!(again.map(|again| again.digest()), Ok(grown.digest()), "with more roles");
+    }
 }
 
 /// Readers of a bitmap's superblock and of its bits.
@@ -110,6 +120,26 @@ pub fn redo_log(bytes: &[u8]) {
                 block[at..at + 4].copy_from_slice(&expected.to_le_bytes());
             }
             _ => return,
+        }
+    }
+}
+
+/// The reader of records of generations, with the place and the sum that they want.
+pub fn generations(bytes: &[u8]) {
+    let mut block = bytes[..bytes.len().min(RECORD_BYTES)].to_vec();
+    block.resize(RECORD_BYTES, 0);
+    let mut place = Place { set_uuid: [0; 16], device_uuid: [0; 16], offset_bytes: 0 };
+    for _ in 0..3 {
+        match GenerationsRecord::parse(&block, place) {
+            Ok(record) => {
+                assert_eq!(GenerationsRecord::parse(&record.encode(place), place).as_ref(), Ok(&record));
+                return;
+            }
+            Err(GenerationsError::Foreign(own)) => place = own,
+            Err(GenerationsError::Checksum { expected, .. }) => {
+                block[12..16].copy_from_slice(&expected.to_le_bytes());
+            }
+            Err(other) => return drop(other.to_string()),
         }
     }
 }

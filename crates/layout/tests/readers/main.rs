@@ -3,6 +3,7 @@
 mod corpus;
 mod entries;
 
+use layout::generations::{Generations, GenerationsRecord};
 use layout::geometry::Level;
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{BadRange, DeviceRole, MinorVersion, NewArray, NewMember, encode_bad_blocks};
@@ -124,4 +125,19 @@ fn redo_logs() {
         ],
     };
     mutate("redo_log", &[header.encode(PLACE), record.encode(PLACE)], entries::redo_log);
+}
+
+#[test]
+fn generations() {
+    let generations = Generations {
+        current: 11,
+        bitmap: 3,
+        history: vec![5, 3, 2],
+        since_events: 8,
+        members: vec![Some([1; 16]), None, Some([3; 16]), Some([4; 16])],
+    };
+    let record = GenerationsRecord { generations, sequence: 6, events: 99, superblock: 0x1234_5678 };
+    let mut first = record.clone();
+    first.generations.history.clear();
+    mutate("generations", &[record.encode(PLACE), first.encode(PLACE)], entries::generations);
 }

@@ -328,7 +328,10 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         array.spawn(0, "the first one again", async move {
             own.manager.membership().remove(1).await;
             let device = Rc::new(SimDevice(old));
-            told.set(own.manager.membership().re_add(device, superblock, BadBlocks::default()).await.is_ok());
+            let record = starting::record(&device.0, &superblock);
+            let re_added =
+                own.manager.membership().re_add(device, superblock, record, BadBlocks::default()).await;
+            told.set(re_added.is_ok());
         });
         finish(&array);
         came_back += u32::from(taken.get());

@@ -54,6 +54,7 @@ fn check_image(running: &Array, world: &Rc<World>, percent: u64) {
     (scenario.shards, scenario.table_entries, scenario.look) = (1, 64, 20);
     scenario.faults.transient_one_in = 0;
     let machine = guarded_machine(Rc::clone(world), scenario, of.oracle.borrow().clone());
+    machine.generations.set(of.generations.get()); // its own are none of those on the devices
     *machine.all_disks.borrow_mut() =
         of.all_disks.borrow().iter().map(|disk| disk.twin(world, &machine.watch)).collect();
     machine.excuses.all_logged.set(running.is_all_logged());

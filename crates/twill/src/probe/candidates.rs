@@ -7,6 +7,7 @@ use engine::array::assemble::{Assembly, Candidate};
 use layout::md_superblock::{Superblock, display_uuid};
 
 use super::bad_blocks::bad_blocks_of;
+use super::generations::record_of;
 use super::member_file::MemberFile;
 use super::superblocks::{self, superblock_of};
 use crate::exit::ExitKind;
@@ -79,7 +80,8 @@ impl Candidates {
             None => problem.what,
         });
         let name = member.path.display().to_string();
-        self.read.push(Candidate { name, size_bytes: member.device_bytes, superblock });
+        let generations = superblock.as_ref().ok().and_then(|superblock| record_of(&member, superblock));
+        self.read.push(Candidate { name, size_bytes: member.device_bytes, superblock, generations });
         self.paths.push(member.path);
     }
 

@@ -14,6 +14,7 @@ use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
 use host::shard::ShardGone;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::clock::now_unix_s;
 use super::speed::{NAP, Speed, is_stopping};
@@ -117,6 +118,11 @@ impl Platform<HostDevice> for HostPlatform {
 
     fn now_unix_s(&self) -> u64 {
         now_unix_s()
+    }
+
+    fn new_id(&self) -> u64 {
+        let (high, low) = Uuid::new_v4().as_u64_pair();
+        (high ^ low).max(1) // neither half is random in all its bits
     }
 
     async fn sleep(&self, ns: u64) {

@@ -13,6 +13,7 @@ use super::manager::manager;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::bad_blocks::bad_blocks_of;
+use crate::probe::generations::record_of;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
 
@@ -26,10 +27,16 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
         return Err(Failure::new(ExitKind::MemberInUse, format!("{name}: the array is read-only")));
     }
     let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
-    let superblock = MemberFile::open(path).and_then(|member| superblock_of(&member)).map_err(cannot)?;
+    let member = MemberFile::open(path).map_err(cannot)?;
+    let superblock = superblock_of(&member).map_err(cannot)?;
+    let record = record_of(&member, &superblock);
+    drop(member);
     remove_failed(array, &name)?;
     // Asked before it is locked, so that a refused device is not touched.
-    let judged = array.ask(move |manager| manager.membership().may_re_add(&superblock))?;
+    let judged = array.ask(move |manager| {
+        let generations = record.as_ref().map(|record| &record.generations);
+        manager.membership().may_re_add(&superblock, generations)
+    })?;
     judged.map_err(|refused| cannot(problem(path, &refused)))?;
     let device = open_new(array, path).map_err(cannot)?;
     check_blocks(array, &name, &device)?;
@@ -37,8 +44,9 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     let member = MemberFile::open(path).map_err(cannot)?;
     let superblock = superblock_of(&member).map_err(cannot)?;
     let bad = bad_blocks_of(&member, &superblock).map_err(cannot)?;
+    let record = record_of(&member, &superblock);
     let re_added = offer(array, device, async move |device| {
-        manager().membership().re_add(device, superblock, bad).await
+        manager().membership().re_add(device, superblock, record, bad).await
     });
     match re_added? {
         Ok(slot) => {

@@ -9,6 +9,7 @@ use layout::redo_log::RedoArea;
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
 use crate::array::assemble::Refusal;
 use crate::array::bad_block_log;
+use crate::array::generations::FoundGenerations;
 use crate::array::start_bitmap::StartBitmap;
 use crate::bad_blocks::BadBlocks;
 use crate::events::EventSink;
@@ -82,6 +83,8 @@ pub struct Assembled {
     pub(super) superblocks: Vec<Option<Superblock>>,
     /// The newest event count.
     pub(super) events: u64,
+    /// What the superblocks to come go on from.
+    pub(super) generations: FoundGenerations,
     /// Parity or copies may not agree from here on: the superblocks say so.
     unsynced_from_bytes: Option<u64>,
     bad_blocks: Vec<BadBlocks>,
@@ -127,6 +130,7 @@ impl Assembled {
             states: assembly.states(),
             superblocks,
             events: assembly.events,
+            generations: assembly.generations.clone(),
             unsynced_from_bytes: assembly.resync_from_bytes,
             bad_blocks,
             bitmap,

@@ -90,6 +90,9 @@ impl<D: Device> Replayed<D> {
             redo.resync_from_bytes,
             now_s,
         );
+        let drawing = Rc::clone(platform);
+        let new_id = Box::new(move || drawing.new_id());
+        writer.superblocks().keep_generations(&assembled.generations, new_id);
         if assembled.keeps_redo_log {
             writer.keep_redo_log(&redo.repair, &redo.bitmaps);
         } else if redo.repair.in_force && !assembled.policy.read_only {

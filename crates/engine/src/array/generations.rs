@@ -1,0 +1,222 @@
+//! Generations as pure decisions: how a member stands to the array, whether it may come back by delta, and when a new
+//! generation begins.
+//!
+//! A generation is an unbroken run of the array beside the same members. md's superblock speaks of other devices by numbers,
+//! which are given away again, and event counts grow alike on both sides of an array that was split. A generation has a
+//! random id, and names its members by their UUIDs. A record that does not go with its superblock is none: md knows nothing
+//! of it (`layout::generations`). Where there is none md's rules stay, and what they leave open is never a delta
+//! (docs/decisions/2026-11-25-generations.md).
+//!
+//! Invariant 8 rests on this: every write that was acknowledged in a generation is on all members that it names, because
+//! superblocks and records of a generation are on all of them before the first such write is acknowledged.
+
+use layout::generations::{Generations, GenerationsArea, GenerationsRecord, HISTORY_MAX, RECORD_BYTES};
+use layout::md_bitmap::{BitmapSuper, SUPER_BYTES};
+use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
+use layout::redo_log::BitmapExtent;
+
+/// The identity of a device.
+pub(super) type DeviceUuid = [u8; 16];
+
+/// What an array that starts goes on from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundGenerations {
+    /// Its generations. None: the first superblocks begin one that knows of none before, since md wrote the last ones, or force
+    /// chose what counts.
+    pub now: Option<Generations>,
+    /// Device UUID of each device with a record, and the record's sequence.
+    pub sequences: Vec<([u8; 16], u64)>,
+}
+
+/// The record that goes with the superblock of a device of `device_bytes`; `read` reads so many bytes from a place of it. What
+/// cannot be read is no record.
+pub fn find_record(
+    superblock: &Superblock,
+    device_bytes: u64,
+    read: impl Fn(u64, usize) -> Option<Vec<u8>>,
+) -> Option<GenerationsRecord> {
+    let bitmap = match superblock.bitmap_start() {
+        None => BitmapExtent::Absent,
+        Some(start) => {
+            let bytes = read(start.bytes(), SUPER_BYTES)?;
+            let room_bytes = superblock.bitmap_room(device_bytes)?;
+            let bitmap = BitmapSuper::parse(&bytes, superblock.set_uuid(), room_bytes).ok()?;
+            BitmapExtent::Bytes(bitmap.bitmap_bytes())
+        }
+    };
+    let area = GenerationsArea::of(superblock, bitmap)?;
+    let copy = |number| read(area.copy_offset(number), RECORD_BYTES).unwrap_or_default();
+    Generations::choose([&copy(0), &copy(1)], superblock, area).ok()
+}
+
+/// A superblock, and the generations that go with it.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    pub(super) superblock: &'a Superblock,
+    pub(super) generations: Option<&'a Generations>,
+}
+
+/// How a member stands to the member that speaks for the array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// One of the two has no generations: md's rules decide.
+    Unknown,
+    /// Both are in the same generation, or the member is the older one of a crash between two superblocks.
+    Together,
+    /// The array went on without it.
+    Behind,
+    /// It went on by itself.
+    Apart,
+    /// It was last written before the array's history begins.
+    Forgotten,
+}
+
+/// How the member `own` stands to `newest`; `all` are the members that are there.
+pub(super) fn standing(own: Told<'_>, newest: Told<'_>, all: &[Told<'_>]) -> Standing {
+    let (Some(generations), Some(of_array)) = (own.generations, newest.generations) else {
+        return Standing::Unknown;
+    };
+    if generations.current == of_array.current || remembers(generations, of_array.current) {
+        return Standing::Together;
+    }
+    if remembers(of_array, generations.current) {
+        return match names(of_array, &own.superblock.device_uuid()) {
+            true => Standing::Together,
+            false => Standing::Behind,
+        };
+    }
+    let is_forgotten =
+        of_array.history.len() == HISTORY_MAX || own.superblock.events() < of_array.since_events;
+    match is_deserted(own, all) {
+        true => Standing::Behind,
+        false if is_forgotten => Standing::Forgotten,
+        false => Standing::Apart,
+    }
+}
+
+/// Whether a member cannot speak for the array: another one has gone on from its generation without it, or members that it
+/// names went another way.
+pub(super) fn is_outgrown(own: Told<'_>, all: &[Told<'_>]) -> bool {
+    let Some(generations) = own.generations else { return false };
+    let went_on = |other: &Generations| {
+        other.history.contains(&generations.current) && !names(other, &own.superblock.device_uuid())
+    };
+    all.iter().filter_map(|other| other.generations).any(went_on) || is_deserted(own, all)
+}
+
+/// Whether a member that this one names went another way: it is in a generation that has nothing to do with this one's. Then
+/// it never had this one's, so no write was acknowledged there; or that is so long ago that it forgot.
+fn is_deserted(own: Told<'_>, all: &[Told<'_>]) -> bool {
+    let Some(generations) = own.generations else { return false };
+    let went_elsewhere = |other: &Told<'_>| {
+        names(generations, &other.superblock.device_uuid())
+            && other.generations.is_some_and(|other| {
+                !remembers(other, generations.current) && !remembers(generations, other.current)
+            })
+    };
+    all.iter().any(went_elsewhere)
+}
+
+/// Whether a generation is among those that the member or array has been in.
+fn remembers(generations: &Generations, id: u64) -> bool {
+    generations.current == id || generations.history.contains(&id)
+}
+
+/// Whether the device has a slot in the current generation, or is to get one.
+pub(super) fn names(generations: &Generations, uuid: &DeviceUuid) -> bool {
+    generations.members.contains(&Some(*uuid))
+}
+
+/// The array to which a member is to come back.
+pub(super) struct Here<'a> {
+    /// Its generations.
+    pub(super) generations: Option<&'a Generations>,
+    /// Superblocks of its members in sync, with their slots.
+    pub(super) in_sync: &'a [(u16, &'a Superblock)],
+    /// The returning member would have a record if it was written with one.
+    pub(super) has_room: bool,
+}
+
+/// Whether all that a member lacks, by its generations, is marked in the array's bitmap. If not: why, in words.
+pub(super) fn lacks_only_marked(own: Told<'_>, here: &Here<'_>) -> Result<(), String> {
+    match (own.generations, here.generations) {
+        (Some(generations), Some(of_array)) if marks_since(of_array, generations.current) => Ok(()),
+        // The array's record begins after this member left: md or an older Twill ran it meanwhile, or it was forced.
+        (Some(generations), Some(of_array)) if own.superblock.events() >= of_array.since_events => {
+            let current = generations.current;
+            Err(format!(
+                "its generation {current:016x} is none of the last that the array was in, back to when it was whole: it ran \
+                 without the others, or was away too long"
+            ))
+        }
+        (Some(generations), _) => {
+            let stranger = here.in_sync.iter().find(|(_, other)| !names(generations, &other.device_uuid()));
+            stranger.map_or(Ok(()), |(slot, other)| {
+                let (uuid, current) = (display_uuid(&other.device_uuid()), generations.current);
+                Err(format!(
+                    "its generation {current:016x} was without the member in slot {slot}, {uuid}: one of the two ran without \
+                     the other, or that one came later"
+                ))
+            })
+        }
+        (None, Some(of_array)) if here.has_room && own.superblock.events() >= of_array.since_events => {
+            let (events, since) = (own.superblock.events(), of_array.since_events);
+            Err(format!(
+                "it has no record of generations beside its superblock of event {events}, and this array has them since event \
+                 {since}: another program wrote to it meanwhile"
+            ))
+        }
+        (None, _) => knows_all_by_number(own.superblock, here.in_sync),
+    }
+}
+
+/// Whether a member of this generation lacks only what the bitmap marks.
+fn marks_since(generations: &Generations, id: u64) -> bool {
+    let mut known = std::iter::once(&generations.current).chain(&generations.history);
+    let mut is_marked = true;
+    known.any(|known| {
+        let found = is_marked && *known == id;
+        is_marked &= *known != generations.bitmap;
+        found
+    })
+}
+
+/// md's superblocks tell of others by number. One that calls all that are in sync here active where they are was beside them
+/// to the last; of any other nobody can tell whether it ran without them.
+fn knows_all_by_number(own: &Superblock, in_sync: &[(u16, &Superblock)]) -> Result<(), String> {
+    let unknown = in_sync
+        .iter()
+        .find(|(slot, other)| own.role_of(other.dev_number()) != Some(DeviceRole::Active(*slot)));
+    unknown.map_or(Ok(()), |(slot, other)| {
+        let number = other.dev_number();
+        Err(format!(
+            "its superblock does not say that device {number} is the member in slot {slot}: it ran without that one, or that one \
+             came later, and nothing on disk tells which"
+        ))
+    })
+}
+
+/// The generations after `before`, now that superblocks with the event count `events` are about to be written: `members` by
+/// slot, then what is to replace one. A new one begins if any that was named is gone. `is_whole` says that all are in sync.
+pub(super) fn go_on(
+    before: Option<&Generations>,
+    members: &[Option<DeviceUuid>],
+    is_whole: bool,
+    events: u64,
+    new_id: impl FnOnce() -> u64,
+) -> Generations {
+    let Some(before) = before else {
+        let (current, members) = (new_id(), members.to_vec());
+        return Generations { current, bitmap: current, history: Vec::new(), since_events: events, members };
+    };
+    let mut next = Generations { members: members.to_vec(), ..before.clone() };
+    if before.members.iter().flatten().any(|uuid| !names(&next, uuid)) {
+        next.history.insert(0, before.current);
+        next.history.truncate(HISTORY_MAX);
+        next.current = new_id();
+    }
+    if is_whole {
+        next.bitmap = next.current;
+    }
+    next
+}

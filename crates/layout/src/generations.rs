@@ -1,0 +1,326 @@
+//! The record of generations: which unbroken run of the array a member belongs to, and beside which other members.
+//!
+//! md's superblock names devices by numbers that are given away again, and counts events on each side of an array that was
+//! split alike. A generation has a random id that no other one has. Twill keeps the record in space that md leaves alone,
+//! and md does not know it, so:
+//! - A [`Generations`] goes with one superblock: it holds that one's digest. If another one is on the member, md or an
+//!   older Twill wrote there since, and the record counts as absent ([`Generations::choose`]).
+//! - Before a superblock is written the record that goes with it is durable in the one of two copies that does not go with
+//!   the superblock on the member. So record and superblock change in the same instant, and a torn record leaves the other.
+//!
+//! What generations mean is the engine's matter. Bytes are drawn in `docs/formats.md`.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::disk_struct::disk_struct;
+use crate::md_superblock::{MinorVersion, Superblock, display_uuid};
+use crate::redo_log::{BitmapExtent, Checksum, Place, RedoArea};
+
+/// A record fills one block, the largest unit that a device writes whole or not at all.
+pub const RECORD_BYTES: usize = 4096;
+/// Generations before the current one that are remembered.
+pub const HISTORY_MAX: usize = 64;
+/// Devices that the record has room for.
+pub const NAMES_MAX: usize = (RECORD_BYTES - FIXED_BYTES) / UUID_BYTES;
+/// An array of more slots has no record: each member may have a replacement, too.
+pub const SLOTS_MAX: usize = NAMES_MAX / 2;
+
+/// Name, offset and size of each field, for the check of `docs/formats.md`.
+pub const FIELDS: &[(&str, usize, usize)] = RawGenerations::FIELDS;
+
+const MAGIC: [u8; 8] = *b"TwGener\0";
+const VERSION: u32 = 1;
+const FIXED_BYTES: usize = 768;
+const UUID_BYTES: usize = 16;
+const COPIES: u64 = 2;
+const BLOCK: u64 = RECORD_BYTES as u64;
+
+disk_struct! {
+    struct RawGenerations, 768 bytes {
+        magic: [u8; 8] = 0,
+        version: U32 = 8,
+        checksum: U32 = 12,
+        set_uuid: [u8; 16] = 16,
+        device_uuid: [u8; 16] = 32,
+        place: U64 = 48,
+        sequence: U64 = 56,
+        events: U64 = 64,
+        superblock: U32 = 72,
+        names: U32 = 76,
+        current: U64 = 80,
+        bitmap: U64 = 88,
+        since_events: U64 = 96,
+        reserve: [u8; 152] = 104,
+        history: [U64; 64] = 256,
+    }
+}
+
+const _: () = {
+    assert!(FIXED_BYTES == size_of::<RawGenerations>());
+    assert!(FIXED_BYTES + NAMES_MAX * UUID_BYTES <= RECORD_BYTES);
+    assert!(size_of::<[U64; HISTORY_MAX]>() == 512);
+    assert!(SLOTS_MAX >= 100);
+};
+
+/// Where a member keeps its record: two copies, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GenerationsArea {
+    /// First byte on the device, a multiple of 4 KiB.
+    pub start_bytes: u64,
+}
+
+impl GenerationsArea {
+    /// The room right before that of the redo log, or before the data where there is none, after everything that md has
+    /// there. `None` at version 1.0, where data stands first, if there is too little, or too many slots.
+    #[must_use]
+    pub fn of(superblock: &Superblock, bitmap: BitmapExtent) -> Option<GenerationsArea> {
+        if superblock.minor_version() == MinorVersion::V1_0 || superblock.raid_disks() as usize > SLOTS_MAX {
+            return None;
+        }
+        let data = superblock.data_offset().bytes() / BLOCK * BLOCK;
+        let bitmap_end = match (superblock.bitmap_start(), bitmap) {
+            (None, _) => 0,
+            (Some(start), BitmapExtent::Bytes(bytes)) => start.bytes().checked_add(bytes)?,
+            (Some(_), BitmapExtent::Absent | BitmapExtent::Unknown) => return None,
+        };
+        if bitmap_end > data && superblock.bitmap_start()?.bytes() < data {
+            return None;
+        }
+        let log_end = superblock.bad_block_log().map_or(0, |(start, length)| start.bytes() + length.bytes());
+        let before_data = |end: u64| if end > data { 0 } else { end };
+        let taken = [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)];
+        let end = RedoArea::of(superblock, bitmap).map_or(data, |log| log.start_bytes);
+        let start_bytes = end.checked_sub(COPIES * BLOCK)?;
+        (start_bytes >= taken.into_iter().max()?).then_some(GenerationsArea { start_bytes })
+    }
+
+    /// Where copy 0 or 1 is on the device, in bytes. The record of sequence *n* is in copy *n* mod 2.
+    #[must_use]
+    pub fn copy_offset(self, sequence: u64) -> u64 {
+        self.start_bytes + sequence % COPIES * BLOCK
+    }
+}
+
+/// Why a block cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerationsError {
+    /// There is none.
+    #[error("no record of generations here")]
+    Absent,
+    /// Fewer bytes than a block.
+    #[error("{found} bytes of {RECORD_BYTES}")]
+    Truncated {
+        /// Bytes there are.
+        found: usize,
+    },
+    /// A version to come.
+    #[error("version {0} of the record of generations, this is {VERSION}")]
+    Version(u32),
+    /// Torn or damaged.
+    #[error("checksum {found:#x}, expected {expected:#x}")]
+    Checksum {
+        /// What it says.
+        found: u32,
+        /// What its bytes make.
+        expected: u32,
+    },
+    /// Another array's, another member's, or written for another place.
+    #[error("it belongs to array {} member {}, byte {}", display_uuid(&.0.set_uuid), display_uuid(&.0.device_uuid), .0.offset_bytes)]
+    Foreign(Place),
+    /// The checksum is right and a value makes no sense.
+    #[error("{field} is {found}, expected {expected}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+        /// What it may be.
+        expected: &'static str,
+    },
+}
+
+/// The generations of an array as one of its members has them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Generations {
+    /// The run of the array that the member belongs to: a random number, never 0.
+    pub current: u64,
+    /// The generation in which the array was last whole: what was written since is marked in its bitmap.
+    pub bitmap: u64,
+    /// Generations before the current one, newest first, at most [`HISTORY_MAX`].
+    pub history: Vec<u64>,
+    /// Event count from which on every superblock of the array went with a record.
+    pub since_events: u64,
+    /// Device UUIDs of its members: first by slot, then those that are to replace members.
+    pub members: Vec<Option<[u8; 16]>>,
+}
+
+/// A record as it lies on a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerationsRecord {
+    /// What it says.
+    pub generations: Generations,
+    /// Counts up with every record of this member.
+    pub sequence: u64,
+    /// Event count of the superblock that it goes with, for people.
+    pub events: u64,
+    /// Digest of the superblock that it goes with.
+    pub superblock: u32,
+}
+
+impl Generations {
+    /// Of the two copies read at `area` the record that goes with the superblock on the member.
+    ///
+    /// # Errors
+    /// Why none of them counts, for people.
+    pub fn choose(
+        copies: [&[u8]; 2],
+        superblock: &Superblock,
+        area: GenerationsArea,
+    ) -> Result<GenerationsRecord, String> {
+        let digest = superblock.digest();
+        let mut reasons = Vec::new();
+        let mut chosen: Option<GenerationsRecord> = None;
+        for (copy, bytes) in (0u64..).zip(copies) {
+            match GenerationsRecord::parse(bytes, place(superblock, area.copy_offset(copy))) {
+                Err(GenerationsError::Absent) => {}
+                Err(error) => reasons.push(error.to_string()),
+                Ok(record) if record.superblock != digest => {
+                    let (own, events) = (record.events, superblock.events());
+                    reasons
+                        .push(format!("it goes with another superblock, of event {own}, this is {events}"));
+                }
+                Ok(record) if record.generations.members.len() < superblock.raid_disks() as usize => {
+                    reasons.push(format!("it has {} slots only", record.generations.members.len()));
+                }
+                Ok(record) if chosen.as_ref().is_none_or(|other| other.sequence < record.sequence) => {
+                    chosen = Some(record);
+                }
+                Ok(_) => {}
+            }
+        }
+        chosen.ok_or_else(|| match reasons.is_empty() {
+            true => GenerationsError::Absent.to_string(),
+            false => reasons.join("; "),
+        })
+    }
+}
+
+/// The place of a record on the member with this superblock.
+#[must_use]
+pub fn place(superblock: &Superblock, offset_bytes: u64) -> Place {
+    Place { set_uuid: superblock.set_uuid(), device_uuid: superblock.device_uuid(), offset_bytes }
+}
+
+impl GenerationsRecord {
+    /// Checks what was read at `place`, [`RECORD_BYTES`] bytes.
+    ///
+    /// # Errors
+    /// [`GenerationsError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: Place) -> Result<GenerationsRecord, GenerationsError> {
+        let (raw, rest) = RawGenerations::read_from_prefix(bytes)
+            .map_err(|_| GenerationsError::Truncated { found: bytes.len() })?;
+        if bytes.len() < RECORD_BYTES {
+            return Err(GenerationsError::Truncated { found: bytes.len() });
+        }
+        if raw.magic != MAGIC {
+            return Err(GenerationsError::Absent);
+        }
+        let (found, expected) = (raw.checksum.get(), checksum(&bytes[..RECORD_BYTES]));
+        if found != expected {
+            return Err(GenerationsError::Checksum { found, expected });
+        }
+        if raw.version.get() != VERSION {
+            return Err(GenerationsError::Version(raw.version.get()));
+        }
+        let found =
+            Place { set_uuid: raw.set_uuid, device_uuid: raw.device_uuid, offset_bytes: raw.place.get() };
+        if found != place {
+            return Err(GenerationsError::Foreign(found));
+        }
+        let history: Vec<u64> = raw.history.iter().map(|id| id.get()).collect();
+        let known = history.iter().position(|id| *id == 0).unwrap_or(HISTORY_MAX);
+        let names = raw.names.get() as usize;
+        check_values(&raw, &history[known..], names, rest)?;
+        let (uuids, _) =
+            <[[u8; UUID_BYTES]]>::ref_from_prefix_with_elems(rest, names).expect("checked to fit");
+        let member = |uuid: &[u8; UUID_BYTES]| Some(*uuid).filter(|uuid| *uuid != [0; UUID_BYTES]);
+        let generations = Generations {
+            current: raw.current.get(),
+            bitmap: raw.bitmap.get(),
+            history: history[..known].to_vec(),
+            since_events: raw.since_events.get(),
+            members: uuids.iter().map(member).collect(),
+        };
+        let (sequence, events) = (raw.sequence.get(), raw.events.get());
+        Ok(GenerationsRecord { generations, sequence, events, superblock: raw.superblock.get() })
+    }
+
+    /// The block to write at `place`.
+    ///
+    /// # Panics
+    /// If there are more than [`NAMES_MAX`] names or [`HISTORY_MAX`] generations, or the current one has no id.
+    #[must_use]
+    pub fn encode(&self, place: Place) -> Vec<u8> {
+        let Generations { current, bitmap, history, since_events, members } = &self.generations;
+        assert!(members.len() <= NAMES_MAX && history.len() <= HISTORY_MAX, "{:?}", self.generations);
+        assert!(*current != 0 && *bitmap != 0 && !history.contains(&0), "{:?}", self.generations);
+        let mut raw = RawGenerations::new_zeroed();
+        raw.magic = MAGIC;
+        raw.version.set(VERSION);
+        raw.set_uuid = place.set_uuid;
+        raw.device_uuid = place.device_uuid;
+        raw.place.set(place.offset_bytes);
+        raw.sequence.set(self.sequence);
+        raw.events.set(self.events);
+        raw.superblock.set(self.superblock);
+        raw.names.set(u32::try_from(members.len()).expect("a few names"));
+        raw.current.set(*current);
+        raw.bitmap.set(*bitmap);
+        raw.since_events.set(*since_events);
+        raw.history.iter_mut().zip(history).for_each(|(raw, id)| raw.set(*id));
+        let mut block = raw.as_bytes().to_vec();
+        members.iter().for_each(|uuid| block.extend_from_slice(&uuid.unwrap_or_default()));
+        block.resize(RECORD_BYTES, 0);
+        let sum = checksum(&block);
+        block[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
+        block
+    }
+}
+
+/// `beyond` is what stands after the last generation of the history, `rest` what stands after the fixed part.
+fn check_values(
+    raw: &RawGenerations,
+    beyond: &[u64],
+    names: usize,
+    rest: &[u8],
+) -> Result<(), GenerationsError> {
+    let wrong = |field, found: u64, expected| Err(GenerationsError::Field { field, found, expected });
+    if names == 0 || names > NAMES_MAX {
+        return wrong("names", names as u64, "as many as the record holds");
+    }
+    if raw.current.get() == 0 || raw.bitmap.get() == 0 {
+        return wrong("current", 0, "an id");
+    }
+    if let Some(id) = beyond.iter().find(|id| **id != 0) {
+        return wrong("history", *id, "nothing after its end");
+    }
+    let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    if !is_empty(&raw.reserve) || !is_empty(&rest[names * UUID_BYTES..RECORD_BYTES - FIXED_BYTES]) {
+        return wrong("reserve", 1, "zeroes");
+    }
+    Ok(())
+}
+
+/// Where a block's checksum is.
+const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
+
+/// CRC-32C of a block, its checksum as 0.
+fn checksum(block: &[u8]) -> u32 {
+    let mut sum = Checksum::default();
+    sum.add(&block[..CHECKSUM_AT.start]);
+    sum.add(&[0; 4]);
+    sum.add(&block[CHECKSUM_AT.end..]);
+    sum.value()
+}

@@ -1,0 +1,8 @@
+//! Records of generations.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../crates/layout/tests/readers/entries.rs"]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::generations(bytes));
