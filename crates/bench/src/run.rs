@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::counters::CounterTotals;
+use engine::error::VolumeError;
 use engine::executor::{join_all, yield_now};
-use engine::volume::{Space, Volume, VolumeError};
+use engine::volume::{Space, Volume};
 use host::array::HostVolume;
 use host::shard::ShardContext;
 

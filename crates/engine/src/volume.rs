@@ -4,7 +4,7 @@ use std::future::Future;
 
 use crate::buffer::Gather;
 use crate::counters::Counters;
-pub use crate::error::VolumeError;
+use crate::error::VolumeError;
 use crate::foreign_buffer::Lease;
 
 /// Size and units of a volume.

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::buffer::{Gather, Pool};
+use engine::error::VolumeError;
 use engine::foreign_buffer::Lease;
-use engine::volume::{ReadInto, Space, Volume, VolumeError, VolumeInfo};
+use engine::volume::{ReadInto, Space, Volume, VolumeInfo};
 use host::export::ublk::{Control, UblkDevice, UblkOptions};
 use host::shard::{ShardOptions, Shards};
 

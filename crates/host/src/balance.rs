@@ -15,9 +15,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::buffer::Gather;
+use engine::error::VolumeError;
 use engine::foreign_buffer::Lease;
 use engine::stripe::streams::Streams;
-use engine::volume::{ReadInto, Space, Volume, VolumeError, VolumeInfo};
+use engine::volume::{ReadInto, Space, Volume, VolumeInfo};
 
 use crate::array::{HostArray, HostVolume};
 use crate::busy::Busy;

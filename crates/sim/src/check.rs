@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::Gather;
+use engine::code::chunk_set::P;
+use engine::code::chunk_set::Q;
 use engine::limits::BLOCK_BYTES;
 use engine::members::{MemberState, Replacing};
-use engine::stripe::{P, Q};
 use layout::geometry::Role;
 use layout::md_superblock::Superblock;
 

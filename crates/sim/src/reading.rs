@@ -4,8 +4,9 @@
 use std::rc::Rc;
 
 use engine::array::scrub::ScrubRequest;
+use engine::error::VolumeError;
 use engine::mismatch::ScrubMode;
-use engine::volume::{Space, VolumeError};
+use engine::volume::Space;
 
 use crate::array::Array;
 use crate::disk::Disk;

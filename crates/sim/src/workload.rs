@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
-use engine::volume::{ReadInto, Space, VolumeError};
+use engine::error::VolumeError;
+use engine::volume::{ReadInto, Space};
 
 use crate::array::Array;
 use crate::check;

@@ -1,9 +1,12 @@
 //! What a request needs at the least, as the engine's own plan has it: which bytes are copied from and to which member,
 //! and which parity passes are made between.
 
+use engine::code::chunk_set::Chunk;
+use engine::code::chunk_set::ChunkSet;
+use engine::code::chunk_set::P;
+use engine::code::chunk_set::Q;
 use engine::code::plan::{Plan, Routine, Shape, Step, plan, plan_read};
 use engine::code::rows::{Fragment, Rows};
-use engine::stripe::{Chunk, ChunkSet, P, Q};
 use layout::geometry::{Geometry, Level, Role};
 
 use crate::operations::Operations;

@@ -13,8 +13,8 @@ use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::events::Event;
+use crate::in_place::InPlace;
 use crate::members::Failing;
-use crate::stripe::StripeSet;
 
 /// Entries that the log of a member has room for; 0 without a log.
 pub fn room(superblock: &Superblock) -> usize {
@@ -73,7 +73,7 @@ impl BadBlockLogs {
     /// takes none and fails.
     pub(super) async fn write<D: Device>(
         &self,
-        set: &StripeSet<D>,
+        set: &InPlace<D>,
         slot: u32,
         superblock: Option<&Superblock>,
     ) -> Option<Written> {
@@ -102,7 +102,7 @@ impl BadBlockLogs {
 
 /// The number of the device whose log was written; none without a log.
 async fn write_log<D: Device>(
-    set: &StripeSet<D>,
+    set: &InPlace<D>,
     slot: u32,
     superblock: Option<&Superblock>,
     bad: &BadBlocks,

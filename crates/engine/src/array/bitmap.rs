@@ -21,12 +21,13 @@ use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
+use crate::in_place::InPlace;
+use crate::members::Attached;
 use crate::members::{Failing, MemberState};
-use crate::stripe::{Attached, StripeSet};
 
 /// The bitmap of one array. Lives on one shard, beside the writer.
 pub struct Bitmaps<D> {
-    set: Rc<StripeSet<D>>,
+    set: Rc<InPlace<D>>,
     image: RefCell<Bitmap>,
     /// Where the bitmap is on the member in each slot.
     places: RefCell<Vec<Option<BitmapPlace>>>,
@@ -46,7 +47,7 @@ impl<D: Device> Bitmaps<D> {
     /// The bitmap `image` of the array behind `set`; superblocks in slot order, `whole` says on which of them the image
     /// is already.
     pub fn new(
-        set: Rc<StripeSet<D>>,
+        set: Rc<InPlace<D>>,
         image: Bitmap,
         superblocks: &[Option<Superblock>],
         whole: &[bool],

@@ -8,12 +8,12 @@ use super::superblock_writer::SuperblockWriter;
 use super::turn::Turn;
 use super::works::Works;
 use crate::device::Device;
+use crate::in_place::InPlace;
 use crate::members::Replacing;
-use crate::stripe::StripeSet;
 
 /// An array under management. Lives on one shard, beside its superblock writer.
 pub(super) struct Managed<D, P> {
-    pub(super) set: Rc<StripeSet<D>>,
+    pub(super) set: Rc<InPlace<D>>,
     pub(super) writer: Rc<SuperblockWriter<D>>,
     pub(super) platform: Rc<P>,
     pub(super) works: Works,

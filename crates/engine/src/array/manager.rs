@@ -27,9 +27,9 @@ use super::works::{Work, Works};
 use crate::counters::CounterTotals;
 use crate::device::Device;
 use crate::events::Event;
+use crate::in_place::InPlace;
 use crate::limits::{LOOK_NS, QUIET_NS};
 use crate::members::{MemberState, Replacing};
-use crate::stripe::StripeSet;
 
 /// A resync or recovery writes down where it is this often (as md does).
 const CHECKPOINTS: u64 = 16;
@@ -48,7 +48,7 @@ pub struct Manager<D, P> {
 impl<D: Device, P: Platform<D>> Manager<D, P> {
     /// The manager of the array behind `set`. `scrub` is one that an earlier run did not end.
     pub fn new(
-        set: Rc<StripeSet<D>>,
+        set: Rc<InPlace<D>>,
         writer: Rc<SuperblockWriter<D>>,
         platform: Rc<P>,
         scrub: Option<ScrubState>,

@@ -22,8 +22,9 @@ use super::works::Work;
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
+use crate::error::MetadataLost;
 use crate::limits::{ANSWER_NS, LOG_IN_FORCE_NS, LOOK_NS};
-use crate::members::{Failing, MemberState, MetadataLost};
+use crate::members::{Failing, MemberState};
 
 /// Why a device was not taken.
 #[derive(Debug, thiserror::Error)]

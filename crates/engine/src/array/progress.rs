@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use crate::error::VolumeError;
 use crate::stripe::Shared;
-use crate::volume::VolumeError;
 
 /// How far a resync or recovery is. Shared with the tasks that show or stop it.
 #[derive(Debug, Default)]

@@ -11,14 +11,14 @@ use std::rc::Rc;
 use super::progress::{Ended, Pace, Progress};
 use super::window::{Cut, Piece, Sweep, slide};
 use crate::device::Device;
+use crate::error::VolumeError;
+use crate::in_place::InPlace;
 use crate::limits::REGION_BYTES;
 use crate::members::MemberState;
-use crate::stripe::StripeSet;
-use crate::volume::VolumeError;
 
 /// Makes parity agree with data, or copies with each other, from `from_bytes` on. With a bitmap only what that marks.
 pub async fn resync<D: Device>(
-    set: &Rc<StripeSet<D>>,
+    set: &Rc<InPlace<D>>,
     from_bytes: u64,
     progress: &Progress,
     pace: &impl Pace,
@@ -36,7 +36,7 @@ pub async fn resync<D: Device>(
 /// Fills the member in `slot` with what it should hold, from its cursor on; one that was away for a while with what the
 /// bitmap marks. Bits stay while a member is not in sync, so what is marked now is all that was written since.
 pub async fn recover<D: Device>(
-    set: &Rc<StripeSet<D>>,
+    set: &Rc<InPlace<D>>,
     slot: u32,
     progress: &Progress,
     pace: &impl Pace,
@@ -69,7 +69,7 @@ pub async fn recover<D: Device>(
 ///
 /// # Errors
 /// It is not durable, or superblocks do not tell of a member that failed.
-pub(super) async fn keep_rebuilt<D: Device>(set: &Rc<StripeSet<D>>) -> Result<(), VolumeError> {
+pub(super) async fn keep_rebuilt<D: Device>(set: &Rc<InPlace<D>>) -> Result<(), VolumeError> {
     set.flush().await?;
     set.outlive_redo_records().await
 }
@@ -78,7 +78,7 @@ fn gone(slot: u32) -> Ended {
     Ended::Failed(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") })
 }
 
-pub(super) fn stripes<D: Device>(set: &StripeSet<D>) -> Cut {
+pub(super) fn stripes<D: Device>(set: &InPlace<D>) -> Cut {
     let geometry = &set.shared.geometry;
     let chunk_bytes = u64::from(geometry.chunk_bytes());
     Cut::new(geometry.stripes(), chunk_bytes, geometry.stripes() * chunk_bytes)
@@ -87,7 +87,7 @@ pub(super) fn stripes<D: Device>(set: &StripeSet<D>) -> Cut {
 /// Regions of a mirror on their way at the most: 4 MiB of a RAID-1's member.
 const REGIONS_MAX: usize = 16;
 
-pub(super) fn regions<D: Device>(set: &StripeSet<D>) -> Cut {
+pub(super) fn regions<D: Device>(set: &InPlace<D>) -> Cut {
     let geometry = &set.shared.geometry;
     let count = if geometry.losses_survived() == 0 { 0 } else { set.regions() };
     Cut { pieces_max: REGIONS_MAX, ..Cut::new(count, REGION_BYTES, geometry.array_bytes()) }
@@ -99,7 +99,7 @@ pub(super) fn regions<D: Device>(set: &StripeSet<D>) -> Cut {
 /// can come between (it would go past the member and leave it stale). So a stripe that is not marked is owned too: a write
 /// marks before it owns.
 struct Recovery<'a, D> {
-    set: &'a Rc<StripeSet<D>>,
+    set: &'a Rc<InPlace<D>>,
     slot: u32,
 }
 
@@ -142,7 +142,7 @@ impl<D: Device> Sweep for Recovery<'_, D> {
 
 /// Parity is made to agree. Each stripe is owned by itself while that is done.
 struct Resync<'a, D> {
-    set: &'a Rc<StripeSet<D>>,
+    set: &'a Rc<InPlace<D>>,
 }
 
 impl<D: Device> Resync<'_, D> {
@@ -176,7 +176,7 @@ impl<D: Device> Sweep for Resync<'_, D> {
 /// Copies are made to agree, or the member in a slot gets its own. Such a member gets every write, so its regions need
 /// not be owned in the order of a cursor: each is owned by itself.
 struct Copies<'a, D> {
-    set: &'a Rc<StripeSet<D>>,
+    set: &'a Rc<InPlace<D>>,
     slot: Option<u32>,
 }
 

@@ -15,8 +15,8 @@ use layout::redo_log::{
 use super::start_bitmap::StartBitmap;
 use crate::device::Device;
 use crate::events::Event;
+use crate::in_place::InPlace;
 use crate::members::MemberState;
-use crate::stripe::StripeSet;
 use crate::stripe::ranges::common;
 use crate::stripe::redo::{RedoMember, RedoStart};
 
@@ -251,7 +251,7 @@ fn why_not_in_force(logs: &[MemberLog], newest: Option<&RedoHeader>) -> String {
 }
 
 /// Puts what stays in doubt into the array's memory, and says it.
-pub fn take_doubts<D: Device>(set: &StripeSet<D>, repair: &Repair) {
+pub fn take_doubts<D: Device>(set: &InPlace<D>, repair: &Repair) {
     for range in &repair.doubts {
         set.shared.consistency.doubt(*range);
         let reason = repair.reason.clone().unwrap_or_default();

@@ -25,10 +25,10 @@ use super::turn::Turn;
 use super::window::{Piece, Sweep, slide};
 use super::works::Work;
 use crate::device::Device;
+use crate::error::VolumeError;
 use crate::events::Event;
+use crate::in_place::InPlace;
 use crate::members::{MemberState, Replacing};
-use crate::stripe::StripeSet;
-use crate::volume::VolumeError;
 
 /// Why a member is not replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ pub(super) struct Resuming<D> {
 
 /// Copies the member in `slot` to its replacement from where that is.
 pub(super) async fn copy<D: Device>(
-    set: &Rc<StripeSet<D>>,
+    set: &Rc<InPlace<D>>,
     slot: u32,
     progress: &Progress,
     pace: &impl Pace,
@@ -80,7 +80,7 @@ pub(super) async fn copy<D: Device>(
 /// The replacement in a slot gets what the member holds. Each stripe, or region of a mirror, is owned by itself while that
 /// is done.
 struct Copying<'a, D> {
-    set: &'a Rc<StripeSet<D>>,
+    set: &'a Rc<InPlace<D>>,
     slot: u32,
 }
 

@@ -8,13 +8,13 @@ use layout::geometry::Level;
 use super::progress::{Ended, FullSpeed, Progress};
 use super::replace::copy;
 use crate::counters::CounterTotals;
+use crate::error::VolumeError;
 use crate::events::Event;
+use crate::in_place::InPlace;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::members::Replacing;
-use crate::stripe::StripeSet;
 use crate::stripe::fake::{CHUNK, Fake, STRIPES, World, attached};
 use crate::volume::Space;
-use crate::volume::VolumeError;
 
 const LEVELS: [(Level, u32); 6] = [
     (Level::Raid4, 3),
@@ -206,7 +206,7 @@ fn a_replacement_holds_no_more_than_its_member_took() {
 }
 
 /// What reads an array in which one block of member 2 cannot be read.
-async fn read_everything(set: &Rc<StripeSet<Fake>>, resync: bool) -> Result<(), VolumeError> {
+async fn read_everything(set: &Rc<InPlace<Fake>>, resync: bool) -> Result<(), VolumeError> {
     if !resync {
         return set.read(0, set.shared.geometry.array_bytes()).await.map(drop);
     }

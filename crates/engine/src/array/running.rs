@@ -6,9 +6,9 @@ use super::manager::Manager;
 use super::platform::Platform;
 use super::superblock_writer::SuperblockWriter;
 use crate::device::Device;
+use crate::error::VolumeError;
+use crate::in_place::InPlace;
 use crate::limits::{BITMAP_CLEAR_S_MAX, LOOK_NS};
-use crate::stripe::StripeSet;
-use crate::volume::VolumeError;
 
 /// An array that was started and is not stopped yet. Lives on one shard.
 pub struct Running<D, P> {
@@ -18,7 +18,7 @@ pub struct Running<D, P> {
 impl<D: Device, P: Platform<D>> Running<D, P> {
     /// Begins the tasks of an array whose metadata is ready to be written.
     pub(super) fn begin(
-        set: &StripeSet<D>,
+        set: &InPlace<D>,
         writer: &Rc<SuperblockWriter<D>>,
         manager: Rc<Manager<D, P>>,
     ) -> Self {

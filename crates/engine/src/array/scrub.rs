@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::progress::{Ended, Pace, Progress};
 use crate::device::Device;
+use crate::error::VolumeError;
 use crate::events::Event;
 use crate::executor::join_all;
+use crate::in_place::InPlace;
 use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode};
-use crate::stripe::StripeSet;
-use crate::volume::VolumeError;
 
 /// Mismatches that a report lists; the rest are counted.
 pub const FOUND_MAX: usize = 1000;
@@ -241,7 +241,7 @@ pub trait Permit {
 
 /// Checks from `state.next_stripe` on. `state` is brought up to date after each batch.
 pub async fn scrub<D: Device>(
-    set: &Rc<StripeSet<D>>,
+    set: &Rc<InPlace<D>>,
     mut state: ScrubState,
     progress: &Progress,
     permit: &impl Permit,
@@ -287,7 +287,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn of<D: Device>(set: &StripeSet<D>) -> Self {
+    fn of<D: Device>(set: &InPlace<D>) -> Self {
         let geometry = &set.shared.geometry;
         match geometry.parity_chunks() {
             0 if geometry.losses_survived() == 0 => Steps { count: 0, at_once: 1, total_bytes: 0 },
@@ -312,7 +312,7 @@ impl Steps {
 }
 
 async fn batch<D: Device>(
-    set: &Rc<StripeSet<D>>,
+    set: &Rc<InPlace<D>>,
     first: u64,
     end: u64,
     mode: ScrubMode,

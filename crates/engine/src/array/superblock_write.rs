@@ -7,9 +7,10 @@ use layout::md_superblock::Superblock;
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
+use crate::in_place::InPlace;
+use crate::members::Attached;
 use crate::members::Failing;
 use crate::members::attachment::Attachment;
-use crate::stripe::{Attached, StripeSet};
 
 /// A superblock and where it goes. Another device may have the slot by the time it is written.
 pub(super) struct SuperblockWrite<D> {
@@ -38,7 +39,7 @@ impl<D: Device> SuperblockWrite<D> {
 
     /// A second try, then the member fails, which asks for another round. Another device that took the slot meanwhile
     /// has nothing to do with the error, and must not get this superblock: it would call it in sync (invariant 8).
-    pub(super) async fn retry(&self, set: &StripeSet<D>, error: DeviceError) -> Option<Failing> {
+    pub(super) async fn retry(&self, set: &InPlace<D>, error: DeviceError) -> Option<Failing> {
         let members = &set.shared.members;
         if self.is_replacement {
             return self.retry_replacement(set).await;
@@ -58,7 +59,7 @@ impl<D: Device> SuperblockWrite<D> {
 
     /// A second try, then the replacement fails; the member does if it is that by now. A device that is neither has nothing
     /// to do with the slot any more.
-    async fn retry_replacement(&self, set: &StripeSet<D>) -> Option<Failing> {
+    async fn retry_replacement(&self, set: &InPlace<D>) -> Option<Failing> {
         let Err(error) = self.start().await else { return None };
         let members = &set.shared.members;
         let reason = format!("its superblock cannot be written: {error}");

@@ -26,13 +26,13 @@ use super::superblock_write::SuperblockWrite;
 use super::superblocks::Superblocks;
 use crate::device::Device;
 use crate::executor::join_all;
+use crate::in_place::InPlace;
 use crate::members::{Failing, MemberState, Replacing};
-use crate::stripe::StripeSet;
 use crate::stripe::redo::tend::tend;
 
 /// Keeps the superblocks of one array. Lives on one shard.
 pub struct SuperblockWriter<D> {
-    set: Rc<StripeSet<D>>,
+    set: Rc<InPlace<D>>,
     superblocks: Superblocks<D>,
     bad_block_logs: BadBlockLogs,
     /// The array started with members an event behind.
@@ -75,7 +75,7 @@ impl<D: Device> SuperblockWriter<D> {
     /// The writer of the array behind `set`; superblocks in slot order. `events` is the newest event count: that of a device
     /// that is to replace a member may be newer than all of these, and the next superblocks are newer still.
     pub fn new(
-        set: Rc<StripeSet<D>>,
+        set: Rc<InPlace<D>>,
         superblocks: Vec<Option<Superblock>>,
         events: u64,
         resync_from_bytes: Option<u64>,
@@ -339,7 +339,7 @@ impl<D: Device> SuperblockWriter<D> {
     ///
     /// # Errors
     /// What was written could not be made durable, or superblocks not written.
-    pub(super) async fn stop(&self) -> Result<(), crate::volume::VolumeError> {
+    pub(super) async fn stop(&self) -> Result<(), crate::error::VolumeError> {
         let shared = &self.set.shared;
         if !shared.members.may_write() {
             self.stopping.set(true);
@@ -356,9 +356,8 @@ impl<D: Device> SuperblockWriter<D> {
         self.stopping.set(true);
         self.want_close();
         let settled = shared.members.settled().await;
-        settled.map_err(|_| crate::volume::VolumeError::Io {
-            reason: "the superblocks cannot be written".into(),
-        })
+        settled
+            .map_err(|_| crate::error::VolumeError::Io { reason: "the superblocks cannot be written".into() })
     }
 
     /// Ends the bitmap's flusher.
@@ -465,7 +464,7 @@ fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
 
 /// While all members are there a resync that is due is no doubt; when one goes missing it is, from here on. What was due
 /// at that moment stays in doubt, also if a checkpoint of that resync is on its way.
-fn set_unsynced<D: Device>(set: &StripeSet<D>, from_bytes: Option<u64>) {
+fn set_unsynced<D: Device>(set: &InPlace<D>, from_bytes: Option<u64>) {
     let shared = &set.shared;
     let stripe = |bytes: u64| bytes / u64::from(shared.geometry.chunk_bytes());
     match from_bytes {

@@ -18,12 +18,12 @@ use super::generation_records::GenerationRecords;
 use super::generations::FoundGenerations;
 use super::superblock_write::SuperblockWrite;
 use crate::device::Device;
+use crate::in_place::InPlace;
 use crate::members::{MemberState, Replacing};
-use crate::stripe::StripeSet;
 
 /// The superblocks of one array as last written, and what the next ones will say. Lives on one shard, with the writer.
 pub struct Superblocks<D> {
-    set: Rc<StripeSet<D>>,
+    set: Rc<InPlace<D>>,
     /// Superblock of the member in each slot.
     by_slot: RefCell<Vec<Option<Superblock>>>,
     /// What is to replace the member in each slot.
@@ -59,7 +59,7 @@ pub(super) struct Incoming {
 impl<D: Device> Superblocks<D> {
     /// Superblocks in slot order; `events` is the newest event count.
     pub(super) fn new(
-        set: &Rc<StripeSet<D>>,
+        set: &Rc<InPlace<D>>,
         by_slot: Vec<Option<Superblock>>,
         events: u64,
         now_s: Box<dyn Fn() -> u64>,

@@ -16,10 +16,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use super::progress::{Ended, Pace, Progress};
+use crate::error::VolumeError;
 use crate::executor::{JoinHandle, yield_now};
 use crate::stripe::Shared;
 use crate::stripe::stripe_table::Claim;
-use crate::volume::VolumeError;
 
 /// Member bytes on their way at once: enough to keep a member busy.
 const WINDOW_BYTES: u64 = 2 << 20;

@@ -13,9 +13,9 @@ use super::rebuild::{recover, resync};
 use super::rebuild_tests::drawn;
 use crate::buffer::Slice;
 use crate::executor::{join_all, yield_now};
+use crate::in_place::InPlace;
 use crate::members::MemberState::{Failed, InSync, Recovering};
 use crate::mismatch::{Checked, ScrubMode};
-use crate::stripe::StripeSet;
 use crate::stripe::fake::{CHUNK, Fake, World};
 use crate::stripe::intent::Intent;
 use crate::volume::Space;
@@ -69,7 +69,7 @@ fn clients(world: &World, pattern: &mut [u8], seed: &mut u64) {
     }
 }
 
-fn run(world: &World, work: impl AsyncFn(Rc<StripeSet<Fake>>) -> Ended + 'static) -> Ended {
+fn run(world: &World, work: impl AsyncFn(Rc<InPlace<Fake>>) -> Ended + 'static) -> Ended {
     let set = Rc::clone(&world.set);
     world.run(async move { work(set).await })
 }

@@ -13,7 +13,6 @@ pub(crate) mod read_into;
 pub mod replacement;
 pub(crate) mod replacing;
 
-pub use crate::error::MetadataLost;
 pub use attachment::Attached;
 pub use health::{Failing, MemberState, Members};
 pub use replacement::Replacing;

@@ -7,12 +7,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::{Attached, Shared, StripeSet};
+use super::Shared;
 use crate::buffer::{Buffer, Gather, Pool};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo, ReadForeign};
 use crate::events::Event;
 use crate::executor::Executor;
 use crate::foreign_buffer::Lease;
+use crate::in_place::InPlace;
+use crate::members::Attached;
 use crate::members::{MemberState, Members};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
@@ -292,7 +294,7 @@ impl ReadForeign for Fake {
 
 /// An array of fakes.
 pub(crate) struct World {
-    pub(crate) set: Rc<StripeSet<Fake>>,
+    pub(crate) set: Rc<InPlace<Fake>>,
     pub(crate) fakes: Vec<Fake>,
     pub(crate) events: Arc<parking_lot::Mutex<Vec<Event>>>,
 }
@@ -358,7 +360,7 @@ impl World {
             (0..members).map(|slot| Fake::new(format!("m{slot}"), geometry.member_bytes())).collect();
         let attached = fakes.iter().map(|fake| Some(attached(fake))).collect();
         let executor = Executor::new(Box::new(|| {}));
-        let set = StripeSet::new(shared, 0, Pool::new(1 << 20), executor, attached);
+        let set = InPlace::new(shared, 0, Pool::new(1 << 20), executor, attached);
         World { set, fakes, events }
     }
 
@@ -388,7 +390,7 @@ impl World {
     }
 
     /// Reads a range, or says why not.
-    pub(crate) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, crate::volume::VolumeError> {
+    pub(crate) fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, crate::error::VolumeError> {
         let set = Rc::clone(&self.set);
         let gather = self.run(async move { set.read(offset, bytes).await })?;
         let mut read = vec![0; gather.len()];
@@ -396,7 +398,7 @@ impl World {
         Ok(read)
     }
 
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::volume::VolumeError> {
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), crate::error::VolumeError> {
         let (set, data) = (Rc::clone(&self.set), Gather::from(crate::buffer::Slice::from_bytes(bytes)));
         self.run(async move { set.write(offset, data, false).await })
     }
@@ -415,7 +417,7 @@ pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
 }
 
 /// Fills the member in a slot of a parity array as the owner of all stripes.
-pub(crate) async fn recover_all(set: &StripeSet<Fake>, slot: u32) -> Result<(), crate::error::VolumeError> {
+pub(crate) async fn recover_all(set: &InPlace<Fake>, slot: u32) -> Result<(), crate::error::VolumeError> {
     let claims = set.shared.table.claim_run(0, STRIPES, set.shard).await;
     assert_eq!(claims.len() as u64, STRIPES, "no stripe has another owner");
     set.recover_run(&claims, slot).await

@@ -5,15 +5,16 @@ use std::rc::Rc;
 use layout::geometry::Level;
 
 use super::fake::{CHUNK, World};
-use super::{Chunk, ChunkSet, StripeSet};
+use crate::code::chunk_set::{Chunk, ChunkSet};
 use crate::device::Device;
+use crate::error::VolumeError;
+use crate::in_place::InPlace;
 use crate::members::{Failing, MemberState};
-use crate::volume::VolumeError;
 
 const BLOCK: u64 = 4096;
 
 /// Where a data chunk of a stripe is: its member, and its offset in the array.
-fn chunk_at<D: Device>(set: &StripeSet<D>, stripe: u64, index: u32) -> (u32, u64) {
+fn chunk_at<D: Device>(set: &InPlace<D>, stripe: u64, index: u32) -> (u32, u64) {
     let geometry = &set.shared.geometry;
     (
         geometry.data_member(stripe, index),

@@ -7,9 +7,9 @@ use layout::geometry::{Geometry, Level};
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
+use crate::error::VolumeError;
 use crate::members::MemberState::{Failed, InSync};
 use crate::mismatch::{Checked, ScrubMode};
-use crate::volume::VolumeError;
 
 const PARITY: [(Level, u32); 4] =
     [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 6)];

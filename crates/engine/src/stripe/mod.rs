@@ -48,10 +48,4 @@ mod whole;
 pub(crate) mod write;
 pub(crate) mod zero;
 
-pub use crate::code::chunk_set::{Chunk, ChunkSet, P, Q};
-pub use crate::code::{cost, plan};
-pub use crate::in_place::InPlace as StripeSet;
-pub use crate::members::Attached;
-pub use crate::members::load;
-pub use crate::mismatch as check_types;
 pub use shared::Shared;

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use super::fake::{CHUNK, Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
+use crate::error::VolumeError;
 use crate::events::Event;
 use crate::members::MemberState::{Failed, InSync};
-use crate::volume::VolumeError;
 use layout::geometry::Level;
 
 const LEVELS: [(Level, u32); 5] =

@@ -3,8 +3,8 @@
 use layout::geometry::Level;
 
 use super::fake::{CHUNK, STRIPES, World};
+use crate::error::VolumeError;
 use crate::members::Failing;
-use crate::volume::VolumeError;
 
 const BLOCK: u64 = 4096;
 const PARITY: [(Level, u32); 4] =

@@ -1,7 +1,8 @@
 //! A volume in memory, with places that are slow, broken or full on demand.
 
 use engine::buffer::{Gather, Pool};
-use engine::volume::{Space, Volume, VolumeError, VolumeInfo};
+use engine::error::VolumeError;
+use engine::volume::{Space, Volume, VolumeInfo};
 use host::ring::Ring;
 use host::shard::ShardContext;
 use std::ops::Range;

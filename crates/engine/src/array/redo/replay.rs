@@ -6,17 +6,17 @@ use super::Repair;
 use super::newest::Newest;
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
+use crate::error::VolumeError;
 use crate::events::Event;
+use crate::in_place::InPlace;
 use crate::members::MemberState;
-use crate::stripe::StripeSet;
-use crate::volume::VolumeError;
 
 /// Makes the logged writes again, on every member that is there. Before anything is served. It may be cut short anywhere,
 /// and done again.
 ///
 /// # Errors
 /// A member that the array needs took a write not, or could not make it durable.
-pub async fn replay<D: Device>(set: &StripeSet<D>, repair: &Repair) -> Result<(), VolumeError> {
+pub async fn replay<D: Device>(set: &InPlace<D>, repair: &Repair) -> Result<(), VolumeError> {
     if repair.records.is_empty() {
         return Ok(());
     }
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
     use crate::array::redo::read_log;
     use crate::bad_blocks::BadBlocks;
+    use crate::error::VolumeError::Unreadable;
     use crate::stripe::fake::{CHUNK, World};
     use crate::volume::Space;
-    use crate::volume::VolumeError::Unreadable;
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, WholeRecord};
     use std::rc::Rc;

@@ -13,10 +13,10 @@ use crate::array::generations::FoundGenerations;
 use crate::array::start_bitmap::StartBitmap;
 use crate::bad_blocks::BadBlocks;
 use crate::events::EventSink;
+use crate::members::load::{Clock, UpdatePolicy};
 use crate::members::{MemberState, Members};
 use crate::stripe::Shared;
 use crate::stripe::intent::Intent;
-use crate::stripe::load::{Clock, UpdatePolicy};
 use crate::stripe::locks::Locks;
 
 /// How an array is to be run.

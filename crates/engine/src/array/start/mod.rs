@@ -26,8 +26,8 @@ use super::platform::Platform;
 use super::running::Running;
 use super::scrub::ScrubState;
 use crate::device::Device;
-use crate::stripe::StripeSet;
-use crate::volume::VolumeError;
+use crate::error::VolumeError;
+use crate::in_place::InPlace;
 
 pub use assembled::{Assembled, Consistency, NotAssembled, Policy};
 pub use inspect::{FoundRedo, Inspection, MemberProblem, MemberProblemKind};
@@ -41,7 +41,7 @@ pub use prepared::Prepared;
 /// A member that the array needs did not take a write that the redo log asks for.
 pub async fn start<D: Device, P: Platform<D>>(
     prepared: Prepared,
-    set: Rc<StripeSet<D>>,
+    set: Rc<InPlace<D>>,
     platform: P,
     device: impl Fn(usize) -> Option<Rc<D>>,
     scrub: Option<ScrubState>,

@@ -13,10 +13,11 @@ use crate::array::scrub::ScrubState;
 use crate::array::superblock_writer::SuperblockWriter;
 use crate::array::superblocks::Spare;
 use crate::device::Device;
+use crate::error::VolumeError;
 use crate::events::EventSink;
-use crate::stripe::load::Clock;
-use crate::stripe::{Shared, StripeSet};
-use crate::volume::VolumeError;
+use crate::in_place::InPlace;
+use crate::members::load::Clock;
+use crate::stripe::Shared;
 
 /// The shared memory of an array that is about to start. Every shard gets its view of it before [`super::start`].
 pub struct Prepared {
@@ -26,13 +27,13 @@ pub struct Prepared {
 
 /// The members hold what the redo log asked for.
 pub(super) struct Replayed<D> {
-    set: Rc<StripeSet<D>>,
+    set: Rc<InPlace<D>>,
     assembled: Assembled,
 }
 
 /// The array's metadata has its writers, which have not begun.
 pub(super) struct Kept<D> {
-    set: Rc<StripeSet<D>>,
+    set: Rc<InPlace<D>>,
     writer: Rc<SuperblockWriter<D>>,
     assembled: Assembled,
 }
@@ -61,7 +62,7 @@ impl Prepared {
         &self.assembled.redo.repair
     }
 
-    pub(super) async fn replay<D: Device>(self, set: Rc<StripeSet<D>>) -> Result<Replayed<D>, VolumeError> {
+    pub(super) async fn replay<D: Device>(self, set: Rc<InPlace<D>>) -> Result<Replayed<D>, VolumeError> {
         let Prepared { shared, assembled } = self;
         assert!(Arc::ptr_eq(&set.shared, &shared), "a shard's view of this array");
         let repair = &assembled.redo.repair;

@@ -29,7 +29,8 @@ use std::task::{Poll, Waker};
 
 use layout::md_bitmap::Mapping;
 
-use crate::members::{Members, MetadataLost};
+use crate::error::MetadataLost;
+use crate::members::Members;
 use crate::stages::Watch;
 use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;

@@ -15,8 +15,9 @@
 //! - One send is in flight at a time; the replies that become ready meanwhile go with the next one, in one call.
 
 use engine::buffer::{Buffer, Gather, Pool};
+use engine::error::VolumeError;
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::volume::{Volume, VolumeError};
+use engine::volume::Volume;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;

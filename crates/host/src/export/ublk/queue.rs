@@ -9,9 +9,10 @@
 use crossbeam::utils::CachePadded;
 use engine::buffer::{Gather, Pool};
 use engine::device::DeviceError;
+use engine::error::VolumeError;
 use engine::executor::Executor;
 use engine::foreign_buffer::ForeignBuffer;
-use engine::volume::{ReadInto, Volume, VolumeError};
+use engine::volume::{ReadInto, Volume};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
