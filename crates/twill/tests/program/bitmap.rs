@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::nbd::FUA;
 use crate::world::{MEMBER_BYTES, Server, World, output_of, tool};
 
 const CHUNK: u64 = 64 << 10;
@@ -406,6 +407,40 @@ fn a_member_that_was_away_while_the_array_was_not_served_comes_back_when_it_is_w
     server.wait_for("a recovery", |status| status["members"][1]["state"] == "in-sync");
     server.stop();
     assert!(agrees(&world, 20) && agrees(&world, 0));
+}
+
+/// A new disk had taken the number of a member that the other side called failed. The bitmap of the side that went on took
+/// that member back, and reads gave what only the lost side had been told.
+#[test]
+fn a_member_that_went_on_apart_is_not_re_added() {
+    const WROTE: u64 = 4 << 20;
+    for (level, count, one, other) in [("1", 3, &[0, 1][..], &[2][..]), ("10", 4, &[0, 2], &[1, 3])] {
+        let world = World::new();
+        let members = world.members(count);
+        let create = ["create", "--level", level, "--name", "test", "--assume-clean"];
+        let bitmap = ["--bitmap", "internal", "--bitmap-chunk", "64K"];
+        world.twill(&[&create[..], &bitmap].concat(), &members).succeeds();
+        let side = |slots: &[usize]| slots.iter().map(|&slot| members[slot].clone()).collect::<Vec<_>>();
+        let server = world.serve(&[], &side(one));
+        assert_eq!(world.client().write(WROTE, &[0xaa; 4096], FUA).expect("served"), 0);
+        server.stop();
+        let server = world.serve(&[], &side(other));
+        let mut client = world.client();
+        assert_eq!(client.write(2 * WROTE, &[0xbb; 4096], FUA).expect("served"), 0);
+        let new = world.member("new", MEMBER_BYTES);
+        server.twill(&["add", &new]).succeeds();
+        server.twill(&["status", "--wait"]).succeeds();
+        let away = &members[one[1]];
+        let refused = server.twill(&["re-add", away]);
+        assert!(refused.code == 19 && refused.stderr.contains("generation"), "RAID-{level}: {refused:?}");
+        for _ in 0..4 {
+            let read = client.read(WROTE, 4096).expect("served").expect("no error");
+            assert!(read == [0; 4096], "RAID-{level} reads what only the other side was told");
+        }
+        server.twill(&["add", "--force", away]).succeeds(); // as a new disk it may
+        drop(client);
+        server.stop();
+    }
 }
 
 #[test]
