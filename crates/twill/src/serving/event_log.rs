@@ -38,6 +38,7 @@ impl EventLog {
         let known = self.known.get()?.try_lock()?;
         let paths = match event {
             Event::ReplacementStarted { .. } | Event::ReplacementFailed { .. } => &known.coming,
+            Event::ReplacementFinished { .. } => &known.replaced,
             _ => &known.paths,
         };
         let path = paths.get(event.member()? as usize)?.as_ref()?;

@@ -30,6 +30,8 @@ pub(super) struct Known {
     pub(super) paths: Vec<Option<PathBuf>>,
     /// The path of what is to replace the member in each slot.
     pub(super) coming: Vec<Option<PathBuf>>,
+    /// The path of the device that was last replaced in each slot.
+    pub(super) replaced: Vec<Option<PathBuf>>,
     /// Failed members whose slots others have taken. They are held until somebody removes them.
     pub(super) faulty: Vec<PathBuf>,
     pub(super) created_unix_s: u64,
@@ -109,6 +111,7 @@ impl Platform<HostDevice> for HostPlatform {
         let mut known = self.known.lock();
         let path = known.coming[slot as usize].take();
         let before = std::mem::replace(&mut known.paths[slot as usize], path);
+        known.replaced[slot as usize].clone_from(&before);
         known.close(before);
     }
 

@@ -218,6 +218,7 @@ impl Opened {
             devices,
             paths: assembly.slots.iter().map(path).collect(),
             coming: vec![None; assembly.slots.len()],
+            replaced: vec![None; assembly.slots.len()],
             faulty: Vec::new(),
             speed: Arc::default(),
             created_unix_s,

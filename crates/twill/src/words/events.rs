@@ -132,7 +132,9 @@ fn replacement_words(event: &Event) -> String {
             bytes::human(*from_bytes)
         ),
         Event::ReplacementFinished { member } => {
-            format!("member {member} was replaced: the device that was in its slot can be pulled")
+            format!(
+                "member {member} was replaced by another device, which has its slot now: the one before can be pulled"
+            )
         }
         Event::ReplacementFailed { member, reason } => {
             format!("member {member} stays; the device that was to replace it is no longer used: {reason}")

@@ -119,7 +119,12 @@ fn a_member_is_replaced_by_a_device_and_let_go() {
     server.wait_for("a replacement", |status| has_taken(status, 1, "copy"));
     server.wait_for("a whole array", is_whole);
     let events = server.twill(&["events"]).succeeds().stdout;
-    assert!(events.contains("member 1 was replaced") && !events.contains("failed"), "{events}");
+    assert!(!events.contains("failed"), "{events}");
+    let replaced = events.lines().find(|line| line.contains("member 1 was replaced")).expect("told");
+    assert!(
+        replaced.contains("m1]"),
+        "the device to be pulled is named, not the one that took its slot: {replaced}"
+    );
     // It is no longer held.
     world.twill(&["create", "--level", "1", "--name", "other", "--force", "missing"], &["m1"]).succeeds();
     server.stop();
