@@ -1,4 +1,4 @@
-//! The record of generations: what was written is read back, nothing else is believed, and it is in nobody's way.
+//! The record of generations: what was written is read back, nothing else is believed, and md's own data stays as it was.
 
 use layout::generations::{
     Generations, GenerationsArea, GenerationsError, GenerationsRecord, HISTORY_MAX, NAMES_MAX, RECORD_BYTES,

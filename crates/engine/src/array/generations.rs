@@ -182,7 +182,7 @@ fn marks_since(generations: &Generations, id: u64) -> bool {
 }
 
 /// md's superblocks tell of others by number. One that calls all that are in sync here active where they are was beside them
-/// to the last; of any other nobody can tell whether it ran without them.
+/// to the last; any other may have run without them.
 fn knows_all_by_number(own: &Superblock, in_sync: &[(u16, &Superblock)]) -> Result<(), String> {
     let unknown = in_sync
         .iter()

@@ -95,7 +95,7 @@ fn lacks_only_marked(told: Told<'_>, array: &Array<'_>) -> Result<(), Refused> {
     let member = told.superblock;
     let lacks_more = |why: String| Err(Refused::LacksMore(why));
     let Some(events_cleared) = array.events_cleared.filter(|_| member.bitmap_start().is_some()) else {
-        return lacks_more("without a bitmap nobody knows what it lacks".into());
+        return lacks_more("without a bitmap there is no record of what it lacks".into());
     };
     if member.recovery_offset().is_some() && !member.recovers_by_bitmap() {
         return lacks_more("it was being rebuilt when it went away".into());

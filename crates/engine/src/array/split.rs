@@ -1,5 +1,5 @@
-//! Members that went on apart: each side calls the other failed, and both were written since. Nobody can tell which side's
-//! contents are wanted, so the array is not started with members of both (invariant 8). md and mdadm start the side that
+//! Members that went on apart: each side calls the other failed, and both were written since. Only the operator knows which
+//! side's contents are wanted, so the array is not started with members of both (invariant 8). md and mdadm start the side that
 //! is named first or counts more events, and say nothing of the other
 //! (docs/decisions/2026-11-22-sides-apart.md, docs/decisions/2026-11-25-generations.md).
 //!

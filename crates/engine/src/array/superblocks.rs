@@ -296,7 +296,7 @@ impl<D: Device> Superblocks<D> {
         if self.set.shared.members.replacing(slot) == Replacing::No
             && let Some(incoming) = self.incoming.borrow_mut()[slot as usize].take()
         {
-            self.failed.borrow_mut().push(incoming.superblock.dev_number());
+            device_numbers::note(&mut self.failed.borrow_mut(), incoming.superblock.dev_number());
         }
     }
 
