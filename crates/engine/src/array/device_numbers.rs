@@ -3,7 +3,8 @@
 //! A number is the only name by which md's superblock speaks of another device. One that a member had is given to another
 //! device only when there is no other left: a superblock that was away meanwhile takes the one for the other.
 
-use layout::md_superblock::{DeviceRole, MAX_DEV, Superblock};
+use layout::md_superblock::{DeviceRole, HEADER_BYTES, MAX_DEV, Superblock};
+use layout::units::SECTOR_BYTES;
 
 /// The devices of an array, by number.
 pub(super) struct Numbers<'a> {
@@ -70,8 +71,12 @@ pub(super) fn take(all: &mut [&mut Superblock], reserved: &[u32], failed: &mut V
     Some(number)
 }
 
-/// The tables of roles get a place for a number. False if one of them cannot grow.
+/// The tables of roles get a place for a number. False if one of them cannot grow. None grows into another sector: the
+/// superblocks of all members are written at once, and a power cut can tear each one that is longer than a sector.
 fn make_room(all: &mut [&mut Superblock], number: u32) -> bool {
+    if all.iter().any(|superblock| sectors(number + 1) > sectors(count(superblock))) {
+        return false;
+    }
     // Each fits on its device as it is: only what stands behind the superblock may be in the way.
     let grown = all.iter().map(|superblock| superblock.with_role_for(number, u64::MAX));
     let Ok(grown) = grown.collect::<Result<Vec<Superblock>, _>>() else { return false };
@@ -108,6 +113,65 @@ pub(super) fn free(
     [unused, beyond, used].into_iter().flatten().collect()
 }
 
+/// Sectors of a superblock with so many roles.
+fn sectors(roles: u32) -> usize {
+    (HEADER_BYTES + 2 * roles as usize).div_ceil(SECTOR_BYTES as usize)
+}
+
 fn count(superblock: &Superblock) -> u32 {
     u32::try_from(superblock.roles().len()).expect("a few roles")
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::geometry::{Layout, Level};
+    use layout::md_superblock::{MinorVersion, NewArray, NewBitmap, NewMember};
+
+    use super::*;
+
+    fn superblocks() -> Vec<Superblock> {
+        let (level, members) = (Level::Raid1, 2);
+        let array = NewArray {
+            minor: MinorVersion::V1_2,
+            set_uuid: [7; 16],
+            name: "numbers".into(),
+            ctime_s: 1,
+            level,
+            layout: Layout::default_for(level),
+            chunk_bytes: 0,
+            raid_disks: members.into(),
+            bitmap: NewBitmap::None,
+            member_bytes: None,
+            data_offset: None,
+            clean: true,
+        };
+        let member = |slot: u16| NewMember {
+            device_bytes: 64 << 20,
+            device_uuid: [slot as u8 + 1; 16],
+            role: DeviceRole::Active(slot),
+        };
+        array.create(&(0..members).map(member).collect::<Vec<_>>()).expect("an array").superblocks
+    }
+
+    /// A power cut tore the superblocks of all members, which had all grown into a second sector in the same round.
+    #[test]
+    fn superblocks_do_not_grow_into_another_sector() {
+        let mut superblocks = superblocks();
+        let before = sectors(count(&superblocks[0]));
+        let mut failed = Vec::new();
+        let mut taken: Vec<u32> = Vec::new();
+        for _ in 0..300 {
+            let mut all: Vec<&mut Superblock> = superblocks.iter_mut().collect();
+            let number =
+                take(&mut all, &[], &mut failed).expect("one that another device had, if there is no other");
+            assert!(number > 1, "members have 0 and 1");
+            assert!(
+                taken.len() >= 126 || !taken.contains(&number),
+                "{number} was another device's, and others were free"
+            );
+            taken.push(number);
+            note(&mut failed, number);
+            assert!(superblocks.iter().all(|superblock| sectors(count(superblock)) == before));
+        }
+    }
 }

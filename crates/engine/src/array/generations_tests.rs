@@ -26,7 +26,7 @@ const SIDES: [(Level, u16, &[usize], &[usize]); 3] = [
     (Level::Raid10, 4, &[0, 2], &[1, 3]),
 ];
 
-/// shared/faults: a new device gets the slot and the number of a member of the other side, one of whose members is re-added.
+/// A new device gets the slot and the number of a member of the other side, one of whose members is re-added.
 #[test]
 fn a_member_of_the_other_side_gets_no_delta_beside_a_new_device() {
     for (level, members, here, there) in SIDES {

@@ -1,10 +1,9 @@
 //! Makes the copies of a region agree (resync), or rebuilds a member's copy (recovery), as the region's owner.
 
 use smallvec::SmallVec;
-use std::ops::Range;
 
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, no_copy, region_bytes};
+use super::region::{OwnedRegion, Run, no_copy, runs_of};
 use super::salvage::{copy_blocks, salvage_owned};
 use crate::buffer::Gather;
 use crate::device::Device;
@@ -42,27 +41,20 @@ async fn copy_owned<D: Device>(
     region: &OwnedRegion,
     slot: Option<u32>,
 ) -> Result<(), VolumeError> {
-    let geometry = &engine.shared.geometry;
-    let Range { start: mut at, end } = region_bytes(region.number(), geometry.array_bytes());
-    while at < end {
-        let copies = geometry.copies(at, end - at);
-        let bytes = usize::try_from(copies.len).expect("less than a region");
-        at += copies.len;
+    for run in runs_of(region, &engine.shared.geometry) {
         let state = |place: &CopyPlace| engine.shared.members.state(place.member);
         let wanted = |place: &&CopyPlace| match slot {
             Some(slot) => place.member == slot && state(place) == MemberState::Recovering,
             // Recovering members too: their recovery may have passed this region already.
             None => matches!(state(place), MemberState::InSync | MemberState::Recovering),
         };
-        if copies.places.iter().filter(wanted).count() == 0 {
+        if run.places.iter().filter(wanted).count() == 0 {
             continue; // the member in `slot` holds no copy of this run
         }
-        let Some(source) = engine.copy_to_read(&copies.places, 0) else {
-            return Err(no_copy(&copies.places));
+        let Some(source) = engine.copy_to_read(&run.places, 0) else {
+            return Err(no_copy(&run.places));
         };
-        let places = copies.places.iter().copied().collect();
-        let run = Run { offset_bytes: at - copies.len, places, bytes };
-        let targets = copies.places.iter().filter(wanted).filter(|place| place.member != source.member);
+        let targets = run.places.iter().filter(wanted).filter(|place| place.member != source.member);
         let contents = match read_any_copy_owned(engine, region, &run).await {
             Err(VolumeError::Unreadable { .. }) => {
                 let targets: SmallVec<[u32; 4]> = targets.map(|place| place.member).collect();

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, region_bytes};
+use super::region::{OwnedRegion, Run, region_bytes, runs_of};
 use super::salvage::salvage_owned;
 use crate::buffer::Slice;
 use crate::code::locate::outvoted;
@@ -45,21 +45,15 @@ async fn check_owned<D: Device>(
 ) -> Result<Checked, VolumeError> {
     let (geometry, region) = (&engine.shared.geometry, owned.number());
     let mut checked = Checked::default();
-    let range = region_bytes(region, geometry.array_bytes());
-    let mut at = range.start;
-    while at < range.end {
-        let copies = geometry.copies(at, range.end - at);
-        let bytes = usize::try_from(copies.len).expect("less than a region");
-        let places: SmallVec<[CopyPlace; 4]> = copies.places.into_iter().collect();
-        match read_all_copies(engine, owned, &Run { offset_bytes: at, places: places.clone(), bytes }).await?
-        {
+    let region_start = region_bytes(region, geometry.array_bytes()).start;
+    for run in runs_of(owned, geometry) {
+        match read_all_copies(engine, owned, &run).await? {
             Some(copies) if !engine.shared.consistency.is_suspect(region) => {
-                let run = Compared { region, offset_bytes: at, places, copies };
-                check_run(engine, &run, range.start, mode, &mut checked).await?;
+                let run = Compared { region, offset_bytes: run.offset_bytes, places: run.places, copies };
+                check_run(engine, &run, region_start, mode, &mut checked).await?;
             }
             _ => checked.skipped = true,
         }
-        at += bytes as u64;
     }
     Ok(checked)
 }

@@ -84,6 +84,12 @@ pub(super) fn region_bytes(region: u64, array_bytes: u64) -> Range<u64> {
     region * REGION_BYTES..((region + 1) * REGION_BYTES).min(array_bytes)
 }
 
+/// The runs of an owned region.
+pub(super) fn runs_of(region: &OwnedRegion, geometry: &Geometry) -> SmallVec<[Run; 1]> {
+    let range = region_bytes(region.number(), geometry.array_bytes());
+    runs(geometry, range.start, range.end - range.start)
+}
+
 /// The regions that a range touches.
 pub(super) fn regions(offset_bytes: u64, bytes: u64) -> RangeInclusive<u64> {
     offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES

@@ -1,9 +1,7 @@
 //! Copies what a member of a mirror holds to the device that is to replace it, region by region.
 
-use std::ops::Range;
-
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, region_bytes};
+use super::region::{OwnedRegion, Run, runs_of};
 use super::salvage::salvage_copy;
 use crate::buffer::Gather;
 use crate::device::Device;
@@ -26,15 +24,9 @@ async fn replace_owned<D: Device>(
     region: &OwnedRegion,
     slot: u32,
 ) -> Result<(), VolumeError> {
-    let geometry = &engine.shared.geometry;
-    let Range { start: mut at, end } = region_bytes(region.number(), geometry.array_bytes());
-    while at < end {
-        let copies = geometry.copies(at, end - at);
-        let bytes = usize::try_from(copies.len).expect("less than a region");
-        let run = Run { offset_bytes: at, places: copies.places.into_iter().collect(), bytes };
-        at += copies.len;
+    for run in runs_of(region, &engine.shared.geometry) {
         let Some(place) = run.places.iter().find(|place| place.member == slot) else { continue };
-        let read = MemberRead { slot, offset: place.member_offset, bytes };
+        let read = run.read_of(place);
         match read_to_copy(&engine.port, &read).await? {
             Some(contents) => {
                 engine.port.write_replacement(slot, read.offset, Gather::from(contents.freeze())).await?;
