@@ -274,11 +274,18 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
         match (ended, work) {
             (Ended::Finished, Work::Resync) => {
                 // What the resync wrote must be durable before any superblock says that all agrees.
-                if self.managed.set.flush().await.is_ok() {
-                    self.managed.writer.set_resync(None);
-                    self.managed.set.shared.intent.resynced_all();
-                    self.managed.set.shared.members.report(Event::ResyncFinished {});
-                    self.managed.writer.want_close();
+                match self.managed.set.flush().await {
+                    Ok(()) => {
+                        self.managed.writer.set_resync(None);
+                        self.managed.set.shared.intent.resynced_all();
+                        self.managed.set.shared.members.report(Event::ResyncFinished {});
+                        self.managed.writer.want_close();
+                    }
+                    Err(error) => {
+                        self.retry.failed(self.managed.platform.now_ns(), state_changes, doubts);
+                        let reason = error.to_string();
+                        self.managed.set.shared.members.report(Event::RebuildStopped { reason });
+                    }
                 }
             }
             (Ended::Finished, _) => self.managed.set.shared.members.want_metadata(),
