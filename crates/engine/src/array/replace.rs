@@ -157,7 +157,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
         Ok(())
     }
 
-    /// An earlier run did not finish a replacement: [`Manager::run`] goes on with it. Until then the device's number is taken.
+    /// An earlier run did not finish a replacement: the manager goes on with it. Until then the device's number is taken.
     pub fn resume_later(&self, slot: u32, device: Rc<D>, superblock: Superblock) {
         self.resuming.borrow_mut().push_back(Resuming { slot, device, superblock });
     }
