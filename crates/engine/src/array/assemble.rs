@@ -196,6 +196,15 @@ fn refused(reason: &str) -> Verdict {
     Verdict::Refused { reason: reason.to_string() }
 }
 
+/// A spare that the array did not come to know, because its adding was cut short, or that it forgot: superblocks tell devices
+/// apart by number, and two with one number would be taken for each other.
+fn number_taken(spare: &Superblock) -> Verdict {
+    let number = spare.dev_number();
+    refused(&format!(
+        "it is a spare with the device number {number}, which another device of the array has: add it again"
+    ))
+}
+
 fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
     let uuid = superblock.set_uuid();
     if filter.set_uuid.is_some_and(|wanted| wanted != uuid) {
@@ -255,11 +264,12 @@ impl<'a> Decision<'a> {
             left_behind: Vec::new(),
             verdicts: Vec::new(),
         };
-        // Newest first, so that of two that want one slot the newer one has it. Last those that were being made the copy of
-        // a member: whatever they hold, that member holds more.
+        // Newest first, so that of two that want one slot the newer one has it. After these those that were being made the
+        // copy of a member: whatever they hold, that member holds more. Last spares, which hold nothing.
         let mut order = members.to_vec();
         order.sort_by_key(|&index| {
-            (superblock(index).is_replacement(), std::cmp::Reverse(superblock(index).events()))
+            let own = superblock(index);
+            (own.role() == DeviceRole::Spare, own.is_replacement(), std::cmp::Reverse(own.events()))
         });
         for index in order {
             let verdict = decision.judge(index, superblock(index));
@@ -284,6 +294,7 @@ impl<'a> Decision<'a> {
             DeviceRole::Spare if matches!(superblock.role(), DeviceRole::Active(_)) => {
                 return self.stale_with("the array has gone on without it");
             }
+            DeviceRole::Spare if self.has_number(superblock.dev_number()) => return number_taken(superblock),
             DeviceRole::Spare => {
                 self.spares.push(index);
                 return Verdict::Spare;
@@ -319,6 +330,16 @@ impl<'a> Decision<'a> {
         self.take(index, slot, superblock)
     }
 
+    /// Whether a device that was taken has this number.
+    fn has_number(&self, number: u32) -> bool {
+        let is_taken = |verdict: &Verdict| !matches!(verdict, Verdict::Refused { .. });
+        let mut taken = self.verdicts.iter().filter(|(_, verdict)| is_taken(verdict));
+        taken.any(|(index, _)| {
+            let other = self.candidates[*index].superblock.as_ref().expect("a believed superblock");
+            other.dev_number() == number
+        })
+    }
+
     /// What generations say against a member, whatever the newest superblock says of its number: the number may be another
     /// device's by now.
     fn judge_generations(&mut self, index: usize, superblock: &Superblock) -> Option<Verdict> {
@@ -343,10 +364,7 @@ impl<'a> Decision<'a> {
                 format!("{newest} has gone on without it, in another generation")
             }
             Standing::Unknown => match self.names_another(own) {
-                true if superblock.role() == DeviceRole::Spare => {
-                    self.spares.push(index);
-                    return Some(Verdict::Spare);
-                }
+                true if superblock.role() == DeviceRole::Spare => return Some(number_taken(superblock)),
                 true => {
                     format!("{newest} does not name it, or it does not name {newest}, as a member beside it")
                 }

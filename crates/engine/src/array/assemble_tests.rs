@@ -312,3 +312,34 @@ fn copies_short_members_and_strangers_are_refused_with_a_reason() {
     let same = Filter { name: Some("test".into()), ..Filter::default() };
     assert_eq!(assemble(&candidates, &same).arrays.len(), 1);
 }
+
+/// The adding of a spare was cut short after it had its superblock; the array never knew it and gave its number away.
+#[test]
+fn a_spare_with_the_number_of_another_device_is_refused() {
+    let known = candidates(Level::Raid5, 5, 2);
+    for (number, expected) in [(5, Some("device number 5")), (2, Some("slot 2 is taken by m2")), (6, None)] {
+        for spare_first in [true, false] {
+            let mut candidates = known.clone();
+            change(&mut candidates[6], |superblock| {
+                *superblock =
+                    superblock.for_new_device(number, [99; 16], DEVICE_BYTES).expect("a superblock");
+            });
+            if spare_first {
+                candidates.rotate_right(1);
+            }
+            let assembly = one(&candidates);
+            let spares = 2 - expected.iter().count();
+            assert_eq!((assembly.spares.len(), assembly.start.clone()), (spares, Ok(())), "{number}");
+            let reasons = assembly.verdicts.iter().filter_map(|(index, verdict)| match verdict {
+                Verdict::Refused { reason } => Some((*index, reason)),
+                _ => None,
+            });
+            for (index, reason) in reasons.clone() {
+                let own = candidates[index].superblock.as_ref().expect("a superblock");
+                assert_eq!(own.role(), DeviceRole::Spare, "{number}: a member is taken before a spare");
+                assert!(expected.is_some_and(|expected| reason.contains(expected)), "{reason}");
+            }
+            assert_eq!(reasons.count(), expected.iter().count(), "{number} {spare_first}");
+        }
+    }
+}

@@ -127,7 +127,12 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         let (template, number) = new.ok_or(NotAdded::NoNumber)?;
         let superblock = join(&template, number)?;
         let bytes = superblock.encode(device.info().logical_block_bytes as usize);
-        device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;
+        let written = device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await;
+        if let Err(error) = written {
+            // The device may have it nevertheless, and would come back with the number of another one.
+            self.managed.writer.superblocks().burn_number(number);
+            return Err(error.into());
+        }
         self.managed.writer.superblocks().spares().borrow_mut().push(Spare { superblock, device });
         self.managed.set.shared.members.want_metadata();
         Ok(number)

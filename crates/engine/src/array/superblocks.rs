@@ -266,6 +266,11 @@ impl<D: Device> Superblocks<D> {
         Some((by_slot.iter().flatten().next()?.clone(), number))
     }
 
+    /// A device may say that it has this number, and is not of the array: no other one gets it.
+    pub(super) fn burn_number(&self, number: u32) {
+        device_numbers::note(&mut self.failed.borrow_mut(), number);
+    }
+
     /// From here on superblocks say that the device with this one is to replace the member in `slot`. Every shard has it
     /// beside the member. False if the member is not in sync, or is being replaced already.
     pub(super) fn begin_replacement(&self, slot: u32, superblock: Superblock, from_bytes: u64) -> bool {
