@@ -69,34 +69,35 @@ impl BadBlockLogs {
         self.0.borrow_mut()[slot as usize] = u64::MAX;
     }
 
-    /// Brings the log of the member in a slot up to date, which has this superblock. None: it is, or it has no log, or it
-    /// takes none and fails.
+    /// Brings the log of the member in a slot up to date, which has this superblock. None: it is, or it has no log, or another
+    /// device has the slot meanwhile.
+    ///
+    /// # Errors
+    /// The member does not take it: how it failed.
     pub(super) async fn write<D: Device>(
         &self,
         set: &InPlace<D>,
         slot: u32,
         superblock: Option<&Superblock>,
-    ) -> Option<Written> {
+    ) -> Result<Option<Written>, Failing> {
         let members = &set.shared.members;
         let (bad, version) = members.bad_blocks(slot);
         if self.0.borrow()[slot as usize] == version {
-            return None;
+            return Ok(None);
         }
         let described = set.devices().described(slot);
         match write_log(set, slot, superblock, &bad).await {
             Ok(number) => {
                 self.0.borrow_mut()[slot as usize] = version;
-                return number.map(|number| Written { number, any: !bad.is_empty() });
+                Ok(number.map(|number| Written { number, any: !bad.is_empty() }))
             }
-            // Another device has the slot meanwhile.
-            Err(_) if !described.is_some_and(|device| set.devices().is_in_slot(slot, &device)) => {}
+            Err(_) if !described.is_some_and(|device| set.devices().is_in_slot(slot, &device)) => Ok(None),
             Err(reason) => {
                 members.report(Event::MetadataError { member: slot, reason: reason.clone() });
                 let why = format!("its bad-block log cannot be written: {reason}");
-                let _: Failing = members.fail(slot, &why);
+                Err(members.fail(slot, &why))
             }
         }
-        None
     }
 }
 

@@ -142,12 +142,13 @@ impl<D: Device> Bitmaps<D> {
     }
 
     /// The next superblocks have the event count `events`: the bitmap's are to be no older. Members that have no whole
-    /// bitmap yet get one.
-    pub async fn follow(&self, events: u64) {
+    /// bitmap yet get one. False if a member that the array needs does not take it: a superblock that calls such a member in
+    /// sync would have a resync rely on bits that it does not have (invariant 2).
+    #[must_use]
+    pub async fn follow(&self, events: u64) -> bool {
         let _turn = self.writing.take().await;
         self.image.borrow_mut().superblock_mut().set_events(events);
-        self.complete().await;
-        let _: Written = self.write(&[0]).await;
+        self.complete().await && self.write(&[0]).await != Written::Nowhere
     }
 
     /// Writes the whole image where it is not; its superblock last, since that says that the rest can be believed. False if a

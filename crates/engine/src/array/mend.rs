@@ -15,7 +15,7 @@ pub(super) struct Mending {
     under_way: Cell<bool>,
     /// Time between the last try and the next.
     wait_ns: Cell<u64>,
-    /// When they were tried last, or first seen.
+    /// When the last try ended, or they were first seen.
     since_ns: Cell<Option<u64>>,
 }
 
@@ -39,11 +39,18 @@ impl Mending {
         }
         let since_ns = self.since_ns.get().unwrap_or(now_ns);
         let is_due = !self.under_way.get() && now_ns.saturating_sub(since_ns) >= self.wait_ns.get();
-        self.since_ns.set(Some(if is_due { now_ns } else { since_ns }));
+        self.since_ns.set(Some(since_ns));
         if is_due {
+            self.under_way.set(true);
             self.wait_ns.set((self.wait_ns.get() * 2).min(MEND_NS_MAX));
         }
         is_due
+    }
+
+    /// The try ended. It may have taken longer than the wait before it, where each block of a member fails slowly.
+    fn ended(&self, now_ns: u64) {
+        self.under_way.set(false);
+        self.since_ns.set(Some(now_ns));
     }
 }
 
@@ -53,7 +60,6 @@ pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P
     if managed.read_only || !mending.is_due(is_any, managed.platform.now_ns()) {
         return;
     }
-    mending.under_way.set(true);
     let (managed, mending) = (Rc::clone(managed), Rc::clone(mending));
     managed.set.executor.clone().spawn(async move {
         let set = &managed.set;
@@ -67,7 +73,7 @@ pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P
                 _ => set.resync_stripe(place).await,
             };
         }
-        mending.under_way.set(false);
+        mending.ended(managed.platform.now_ns());
         managed.works.wake();
     });
 }
@@ -80,10 +86,15 @@ mod tests {
     #[test]
     fn tried_again_after_a_while_that_grows() {
         const S: u64 = 1_000_000_000;
+        const TRY_NS: u64 = 400 * S; // longer than any wait
         let (mending, now_ns) = (Mending::default(), Cell::new(7 * S));
         let look = |any| {
             now_ns.set(now_ns.get() + LOOK_NS);
             mending.is_due(any, now_ns.get())
+        };
+        let end = || {
+            assert!((0..TRY_NS / LOOK_NS).all(|_| !look(true)), "it is under way");
+            mending.ended(now_ns.get());
         };
         assert!((0..100).all(|_| !look(false)));
         let wait_s = || {
@@ -91,11 +102,11 @@ mod tests {
             (0..).find(|_| look(true)).expect("a look");
             (now_ns.get() - began_ns) / S
         };
-        let waits: Vec<u64> = (0..11).map(|_| wait_s()).collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        for wait in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            assert_eq!(wait_s(), wait);
+            end();
+        }
         assert!(!look(false));
         assert_eq!(wait_s(), 1, "another one");
-        mending.under_way.set(true);
-        assert!((0..100).all(|_| !look(true)));
     }
 }

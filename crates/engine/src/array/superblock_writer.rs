@@ -192,11 +192,11 @@ impl<D: Device> SuperblockWriter<D> {
         let (version, clean_offset) = (shared.members.metadata_version(), self.clean_offset().await);
         let round = Round { version, dirty: shared.intent.wants_dirty(), closing, clean_offset };
         self.follow_replacements();
-        self.write_bad_block_logs().await;
-        if self.uneven.take() {
+        let mut enough = self.write_bad_block_logs().await;
+        if enough && self.uneven.take() {
             self.write_superblocks(&round, 0).await;
         }
-        let mut enough = self.write_superblocks(&round, 1).await;
+        enough = enough && self.write_superblocks(&round, 1).await;
         // The first ones of a run come twice. A device that is not there may have got the last ones before it alone, if a crash
         // cut them short: it must not be as new as these (invariant 8).
         if enough && self.first_round.take() | self.went_on_without.take() {
@@ -227,13 +227,16 @@ impl<D: Device> SuperblockWriter<D> {
         self.went_on_without.get() && is_clean && !self.set.shared.intent.wants_dirty()
     }
 
-    /// Writes them all, `events` newer than before. False if a member that the array needs did not take its own.
+    /// Writes them all, `events` newer than before. False if a member that the array needs did not take its own, or not the
+    /// bitmap that goes with it.
     async fn write_superblocks(&self, round: &Round, events: u64) -> bool {
         let mut enough = true;
         self.superblocks.raise_events(events);
         // The bitmap says that it is as new as the superblocks that come next.
-        if let Some(bitmap) = self.bitmap() {
-            bitmap.follow(self.superblocks.events()).await;
+        if let Some(bitmap) = self.bitmap()
+            && !bitmap.follow(self.superblocks.events()).await
+        {
+            return false;
         }
         // Last, with no wait between: a member that was rebuilt since, and one that failed after that, are not told of in one round.
         loop {
@@ -425,8 +428,10 @@ impl<D: Device> SuperblockWriter<D> {
     }
 
     /// Brings the bad-block logs of all members in use up to date, and says in their superblocks whether there is anything in
-    /// them.
-    async fn write_bad_block_logs(&self) {
+    /// them. False if a member that the array needs does not take its log: a superblock that calls it in sync would have what is
+    /// bad there read as right (invariant 9).
+    async fn write_bad_block_logs(&self) -> bool {
+        let mut enough = true;
         let members = &self.set.shared.members;
         for slot in self.superblocks.slots_in_use() {
             // The list may be the replacement's already, and the superblock is still the old member's: the next round knows.
@@ -436,13 +441,15 @@ impl<D: Device> SuperblockWriter<D> {
             let superblock = self.superblocks.try_superblock(slot as usize).flatten();
             let written = self.bad_block_logs.write(&self.set, slot, superblock.as_ref()).await;
             // Only of a log that was written: md, as we, takes no member whose log makes no sense.
-            let Some(Written { number, any }) = written else { continue };
+            enough &= !matches!(written, Err(Failing::Needed));
+            let Ok(Some(Written { number, any })) = written else { continue };
             self.superblocks.change_superblock(slot, |superblock| {
                 if superblock.dev_number() == number {
                     superblock.set_has_bad_blocks(any);
                 }
             });
         }
+        enough
     }
 
     /// The superblocks of the array.
