@@ -174,6 +174,15 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// An operator said that what parity makes counts as right there: doubt is over.
+    DoubtAccepted {
+        /// First stripe.
+        first: u64,
+        /// First stripe after them.
+        end: u64,
+        /// How many of them were in doubt.
+        stripes: u64,
+    },
     /// The superblock of a member could not be written.
     MetadataError {
         /// Slot of the member.
@@ -213,7 +222,8 @@ impl Event {
             | Event::RedoLogOver {}
             | Event::RedoLogAbsent { .. }
             | Event::RedoLogReplayed { .. }
-            | Event::StripesInDoubt { .. } => None,
+            | Event::StripesInDoubt { .. }
+            | Event::DoubtAccepted { .. } => None,
         }
     }
 }

@@ -10,6 +10,7 @@ use layout::geometry::MEMBERS_MAX;
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
 use crate::control::Which;
+use crate::status::DoubtRange;
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
 #[derive(Debug, Parser)]
@@ -88,6 +89,8 @@ pub enum Command {
     Examine(ExamineArguments),
     /// Stop using a member.
     Fail(MemberArguments),
+    /// End the doubt of stripes whose members do not come back: what their parity makes counts as right.
+    AcceptDoubt(AcceptDoubtArguments),
     /// Remove a failed member or a spare, and close its device.
     Remove(RemoveArguments),
     /// Add a member, to be rebuilt or as a spare.
@@ -497,7 +500,7 @@ pub struct StatusArguments {
     /// Show progress until the array is stopped.
     #[arg(short, long)]
     pub watch: bool,
-    /// Wait until no resync or recovery is under way.
+    /// Wait until no resync or recovery is under way. Code 20 if stripes are in doubt then.
     #[arg(short = 'W', long)]
     pub wait: bool,
 }
@@ -524,6 +527,40 @@ pub struct MemberArguments {
     pub served: ServedByOption,
     /// Path or slot.
     pub member: String,
+}
+
+/// Arguments of `accept-doubt`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: the member that held better data is gone for good; what is in doubt, and then all of it
+  twill status --json store | jq .arrays[0].doubts
+  twill accept-doubt --all store
+
+What missing members held in these stripes is made from parity from then on, though a crash may have left it older than
+the data beside it, or a mix of both. Bring the member back instead if you can: twill re-add. Compare what matters
+with a backup afterwards."
+)]
+pub struct AcceptDoubtArguments {
+    /// Which array.
+    #[command(flatten)]
+    pub served: Served,
+    /// All stripes in doubt.
+    #[arg(long, conflicts_with = "stripes", required_unless_present = "stripes")]
+    pub all: bool,
+    /// These stripes, from the first to the last; more than once for more.
+    #[arg(long, value_name = "FIRST-LAST", value_parser = stripes)]
+    pub stripes: Vec<DoubtRange>,
+}
+
+/// `7-12`, or `7`.
+fn stripes(text: &str) -> Result<DoubtRange, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("{text:?} is no stripe number"));
+    let (first, last) = (number(first)?, number(last)?);
+    match first <= last {
+        true => Ok(DoubtRange { first, last }),
+        false => Err(format!("the last stripe, {last}, is before the first, {first}")),
+    }
 }
 
 /// Arguments of `remove`.

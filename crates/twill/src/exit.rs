@@ -52,13 +52,15 @@ pub enum ExitKind {
     DeviceInUse = 18,
     /// A member lacks more than the bitmap tells.
     LacksMore = 19,
+    /// Stripes of the array are in doubt.
+    InDoubt = 20,
     /// A signal ended it, or what it waited for was paused or cancelled.
     Interrupted = 130,
 }
 
 impl ExitKind {
     /// Every kind with its name and a line for a person, in the order of the codes.
-    pub const TABLE: [(Self, &str, &str); 21] = [
+    pub const TABLE: [(Self, &str, &str); 22] = [
         (Self::Ok, "ok", "Done."),
         (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
         (Self::Usage, "usage", "The command line is wrong."),
@@ -98,6 +100,11 @@ impl ExitKind {
             Self::LacksMore,
             "lacks-more",
             "A member that was away lacks more than the bitmap tells: it has to be added and rebuilt.",
+        ),
+        (
+            Self::InDoubt,
+            "in-doubt",
+            "Stripes of the array are in doubt: what missing members held there cannot be read.",
         ),
         (
             Self::Interrupted,

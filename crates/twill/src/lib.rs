@@ -26,7 +26,9 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use arguments::{Arguments, Command, LogFormat};
 use commands::output::{Output, report};
-use commands::{assemble, bench, create, events, examine, members, scrub, serve, ssdsim, status as show};
+use commands::{
+    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show,
+};
 use exit::ExitKind;
 use failure::Failure;
 
@@ -60,6 +62,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Detail(arguments) => show::detail(arguments, output),
         Command::Examine(arguments) => examine::run(arguments, output),
         Command::Fail(arguments) => members::fail(arguments, output),
+        Command::AcceptDoubt(arguments) => doubt::accept(arguments, output),
         Command::Remove(arguments) => members::remove(arguments, output),
         Command::Add(arguments) => members::add(arguments, output),
         Command::ReAdd(arguments) => members::re_add(arguments, output),

@@ -5,6 +5,7 @@ pub mod add;
 pub mod block_device;
 mod clock;
 mod deleted;
+pub mod doubt;
 mod event_log;
 mod exports;
 mod managed;

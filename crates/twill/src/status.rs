@@ -81,6 +81,9 @@ pub struct ArrayStatus {
     /// Stripes of which what missing members held may be wrong; reading it is an error.
     #[serde(default)]
     pub stripes_in_doubt: u64,
+    /// Where they are, ascending; if there are more than a hundred ranges those with the smallest gaps are joined.
+    #[serde(default)]
+    pub doubts: Vec<DoubtRange>,
     /// Most bytes of a member in a second that a resync, recovery or check may do; 0 is no limit.
     #[serde(default)]
     pub rate_max: u64,
@@ -290,6 +293,15 @@ pub fn counters_by_name(totals: &CounterTotals) -> BTreeMap<String, u64> {
     let value = serde_json::to_value(totals).expect("counters are plain numbers");
     let counters = value.as_object().into_iter().flatten();
     counters.filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect()
+}
+
+/// Stripes in doubt that stand side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoubtRange {
+    /// The first stripe.
+    pub first: u64,
+    /// The last stripe.
+    pub last: u64,
 }
 
 impl ArrayStatus {

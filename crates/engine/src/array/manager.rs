@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
+use super::doubt::{NotAccepted, accept_doubt};
 use super::due::{Situation, due};
 use super::managed::{Managed, SlotChanges};
 use super::membership::Membership;
@@ -30,6 +31,7 @@ use crate::events::Event;
 use crate::in_place::InPlace;
 use crate::limits::{LOOK_NS, QUIET_NS};
 use crate::members::{MemberState, Replacing};
+use layout::redo_log::StripeRange;
 
 /// A resync or recovery writes down where it is this often (as md does).
 const CHECKPOINTS: u64 = 16;
@@ -179,6 +181,16 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     fn put_scrub(&self, state: ScrubState) {
         self.managed.platform.keep_scrub(&state);
         self.scrub.replace(Some(state));
+    }
+
+    /// Ends the doubt of stripes by an operator's word. What waited for it is tried again.
+    ///
+    /// # Errors
+    /// [`NotAccepted`].
+    pub async fn accept_doubt(&self, range: StripeRange) -> Result<u64, NotAccepted> {
+        let accepted = accept_doubt(&self.managed.set, range).await?;
+        self.managed.works.wake();
+        Ok(accepted)
     }
 
     /// Ends [`Manager::run`] and what is under way after its current step, and waits for that.

@@ -7,6 +7,7 @@ mod assemble_tests;
 pub mod bad_block_log;
 pub mod bitmap;
 mod device_numbers;
+pub mod doubt;
 mod due;
 mod generation_records;
 pub mod generations;

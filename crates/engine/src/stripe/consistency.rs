@@ -152,6 +152,30 @@ impl Consistency {
         }
     }
 
+    /// Takes stripes out of doubt although nothing made their parity agree: it counts as right from here on. Suspect ones stay
+    /// suspect. Returns how many they were.
+    pub(crate) fn accept(&self, range: StripeRange) -> u64 {
+        let count = |doubts: &[StripeRange]| -> u64 {
+            common(doubts, &[range]).iter().map(|part| part.end - part.first).sum()
+        };
+        let before = count(&self.doubt_ranges(usize::MAX));
+        let unsynced = common(&self.unsynced(), &[range]);
+        let mut agreed = self.agreed.lock();
+        for part in unsynced {
+            if agreed.0.len() < AGREED_MAX {
+                agreed.add(part);
+            }
+        }
+        drop(agreed);
+        let mut doubts = self.doubts.lock();
+        doubts.remove_all(range);
+        self.any_doubt.store(!doubts.0.is_empty(), SeqCst);
+        drop(doubts);
+        let accepted = before.saturating_sub(count(&self.doubt_ranges(usize::MAX)));
+        self.removals.fetch_add(accepted, SeqCst);
+        accepted
+    }
+
     /// The value for [`Consistency::set_persisted`] once headers that are made after this call are on the members. None if
     /// the members record every removal already.
     pub fn unpersisted(&self) -> Option<u64> {
@@ -268,16 +292,25 @@ mod tests {
         };
         let (doubts, mut oracle) = (Consistency::default(), BTreeSet::new());
         for _ in 0..3000 {
-            if random(3) > 0 {
-                let stripe = random(60);
-                doubts.end_doubt(stripe);
-                oracle.remove(&stripe);
-            } else {
-                let first = random(60);
-                let end = first + random(6);
-                doubts.doubt(StripeRange { first, end });
-                oracle.extend(first..end);
+            let first = random(60);
+            match random(6) {
+                0..4 => {
+                    doubts.end_doubt(first);
+                    oracle.remove(&first);
+                }
+                4 => {
+                    let end = first + random(6);
+                    let before = oracle.len();
+                    oracle.retain(|stripe| !(first..end).contains(stripe));
+                    assert_eq!(doubts.accept(StripeRange { first, end }), (before - oracle.len()) as u64);
+                }
+                _ => {
+                    let end = first + random(9);
+                    doubts.doubt(StripeRange { first, end });
+                    oracle.extend(first..end);
+                }
             }
+            doubts.self_check();
             assert!((0..70).all(|stripe| doubts.is_in_doubt(stripe) == oracle.contains(&stripe)));
             let ranges = doubts.doubt_ranges(usize::MAX);
             assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].first), "{ranges:?}");
@@ -345,6 +378,8 @@ mod tests {
             doubts.set_unsynced(None);
             doubts.set_unsynced(Some(7));
             assert!(doubts.is_in_doubt(8));
+            assert_eq!((doubts.accept(range(3, 9)), doubts.accept(range(3, 9))), (2, 0));
+            assert!(!doubts.is_in_doubt(8) && doubts.is_in_doubt(9));
         }
     }
 

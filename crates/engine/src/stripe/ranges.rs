@@ -33,6 +33,23 @@ impl Ranges {
         true
     }
 
+    /// Takes all stripes of a range out.
+    pub(super) fn remove_all(&mut self, range: StripeRange) {
+        if range.first >= range.end {
+            return;
+        }
+        for cut in [range.first, range.end] {
+            if let Some((first, end)) = self.around(cut).filter(|(first, _)| *first < cut) {
+                self.0.insert(first, cut);
+                self.0.insert(cut, end);
+            }
+        }
+        let inside: Vec<u64> = self.0.range(range.first..range.end).map(|(&first, _)| first).collect();
+        for first in inside {
+            self.0.remove(&first);
+        }
+    }
+
     /// Ranges are not empty, and no two touch.
     pub(super) fn self_check(&self) {
         let mut before = None;

@@ -7,6 +7,7 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use super::doubt::none_in_doubt;
 use super::output::Output;
 use crate::arguments::{ServedArguments, StatusArguments};
 use crate::bytes;
@@ -18,7 +19,7 @@ use crate::plain::plain;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 use crate::words::{
     self,
-    status::{DELETED, headline},
+    status::{DELETED, DOUBT_HELP, headline},
 };
 
 /// How often a watcher looks.
@@ -40,7 +41,8 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
     };
     output.print(&json!({ "arrays": arrays }), |_| {
         arrays.iter().map(status_words).collect::<Vec<_>>().join("\n")
-    })
+    })?;
+    arrays.iter().try_for_each(none_in_doubt).map_err(Failure::answered)
 }
 
 /// Says all about one array.
@@ -88,13 +90,15 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
         let is_over = !for_ever && status.rebuild.as_ref().is_none_or(|rebuild| rebuild.pending);
         // --wait --json prints one document, at the end.
         if output.json && is_over {
-            return output.print(&json!({ "arrays": [status] }), |_| String::new());
+            output.print(&json!({ "arrays": [status] }), |_| String::new())?;
+            return none_in_doubt(&status).map_err(Failure::answered);
         }
         if for_ever || !output.json {
             bars.show(&status)?;
         }
         if is_over {
-            break;
+            bars.finish();
+            return none_in_doubt(&status);
         }
         std::thread::sleep(INTERVAL);
     }
@@ -215,6 +219,9 @@ fn status_words(status: &ArrayStatus) -> String {
     if let Some(redo) = words::status::redo_log(status) {
         text += &format!("  redo log: {redo}\n");
     }
+    if let Some(doubts) = words::status::doubts(status) {
+        text += &format!("  {doubts}\n    {DOUBT_HELP}\n");
+    }
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
@@ -295,6 +302,9 @@ fn detail_words(status: &ArrayStatus) -> String {
     }
     if let Some(redo) = words::status::redo_log(status) {
         add("Redo Log", redo);
+    }
+    if let Some(doubts) = words::status::doubts(status) {
+        add("In Doubt", doubts);
     }
     add("Name", plain(&status.name).into_owned());
     add("UUID", status.uuid.clone());

@@ -15,6 +15,7 @@ use host::device::HostDevice;
 use layout::md_superblock::{Superblock, display_uuid};
 
 use super::deleted::Deleted;
+use super::doubt;
 use super::exports::Exports;
 use super::managed::ManagedArray;
 use super::manager::HostManager;
@@ -89,10 +90,8 @@ impl Gathered<'_> {
             update_policy: shared.loads.policy().to_string(),
             avoid_slow: shared.loads.avoid_slow(),
             redo_log: self.redo_log().to_string(),
-            stripes_in_doubt: match shared.members.all_in_sync() {
-                true => 0,
-                false => shared.consistency.stripes_in_doubt(geometry.stripes()),
-            },
+            stripes_in_doubt: doubt::stripes(&self.array),
+            doubts: doubt::ranges(&self.array),
             rate_max: limits.rate_max,
             rate_min: limits.rate_min,
             p99_budget_ns: limits.p99_budget_ns,

@@ -69,7 +69,8 @@ fn event_words(event: &Event) -> String {
         | Event::RedoLogOver {}
         | Event::RedoLogAbsent { .. }
         | Event::RedoLogReplayed { .. }
-        | Event::StripesInDoubt { .. } => redo_words(event),
+        | Event::StripesInDoubt { .. }
+        | Event::DoubtAccepted { .. } => redo_words(event),
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }
@@ -94,6 +95,11 @@ fn redo_words(event: &Event) -> String {
         Event::StripesInDoubt { first, end, reason } => format!(
             "stripes {first} to {} are in doubt: {reason}. Reads of what the missing members held there fail until it is \
              overwritten",
+            end - 1
+        ),
+        Event::DoubtAccepted { first, end, stripes } => format!(
+            "{} of {first} to {} left doubt by an operator's word: what parity makes of missing chunks there counts as right",
+            counted(*stripes, "stripe"),
             end - 1
         ),
         _ => unreachable!("an event of the redo log"),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::bytes;
 use crate::counted::counted;
 use crate::plain::plain;
-use crate::status::{ArrayStatus, BitmapStatus, BlockDeviceStatus, MemberHealth, MemberStatus, RebuildKind};
+use crate::status::{
+    ArrayStatus, BitmapStatus, BlockDeviceStatus, DoubtRange, MemberHealth, MemberStatus, RebuildKind,
+};
 
 /// What a member file without a name means for the operator.
 pub const DELETED: &str =
@@ -125,7 +127,7 @@ pub fn block_device(device: &BlockDeviceStatus) -> String {
     words
 }
 
-/// While members are missing: what a crash would do, and what an earlier one has left in doubt.
+/// While members are missing: what a crash would do.
 pub fn redo_log(status: &ArrayStatus) -> Option<String> {
     let log = match status.redo_log.as_str() {
         "in-force" => Some("in force".to_string()),
@@ -133,11 +135,28 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
         "unused" => Some("unused: a crash with members missing leaves stripes in doubt".to_string()),
         _ => None,
     };
-    let doubts = match status.stripes_in_doubt {
-        0 => None,
-        count => Some(format!("{} in doubt", counted(count, "stripe"))),
+    joined(log.into_iter())
+}
+
+/// What ends doubt, best first.
+pub const DOUBT_HELP: &str = "bring the missing member back and re-add it; or overwrite these stripes; or, if it is gone for good, let \
+                              what parity makes count as right: twill accept-doubt";
+
+/// Which stripes are in doubt, and what that means, if any are.
+pub fn doubts(status: &ArrayStatus) -> Option<String> {
+    const LISTED: usize = 5;
+    if status.stripes_in_doubt == 0 {
+        return None;
+    }
+    let range = |range: &DoubtRange| match range.first == range.last {
+        true => range.first.to_string(),
+        false => format!("{} to {}", range.first, range.last),
     };
-    joined(log.into_iter().chain(doubts))
+    let mut listed: Vec<String> = status.doubts.iter().take(LISTED).map(range).collect();
+    listed.extend((status.doubts.len() > LISTED).then(|| "more".to_owned()));
+    let which = if listed.is_empty() { String::new() } else { format!(" ({})", listed.join(", ")) };
+    let stripes = counted(status.stripes_in_doubt, "stripe");
+    Some(format!("{stripes} in doubt{which}: what missing members held there cannot be read, nor be rebuilt"))
 }
 
 fn joined(words: impl Iterator<Item = impl Into<String>>) -> Option<String> {

@@ -304,6 +304,61 @@ fn without_a_log_a_crash_with_a_member_missing_leaves_doubt() {
     assert!(doubts(&["--no-redo-log"]) > 0, "not logged");
 }
 
+/// The member is gone for good: an operator accepts what parity makes, first of one stripe, then of all, and a spare is filled.
+#[test]
+fn doubt_ends_by_an_operators_word() {
+    let world = World::new();
+    let members = world.array(MEMBERS);
+    let server = world.serve(&["--no-redo-log"], &members);
+    let refused = server.twill(&["accept-doubt", "--all"]).fails(6);
+    assert!(refused.stderr.contains("no member is missing"), "{refused:?}");
+    server.twill(&["fail", &members[1]]).succeeds();
+    let mut client = world.client();
+    assert_eq!(client.write(0, &[7; 8192], 0).expect("served"), 0);
+    drop(server); // killed
+    let left: Vec<String> = members.iter().filter(|name| **name != members[1]).cloned().collect();
+    let server = world.serve(&["--no-redo-log"], &left);
+    let doubts = |server: &Server<'_>| {
+        let status = server.status();
+        (status["stripes_in_doubt"].as_u64().expect("a number"), status["doubts"].clone())
+    };
+    let (before, ranges) = doubts(&server);
+    let first = ranges[0]["first"].as_u64().expect("a stripe");
+    assert!(before > 1, "{ranges}");
+    for arguments in [&["status"][..], &["status", "--wait"]] {
+        let run = server.twill(arguments).fails(20);
+        let said = format!("{}{}", run.stdout, run.stderr);
+        assert!(said.contains("in doubt") && said.contains("twill accept-doubt"), "{run:?}");
+    }
+    let spare = world.member("spare", MEMBER_BYTES);
+    server.twill(&["add", &spare]).succeeds();
+    let one = server.twill(&["accept-doubt", "--stripes", &first.to_string(), "--json"]).succeeds();
+    assert_eq!((one.json()["stripes"].as_u64(), doubts(&server).0), (Some(1), before - 1));
+    server.twill(&["accept-doubt", "--stripes", "9-3"]).fails(2);
+    server.twill(&["accept-doubt", "--stripes", "99999999"]).fails(2);
+    assert_eq!(doubts(&server).0, before - 1, "refusals change nothing");
+    server.twill(&["accept-doubt", "--all"]).succeeds();
+    let in_sync = |status: &serde_json::Value| {
+        status["members"].as_array().expect("members").iter().all(|member| member["state"] == "in-sync")
+    };
+    server.wait_for("the spare", in_sync);
+    server.twill(&["status", "--wait"]).succeeds();
+    assert_eq!(client_reads(&world), 0);
+    assert!(server.twill(&["events"]).succeeds().stdout.contains("by an operator's word"));
+    server.stop();
+}
+
+/// How many reads fail.
+fn client_reads(world: &World) -> usize {
+    let mut client = world.client();
+    let reads = (0..client.size_bytes).step_by(1 << 20);
+    let failed = reads.filter(|at| {
+        let bytes = (client.size_bytes - at).min(1 << 20) as u32;
+        client.read(*at, bytes).expect("served").is_err()
+    });
+    failed.count()
+}
+
 /// An orderly stop had the superblocks name a resync that was due to stripes long since good, and all of them were in doubt
 /// again at the next start.
 #[test]

@@ -189,7 +189,9 @@ impl Server<'_> {
     }
 
     pub fn status(&self) -> Value {
-        self.twill(&["status", "--json"]).succeeds().json()["arrays"][0].clone()
+        let run = self.twill(&["status", "--json"]);
+        assert!(matches!(run.code, 0 | 20), "20: stripes are in doubt; {run:?}");
+        run.json()["arrays"][0].clone()
     }
 
     /// Waits until the status is as it should be.
@@ -244,6 +246,12 @@ impl Drop for Server<'_> {
 }
 
 impl Run {
+    /// It ended with this exit code.
+    pub fn fails(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
     pub fn succeeds(self) -> Self {
         assert_eq!(self.code, 0, "{self:?}");
         self

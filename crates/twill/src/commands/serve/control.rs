@@ -18,8 +18,8 @@ use crate::probe::clearing::Clearing;
 use crate::serving::add::add;
 use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
-use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, scrub};
-use crate::status::ArrayStatus;
+use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, doubt, scrub};
+use crate::status::{ArrayStatus, DoubtRange};
 use crate::words;
 
 /// A served array that callers reach.
@@ -49,6 +49,12 @@ impl From<NotStopped> for Failure {
 #[serde(deny_unknown_fields)]
 struct MemberParams {
     member: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AcceptDoubtParams {
+    ranges: Vec<DoubtRange>,
 }
 
 #[derive(Deserialize)]
@@ -223,6 +229,11 @@ impl Handler for Controlled {
                 let MemberParams { member } = parse(params)?;
                 self.with(|serving| acts::fail(&serving.array, &member))?;
                 Ok(Value::Null)
+            }
+            "accept-doubt" => {
+                let AcceptDoubtParams { ranges } = parse(params)?;
+                let stripes = self.with(|serving| doubt::accept(&serving.array, &ranges))?;
+                Ok(json!({ "stripes": stripes }))
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;

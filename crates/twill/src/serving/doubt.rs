@@ -1,0 +1,65 @@
+//! Stripes in doubt of a served array: which they are, and an operator's word that ends it.
+
+use engine::array::doubt::NotAccepted;
+use layout::redo_log::StripeRange;
+
+use super::managed::ManagedArray;
+use super::manager::{gone, manager};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::status::DoubtRange;
+
+/// Most ranges that a status lists.
+const RANGES_MAX: usize = 100;
+
+/// How many stripes are in doubt: none while no member is missing.
+pub(super) fn stripes(array: &ManagedArray) -> u64 {
+    let shared = &array.host.shared;
+    match shared.members.all_in_sync() {
+        true => 0,
+        false => shared.consistency.stripes_in_doubt(shared.geometry.stripes()),
+    }
+}
+
+/// Where they are.
+pub(super) fn ranges(array: &ManagedArray) -> Vec<DoubtRange> {
+    let shared = &array.host.shared;
+    if shared.members.all_in_sync() {
+        return Vec::new();
+    }
+    let stripes = shared.geometry.stripes();
+    let ranges = shared.consistency.doubt_ranges(RANGES_MAX);
+    let inside = ranges.iter().filter(|range| range.first < stripes);
+    inside.map(|range| DoubtRange { first: range.first, last: range.end.min(stripes) - 1 }).collect()
+}
+
+/// What parity makes of missing chunks counts as right in these stripes. Returns how many of them were in doubt.
+///
+/// # Errors
+/// No member is missing, or the superblocks cannot be written.
+pub fn accept(array: &ManagedArray, ranges: &[DoubtRange]) -> Result<u64, Failure> {
+    if array.read_only {
+        let failure = Failure::new(ExitKind::Permission, "the array is read-only: no doubt is ended");
+        return Err(failure.help("serve it without --read-only"));
+    }
+    let stripes = array.host.shared.geometry.stripes();
+    if let Some(beyond) = ranges.iter().find(|range| range.last >= stripes && range.last != u64::MAX) {
+        let message = format!("stripe {} is beyond the last one, {}", beyond.last, stripes - 1);
+        return Err(
+            Failure::new(ExitKind::Usage, message).help("twill status --json lists the stripes in doubt")
+        );
+    }
+    let mut accepted = 0;
+    for range in ranges {
+        let range = StripeRange { first: range.first, end: range.last.saturating_add(1) };
+        let ended = array.shards.run_on(0, move |_| async move { manager().accept_doubt(range).await });
+        accepted += ended.map_err(gone)?.map_err(|reason| match reason {
+            NotAccepted::Whole => Failure::new(ExitKind::MemberInUse, reason.to_string()),
+            NotAccepted::Lost => Failure::new(ExitKind::IoError, reason.to_string()),
+        })?;
+    }
+    if accepted > 0 {
+        array.host.shared.cache.clear();
+    }
+    Ok(accepted)
+}
