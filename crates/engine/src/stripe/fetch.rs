@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::engine::Owned;
 use super::salvage::salvage;
 use crate::buffer::Slice;
+use crate::code::chunk_set::{ChunkSet, P, Q};
 use crate::code::image::{Held, Image};
 use crate::code::plan::plan_read;
 use crate::code::recover::extract;
@@ -24,23 +25,80 @@ pub(super) async fn read_owned<D: Device>(
         let missing = owned.missing();
         let needs_parity = fragments.iter().any(|fragment| missing.contains(fragment.chunk));
         if needs_parity && let Some(error) = owned.unrecoverable() {
-            return Err(error);
+            return read_by_each_parity(owned, fragments, error).await;
         }
-        let wanted = plan_read(owned.shape(), missing, fragments);
-        let mut wanted = wanted.map_err(|_| owned.too_many_missing(missing))?;
-        wanted.retain(|fragment| image.get(fragment.chunk, fragment.rows).is_none());
-        if wanted.is_empty() {
+        if fetch_wanted(owned, missing, fragments, &mut image).await? {
             break missing;
         }
-        fetch(owned, &wanted, &mut image).await?;
     };
     owned.port().counters().reconstructed_reads.add(1);
-    Ok(fragments
-        .iter()
-        .map(|fragment| {
-            extract(owned.geometry(), owned.stripe(), missing, fragment, &mut image, owned.pool())
-        })
-        .collect())
+    Ok(extract_all(owned, missing, fragments, &mut image))
+}
+
+/// Whether P and Q may tell what the lost chunk of a RAID-6 stripe in doubt holds: it is the only one that is missing.
+pub(super) fn may_compare_parities<D: Device>(owned: Owned<'_, D>) -> bool {
+    let missing = owned.missing();
+    let is_only_data = missing.len() == 1 && owned.lost() == missing;
+    owned.geometry().parity_chunks() == 2 && is_only_data && !owned.is_suspect()
+}
+
+/// Reads fragments of a RAID-6 stripe in doubt. The lost chunk is made by P alone and by Q alone: what a crash left half
+/// written, in data or in one of the two, changes the results in different ways, so where they agree they are right
+/// (invariant 10). Only errors of several writes that happen to be multiples of each other in every byte would agree. `error` if they do not, or cannot be made.
+async fn read_by_each_parity<D: Device>(
+    owned: Owned<'_, D>,
+    fragments: &[Fragment],
+    error: VolumeError,
+) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
+    if !may_compare_parities(owned) {
+        return Err(error);
+    }
+    let lost = owned.missing();
+    let mut results = SmallVec::<[SmallVec<[Slice; 4]>; 2]>::new();
+    for unused in [Q, P] {
+        let (missing, mut image) = (lost.or(ChunkSet::one(unused)), Image::default());
+        while !fetch_wanted(owned, missing, fragments, &mut image).await? {
+            if owned.missing() != lost {
+                return Err(error); // another member failed meanwhile
+            }
+        }
+        results.push(extract_all(owned, missing, fragments, &mut image));
+    }
+    let [by_p, by_q] = &results[..] else { unreachable!("one for each parity") };
+    let agree = by_p.iter().zip(by_q).all(|(one, other)| one.bytes() == other.bytes());
+    if !agree || owned.missing() != lost {
+        return Err(error);
+    }
+    owned.port().counters().reconstructed_reads.add(1);
+    Ok(results.swap_remove(0))
+}
+
+/// Reads what is still needed for these fragments with these chunks missing. Whether nothing was.
+async fn fetch_wanted<D: Device>(
+    owned: Owned<'_, D>,
+    missing: ChunkSet,
+    fragments: &[Fragment],
+    image: &mut Image,
+) -> Result<bool, VolumeError> {
+    let wanted = plan_read(owned.shape(), missing, fragments);
+    let mut wanted = wanted.map_err(|_| owned.too_many_missing(missing))?;
+    wanted.retain(|fragment| image.get(fragment.chunk, fragment.rows).is_none());
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    fetch(owned, &wanted, image).await?;
+    Ok(false)
+}
+
+fn extract_all<D: Device>(
+    owned: Owned<'_, D>,
+    missing: ChunkSet,
+    fragments: &[Fragment],
+    image: &mut Image,
+) -> SmallVec<[Slice; 4]> {
+    let extract =
+        |fragment| extract(owned.geometry(), owned.stripe(), missing, fragment, image, owned.pool());
+    fragments.iter().map(extract).collect()
 }
 
 /// Reads fragments into the image. A fragment whose member fails is left out: the caller plans again around the member.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 use super::engine::{Owned, ParityEngine};
-use super::fetch::read_owned;
+use super::fetch::{may_compare_parities, read_owned};
 use super::run::contents_of_run;
 use super::shared::Shared;
 use super::stripe_table::Claim;
@@ -56,18 +56,27 @@ fn lacks(shared: &Shared, slot: u32, stripe: u64) -> bool {
 
 async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(), VolumeError> {
     let geometry = owned.geometry();
-    if owned.is_suspect() || !owned.lost().is_empty() {
-        owned.unrecoverable().map_or(Ok(()), Err)?;
+    let needs_parity = owned.is_suspect() || !owned.lost().is_empty();
+    let doubt = owned.unrecoverable().filter(|_| needs_parity);
+    if let Some(error) = doubt.clone().filter(|_| !may_compare_parities(owned)) {
+        return Err(error);
     }
+    let mut all_agree = true;
     for rows in windows(geometry.chunk_bytes()) {
         match contents_of(owned, slot, rows).await {
             Ok(contents) => {
                 let offset = owned.offset() + u64::from(rows.start);
                 write_recovered(owned.port(), slot, offset, contents).await?;
             }
-            Err(VolumeError::Unreadable { .. }) => recover_blocks(owned, slot, rows).await?,
+            Err(VolumeError::Unreadable { .. }) => {
+                all_agree = false;
+                recover_blocks(owned, slot, rows).await?;
+            }
             Err(error) => return Err(error),
         }
+    }
+    if doubt.is_some() && all_agree {
+        owned.trust(); // P and Q agree with the data in every row
     }
     Ok(())
 }
