@@ -115,6 +115,8 @@ proptest! {
         let first = shape.first_of_group(dice.below(1 << 50));
         let entry = BlockEntry::of(BlockName::Mapping(first), Sequence(9), &block);
         let read = MappingBlock::parse(&block, &entry, &shape).unwrap();
+        let other = BlockEntry { name: BlockName::Mapping(first + 1), ..entry };
+        prop_assert!(MappingBlock::parse(&block, &other, &shape).is_err(), "no group begins there");
         words.resize(shape.entries_per_block() as usize, shape.word(MapEntry::Zeroes));
         prop_assert_eq!(read.words(), &words);
     }
