@@ -128,7 +128,7 @@ fn plans_that_cannot_be_are_refused_by_name() {
     );
     assert_eq!(
         refused(SegmentPlan { band_blocks: 3000, ..good }, 10_000),
-        "band is 3000 blocks, expected 2048 blocks or a multiple"
+        "band_blocks is 3000 blocks, expected 2048 blocks or a multiple"
     );
     assert_eq!(
         refused(good, 2048),

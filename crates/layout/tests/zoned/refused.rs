@@ -251,7 +251,7 @@ fn segment_headers_that_make_no_sense_are_refused_by_name() {
     check(82, &[3], "carrier is 3");
     check(83, &[1], "reserve is 0x01 at byte 83");
     check(84, &[0, 0], "record_blocks is 0 blocks");
-    check(88, &[0, 0, 0, 0], "band is 0 blocks");
+    check(88, &[0, 0, 0, 0], "band_blocks is 0 blocks");
     check(92, &[0, 0, 0, 0], "data_blocks is 0 blocks");
     check(96, &[0xff, 0xff, 0xff, 0xff], "footer_blocks is 4294967295 blocks, expected");
     check(104, &[1], "level is 1 of");
@@ -300,6 +300,12 @@ fn records_of_elsewhere_are_refused_by_name() {
     let other = SegmentHeader { column: header.column ^ 1, ..header.clone() };
     starts(refused(&bytes, &other, record.block), "record descriptor: column is");
     starts(refused(&bytes, &header, record.block - 1), "record descriptor: place is");
+    let (elsewhere, _) = (0..)
+        .map(|seed| samples::header(&mut Dice(seed)))
+        .find(|(other, _)| other.shape.plan().carrier == Carrier::Oob)
+        .expect("a header");
+    let elsewhere = refused(&bytes, &elsewhere, record.block);
+    starts(elsewhere, "record descriptor: carrier is Inband, expected Oob as in the segment header");
     let outside = header.shape.footer_start();
     starts(refused(&bytes, &header, 0), "record descriptor: place is block 0 of the zone, expected 1 to");
     starts(refused(&bytes, &header, outside), "record descriptor: place is block");
@@ -354,6 +360,11 @@ fn oob_bytes_of_elsewhere_are_refused_by_name() {
     let other = SegmentHeader { column: header.column ^ 1, ..header.clone() };
     starts(OobBlock::parse(&bytes, &other, block), "column is");
     starts(OobBlock::parse(&bytes, &header, 0), "row is row");
+    let other = header_of(&mut Dice(1), Carrier::Inband);
+    starts(
+        OobBlock::parse(&bytes, &other, block),
+        "carrier is Oob, expected Inband as in the segment header",
+    );
     let forged = |at: usize, value: &[u8]| {
         let mut bytes = bytes.to_vec();
         bytes[at..at + value.len()].copy_from_slice(value);
