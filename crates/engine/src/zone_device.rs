@@ -65,6 +65,7 @@
 
 pub mod conformance;
 pub mod memory;
+pub mod placed;
 pub mod states;
 
 use std::future::Future;
@@ -121,7 +122,7 @@ impl ZonedInfo {
         bytes / logical_block_bytes as usize * self.metadata_bytes as usize
     }
 
-    /// What is wrong with a record of this shape for a device with these zones, before anything is sent.
+    /// What is wrong with a record of this shape at this place of a zone (an append: 0), before anything is sent.
     ///
     /// # Errors
     /// [`DeviceErrorKind::Invalid`] where the contract says so, [`DeviceErrorKind::Unsupported`] for metadata that the device
@@ -129,7 +130,7 @@ impl ZonedInfo {
     pub fn check_record(
         &self,
         logical_block_bytes: u32,
-        zone: u32,
+        (zone, in_zone_bytes): (u32, u64),
         data: &Gather,
         metadata: Option<&Slice>,
     ) -> Result<(), DeviceErrorKind> {
@@ -139,6 +140,7 @@ impl ZonedInfo {
             || bytes == 0
             || bytes > self.record_bytes_max as usize
             || !bytes.is_multiple_of(unit)
+            || !in_zone_bytes.is_multiple_of(unit as u64)
         {
             return Err(DeviceErrorKind::Invalid);
         }

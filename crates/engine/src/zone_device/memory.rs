@@ -141,8 +141,8 @@ impl MemoryZones {
         self.info.logical_block_bytes as usize
     }
 
-    fn check(&self, zone: u32, data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
-        self.zoned.check_record(self.info.logical_block_bytes, zone, data, metadata)
+    fn check(&self, at: (u32, u64), data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
+        self.zoned.check_record(self.info.logical_block_bytes, at, data, metadata)
     }
 
     fn start(&self, name: &'static str, at: (u64, u64), zone: u32, operation: Operation) -> Doing {
@@ -496,7 +496,7 @@ impl ZoneDevice for MemoryZones {
 
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Appending {
         let at = (self.zoned.offset_bytes(zone, 0), data.len() as u64);
-        let operation = match self.check(zone, &data, metadata.as_ref()) {
+        let operation = match self.check((zone, 0), &data, metadata.as_ref()) {
             Err(kind) => Operation::Refused(kind),
             Ok(()) if self.zoned.access != ZoneAccess::Append => {
                 Operation::Refused(DeviceErrorKind::Unsupported)
@@ -515,10 +515,8 @@ impl ZoneDevice for MemoryZones {
         fua: bool,
     ) -> Doing {
         let at = (self.zoned.offset_bytes(zone, in_zone_bytes), data.len() as u64);
-        let is_aligned = in_zone_bytes.is_multiple_of(self.unit() as u64);
-        let operation = match self.check(zone, &data, metadata.as_ref()) {
+        let operation = match self.check((zone, in_zone_bytes), &data, metadata.as_ref()) {
             Err(kind) => Operation::Refused(kind),
-            Ok(()) if !is_aligned => Operation::Refused(DeviceErrorKind::Invalid),
             Ok(()) => Operation::Write { zone, at: in_zone_bytes, data, metadata, fua },
         };
         self.start("write", at, zone, operation)
