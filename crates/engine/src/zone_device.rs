@@ -46,8 +46,9 @@
 //! metadata has undefined metadata.
 //!
 //! **Limits.** [`ZonedInfo::open_max`] zones are open and [`ZonedInfo::active_max`] are open or closed at most. The caller
-//! keeps to both (Z-I9). A write to an empty or closed zone opens it. At the open limit a drive may close another implicitly
-//! opened zone by itself, which the next write there opens again; at the active limit it refuses with
+//! keeps to both (Z-I9), with [`ZoneChange::Close`] where it has more zones active than may be open. A write to an empty or
+//! closed zone opens it. At the open limit most drives close another implicitly opened zone by themselves, which the next write
+//! there opens again; some refuse (null_blk, while as many are active as may be). At the active limit all refuse, with
 //! [`DeviceErrorKind::TooManyOpen`]. A full zone is not active.
 //!
 //! **After [`DeviceErrorKind::Timeout`] or [`DeviceErrorKind::Gone`]** the operation may still happen, also an append, at a
@@ -112,10 +113,10 @@ pub struct ZonedInfo {
 }
 
 impl ZonedInfo {
-    /// The place of a byte of a zone, from the start of the device. The zone exists.
+    /// The place of a byte of a zone, from the start of the device.
     #[inline]
     pub fn offset_bytes(&self, zone: u32, in_zone_bytes: u64) -> u64 {
-        u64::from(zone) * self.zone_bytes + in_zone_bytes
+        u64::from(zone).saturating_mul(self.zone_bytes).saturating_add(in_zone_bytes)
     }
 
     /// Bytes of metadata that belong to `bytes` bytes of data.

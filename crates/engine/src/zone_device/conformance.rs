@@ -26,6 +26,7 @@ const FILLED_BYTES_MAX: u64 = 64 << 20;
 type Outcome = Result<(), String>;
 
 /// Tries a device on its zones from `first` on: [`ZONES`] of them, and one more than may be active. Their contents are lost.
+/// None of them is conventional, read-only or offline.
 ///
 /// # Errors
 /// The first thing that is not as the contract says.
@@ -245,12 +246,18 @@ impl<D: ZoneDevice> Trial<'_, D> {
         Ok(())
     }
 
-    /// As many zones are active as the drive says, and no more; at the open limit the drive makes room by itself.
+    /// As many zones are active as the drive says, and no more, and no more are open than it says.
     async fn active_limit(&self, first: u32) -> Outcome {
         let info = self.device.zoned().clone();
         let Some(most) = info.active_max.filter(|most| first + most < info.zones) else { return Ok(()) };
         for zone in first..=first + most {
             self.reset(zone).await?;
+        }
+        // Zones that others have left active count, too.
+        let zones = self.report(0..info.zones).await?;
+        let most = most.saturating_sub(zones.iter().filter(|zone| zone.state.is_active()).count() as u32);
+        if most == 0 {
+            return Ok(());
         }
         let write = |zone: u32, at: u64| self.device.write_at(zone, at, self.record(1, 4), None, false);
         for zone in first..first + most {
@@ -263,6 +270,10 @@ impl<D: ZoneDevice> Trial<'_, D> {
         let beyond = first + most;
         expect("a write to a zone too many", write(beyond, 0).await, DeviceErrorKind::TooManyOpen)?;
         self.is_at(beyond, ZoneState::Empty, 0).await?;
+        // A drive need not make room for a closed zone by itself while as many are active as may be: null_blk does not.
+        if let Some(open) = zones.iter().find(|zone| zone.state.is_open() && zone.number != first) {
+            passes("close zone", self.device.change(open.number, ZoneChange::Close).await)?;
+        }
         passes("a write to a closed zone", write(first, BLOCK_BYTES as u64).await)?;
         passes("finish", self.device.finish(first).await)?;
         passes("a write once one is full", write(beyond, 0).await)?;
@@ -405,5 +416,198 @@ fn expect<T: Debug>(what: &str, result: Result<T, DeviceError>, kind: DeviceErro
         Err(error) if error.kind == kind => Ok(()),
         Err(error) => Err(format!("{what} failed with {:?}, not {kind:?}: {error}", error.kind)),
         Ok(value) => Err(format!("{what} succeeded ({value:?}), but it is {kind:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Device, DeviceInfo};
+    use crate::executor::Executor;
+    use crate::zone_device::ZonedInfo;
+    use crate::zone_device::memory::{Doing, MemoryZones, Reading, ReadingMetadata, Reporting};
+    use std::future::{Ready, ready};
+    use std::ops::Range;
+    use std::rc::Rc;
+
+    /// How a drive breaks the contract.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Lie {
+        None,
+        /// Appends return the start of the zone, as two emulators did.
+        PlaceZero,
+        /// An append's metadata is not kept.
+        NoMetadata,
+        /// Finish does nothing.
+        NoFinish,
+        /// A reset does nothing and succeeds.
+        NoReset,
+        /// A write off the pointer goes to the pointer, as the system's own append mode does.
+        AnyWriteAppends,
+        /// The drive has fewer active zones than it says.
+        FewerActive,
+        /// A refused write says that the medium failed.
+        AllIo,
+        /// A report is of the moment before.
+        LateReport,
+        /// Plain writes go around the pointers.
+        PlainWrites,
+    }
+
+    struct Liar {
+        device: Rc<MemoryZones>,
+        lie: Lie,
+        zoned: ZonedInfo,
+    }
+
+    impl Liar {
+        fn new(lie: Lie) -> Self {
+            let zoned = ZonedInfo {
+                access: ZoneAccess::Append,
+                zones: 12,
+                zone_bytes: 128 << 12,
+                capacity_bytes: 96 << 12,
+                record_bytes_max: 16 << 12,
+                metadata_bytes: 64,
+                open_max: Some(3),
+                active_max: Some(5),
+            };
+            let active_max = if lie == Lie::FewerActive { Some(4) } else { zoned.active_max };
+            let real = ZonedInfo { active_max, ..zoned.clone() };
+            Liar { device: Rc::new(MemoryZones::new(real, 4096, "a liar")), lie, zoned }
+        }
+
+        fn as_io(&self, result: Result<(), DeviceError>) -> Ready<Result<(), DeviceError>> {
+            let is_hidden = self.lie == Lie::AllIo;
+            ready(result.map_err(|error| match is_hidden {
+                true => DeviceError { kind: DeviceErrorKind::Io, ..error },
+                false => error,
+            }))
+        }
+    }
+
+    /// The result of an operation that does not wait.
+    fn now<F: Future + Unpin>(mut future: F) -> F::Output {
+        match Pin::new(&mut future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("memory does not wait"),
+        }
+    }
+
+    impl Device for Liar {
+        type Read = Reading;
+        type Done = Doing;
+
+        fn info(&self) -> &DeviceInfo {
+            self.device.info()
+        }
+
+        fn read(&self, offset_bytes: u64, buffer: Buffer) -> Reading {
+            self.device.read(offset_bytes, buffer)
+        }
+
+        fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Doing {
+            match self.lie {
+                Lie::PlainWrites => self.device.flush(),
+                _ => self.device.write(offset_bytes, data, fua),
+            }
+        }
+
+        fn flush(&self) -> Doing {
+            self.device.flush()
+        }
+
+        fn discard(&self, offset_bytes: u64, bytes: u64) -> Doing {
+            self.device.discard(offset_bytes, bytes)
+        }
+
+        fn write_zeroes(&self, offset_bytes: u64, bytes: u64, may_unmap: bool) -> Doing {
+            self.device.write_zeroes(offset_bytes, bytes, may_unmap)
+        }
+    }
+
+    impl ZoneDevice for Liar {
+        type Append = Ready<Result<u64, DeviceError>>;
+        type Changed = Ready<Result<(), DeviceError>>;
+        type Report = Reporting;
+        type ReadMetadata = ReadingMetadata;
+
+        fn zoned(&self) -> &ZonedInfo {
+            &self.zoned
+        }
+
+        fn report(&self, zones: Range<u32>) -> Reporting {
+            match self.lie {
+                Lie::LateReport if zones.start == 2 => self.device.report(9..10),
+                _ => self.device.report(zones),
+            }
+        }
+
+        fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append {
+            let metadata = metadata.filter(|_| self.lie != Lie::NoMetadata);
+            let place = now(self.device.append(zone, data, metadata, fua));
+            ready(place.map(|place| if self.lie == Lie::PlaceZero { 0 } else { place }))
+        }
+
+        fn write_at(
+            &self,
+            zone: u32,
+            in_zone_bytes: u64,
+            data: Gather,
+            metadata: Option<Slice>,
+            fua: bool,
+        ) -> Self::Changed {
+            let pointer = (zone < self.zoned.zones).then(|| self.device.zone(zone).pointer_bytes).flatten();
+            let at = match (self.lie, pointer) {
+                (Lie::AnyWriteAppends, Some(pointer)) => pointer,
+                _ => in_zone_bytes,
+            };
+            self.as_io(now(self.device.write_at(zone, at, data, metadata, fua)))
+        }
+
+        fn read_metadata(
+            &self,
+            zone: u32,
+            in_zone_bytes: u64,
+            data: Buffer,
+            metadata: Buffer,
+        ) -> ReadingMetadata {
+            self.device.read_metadata(zone, in_zone_bytes, data, metadata)
+        }
+
+        fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed {
+            match (self.lie, change) {
+                (Lie::NoFinish, ZoneChange::Finish) | (Lie::NoReset, ZoneChange::Reset) => ready(Ok(())),
+                _ => ready(now(self.device.change(zone, change))),
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_breaks_the_contract_is_named() {
+        for (lie, said) in [
+            (Lie::None, None),
+            (Lie::PlaceZero, Some("the one before ended at")),
+            (Lie::NoMetadata, Some("other data or metadata")),
+            (Lie::NoFinish, Some("an append to a full zone succeeded")),
+            (Lie::NoReset, Some("a reset beyond the last zone succeeded")),
+            (Lie::AnyWriteAppends, Some("an odd place succeeded")),
+            (Lie::FewerActive, Some("a write to one more zone")),
+            (Lie::AllIo, Some("failed with Io, not Invalid")),
+            (Lie::LateReport, Some("a report of")),
+            (Lie::PlainWrites, Some("a plain write succeeded")),
+        ] {
+            let executor = Executor::new(Box::new(|| {}));
+            let result = executor.spawn_with_result(async move { conforms(&Liar::new(lie), 1).await });
+            executor.run_ready(usize::MAX);
+            let result = result.try_take().expect("memory does not wait");
+            match said {
+                None => assert_eq!(result, Ok(())),
+                Some(said) => {
+                    let found = result.expect_err(&format!("{lie:?} passes"));
+                    assert!(found.contains(said), "{lie:?}: {found}");
+                }
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@ use super::host_device::{HostDevice, SharedDevice};
 use super::open::{OpenError, OpenErrorKind, OpenOptions};
 use crate::ring::{DeviceDone, DeviceRead, Ring, ZoneRead};
 
-pub use self::zoned_file::{AccessChoice, ZonedFile};
+pub use self::zoned_file::{AccessChoice, ZonedFile, look};
 
 /// An open zoned member, for all shards.
 #[derive(Clone, Debug)]

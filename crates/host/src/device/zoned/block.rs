@@ -4,6 +4,8 @@
 //! writes of a zone themselves. But when a queue has no room, io_uring hands a write to a thread of its own, which those behind
 //! it overtake. Zones do not wait for each other.
 //!
+//! A write that does not fit into its zone is not sent: the block layer would write the rest to the next zone.
+//!
 //! Reports and changes are ioctls, made by a helper thread. A write or change that failed with EIO is followed by the zone's
 //! report, which says why; newer kernels also learn the pointer from it and accept writes again.
 
@@ -135,7 +137,13 @@ impl ZoneDevice for InOrderZones {
         let started = match shared.zoned.check_record(unit, (zone, in_zone_bytes), &data, metadata.as_ref()) {
             Ok(()) => {
                 let op = Op::Write { file: self.lane(zone), data, offset, done: 0, fixed: None, fua };
-                DeviceDone(ring.start_timed(op, shared.file.time_limit))
+                // The block layer would cut a write at the zone's end and write the rest to the next zone, if that is empty.
+                match in_zone_bytes.checked_add(bytes) {
+                    Some(end) if end <= shared.capacities_bytes[zone as usize] => {
+                        DeviceDone(ring.start_timed(op, shared.file.time_limit))
+                    }
+                    _ => DeviceDone(ring.refuse(op, -libc::EIO)),
+                }
             }
             Err(kind) => self.refuse("write", (offset, bytes), result_of(kind)),
         };
@@ -254,7 +262,7 @@ impl BlockReport {
             return BlockReport { done: DeviceDone(ring.refuse(op, -libc::ETIMEDOUT)), zones: found };
         }
         let (file, target) = (Arc::clone(&shared.file), Arc::clone(&found));
-        let job = Box::new(move || match read_zones(&file, first, count, zone_bytes) {
+        let job = Box::new(move || match read_zones(file.fd.as_fd(), first, count, zone_bytes) {
             Ok(zones) => {
                 *target.lock() = zones;
                 0

@@ -50,17 +50,20 @@ pub(super) fn refusal(zone: &Zone, attempt: Attempt) -> Option<DeviceErrorKind> 
         (_, ZoneState::ReadOnly | ZoneState::Offline) => Some(DeviceErrorKind::ZoneState),
         (Attempt::Change(_), ZoneState::NoPointer) => Some(DeviceErrorKind::ZoneState),
         (Attempt::Change(change), state) => refuses(change, state).then_some(DeviceErrorKind::ZoneState),
-        (Attempt::Write { .. }, ZoneState::NoPointer) => None,
-        (Attempt::Write { .. }, ZoneState::Full) => Some(DeviceErrorKind::ZoneFull),
-        (Attempt::Write { in_zone_bytes, bytes }, _) => {
-            let is_beyond = in_zone_bytes.checked_add(bytes).is_none_or(|end| end > zone.capacity_bytes);
-            match zone.pointer_bytes {
-                Some(pointer) if pointer != in_zone_bytes => Some(DeviceErrorKind::NotAtPointer),
-                _ if is_beyond => Some(DeviceErrorKind::ZoneFull),
-                _ => None,
-            }
+        (Attempt::Write { in_zone_bytes, bytes }, ZoneState::NoPointer) => {
+            is_beyond(zone, in_zone_bytes, bytes).then_some(DeviceErrorKind::Invalid)
         }
+        (Attempt::Write { .. }, ZoneState::Full) => Some(DeviceErrorKind::ZoneFull),
+        (Attempt::Write { in_zone_bytes, bytes }, _) => match zone.pointer_bytes {
+            Some(pointer) if pointer != in_zone_bytes => Some(DeviceErrorKind::NotAtPointer),
+            _ if is_beyond(zone, in_zone_bytes, bytes) => Some(DeviceErrorKind::ZoneFull),
+            _ => None,
+        },
     }
+}
+
+fn is_beyond(zone: &Zone, in_zone_bytes: u64, bytes: u64) -> bool {
+    in_zone_bytes.checked_add(bytes).is_none_or(|end| end > zone.capacity_bytes)
 }
 
 /// Whether a change does not lead on from a state that has a pointer or is full.
@@ -142,6 +145,7 @@ mod tests {
         assert_eq!(refusal(&open, Attempt::Change(ZoneChange::Reset)), None);
         let conventional = Zone { state: ZoneState::NoPointer, pointer_bytes: None, ..open };
         assert_eq!(refusal(&conventional, at(2, 2)), None);
+        assert_eq!(refusal(&conventional, at(9, 2)), Some(DeviceErrorKind::Invalid));
     }
 
     #[test]

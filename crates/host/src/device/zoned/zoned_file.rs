@@ -2,10 +2,10 @@
 
 use engine::device::DeviceInfo;
 use engine::zone_device::{Zone, ZoneAccess, ZonedInfo};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::OpenOptions as FileOptions;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,27 +65,9 @@ impl ZonedFile {
         options: &OpenOptions,
         choice: AccessChoice,
     ) -> Result<Self, OpenError> {
-        let name = file.info().name.clone();
-        let refuse = |reason: &str| OpenError::refuse(OpenErrorKind::WrongType, name.as_str(), reason);
-        let zone_bytes = match file.is_block_device() {
-            true => ioctl::zone_bytes(file.fd.as_fd()).unwrap_or(0),
-            false => 0,
-        };
-        if zone_bytes == 0 {
-            return Err(refuse("not a zoned device: give a zone size for software zones"));
-        }
-        let queue = Queue::of(&file).ok_or_else(|| {
-            refuse("a partition of a zoned device: zones belong to the whole device, use that")
-        })?;
-        let count = file.info().size_bytes / zone_bytes;
-        let count = u32::try_from(count).map_err(|_| refuse("more than 2^32 zones"))?;
-        let zones = read_zones(&file, 0, count, zone_bytes)
-            .map_err(|errno| OpenError::system(name.as_str(), Errno::from_raw_os_error(-errno)))?;
+        let Found { zone_bytes, zones, queue } =
+            Found::look(file.fd.as_fd(), &file.info().name, file.info().size_bytes)?;
         let capacities_bytes: Box<[u64]> = zones.iter().map(|zone| zone.capacity_bytes).collect();
-        let least = capacities_bytes.iter().copied().min().filter(|least| *least > 0);
-        let (Some(capacity_bytes), true) = (least, zones.len() == count as usize) else {
-            return Err(refuse("its report of zones is not whole"));
-        };
         let nvme = match choice {
             AccessChoice::InOrder => None,
             AccessChoice::Append => Some(NvmeFile::open(path, &file, options)?),
@@ -98,17 +80,10 @@ impl ZonedFile {
                 }
             },
         };
-        let zoned = ZonedInfo {
-            access: if nvme.is_some() { ZoneAccess::Append } else { ZoneAccess::Sequential },
-            zones: count,
-            zone_bytes,
-            capacity_bytes,
-            record_bytes_max: queue.record_bytes_max(nvme.is_some()),
-            metadata_bytes: nvme.as_ref().map_or(0, |nvme| nvme.metadata_bytes),
-            open_max: queue.limit("max_open_zones"),
-            active_max: queue.limit("max_active_zones"),
-        };
-        let size_bytes = u64::from(count) * zone_bytes;
+        let access = if nvme.is_some() { ZoneAccess::Append } else { ZoneAccess::Sequential };
+        let metadata_bytes = nvme.as_ref().map_or(0, |nvme| nvme.metadata_bytes);
+        let zoned = zoned_info(&zones, zone_bytes, &queue, access, metadata_bytes);
+        let size_bytes = u64::from(zoned.zones) * zone_bytes;
         let info = DeviceInfo { size_bytes, ..file.info().clone() };
         Ok(ZonedFile { file, info, zoned, capacities_bytes, nvme })
     }
@@ -129,9 +104,77 @@ impl ZonedFile {
     }
 }
 
+/// Says how the zones of the device at `path` are, in use or not. It changes nothing. The limits are those of writes in order.
+///
+/// # Errors
+/// It is not a zoned block device, or cannot be read.
+pub fn look(path: &Path) -> Result<(ZonedInfo, Vec<Zone>), OpenError> {
+    let name = path.display().to_string();
+    let system = |errno| OpenError::system(name.as_str(), errno);
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+        .map_err(system)?;
+    let mode = rustix::fs::fstat(&fd).map_err(system)?.st_mode;
+    if !FileType::from_raw_mode(mode).is_block_device() {
+        return Err(OpenError::refuse(OpenErrorKind::WrongType, name, "not a zoned block device"));
+    }
+    let size_bytes = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(system)?;
+    let Found { zone_bytes, zones, queue } = Found::look(fd.as_fd(), &name, size_bytes)?;
+    let zoned = zoned_info(&zones, zone_bytes, &queue, ZoneAccess::Sequential, 0);
+    Ok((zoned, zones))
+}
+
+/// What a block device says of its zones.
+struct Found {
+    zone_bytes: u64,
+    /// All of them; there is at least one, and each has a capacity.
+    zones: Vec<Zone>,
+    queue: Queue,
+}
+
+impl Found {
+    fn look(fd: BorrowedFd<'_>, name: &str, size_bytes: u64) -> Result<Self, OpenError> {
+        let refuse = |reason: &str| OpenError::refuse(OpenErrorKind::WrongType, name, reason);
+        let zone_bytes = ioctl::zone_bytes(fd).unwrap_or(0); // an error: it has no zones
+        if zone_bytes == 0 {
+            return Err(refuse("not a zoned device: give a zone size for software zones"));
+        }
+        let queue = Queue::of(fd).ok_or_else(|| {
+            refuse("a partition of a zoned device: zones belong to the whole device, use that")
+        })?;
+        let count =
+            u32::try_from(size_bytes / zone_bytes).map_err(|_| refuse("it has more than 2^32 zones"))?;
+        let zones = read_zones(fd, 0, count, zone_bytes)
+            .map_err(|errno| OpenError::system(name, Errno::from_raw_os_error(-errno)))?;
+        let are_whole = !zones.is_empty() && zones.iter().all(|zone| zone.capacity_bytes > 0);
+        if zones.len() != count as usize || !are_whole {
+            return Err(refuse("its report of zones is not whole"));
+        }
+        Ok(Found { zone_bytes, zones, queue })
+    }
+}
+
+fn zoned_info(
+    zones: &[Zone],
+    zone_bytes: u64,
+    queue: &Queue,
+    access: ZoneAccess,
+    metadata_bytes: u32,
+) -> ZonedInfo {
+    ZonedInfo {
+        access,
+        zones: u32::try_from(zones.len()).expect("counted before"),
+        zone_bytes,
+        capacity_bytes: zones.iter().map(|zone| zone.capacity_bytes).min().expect("at least one zone"),
+        record_bytes_max: queue.record_bytes_max(access == ZoneAccess::Append),
+        metadata_bytes,
+        open_max: queue.limit("max_open_zones"),
+        active_max: queue.limit("max_active_zones"),
+    }
+}
+
 /// Asks the device for `count` zones from `first` on. Fails with a negated error number.
 pub(super) fn read_zones(
-    file: &BlockFile,
+    fd: BorrowedFd<'_>,
     first: u32,
     count: u32,
     zone_bytes: u64,
@@ -139,7 +182,7 @@ pub(super) fn read_zones(
     if count == 0 {
         return Ok(Vec::new());
     }
-    let raw = ioctl::report_zones(file.fd.as_fd(), u64::from(first) * zone_bytes, count)?;
+    let raw = ioctl::report_zones(fd, u64::from(first) * zone_bytes, count)?;
     let zones: Option<Vec<Zone>> = raw.iter().map(|raw| zone_of(raw, zone_bytes)).collect();
     let zones = zones.filter(|zones| (first..).zip(zones).all(|(number, zone)| zone.number == number));
     zones.ok_or(-libc::EPROTO)
@@ -224,8 +267,8 @@ struct Queue(PathBuf);
 
 impl Queue {
     /// None: it is a partition.
-    fn of(file: &BlockFile) -> Option<Self> {
-        let device = rustix::fs::fstat(&*file.fd).ok()?.st_rdev;
+    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+        let device = rustix::fs::fstat(fd).ok()?.st_rdev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/queue"));
         folder.is_dir().then_some(Queue(folder))
