@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 2G --zns 1:64M:4M:zoned.zone_capacity=3M,zoned.max_open=4,zoned.max_active=6,logical_block_size=4096,ms=64 --zns 1:64M:4M:zoned.max_open=4,zoned.max_active=6 --mod null_blk,configfs --timeout 300
-# takes: 30 s
+# takes: 50 s
 # zones.sh: zoned drives by every way in which they are written, held to one contract: emulated NVMe namespaces with and without
 # metadata by appends and in order, and the kernel's null_blk with limits, a conventional, a read-only and an offline zone.
 set -euo pipefail
@@ -90,7 +90,20 @@ an_ordinary_device_is_no_zoned_one() {
     grep -q "software zones" "$scratch/tried" || die "$(<"$scratch/tried")"
 }
 
+# A process that was killed holds the lock until its last command has ended: no start meets an append of its predecessor.
+a_drive_with_a_locked_generic_device_is_in_use() {
+    local lock code=0
+    drive_with_blocks_of 4096
+    exec {lock}<>"${drive/nvme/ng}"
+    flock -n "$lock" || die "the generic device is locked already"
+    "$TWILL" zones --try "$drive" >"$scratch/tried" 2>&1 || code=$?
+    [[ $code == 6 ]] || die "code $code: $(<"$scratch/tried")"
+    exec {lock}>&-
+    tries auto "$drive" "appends"
+}
+
 run_case "appends with metadata" appends_with_metadata
+run_case "a drive whose generic device is locked is in use" a_drive_with_a_locked_generic_device_is_in_use
 run_case "appends without metadata" appends_without_metadata
 run_case "the same drives, written in order" writes_in_order
 run_case "null_blk, with a read-only and an offline zone" null_blk_with_worn_zones

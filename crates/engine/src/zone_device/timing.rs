@@ -4,7 +4,7 @@
 //! Two drives:
 //! - [`DriveModel::Zn540`], fitted to Fig. 2 of ZapRAID (Western Digital ZN540). The drive takes one command after the other,
 //!   appends more slowly than writes. A zone makes its writes one after the other, for it has one pointer; appends do not wait
-//!   for each other, but return some time after the drive took them. A zone and the whole drive move so many bytes a second.
+//!   for each other, but return some time after the drive took them. A zone and the whole drive have a limit of bytes a second.
 //!   Times of reads, flushes, resets and other changes are guesses.
 //! - [`DriveModel::Femu`]: FEMU's drive without a write buffer. A zone lies on 16 chips, and each page of 4 KiB occupies the next of
 //!   them for 140 us; writes and appends cost the same.
@@ -60,9 +60,9 @@ pub enum DriveModel {
 /// What is to be timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
-    /// A write of so many bytes at the pointer of a zone.
+    /// A write at the pointer of a zone: its number, and bytes.
     Write(u32, u64),
-    /// An append of so many bytes to a zone.
+    /// An append to a zone: its number, and bytes.
     Append(u32, u64),
     /// A read.
     Read,
@@ -187,6 +187,7 @@ mod tests {
 
     fn close(found: f64, wanted: f64, percent: f64, what: &str) {
         let off = (found / wanted - 1.0) * 100.0;
+        println!("{what}: {found:.1} MiB/s, the paper has {wanted}: {off:+.1} %");
         assert!(off.abs() <= percent, "{what}: {found:.1} MiB/s, the paper has {wanted}: {off:+.1} %");
     }
 

@@ -36,7 +36,7 @@ pub use self::zoned_file::{AccessChoice, ZonedFile, look};
 pub enum SharedZones {
     /// A zoned block device.
     Drive(Arc<ZonedFile>),
-    /// An ordinary device, cut into zones of so many bytes.
+    /// An ordinary device, cut into zones of this size in bytes.
     Placed(SharedDevice, u64),
     /// Memory of this process.
     Memory(Arc<ZonedMemory>),

@@ -36,7 +36,7 @@ pub(crate) struct ZoneCopy {
 /// The memory of a zoned device, as one shard reaches it.
 pub(crate) struct ZoneRegions {
     pub data: Region,
-    /// Metadata lies as densely as it comes: so many bytes for each logical block.
+    /// Metadata lies densely, that of each logical block behind that of the one before.
     pub metadata: Option<Region>,
     pub metadata_bytes: u64,
     pub logical_block_bytes: u64,

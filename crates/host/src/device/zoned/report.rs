@@ -121,9 +121,9 @@ mod tests {
             for (in_zone_bytes, bytes) in [(0, 2), (4, 2), (5, 2), (4, 7), (0, 11)] {
                 let mut drive = drive(state, 4);
                 let refused = drive.write(0, in_zone_bytes, bytes).err();
-                let told = refusal(&drive.zone(0), Attempt::Write { in_zone_bytes, bytes });
+                let said = refusal(&drive.zone(0), Attempt::Write { in_zone_bytes, bytes });
                 if refused.is_some() {
-                    assert_eq!(told, refused, "{bytes} bytes at {in_zone_bytes} of a zone that is {state:?}");
+                    assert_eq!(said, refused, "{bytes} bytes at {in_zone_bytes} of a zone that is {state:?}");
                 }
             }
             for change in [ZoneChange::Reset, ZoneChange::Finish, ZoneChange::Open, ZoneChange::Close] {

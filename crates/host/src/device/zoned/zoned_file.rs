@@ -41,7 +41,7 @@ pub struct ZonedFile {
 }
 
 /// The generic device of an NVMe namespace. It is locked as long as any command on it has not ended, also those of a process
-/// that was killed: whoever opens the member next does not meet them.
+/// that was killed: the process that opens the member next does not meet them.
 #[derive(Debug)]
 pub(super) struct NvmeFile {
     pub fd: Arc<OwnedFd>,
