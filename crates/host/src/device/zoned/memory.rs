@@ -53,6 +53,9 @@ impl ZonedMemory {
     ///
     /// # Errors
     /// No address space of this size.
+    ///
+    /// # Panics
+    /// If `zoned` says that zones are placed.
     pub fn new(
         zoned: ZonedInfo,
         logical_block_bytes: u32,
