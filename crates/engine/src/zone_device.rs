@@ -17,9 +17,11 @@
 //! below the pointer that a report returned before the append was started. The device checks what the drive says: a place
 //! outside of the zone's capacity, off the logical block, or such that the data does not fit behind it, is
 //! [`DeviceErrorKind::NotAtPointer`] (Z-I14, first half). Whether the place is free, in the range that the caller
-//! reserved and on a multiple of its record, only the caller knows (Z-I14, second half). Writes of [`ZoneDevice::write_at`] that one handle starts
-//! at one zone are made in the order in which they were started: each may be started before the one before returned. If one
-//! fails, those after it fail as well, mostly with `NotAtPointer`.
+//! reserved and on a multiple of its record, only the caller knows (Z-I14, second half).
+//!
+//! **Writes in order.** Writes by [`ZoneDevice::write_at`] that one handle starts at one zone are made in the order in which
+//! they were started: each may be started before the one before returned. If one fails, those after it fail as well, mostly
+//! with `NotAtPointer`.
 //!
 //! **One path, one owner** (Z-I8). From opening to the drop of the last handle no other process, and nothing in this
 //! process but this trait, writes to the device or changes its zones. Writes by `write_at` to one zone come from one
@@ -38,7 +40,8 @@
 //! - on a `Placed` device each logical block that was not durable is old or new.
 //!
 //! **Reset** of a `Placed` zone overwrites its first block with zeroes, durably, and then discards the zone; it is free
-//! when that returned. So the header is gone before any of the zone may read as anything, whenever the power goes. **Finish**
+//! when that returned. So the header is gone before any of the zone may read as anything, whenever the power goes. A reset
+//! whose future is dropped goes on, as any operation, but may leave the discard out. **Finish**
 //! makes a zone full wherever its pointer is. On a `Placed` device finish, open and close do nothing and succeed.
 //!
 //! **Metadata**, where [`ZonedInfo::metadata_bytes`] is not zero, is that many bytes for each logical block, written with the
@@ -56,10 +59,12 @@
 //! append never lands in a zone that was reset since. The zone's pointer is unknown: the caller asks for its report after
 //! that, and sets the zone aside until it has one.
 //!
-//! **Errors of zones.** `ZoneFull`, `ZoneState`, `TooManyOpen` and `NotAtPointer` mean that the device refused the operation
-//! whole, with nothing written by it. Where the system does not say why a write failed, the device asks for the zone's report
-//! and says what that tells; [`DeviceErrorKind::Io`] remains for a medium that failed. [`DeviceErrorKind::Invalid`] is the
-//! caller's mistake: no such zone, not aligned, beyond [`ZonedInfo::record_bytes_max`], metadata of a wrong length.
+//! **Errors of zones.** Where the system does not say why a write failed, the device asks for the zone's report and says what
+//! that tells: `ZoneFull`, `ZoneState`, or, if the pointer is elsewhere, `NotAtPointer`. [`DeviceErrorKind::Io`] remains for a
+//! medium that failed. [`DeviceErrorKind::Invalid`] is the caller's mistake: no such zone, not aligned, beyond
+//! [`ZonedInfo::record_bytes_max`], metadata of a wrong length. With `Invalid`, `Unsupported` and `TooManyOpen` nothing was
+//! written. With any other error a part may have been, and an append that answered with a wrong place was made somewhere: the
+//! zone's report says where its pointer is.
 //!
 //! [`states`] holds the rules of states, limits and pointers as a pure type; [`memory`] is a device that keeps them, and
 //! [`conformance`] holds every device to this contract.

@@ -1,4 +1,4 @@
-//! Devices that members live on: files and block devices through the ring, and memory; and [zoned](zoned) ones.
+//! Devices that members live on: files and block devices through the ring, and memory; and [zoned] ones.
 //!
 //! A [`DeviceSpec`] says what to open, a [`SharedDevice`] is open for all shards, a [`HostDevice`] is one shard's way
 //! to it.
