@@ -25,3 +25,4 @@ pub mod stripe;
 mod striped;
 pub mod sync;
 pub mod volume;
+pub mod zone_device;

@@ -87,6 +87,8 @@ pub enum Command {
     Detail(ServedArguments),
     /// Say what a member's superblock says, as mdadm --examine does.
     Examine(ExamineArguments),
+    /// Say how the zones of a zoned device are, as blkzone report does, or try whether it keeps to the rules of zones.
+    Zones(ZonesArguments),
     /// Stop using a member.
     Fail(MemberArguments),
     /// End the doubt of stripes whose members do not come back: what their parity makes counts as right.
@@ -229,6 +231,41 @@ pub struct Choice {
     /// Start with stale members, whose newer writes are lost, or degraded after a crash.
     #[arg(short, long)]
     pub force: bool,
+}
+
+/// Arguments of `zones`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: may this drive be trusted with an array?
+  twill zones --try /dev/nvme0n1
+
+The trial writes to a few zones, errors that a drive must answer included, and empties them afterwards.")]
+pub struct ZonesArguments {
+    /// Try whether the device keeps to the rules of zones. What a few of its zones hold is lost.
+    #[arg(long = "try")]
+    pub is_trial: bool,
+    /// How a trial writes zones: auto takes appends where the drive has them.
+    #[arg(long, value_name = "auto|append|write", default_value = "auto", requires = "is_trial")]
+    pub member_access: MemberAccess,
+    /// Try software zones of this size, on an ordinary device or file.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", requires = "is_trial")]
+    pub zone_size: Option<u64>,
+    /// Try zones that hold something, too.
+    #[arg(short, long, requires = "is_trial")]
+    pub force: bool,
+    /// A zoned block device.
+    #[arg(value_name = "MEMBER")]
+    pub member: PathBuf,
+}
+
+/// How the zones of a drive are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MemberAccess {
+    /// By appends where the drive has them, else in order.
+    Auto,
+    /// By appends.
+    Append,
+    /// In order.
+    Write,
 }
 
 /// Arguments of `assemble`.

@@ -27,7 +27,7 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use arguments::{Arguments, Command, LogFormat};
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show,
+    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -61,6 +61,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Status(arguments) => show::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),
         Command::Examine(arguments) => examine::run(arguments, output),
+        Command::Zones(arguments) => zones::run(arguments, output),
         Command::Fail(arguments) => members::fail(arguments, output),
         Command::AcceptDoubt(arguments) => doubt::accept(arguments, output),
         Command::Remove(arguments) => members::remove(arguments, output),

@@ -1,4 +1,4 @@
-//! Devices that members live on: files and block devices through the ring, and memory.
+//! Devices that members live on: files and block devices through the ring, and memory; and [zoned] ones.
 //!
 //! A [`DeviceSpec`] says what to open, a [`SharedDevice`] is open for all shards, a [`HostDevice`] is one shard's way
 //! to it.
@@ -13,6 +13,7 @@ mod open;
 pub mod spec;
 #[cfg(test)]
 mod tests;
+pub mod zoned;
 
 pub use self::block::BlockDevice;
 pub use self::block_file::BlockFile;

@@ -489,3 +489,49 @@ fn slots_and_cores_have_the_expected_size() {
     assert!(bytes <= 192, "a slot has {bytes} bytes");
     assert!(size_of::<Core>() < 1024);
 }
+
+#[test]
+fn a_command_of_nvme_is_sent_once_whatever_its_result() {
+    use super::op::Step;
+    use engine::zone_device::ZoneChange;
+    let null = std::fs::File::open("/dev/null").expect("there is one");
+    let file = RingFile::nvme(Arc::new(null.into()), Arc::default());
+    let io = super::nvme::NvmeIo::Change(ZoneChange::Reset);
+    let mut op = Op::Nvme { file, command: super::nvme::NvmeCommand::new(io, 1, (0, 0), (0, 0)) };
+    for errno in [libc::EINTR, libc::EAGAIN, libc::EIO] {
+        // An aborted append may have been made: a second one would be another.
+        assert_eq!(op.advance(-errno), Step::Done(-errno));
+    }
+    assert_eq!(op.advance(0), Step::Done(0));
+}
+
+#[test]
+fn commands_of_nvme_go_through_a_ring_of_their_own_beside_the_others() {
+    use super::nvme::{NvmeCommand, NvmeIo};
+    let bench = Bench::new(RingBackend::Auto);
+    if let Err(error) = bench.ring.enable_nvme() {
+        eprintln!("skipped: no ring for NVMe commands here ({error})");
+        return;
+    }
+    bench.ring.enable_nvme().expect("it is there already");
+    // /dev/null takes commands of any driver, and answers all with success.
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").expect("there is one");
+    let file = RingFile::nvme(Arc::new(null.into()), Arc::default());
+    let ring = bench.ring.clone();
+    bench.run(async move {
+        // More than the queue holds, and more than the lane lets through at once.
+        let start = |number: u64| {
+            let data = Gather::from(Slice::from_bytes(&[7; 4096]));
+            let io = NvmeIo::Append { data, metadata: None, fua: false };
+            let command = NvmeCommand::new(io, 1, (number, 1), (number * 4096, 4096));
+            let op = Op::Nvme { file: Rc::clone(&file), command };
+            super::NvmePlace(ring.start_timed(op, Duration::from_secs(30)))
+        };
+        let appends: Vec<_> = (0..1000).map(start).collect();
+        ring.sleep(Duration::from_millis(1)).await;
+        for append in appends {
+            assert_eq!(append.await.expect("an answer"), 0);
+        }
+        drop(start(0)); // the end of the ring waits for it
+    });
+}

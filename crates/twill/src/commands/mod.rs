@@ -12,3 +12,4 @@ pub mod scrub;
 pub mod serve;
 pub mod ssdsim;
 pub mod status;
+pub mod zones;
