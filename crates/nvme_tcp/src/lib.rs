@@ -3,8 +3,12 @@
 
 pub mod auth;
 mod hash;
+pub mod names;
 pub mod psk;
+pub mod reservation;
 mod secret_text;
+pub mod status;
+mod wire_struct;
 
 pub use hash::HashFunction;
 pub use secret_text::KeyTextError;
