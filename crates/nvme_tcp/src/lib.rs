@@ -1,13 +1,21 @@
 //! NVMe over TCP without I/O, clock or randomness of its own.
 #![forbid(unsafe_code)]
 
+pub mod ana;
 pub mod auth;
+pub mod controller;
+pub mod discovery;
+pub mod events;
+pub mod features;
 mod hash;
+pub mod identify;
+pub mod log_page;
 pub mod names;
 pub mod psk;
 pub mod reservation;
 mod secret_text;
 pub mod status;
+pub mod subsystem;
 mod wire_struct;
 
 pub use hash::HashFunction;
