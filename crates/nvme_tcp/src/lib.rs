@@ -2,11 +2,15 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod command;
+pub mod digest;
 mod hash;
 pub mod names;
+pub mod pdu;
 pub mod psk;
 pub mod reservation;
 mod secret_text;
+pub mod session;
 pub mod status;
 mod wire_struct;
 
