@@ -3,7 +3,9 @@
 
 pub mod ana;
 pub mod auth;
+pub mod command;
 pub mod controller;
+pub mod digest;
 pub mod discovery;
 pub mod events;
 pub mod features;
@@ -11,9 +13,11 @@ mod hash;
 pub mod identify;
 pub mod log_page;
 pub mod names;
+pub mod pdu;
 pub mod psk;
 pub mod reservation;
 mod secret_text;
+pub mod session;
 pub mod status;
 pub mod subsystem;
 mod wire_struct;
