@@ -12,6 +12,7 @@ pub mod reservation;
 mod secret_text;
 pub mod session;
 pub mod status;
+pub mod target;
 mod wire_struct;
 
 pub use hash::HashFunction;
