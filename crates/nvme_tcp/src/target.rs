@@ -2,4 +2,5 @@
 
 pub mod connect;
 pub mod io;
+pub mod properties;
 pub mod queue;
