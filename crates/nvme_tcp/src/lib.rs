@@ -11,6 +11,7 @@ pub mod events;
 pub mod features;
 mod hash;
 pub mod identify;
+pub mod initiator;
 pub mod log_page;
 pub mod names;
 pub mod pdu;
@@ -20,6 +21,7 @@ mod secret_text;
 pub mod session;
 pub mod status;
 pub mod subsystem;
+pub mod target;
 mod wire_struct;
 
 pub use hash::HashFunction;

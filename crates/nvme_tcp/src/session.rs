@@ -90,13 +90,14 @@ enum Next {
     First,
     /// A header.
     Header,
-    /// Data.
-    Body(Body),
+    /// Data, and its digest: see [`Body`].
+    Body,
     /// Nothing: the connection ends.
     Nothing,
 }
 
-#[derive(Debug)]
+/// The data that is on its way.
+#[derive(Debug, Default)]
 struct Body {
     bytes_left: u32,
     digest: Option<Digest>,
@@ -111,6 +112,7 @@ pub struct Session {
     /// R2Ts for one command that the host takes at a time.
     r2ts_max: u32,
     next: Next,
+    body: Body,
     /// The header of the last PDU, for a termination request.
     last: [u8; HEADER_BYTES_MAX],
     last_bytes: usize,
@@ -142,6 +144,7 @@ impl Session {
             agreed,
             r2ts_max: offer.r2ts_max.max(1),
             next: Next::First,
+            body: Body::default(),
             last: [0; HEADER_BYTES_MAX],
             last_bytes: 0,
         }
@@ -173,7 +176,7 @@ impl Session {
     /// How many of the next bytes are data.
     #[must_use]
     pub fn body_bytes(&self) -> u32 {
-        if let Next::Body(body) = &self.next { body.bytes_left } else { 0 }
+        self.body.bytes_left
     }
 
     /// These bytes of data have been brought to where they belong, or were passed over.
@@ -181,13 +184,9 @@ impl Session {
     /// # Panics
     /// If they are more than [`Session::body_bytes`].
     pub fn placed(&mut self, bytes: &[u8]) {
-        let Next::Body(body) = &mut self.next else {
-            assert!(bytes.is_empty(), "data is placed only while data comes");
-            return;
-        };
-        assert!(bytes.len() <= body.bytes_left as usize, "only data is placed");
-        body.bytes_left -= bytes.len() as u32;
-        if let Some(digest) = &mut body.digest {
+        assert!(bytes.len() <= self.body.bytes_left as usize, "only data is placed");
+        self.body.bytes_left -= bytes.len() as u32;
+        if let Some(digest) = &mut self.body.digest {
             digest.add(bytes);
         }
     }
@@ -201,8 +200,8 @@ impl Session {
     /// If [`Session::body_bytes`] is not 0.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Received, Fatal> {
         let received = match &self.next {
-            Next::Body(body) => {
-                assert!(body.bytes_left == 0, "data is placed before what follows is received");
+            Next::Body => {
+                assert!(self.body.bytes_left == 0, "data is placed before what follows is received");
                 return Ok(self.receive_data_digest(bytes));
             }
             Next::Nothing => return Ok(Received { consumed: bytes.len(), event: Event::More }),
@@ -215,8 +214,7 @@ impl Session {
     }
 
     fn receive_data_digest(&mut self, bytes: &[u8]) -> Received {
-        let Next::Body(body) = &self.next else { unreachable!("the caller is in a body") };
-        let Some(digest) = &body.digest else {
+        let Some(digest) = &self.body.digest else {
             self.next = Next::Header;
             return Received { consumed: 0, event: Event::BodyEnd { intact: true } };
         };
@@ -304,10 +302,9 @@ impl Session {
                 Event::Data(Unverified::new(data))
             }
         };
-        self.next = match extent.data_bytes {
-            0 => Next::Header,
-            bytes_left => Next::Body(Body { bytes_left, digest: extent.data_digest.then(Digest::default) }),
-        };
+        self.next = if extent.data_bytes == 0 { Next::Header } else { Next::Body };
+        let digest = (extent.data_bytes > 0 && extent.data_digest).then(Digest::default);
+        self.body = Body { bytes_left: extent.data_bytes, digest };
         Ok(event)
     }
 
