@@ -14,7 +14,7 @@ use crate::log_page::{
 use crate::names::{DISCOVERY_NQN, Host, Nqn};
 use crate::reservation::NoticeKind;
 use crate::status::Status;
-use crate::subsystem::{Namespace, Subsystem, SubsystemFacts};
+use crate::subsystem::{ANA_GROUP_MAX, NAMESPACE_ID_MAX, Namespace, Subsystem, SubsystemFacts};
 
 /// Admin commands that a controller of namespaces knows, for the log page of effects: with the session's own two.
 const ADMIN_KNOWN: &[u8] = &[
@@ -125,6 +125,8 @@ pub struct DiscoveryService {
     pub model: String,
     /// The program's version.
     pub firmware: String,
+    /// Commands that the queue has room for.
+    pub commands_max: u16,
     /// What the host may see.
     pub log: DiscoveryLog,
 }
@@ -281,7 +283,7 @@ impl Controller {
                 subsystem: Nqn::new(DISCOVERY_NQN).expect("the name of every discovery subsystem"),
                 transfer_log2: 0,
                 in_capsule_bytes: 0,
-                commands_max: 0,
+                commands_max: discovery.commands_max,
                 namespace_id_max: 0,
                 volatile_cache: false,
                 flush_all: false,
@@ -314,7 +316,7 @@ impl Controller {
             transfer_log2: *transfer_log2,
             in_capsule_bytes: *in_capsule_bytes,
             commands_max: facts.commands_max,
-            namespace_id_max: subsystem.namespace_id_max(),
+            namespace_id_max: NAMESPACE_ID_MAX,
             volatile_cache: facts.volatile_cache,
             flush_all: false,
             atomic_blocks: 0,
@@ -323,7 +325,7 @@ impl Controller {
             compares: false,
             traffic_keeps_alive: true,
             quiesce_ms: facts.quiesce_ms,
-            ana_group_max: subsystem.ana_group_max(),
+            ana_group_max: if facts.has_ana { ANA_GROUP_MAX } else { 0 },
             async_event_limit: event_limit(),
             async_events: AsyncEvents::known(facts.has_ana),
             error_log_entries: ERROR_ENTRIES - 1,
@@ -408,7 +410,7 @@ fn event_limit() -> u8 {
 
 /// The namespace of an id; `None` if there could be one and is none.
 fn namespace(subsystem: &Subsystem, id: u32) -> Result<Option<&Namespace>, Status> {
-    if id == 0 || id == ALL_NAMESPACES || id > subsystem.namespace_id_max() {
+    if id == 0 || id == ALL_NAMESPACES || id > NAMESPACE_ID_MAX {
         return Err(Status::INVALID_NAMESPACE);
     }
     Ok(subsystem.namespace(id))
