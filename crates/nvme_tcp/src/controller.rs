@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::command::{Sqe, admin, io};
 use crate::discovery::DiscoveryLog;
 use crate::events::{AsyncEvent, AsyncEvents, REQUESTS_MAX};
 use crate::features::{FeatureContext, FeatureEffect, Features, NamespaceFeatures};
@@ -15,35 +16,28 @@ use crate::reservation::NoticeKind;
 use crate::status::Status;
 use crate::subsystem::{Namespace, Subsystem, SubsystemFacts};
 
-/// Opcodes of the admin commands that are answered here.
-pub mod opcode {
-    /// Get Log Page.
-    pub const GET_LOG_PAGE: u8 = 0x02;
-    /// Identify.
-    pub const IDENTIFY: u8 = 0x06;
-    /// Set Features.
-    pub const SET_FEATURES: u8 = 0x09;
-    /// Get Features.
-    pub const GET_FEATURES: u8 = 0x0a;
-    /// Asynchronous Event Request.
-    pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
-}
-
 /// Admin commands that a controller of namespaces knows, for the log page of effects: with the session's own two.
 const ADMIN_KNOWN: &[u8] = &[
-    opcode::GET_LOG_PAGE,
-    opcode::IDENTIFY,
-    0x08, // Abort
-    opcode::SET_FEATURES,
-    opcode::GET_FEATURES,
-    opcode::ASYNC_EVENT_REQUEST,
-    0x18, // Keep Alive
+    admin::GET_LOG_PAGE,
+    admin::IDENTIFY,
+    admin::ABORT,
+    admin::SET_FEATURES,
+    admin::GET_FEATURES,
+    admin::ASYNC_EVENT_REQUEST,
+    admin::KEEP_ALIVE,
 ];
 /// I/O commands, and whether they change contents.
-const IO_KNOWN: &[(u8, bool)] =
-    &[(0x00, false), (0x01, true), (0x02, false), (0x0d, false), (0x0e, false), (0x11, false), (0x15, false)];
+const IO_KNOWN: &[(u8, bool)] = &[
+    (io::FLUSH, false),
+    (io::WRITE, true),
+    (io::READ, false),
+    (io::RESERVATION_REGISTER, false),
+    (io::RESERVATION_REPORT, false),
+    (io::RESERVATION_ACQUIRE, false),
+    (io::RESERVATION_RELEASE, false),
+];
 /// Those that deallocate.
-const IO_DEALLOCATES: &[(u8, bool)] = &[(0x08, true), (0x09, true)];
+const IO_DEALLOCATES: &[(u8, bool)] = &[(io::WRITE_ZEROES, true), (io::DATASET_MANAGEMENT, true)];
 
 const PAGES: &[u8] = &[
     page::SUPPORTED,
@@ -75,6 +69,18 @@ pub struct AdminCommand {
     pub namespace: u32,
     /// Command dwords 10 to 15.
     pub dwords: [u32; 6],
+}
+
+impl From<&Sqe> for AdminCommand {
+    fn from(sqe: &Sqe) -> AdminCommand {
+        let Sqe { cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = sqe;
+        AdminCommand {
+            opcode: sqe.opcode,
+            command_id: sqe.cid.get(),
+            namespace: sqe.nsid.get(),
+            dwords: [cdw10, cdw11, cdw12, cdw13, cdw14, cdw15].map(|dword| dword.get()),
+        }
+    }
 }
 
 /// How a command is completed.
@@ -173,15 +179,13 @@ impl Controller {
     pub fn admin(&mut self, service: Service<'_>, command: &AdminCommand) -> Answer {
         let [dword10, dword11, dword12, dword13, ..] = command.dwords;
         let answered = match command.opcode {
-            opcode::IDENTIFY => {
-                self.identify(service, command.namespace, dword10, dword11).map(without_dword)
-            }
-            opcode::GET_LOG_PAGE => LogRequest::parse([dword10, dword11, dword12, dword13])
+            admin::IDENTIFY => self.identify(service, command.namespace, dword10, dword11).map(without_dword),
+            admin::GET_LOG_PAGE => LogRequest::parse([dword10, dword11, dword12, dword13])
                 .and_then(|request| self.log(service, request))
                 .map(without_dword),
-            opcode::SET_FEATURES => self.set_feature(service, command.namespace, [dword10, dword11]),
-            opcode::GET_FEATURES => self.get_feature(service, command.namespace, [dword10, dword11]),
-            opcode::ASYNC_EVENT_REQUEST => self.events.wait(command.command_id).map(|()| Answer::Waits),
+            admin::SET_FEATURES => self.set_feature(service, command.namespace, [dword10, dword11]),
+            admin::GET_FEATURES => self.get_feature(service, command.namespace, [dword10, dword11]),
+            admin::ASYNC_EVENT_REQUEST => self.events.wait(command.command_id).map(|()| Answer::Waits),
             _ => Err(Status::INVALID_OPCODE),
         };
         answered.unwrap_or_else(Answer::Failed)

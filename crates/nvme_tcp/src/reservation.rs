@@ -15,7 +15,7 @@ mod state;
 mod state_file;
 
 pub use access::{AccessRule, CommandClass, ReservationType, Standing};
-pub use command::{Acquisition, Persistence, Registration, ReservationCommand, opcode};
+pub use command::{Acquisition, Persistence, Registration, ReservationCommand};
 pub use decide::{Change, Notice, NoticeKind};
 pub use report::{Report, ReportError, ReportedRegistrant};
 pub use state::{Held, REGISTRANTS_MAX, Registrant, Reservations};

@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ana::{AnaGroup, AnaLog, AnaState};
+use crate::command::io;
 use crate::identify::NamespaceFacts;
 use crate::log_page::Health;
 use crate::names::{Host, HostId, Nqn};
-use crate::reservation::{Change, CommandClass, Report, ReservationCommand, Reservations, Synced, opcode};
+use crate::reservation::{Change, CommandClass, Report, ReservationCommand, Reservations, Synced};
 use crate::status::Status;
 
 /// The largest namespace id that a subsystem gives: hosts take memory for each.
@@ -251,7 +252,7 @@ impl Subsystem {
         data: &[u8],
     ) -> Result<ReservationAnswer, Status> {
         let reservations = self.admit(host, id, command_opcode)?.reservations();
-        if command_opcode == opcode::REPORT {
+        if command_opcode == io::RESERVATION_REPORT {
             return Report::answer(reservations, dwords[0], dwords[1]).map(ReservationAnswer::Report);
         }
         let command = ReservationCommand::parse(command_opcode, dwords[0], data)?;

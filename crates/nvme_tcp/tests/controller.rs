@@ -1,7 +1,8 @@
 //! A controller is asked what the kernel's host and nvme-cli ask, in their order; and anything at all, which it survives.
 
 use nvme_tcp::ana::{AnaLog, AnaState};
-use nvme_tcp::controller::{AdminCommand, Answer, Controller, DiscoveryService, Service, opcode};
+use nvme_tcp::command::{Sqe, admin};
+use nvme_tcp::controller::{AdminCommand, Answer, Controller, DiscoveryService, Service};
 use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
 use nvme_tcp::events::AsyncEvent;
 use nvme_tcp::features::feature;
@@ -66,9 +67,11 @@ fn connected(subsystem: &mut Subsystem, id: u8) -> Controller {
 }
 
 fn command(opcode: u8, namespace: u32, dwords: &[u32]) -> AdminCommand {
-    let mut all = [0; 6];
-    all[..dwords.len()].copy_from_slice(dwords);
-    AdminCommand { opcode, command_id: 77, namespace, dwords: all }
+    let mut sqe = Sqe::new(opcode, namespace);
+    sqe.cid.set(77);
+    let fields = [&mut sqe.cdw10, &mut sqe.cdw11, &mut sqe.cdw12, &mut sqe.cdw13];
+    fields.into_iter().zip(dwords).for_each(|(field, dword)| field.set(*dword));
+    AdminCommand::from(&sqe)
 }
 
 fn done(answer: Answer) -> (u32, Vec<u8>) {
@@ -79,8 +82,7 @@ fn done(answer: Answer) -> (u32, Vec<u8>) {
 }
 
 fn identify(controller: &mut Controller, subsystem: &Subsystem, what: u8, namespace: u32) -> Answer {
-    controller
-        .admin(Service::Namespaces(subsystem), &command(opcode::IDENTIFY, namespace, &[u32::from(what)]))
+    controller.admin(Service::Namespaces(subsystem), &command(admin::IDENTIFY, namespace, &[u32::from(what)]))
 }
 
 fn log(
@@ -92,7 +94,7 @@ fn log(
     keeps_event: bool,
 ) -> Answer {
     let request = LogRequest { page, specific, keeps_event, offset: 0, bytes };
-    controller.admin(service, &command(opcode::GET_LOG_PAGE, u32::MAX, &request.encode()))
+    controller.admin(service, &command(admin::GET_LOG_PAGE, u32::MAX, &request.encode()))
 }
 
 #[test]
@@ -105,11 +107,11 @@ fn the_kernels_host_finds_namespaces() {
     assert_eq!((info.namespace_id_max, info.quiesce_ms, info.ana), (3, 500, true));
     assert!(done(identify(&mut controller, &subsystem, cns::COMMAND_SET_CONTROLLER, 0)).1[1] == 8);
 
-    let queues = command(opcode::SET_FEATURES, 0, &[feature::QUEUES.into(), 0x0007_0007]);
+    let queues = command(admin::SET_FEATURES, 0, &[feature::QUEUES.into(), 0x0007_0007]);
     assert_eq!(done(controller.admin(Service::Namespaces(&subsystem), &queues)).0, 0x0003_0003);
-    let events = command(opcode::SET_FEATURES, 0, &[feature::ASYNC_EVENTS.into(), 0x900]);
+    let events = command(admin::SET_FEATURES, 0, &[feature::ASYNC_EVENTS.into(), 0x900]);
     assert_eq!(done(controller.admin(Service::Namespaces(&subsystem), &events)).0, 0);
-    let request = command(opcode::ASYNC_EVENT_REQUEST, 0, &[]);
+    let request = command(admin::ASYNC_EVENT_REQUEST, 0, &[]);
     assert_eq!(controller.admin(Service::Namespaces(&subsystem), &request), Answer::Waits);
     let (_, ana) = done(log(&mut controller, Service::Namespaces(&subsystem), page::ANA, 0, 4096, false));
     assert_eq!(AnaLog::parse(&ana).unwrap().groups[0].namespaces, [1, 3]);
@@ -136,7 +138,7 @@ fn the_kernels_host_finds_namespaces() {
         let answer = identify(&mut controller, &subsystem, what, id);
         assert_eq!(answer, Answer::Failed(Status::INVALID_NAMESPACE), "{what} {id}");
     }
-    let other_set = command(opcode::IDENTIFY, 1, &[cns::COMMAND_SET_NAMESPACE.into(), 2 << 24]);
+    let other_set = command(admin::IDENTIFY, 1, &[cns::COMMAND_SET_NAMESPACE.into(), 2 << 24]);
     let answer = controller.admin(Service::Namespaces(&subsystem), &other_set);
     assert_eq!(answer, Answer::Failed(Status::INVALID_FIELD));
 }
@@ -159,9 +161,9 @@ fn every_page_that_is_said_to_be_there_is_there() {
 fn changes_are_told_once_and_stand_in_their_page() {
     let mut subsystem = subsystem();
     let mut controller = connected(&mut subsystem, 1);
-    let enable = command(opcode::SET_FEATURES, 0, &[feature::ASYNC_EVENTS.into(), 0x900]);
+    let enable = command(admin::SET_FEATURES, 0, &[feature::ASYNC_EVENTS.into(), 0x900]);
     done(controller.admin(Service::Namespaces(&subsystem), &enable));
-    let request = command(opcode::ASYNC_EVENT_REQUEST, 0, &[]);
+    let request = command(admin::ASYNC_EVENT_REQUEST, 0, &[]);
     for _ in 0..4 {
         assert_eq!(controller.admin(Service::Namespaces(&subsystem), &request), Answer::Waits);
     }
@@ -228,7 +230,7 @@ fn a_preempted_host_is_fenced_and_hears_of_it() {
         let refused = subsystem.admit(&host(1), 1, opcode).map(|_| ());
         assert_eq!(refused, Err(Status::RESERVATION_CONFLICT), "{opcode:#x}");
     }
-    let request = command(opcode::ASYNC_EVENT_REQUEST, 0, &[]);
+    let request = command(admin::ASYNC_EVENT_REQUEST, 0, &[]);
     first.admin(Service::Namespaces(&subsystem), &request);
     second.admin(Service::Namespaces(&subsystem), &request);
     assert_eq!((first.next_event(), second.next_event()), (Some((77, 0x0080_0006)), None));
@@ -246,7 +248,7 @@ fn a_preempted_host_is_fenced_and_hears_of_it() {
     log(&mut first, Service::Namespaces(&subsystem), page::RESERVATIONS, 0, 64, false);
     assert!(first.next_event().is_some());
     // A host that does not want to hear of it.
-    let mask = command(opcode::SET_FEATURES, 1, &[feature::RESERVATION_MASK.into(), 0b1110]);
+    let mask = command(admin::SET_FEATURES, 1, &[feature::RESERVATION_MASK.into(), 0b1110]);
     done(second.admin(Service::Namespaces(&subsystem), &mask));
     second.notify(NoticeKind::ReservationReleased, 1);
     assert_eq!(second.next_event(), None);
@@ -256,14 +258,14 @@ fn a_preempted_host_is_fenced_and_hears_of_it() {
 fn persistence_is_answered_when_it_is_durable() {
     let mut subsystem = subsystem();
     let mut controller = connected(&mut subsystem, 1);
-    let set = command(opcode::SET_FEATURES, 1, &[feature::RESERVATION_PERSISTENCE.into(), 0]);
+    let set = command(admin::SET_FEATURES, 1, &[feature::RESERVATION_PERSISTENCE.into(), 0]);
     let answer = controller.admin(Service::Namespaces(&subsystem), &set);
     assert_eq!(answer, Answer::Persistence { namespace: 1, persists: false });
     let change = subsystem.namespace(1).unwrap().reservations().decide_persistence(false);
     assert!(change.must_be_durable);
     let synced = Synced::after_writing(&change.next().encode(&[1; 16]), &[1; 16]).unwrap();
     subsystem.install(1, &change, Some(&synced));
-    let get = command(opcode::GET_FEATURES, 1, &[feature::RESERVATION_PERSISTENCE.into()]);
+    let get = command(admin::GET_FEATURES, 1, &[feature::RESERVATION_PERSISTENCE.into()]);
     assert_eq!(done(controller.admin(Service::Namespaces(&subsystem), &get)).0, 0);
 }
 
@@ -285,13 +287,13 @@ fn a_discovery_controller_shows_its_page_and_no_more() {
     };
     let service = Service::Discovery(&discovery);
     let mut controller = Controller::new(1, host(1), 0);
-    let (_, data) = done(controller.admin(service, &command(opcode::IDENTIFY, 0, &[cns::CONTROLLER.into()])));
+    let (_, data) = done(controller.admin(service, &command(admin::IDENTIFY, 0, &[cns::CONTROLLER.into()])));
     assert_eq!(ControllerInfo::parse(&data).unwrap().controller_type, Some(ControllerType::Discovery));
     let (_, header) = done(log(&mut controller, service, page::DISCOVERY, 0, 1024, true));
     assert_eq!(header.len(), 1024);
     let (_, whole) = done(log(&mut controller, service, page::DISCOVERY, 0, 2048, false));
     assert_eq!(DiscoveryLog::parse(&whole).as_ref(), Ok(&discovery.log));
-    let answer = controller.admin(service, &command(opcode::IDENTIFY, 0, &[cns::ACTIVE_NAMESPACES.into()]));
+    let answer = controller.admin(service, &command(admin::IDENTIFY, 0, &[cns::ACTIVE_NAMESPACES.into()]));
     assert_eq!(answer, Answer::Failed(Status::INVALID_FIELD));
     assert_eq!(
         log(&mut controller, service, page::HEALTH, 0, 512, false),
@@ -322,11 +324,11 @@ proptest! {
         dwords[0] = dwords[0] & !0xff | u32::from(low);
         let answer = controller.admin(service, &AdminCommand { opcode, command_id: 1, namespace, dwords });
         match (opcode, &answer) {
-            (opcode::GET_LOG_PAGE, Answer::Done { data, .. }) => {
+            (admin::GET_LOG_PAGE, Answer::Done { data, .. }) => {
                 let request = LogRequest::parse([dwords[0], dwords[1], dwords[2], dwords[3]]).unwrap();
                 prop_assert!(data.len() as u64 <= request.bytes);
             }
-            (opcode::IDENTIFY, Answer::Done { data, .. }) => prop_assert_eq!(data.len(), 4096),
+            (admin::IDENTIFY, Answer::Done { data, .. }) => prop_assert_eq!(data.len(), 4096),
             (_, Answer::Done { data, .. }) => prop_assert!(data.len() <= 16),
             _ => {}
         }

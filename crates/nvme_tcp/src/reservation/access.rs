@@ -1,5 +1,7 @@
 //! Which commands a reservation lets through, for which hosts: a table.
 
+use crate::command::io;
+
 /// The six types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReservationType {
@@ -97,12 +99,13 @@ pub enum CommandClass {
 /// Opcodes of I/O commands that do not change contents. All others count as writes, so that a command which is added and
 /// forgotten here is refused rather than let through.
 const READS: &[u8] = &[
-    0x02, // Read
-    0x05, // Compare
+    io::READ,
+    io::COMPARE,
     0x0c, // Verify
     0x7a, // Zone Management Receive
 ];
-const OTHERS: &[u8] = &[0x0d, 0x0e, 0x11, 0x15];
+const OTHERS: &[u8] =
+    &[io::RESERVATION_REGISTER, io::RESERVATION_REPORT, io::RESERVATION_ACQUIRE, io::RESERVATION_RELEASE];
 
 impl CommandClass {
     /// The class of an I/O command. Flush is one of the writes.

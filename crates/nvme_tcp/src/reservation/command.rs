@@ -1,19 +1,8 @@
 //! Reservation commands: Register, Acquire, Release, as bytes and as values. Report is in `report.rs`.
 
 use super::access::ReservationType;
+use crate::command::io;
 use crate::status::Status;
-
-/// Opcodes of the four commands, on I/O queues.
-pub mod opcode {
-    /// Reservation Register.
-    pub const REGISTER: u8 = 0x0d;
-    /// Reservation Report.
-    pub const REPORT: u8 = 0x0e;
-    /// Reservation Acquire.
-    pub const ACQUIRE: u8 = 0x11;
-    /// Reservation Release.
-    pub const RELEASE: u8 = 0x15;
-}
 
 /// What becomes of reservations when the target loses power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +107,8 @@ impl ReservationCommand {
         let ignores_key = dword10 & IGNORE_KEY != 0;
         let kind = (dword10 >> TYPE_SHIFT & 0xff) as u8;
         match command_opcode {
-            opcode::REGISTER => parse_register(dword10, data),
-            opcode::ACQUIRE => {
+            io::RESERVATION_REGISTER => parse_register(dword10, data),
+            io::RESERVATION_ACQUIRE => {
                 let kind = ReservationType::from_number(kind).ok_or(Status::INVALID_FIELD)?;
                 let (key, victims_key) = (key_at(data, 0)?, key_at(data, 1)?);
                 let acquisition = match action {
@@ -134,7 +123,7 @@ impl ReservationCommand {
                 }
                 Ok(ReservationCommand::Acquire { key, kind, acquisition })
             }
-            opcode::RELEASE => {
+            io::RESERVATION_RELEASE => {
                 let key = key_at(data, 0)?;
                 match action {
                     _ if ignores_key => Err(Status::INVALID_FIELD),
@@ -165,7 +154,7 @@ impl ReservationCommand {
                 };
                 let ignores_key = if key.is_none() { IGNORE_KEY } else { 0 };
                 let dword10 = action | ignores_key | persistence << PERSISTENCE_SHIFT;
-                (opcode::REGISTER, dword10, keys(&[key.unwrap_or(0), new_key]))
+                (io::RESERVATION_REGISTER, dword10, keys(&[key.unwrap_or(0), new_key]))
             }
             ReservationCommand::Acquire { key, kind, acquisition } => {
                 let (action, victims_key) = match acquisition {
@@ -174,12 +163,12 @@ impl ReservationCommand {
                     Acquisition::Preempt { victims_key, abort: true } => (PREEMPT_AND_ABORT, victims_key),
                 };
                 let dword10 = action | u32::from(kind.number()) << TYPE_SHIFT;
-                (opcode::ACQUIRE, dword10, keys(&[key, victims_key]))
+                (io::RESERVATION_ACQUIRE, dword10, keys(&[key, victims_key]))
             }
             ReservationCommand::Release { key, kind } => {
-                (opcode::RELEASE, RELEASE | u32::from(kind) << TYPE_SHIFT, keys(&[key]))
+                (io::RESERVATION_RELEASE, RELEASE | u32::from(kind) << TYPE_SHIFT, keys(&[key]))
             }
-            ReservationCommand::Clear { key } => (opcode::RELEASE, CLEAR, keys(&[key])),
+            ReservationCommand::Clear { key } => (io::RESERVATION_RELEASE, CLEAR, keys(&[key])),
         }
     }
 }
