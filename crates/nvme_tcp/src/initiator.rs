@@ -230,6 +230,10 @@ impl Queue {
     /// # Errors
     /// Why the connection must end.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Arrival), Fatal> {
+        self.receive_next(bytes).inspect_err(|_| self.session.end())
+    }
+
+    fn receive_next(&mut self, bytes: &[u8]) -> Result<(usize, Arrival), Fatal> {
         let received = self.session.receive(bytes)?;
         let arrival = match received.event {
             Event::More => Arrival::More,

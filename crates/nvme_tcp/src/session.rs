@@ -208,9 +208,14 @@ impl Session {
             Next::First | Next::Header => self.receive_header(bytes),
         };
         if received.is_err() {
-            self.next = Next::Nothing;
+            self.end();
         }
         received
+    }
+
+    /// Receives nothing any more: something that follows from an event breaks the rules.
+    pub fn end(&mut self) {
+        (self.next, self.body) = (Next::Nothing, Body::default());
     }
 
     fn receive_data_digest(&mut self, bytes: &[u8]) -> Received {

@@ -198,6 +198,10 @@ impl Queue {
     /// # Errors
     /// Why the connection must end.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Arrival), Fatal> {
+        self.receive_next(bytes).inspect_err(|_| self.session.end())
+    }
+
+    fn receive_next(&mut self, bytes: &[u8]) -> Result<(usize, Arrival), Fatal> {
         if let Some((slot, bytes)) = self.announced.take() {
             // Between the command and its data the caller may have completed it: then there is no place for the data.
             let slot = Some(slot).filter(|slot| self.slots[slot.index()].live);

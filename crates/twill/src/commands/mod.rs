@@ -11,3 +11,4 @@ pub mod scrub;
 pub mod serve;
 pub mod ssdsim;
 pub mod status;
+pub mod target;
