@@ -372,7 +372,12 @@ impl Controller {
                 let deallocates = if facts.deallocates { IO_DEALLOCATES } else { &[] };
                 log_page::effects(ADMIN_KNOWN, &[IO_KNOWN, deallocates].concat())
             }
-            page::ANA if facts.has_ana => subsystem.ana_log().encode(request.specific & GROUPS_ONLY != 0),
+            page::ANA if facts.has_ana => {
+                // Hosts read as much as the limits that they were told allow, in pieces: all of that is there to be read.
+                let mut bytes = subsystem.ana_log().encode(request.specific & GROUPS_ONLY != 0);
+                bytes.resize(ana_log_bytes_max().max(bytes.len()), 0);
+                bytes
+            }
             page::RESERVATIONS => self.notices.encode(),
             _ => return Err(Status::INVALID_LOG_PAGE),
         })
@@ -397,6 +402,10 @@ impl Controller {
         let got = self.features.get(context, &self.events, id, dwords)?;
         Ok(Answer::Done { dword0: got.dword0, data: got.data })
     }
+}
+
+fn ana_log_bytes_max() -> usize {
+    crate::ana::log_bytes(ANA_GROUP_MAX as usize, NAMESPACE_ID_MAX as usize)
 }
 
 fn without_dword(data: Vec<u8>) -> Answer {
