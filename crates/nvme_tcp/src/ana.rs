@@ -116,6 +116,12 @@ pub enum AnaError {
     },
 }
 
+/// Bytes of a page of so many groups that have so many namespaces together.
+#[must_use]
+pub fn log_bytes(groups: usize, namespaces: usize) -> usize {
+    size_of::<RawHeader>() + groups * size_of::<RawGroup>() + namespaces * size_of::<u32>()
+}
+
 impl AnaLog {
     /// The page; without the namespaces of its groups if `groups_only`.
     #[must_use]
@@ -186,7 +192,7 @@ mod tests {
     #[test]
     fn what_is_encoded_parses_to_the_same() {
         let bytes = log().encode(false);
-        assert_eq!(bytes.len(), 16 + 3 * 32 + 3 * 4);
+        assert_eq!((bytes.len(), bytes.len()), (16 + 3 * 32 + 3 * 4, log_bytes(3, 3)));
         assert_eq!((bytes[0], bytes[8], bytes[16], bytes[20], bytes[32]), (9, 3, 1, 2, 1));
         assert_eq!(AnaLog::parse(&bytes), Ok(log()));
         for end in 0..bytes.len() {

@@ -12,6 +12,7 @@ mod host;
 mod message;
 mod response;
 mod secret;
+mod transfer;
 
 pub use controller::{ControllerExchange, ControllerSettings};
 pub use group::{DhGroup, DhKeys, NotOfTheGroup, PRIVATE_BYTES};
@@ -19,3 +20,4 @@ pub use host::{HostExchange, HostSettings, HostStep};
 pub use message::{Challenge, Failure, MESSAGE_BYTES_MAX, Message, Negotiate, Offer, Reply};
 pub use response::{CHALLENGE_BYTES, Names, Randomness};
 pub use secret::Secret;
+pub use transfer::{CONNECT_REQUIRES_AUTHENTICATION, TRANSFER_BYTES_MAX, transfer, transfer_bytes};

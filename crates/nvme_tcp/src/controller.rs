@@ -14,7 +14,7 @@ use crate::log_page::{
 use crate::names::{DISCOVERY_NQN, Host, Nqn};
 use crate::reservation::NoticeKind;
 use crate::status::Status;
-use crate::subsystem::{Namespace, Subsystem, SubsystemFacts};
+use crate::subsystem::{ANA_GROUP_MAX, NAMESPACE_ID_MAX, Namespace, Subsystem, SubsystemFacts};
 
 /// Admin commands that a controller of namespaces knows, for the log page of effects: with the session's own two.
 const ADMIN_KNOWN: &[u8] = &[
@@ -125,6 +125,8 @@ pub struct DiscoveryService {
     pub model: String,
     /// The program's version.
     pub firmware: String,
+    /// Commands that the queue has room for.
+    pub commands_max: u16,
     /// What the host may see.
     pub log: DiscoveryLog,
 }
@@ -281,7 +283,7 @@ impl Controller {
                 subsystem: Nqn::new(DISCOVERY_NQN).expect("the name of every discovery subsystem"),
                 transfer_log2: 0,
                 in_capsule_bytes: 0,
-                commands_max: 0,
+                commands_max: discovery.commands_max,
                 namespace_id_max: 0,
                 volatile_cache: false,
                 flush_all: false,
@@ -314,7 +316,7 @@ impl Controller {
             transfer_log2: *transfer_log2,
             in_capsule_bytes: *in_capsule_bytes,
             commands_max: facts.commands_max,
-            namespace_id_max: subsystem.namespace_id_max(),
+            namespace_id_max: NAMESPACE_ID_MAX,
             volatile_cache: facts.volatile_cache,
             flush_all: false,
             atomic_blocks: 0,
@@ -323,7 +325,7 @@ impl Controller {
             compares: false,
             traffic_keeps_alive: true,
             quiesce_ms: facts.quiesce_ms,
-            ana_group_max: subsystem.ana_group_max(),
+            ana_group_max: if facts.has_ana { ANA_GROUP_MAX } else { 0 },
             async_event_limit: event_limit(),
             async_events: AsyncEvents::known(facts.has_ana),
             error_log_entries: ERROR_ENTRIES - 1,
@@ -370,7 +372,12 @@ impl Controller {
                 let deallocates = if facts.deallocates { IO_DEALLOCATES } else { &[] };
                 log_page::effects(ADMIN_KNOWN, &[IO_KNOWN, deallocates].concat())
             }
-            page::ANA if facts.has_ana => subsystem.ana_log().encode(request.specific & GROUPS_ONLY != 0),
+            page::ANA if facts.has_ana => {
+                // Hosts read as much as the limits that they were told allow, in pieces: all of that is there to be read.
+                let mut bytes = subsystem.ana_log().encode(request.specific & GROUPS_ONLY != 0);
+                bytes.resize(ana_log_bytes_max().max(bytes.len()), 0);
+                bytes
+            }
             page::RESERVATIONS => self.notices.encode(),
             _ => return Err(Status::INVALID_LOG_PAGE),
         })
@@ -397,6 +404,10 @@ impl Controller {
     }
 }
 
+fn ana_log_bytes_max() -> usize {
+    crate::ana::log_bytes(ANA_GROUP_MAX as usize, NAMESPACE_ID_MAX as usize)
+}
+
 fn without_dword(data: Vec<u8>) -> Answer {
     Answer::Done { dword0: 0, data }
 }
@@ -408,7 +419,7 @@ fn event_limit() -> u8 {
 
 /// The namespace of an id; `None` if there could be one and is none.
 fn namespace(subsystem: &Subsystem, id: u32) -> Result<Option<&Namespace>, Status> {
-    if id == 0 || id == ALL_NAMESPACES || id > subsystem.namespace_id_max() {
+    if id == 0 || id == ALL_NAMESPACES || id > NAMESPACE_ID_MAX {
         return Err(Status::INVALID_NAMESPACE);
     }
     Ok(subsystem.namespace(id))

@@ -15,8 +15,11 @@ use crate::names::{Host, HostId, Nqn};
 use crate::reservation::{Change, CommandClass, Report, ReservationCommand, Reservations, Synced};
 use crate::status::Status;
 
-/// The largest namespace id that a subsystem gives: hosts take memory for each.
+/// The largest namespace id that a subsystem gives. Hosts are told this one, and not the largest in use: they take memory for the
+/// log page of asymmetric access once, when they connect.
 pub const NAMESPACE_ID_MAX: u32 = 1024;
+/// The largest number of a group of asymmetric access, told for the same reason.
+pub const ANA_GROUP_MAX: u32 = 128;
 /// The largest number of a controller; those above have meanings.
 const CONTROLLER_ID_MAX: u16 = 0xffef;
 /// Asks for any controller.
@@ -175,9 +178,10 @@ impl Subsystem {
     /// Adds a namespace with the reservations that its state file has.
     ///
     /// # Panics
-    /// If the id is 0, too large, or taken.
+    /// If the id or the group is too large, or the id is 0 or taken.
     pub fn add_namespace(&mut self, id: u32, facts: NamespaceFacts, reservations: Reservations) {
         assert!((1..=NAMESPACE_ID_MAX).contains(&id), "namespace id {id}");
+        assert!(facts.ana_group <= ANA_GROUP_MAX, "group {} of asymmetric access", facts.ana_group);
         if self.facts.has_ana && facts.ana_group != 0 {
             self.ana.entry(facts.ana_group).or_insert((AnaState::Optimized, 0));
         }
@@ -194,12 +198,6 @@ impl Subsystem {
     /// All namespaces, by id.
     pub fn namespaces(&self) -> impl Iterator<Item = (u32, &Namespace)> {
         self.namespaces.iter().map(|(id, namespace)| (*id, namespace))
-    }
-
-    /// The largest namespace id.
-    #[must_use]
-    pub fn namespace_id_max(&self) -> u32 {
-        self.namespaces.last_key_value().map_or(0, |(id, _)| *id)
     }
 
     /// Takes a namespace away, or changes its size; its controllers are to be told.
@@ -342,12 +340,6 @@ impl Subsystem {
             }
             _ => false,
         }
-    }
-
-    /// The highest group id of asymmetric access; 0: it is not reported.
-    #[must_use]
-    pub fn ana_group_max(&self) -> u32 {
-        self.ana.last_key_value().map_or(0, |(id, _)| *id)
     }
 
     /// The log page of asymmetric access.
@@ -496,7 +488,7 @@ mod tests {
         assert_eq!(admit(&subsystem, 1, 1), Err(Status::NAMESPACE_WRITE_PROTECTED));
         assert_eq!(admit(&subsystem, 1, 2), Ok(()));
         let log = subsystem.ana_log();
-        assert_eq!((log.changes, log.groups.len(), subsystem.ana_group_max()), (2, 1, 3));
+        assert_eq!((log.changes, log.groups.len(), log.groups[0].id), (2, 1, 3));
         assert_eq!((log.groups[0].changes, &log.groups[0].namespaces), (2, &vec![1]));
         subsystem.change_namespace(1, None);
         assert_eq!(admit(&subsystem, 1, 2), Err(Status::INVALID_NAMESPACE));

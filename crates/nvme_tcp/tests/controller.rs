@@ -104,7 +104,7 @@ fn the_kernels_host_finds_namespaces() {
     let (_, data) = done(identify(&mut controller, &subsystem, cns::CONTROLLER, 0));
     let info = ControllerInfo::parse(&data).unwrap();
     assert_eq!((info.controller_type, info.controller_id), (Some(ControllerType::Io), controller.id()));
-    assert_eq!((info.namespace_id_max, info.quiesce_ms, info.ana), (3, 500, true));
+    assert_eq!((info.namespace_id_max, info.quiesce_ms, info.ana), (1024, 500, true));
     assert!(done(identify(&mut controller, &subsystem, cns::COMMAND_SET_CONTROLLER, 0)).1[1] == 8);
 
     let queues = command(admin::SET_FEATURES, 0, &[feature::QUEUES.into(), 0x0007_0007]);
@@ -130,7 +130,7 @@ fn the_kernels_host_finds_namespaces() {
     // An id that could be one is empty; ids beyond are refused.
     assert_eq!(done(identify(&mut controller, &subsystem, cns::NAMESPACE, 2)).1, [0; 4096]);
     for (what, id) in [
-        (cns::NAMESPACE, 4),
+        (cns::NAMESPACE, 1025),
         (cns::NAMESPACE, 0),
         (cns::NAMESPACE_IDS, 2),
         (cns::ACTIVE_NAMESPACES, u32::MAX),
@@ -154,7 +154,11 @@ fn every_page_that_is_said_to_be_there_is_there() {
         assert_eq!(is_there, supported[usize::from(page) * 4] == 1, "page {page:#x}");
     }
     let (_, groups) = done(log(&mut controller, service, page::ANA, 1, 4096, false));
-    assert_eq!(groups.len(), 48);
+    assert_eq!((groups[16], &groups[20..24]), (1, &[0; 4][..]));
+    // nvme-cli reads the longest page that there could be, in pieces of 4 KiB.
+    let request = LogRequest { page: page::ANA, specific: 0, keeps_event: true, offset: 8192, bytes: 16 };
+    let (_, end) = done(controller.admin(service, &command(admin::GET_LOG_PAGE, 0, &request.encode())));
+    assert_eq!(end, [0; 16]);
 }
 
 #[test]
@@ -283,12 +287,15 @@ fn a_discovery_controller_shows_its_page_and_no_more() {
         serial: "1".to_owned(),
         model: "Twill".to_owned(),
         firmware: "0.1.0".to_owned(),
+        commands_max: 32,
         log: DiscoveryLog { generation: 1, entries: vec![entry], left_out: Vec::new() },
     };
     let service = Service::Discovery(&discovery);
     let mut controller = Controller::new(1, host(1), 0);
     let (_, data) = done(controller.admin(service, &command(admin::IDENTIFY, 0, &[cns::CONTROLLER.into()])));
-    assert_eq!(ControllerInfo::parse(&data).unwrap().controller_type, Some(ControllerType::Discovery));
+    let info = ControllerInfo::parse(&data).unwrap();
+    // The kernel's host calls a controller that takes no commands at a time a firmware bug.
+    assert_eq!((info.controller_type, info.commands_max), (Some(ControllerType::Discovery), 32));
     let (_, header) = done(log(&mut controller, service, page::DISCOVERY, 0, 1024, true));
     assert_eq!(header.len(), 1024);
     let (_, whole) = done(log(&mut controller, service, page::DISCOVERY, 0, 2048, false));
@@ -317,6 +324,7 @@ proptest! {
             serial: String::new(),
             model: String::new(),
             firmware: String::new(),
+            commands_max: 32,
             log: DiscoveryLog { generation: 0, entries: Vec::new(), left_out: Vec::new() },
         };
         let service = if discovery { Service::Discovery(&service_of_discovery) } else { Service::Namespaces(&subsystem) };

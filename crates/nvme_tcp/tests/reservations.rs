@@ -116,6 +116,12 @@ impl Model {
         let own = self.keys.get(&host).copied();
         let twin = [(0, 3), (3, 0)].iter().any(|(one, twin)| *one == host && self.keys.contains_key(twin));
         match registration {
+            Registration::Replace { key: None, new_key } => {
+                if own.is_none() && twin {
+                    return Err(Status::RESERVATION_CONFLICT);
+                }
+                self.keys.insert(host, new_key);
+            }
             Registration::Register { new_key } => {
                 if own.is_some_and(|own| own != new_key) || own.is_none() && twin {
                     return Err(Status::RESERVATION_CONFLICT);

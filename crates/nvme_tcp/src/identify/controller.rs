@@ -186,7 +186,8 @@ impl ControllerFacts {
         raw.controller_id.set(self.controller_id);
         raw.version.set(VERSION);
         raw.transfer_log2 = self.transfer_log2;
-        raw.async_events.set(self.async_events);
+        // The bits of health events turn them on; that they are there goes without saying.
+        raw.async_events.set(self.async_events & !0xff);
         let traffic = if self.traffic_keeps_alive { ATTRIBUTE_TRAFFIC_KEEPS_ALIVE } else { 0 };
         raw.attributes.set(ATTRIBUTE_HOST_ID_128 | traffic);
         raw.async_event_limit = self.async_event_limit;

@@ -30,7 +30,7 @@ pub enum Registration {
     },
     /// Takes another key.
     Replace {
-        /// `None`: whatever the key is.
+        /// `None`: whatever the key is, and also if the host is not registered.
         key: Option<u64>,
         /// Not 0.
         new_key: u64,

@@ -142,7 +142,8 @@ impl Draft {
         let has = |key: Option<u64>, at: usize| key.is_none_or(|key| self.next.registrants[at].key == key);
         match (registration, own) {
             (Registration::Register { new_key }, Some(at)) if has(Some(new_key), at) => {}
-            (Registration::Register { new_key }, None) => {
+            // Replace without regard to the key is without regard to the registration, too.
+            (Registration::Register { new_key } | Registration::Replace { key: None, new_key }, None) => {
                 // The identifier is another name's: with it this host would be that one.
                 if self.next.owner(host.id).is_some() {
                     return Err(Status::RESERVATION_CONFLICT);
