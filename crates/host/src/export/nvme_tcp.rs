@@ -8,14 +8,17 @@
 mod admin;
 mod association;
 mod connection;
+mod connection_limits;
 mod device_volume;
 mod link;
 mod namespace;
 mod outgoing;
 mod server;
+mod server_state;
 mod stream;
 mod subsystems;
 
 pub use device_volume::DeviceVolume;
-pub use server::{Server, ServerOptions};
+pub use server::Server;
+pub use server_state::ServerOptions;
 pub use subsystems::{NewNamespace, NewSubsystem, SubsystemError, Subsystems};

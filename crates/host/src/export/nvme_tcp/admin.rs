@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::association::Association;
+use super::connection_limits::{COMMANDS, TRANSFER_BYTES_MAX};
 use super::link::Link;
-use super::namespace::TRANSFER_BYTES_MAX;
-use super::server::Shared;
+use super::server_state::Shared;
 
 /// What a command that was not given up is completed with.
 const NOT_ABORTED: u64 = 1;
@@ -103,6 +103,7 @@ impl AdminQueue {
                     serial: "discovery".to_owned(),
                     model: "Twill".to_owned(),
                     firmware: env!("CARGO_PKG_VERSION").to_owned(),
+                    commands_max: COMMANDS as u16,
                     log: shared.subsystems.discovery(&self.association.host.nqn, self.local),
                 };
                 self.association

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::connection::COMMANDS;
+use super::connection_limits::COMMANDS;
 use super::subsystems::Entry;
 
 pub(super) struct Association {

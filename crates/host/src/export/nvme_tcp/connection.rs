@@ -19,22 +19,18 @@ use std::time::Duration;
 
 use super::admin::AdminQueue;
 use super::association::Association;
-use super::link::Link;
+use super::connection_limits::{
+    ADMIN_IN_CAPSULE_BYTES, COMMANDS, H2C_DATA_BYTES_MAX, IN_CAPSULE_BYTES, R2T_BYTES_MAX,
+};
+use super::link::{Item, Link};
 use super::namespace::{Namespace, shape};
-use super::outgoing::{Item, send};
-use super::server::Shared;
+use super::outgoing::send;
+use super::server_state::Shared;
 use super::stream::Stream;
-use super::subsystems::{Entry, IN_CAPSULE_BYTES};
+use super::subsystems::Entry;
 use crate::shard::ShardContext;
 
-/// Commands in flight on a queue.
-pub(super) const COMMANDS: usize = 128;
-/// Bytes of data that stand in a capsule of the admin queue, as the specification has it.
-const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
-/// Bytes of one H2CData.
-const H2C_DATA_BYTES_MAX: u32 = 256 << 10;
-/// Bytes that one R2T asks for.
-const R2T_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of the data of Connect.
 const CONNECT_BYTES: u32 = 1024;
 
 /// Serves one connection.

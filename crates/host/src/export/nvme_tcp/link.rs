@@ -7,17 +7,33 @@
 
 use engine::buffer::Gather;
 use nvme_tcp::status::Status;
-use nvme_tcp::target::queue::{Queue, Slot};
+use nvme_tcp::target::queue::{Queue, Slot, Wish};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::outgoing::Item;
+use super::connection_limits::HELD_BYTES_MAX;
 
-/// Bytes of data that the commands of one connection may hold.
-pub(super) const HELD_BYTES_MAX: usize = 16 << 20;
+/// What waits to be sent.
+pub(super) enum Item {
+    /// The answer to the first PDU.
+    Begin,
+    /// A wish for data.
+    Wish(Wish),
+    /// The end of a command, its data before it.
+    Answer { slot: Slot, status: Status, value: u64, data: Gather, held_bytes: usize },
+    /// The request to end the connection, as it stands.
+    Last(Vec<u8>),
+}
+
+impl Item {
+    /// Bytes of data among it.
+    pub fn data_bytes(&self) -> usize {
+        if let Item::Answer { data, .. } = self { data.len() } else { 0 }
+    }
+}
 
 /// A connection, as its tasks share it.
 pub(super) struct Link {
@@ -143,18 +159,12 @@ impl Link {
     }
 
     /// Takes what goes with the next send.
-    pub fn take_batch(
-        &self,
-        batch: &mut Vec<Item>,
-        items_max: usize,
-        bytes_max: usize,
-        data_bytes: fn(&Item) -> usize,
-    ) {
+    pub fn take_batch(&self, batch: &mut Vec<Item>, items_max: usize, bytes_max: usize) {
         let (mut items, mut bytes) = (self.items.borrow_mut(), 0);
         while let Some(item) = items.front()
-            && (batch.is_empty() || batch.len() < items_max && bytes + data_bytes(item) <= bytes_max)
+            && (batch.is_empty() || batch.len() < items_max && bytes + item.data_bytes() <= bytes_max)
         {
-            bytes += data_bytes(item);
+            bytes += item.data_bytes();
             batch.extend(items.pop_front());
         }
     }

@@ -8,12 +8,9 @@ use nvme_tcp::target::io::{Request, Shape, dataset_ranges};
 use nvme_tcp::target::queue::Slot;
 use std::rc::Rc;
 
+use super::connection_limits::TRANSFER_BYTES_MAX;
 use super::link::Link;
 use crate::shard::ShardContext;
-
-/// Bytes that one command may move: 2 to the power of this many 4 KiB.
-pub(super) const TRANSFER_LOG2: u8 = 8;
-pub(super) const TRANSFER_BYTES_MAX: u32 = 4096 << TRANSFER_LOG2;
 
 /// A volume of any type.
 pub(super) trait Source: Send + Sync {

@@ -4,14 +4,13 @@ use engine::buffer::{Gather, Pool};
 use nvme_tcp::command::Cqe;
 use nvme_tcp::pdu::{Side, flag};
 use nvme_tcp::session::{DataPart, STAGED_BYTES_MAX};
-use nvme_tcp::status::Status;
-use nvme_tcp::target::queue::{Queue, Slot, Wish};
+use nvme_tcp::target::queue::{Queue, Wish};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::link::Link;
+use super::link::{Item, Link};
 use crate::shard::ShardContext;
 
 /// Bytes after which no further answer joins a send, so that memory comes back while a slow host reads.
@@ -20,24 +19,6 @@ const SEND_BYTES: usize = 256 << 10;
 const SEND_ITEMS_MAX: usize = 128;
 /// The headers of one answer: data, its digest, and a completion.
 const HEADS_BYTES_MAX: usize = 2 * STAGED_BYTES_MAX;
-
-/// What waits to be sent.
-pub(super) enum Item {
-    /// The answer to the first PDU.
-    Begin,
-    /// A wish for data.
-    Wish(Wish),
-    /// The end of a command, its data before it.
-    Answer { slot: Slot, status: Status, value: u64, data: Gather, held_bytes: usize },
-    /// The request to end the connection, as it stands.
-    Last(Vec<u8>),
-}
-
-impl Item {
-    fn data_bytes(&self) -> usize {
-        if let Item::Answer { data, .. } = self { data.len() } else { 0 }
-    }
-}
 
 /// The task that sends.
 pub(super) async fn send(link: Rc<Link>, shard: ShardContext, socket: Rc<OwnedFd>) {
@@ -52,7 +33,7 @@ pub(super) async fn send(link: Rc<Link>, shard: ShardContext, socket: Rc<OwnedFd
 async fn send_items(link: &Rc<Link>, shard: &ShardContext, socket: &Rc<OwnedFd>) -> io::Result<()> {
     let mut batch = Vec::new();
     while link.wait_for_items().await {
-        link.take_batch(&mut batch, SEND_ITEMS_MAX, SEND_BYTES, Item::data_bytes);
+        link.take_batch(&mut batch, SEND_ITEMS_MAX, SEND_BYTES);
         let is_last = batch.iter().any(|item| matches!(item, Item::Last(_)));
         let (data, held) = link.with_queue(|queue| gather(queue, &mut batch, &shard.pool));
         let sent = shard.ring.send_all(socket, data).await;

@@ -14,12 +14,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::connection::COMMANDS;
-use super::namespace::{Source, TRANSFER_LOG2};
+use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
+use super::namespace::Source;
 use crate::shard::{Handle, ShardContext};
 
-/// Bytes of data that stand in a command's capsule on an I/O queue, as the kernel's target has it.
-pub(super) const IN_CAPSULE_BYTES: u32 = 16 << 10;
 /// I/O queues of a controller.
 const QUEUES_MAX: u16 = 128;
 /// Controllers of a subsystem.
