@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
+use nvme_tcp::names::Nqn;
 
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
@@ -81,6 +82,8 @@ pub enum Command {
     Serve(ServeArguments),
     /// Stop serving an array, so that it is clean on its members.
     Stop(StopArguments),
+    /// Serve files and block devices to NVMe/TCP hosts, without an array.
+    Target(TargetArguments),
     /// Say in a few lines how a served array is.
     Status(StatusArguments),
     /// Say all about a served array, as mdadm --detail does.
@@ -283,6 +286,49 @@ pub struct AssembleArguments {
     pub explain: bool,
 }
 
+/// A file or block device that `target` serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The name of its subsystem.
+    pub nqn: Option<Nqn>,
+}
+
+/// Arguments of `target`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a drive for one host of this network
+  twill target --listen 10.0.0.1:4420 --insecure --allow nqn.2014-08.org.nvmexpress:uuid:4c4c4544-0000-1000-8000-000000000001 \\
+    /dev/nvme0n1=nqn.2026-11.example:drive0
+and on that host
+  nvme connect-all -t tcp -a 10.0.0.1 -s 4420
+
+Ctrl-C and SIGTERM end it.")]
+pub struct TargetArguments {
+    /// Address and port to listen at; may be repeated.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address, default_value = "127.0.0.1:4420")]
+    pub listen: Vec<SocketAddr>,
+    /// A host that may connect, by its name; may be repeated. No other host may.
+    #[arg(long, value_name = "NQN", value_parser = nqn, conflicts_with = "allow_any")]
+    pub allow: Vec<Nqn>,
+    /// Every host may connect.
+    #[arg(long)]
+    pub allow_any: bool,
+    /// Listen also at addresses that other machines reach, although nothing on the way is encrypted or proven.
+    #[arg(long)]
+    pub insecure: bool,
+    /// No host may write.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Threads that serve, each with a core of its own [default: as many as cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: Option<u16>,
+    /// What to serve, and the name of its subsystem [default: one made of this machine and the path]. Those with one name are
+    /// namespaces of one subsystem.
+    #[arg(required = true, value_name = "FILE[=NQN]", value_parser = parse_served)]
+    pub served: Vec<NamedFile>,
+}
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
@@ -481,6 +527,29 @@ pub struct SetArguments {
     /// Slow it down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
+}
+
+/// FILE or FILE=NQN.
+///
+/// # Errors
+/// What is wrong with it.
+fn parse_served(text: &str) -> Result<NamedFile, String> {
+    let (path, nqn) = match text.rsplit_once("=nqn.") {
+        Some((path, rest)) => {
+            let nqn = Nqn::new(&format!("nqn.{rest}")).map_err(|error| format!("the name: {error}"))?;
+            (path, Some(nqn))
+        }
+        None => (text, None),
+    };
+    if path.is_empty() {
+        Err("there is no path".to_owned())
+    } else {
+        Ok(NamedFile { path: path.into(), nqn })
+    }
+}
+
+fn nqn(words: &str) -> Result<Nqn, String> {
+    Nqn::new(words).map_err(|error| error.to_string())
 }
 
 fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {
@@ -751,6 +820,16 @@ pub struct EventsArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_may_have_a_name() {
+        let parse = |text| parse_served(text).map(|served| (served.path, served.nqn.map(|n| n.to_string())));
+        assert_eq!(parse("a=b"), Ok(("a=b".into(), None)));
+        let named = ("/dev/x=y".into(), Some("nqn.2026-11.test:a".to_owned()));
+        assert_eq!(parse("/dev/x=y=nqn.2026-11.test:a"), Ok(named));
+        assert!(parse("").is_err() && parse("=nqn.2026-11.test:a").is_err());
+        assert!(parse("a=nqn.with space").is_err());
+    }
 
     /// Terminals are this wide: a longer line of an example is broken, and what is copied from there does not run.
     const TERMINAL_COLUMNS: usize = 80;

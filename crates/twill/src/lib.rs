@@ -27,7 +27,8 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use arguments::{Arguments, Command, LogFormat};
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show, zones,
+    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show, target,
+    zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -57,6 +58,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Create(arguments) => create::run(arguments, output),
         Command::Assemble(arguments) => assemble::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
+        Command::Target(arguments) => target::run(arguments, output),
         Command::Stop(arguments) => members::stop(arguments, output),
         Command::Status(arguments) => show::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),

@@ -36,6 +36,7 @@ use event_log::EventLog;
 pub use exports::Exports;
 pub use managed::ManagedArray;
 use manager::ArrayManager;
+pub use open::open_device;
 pub use options::ServeOptions;
 use scrub_file::ScrubFile;
 pub use speed::NewLimits;

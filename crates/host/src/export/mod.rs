@@ -1,4 +1,5 @@
 //! Ways in which clients reach a volume.
 
 pub mod nbd;
+pub mod nvme_tcp;
 pub mod ublk;

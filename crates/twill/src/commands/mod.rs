@@ -12,4 +12,5 @@ pub mod scrub;
 pub mod serve;
 pub mod ssdsim;
 pub mod status;
+pub mod target;
 pub mod zones;

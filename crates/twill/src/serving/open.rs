@@ -30,7 +30,11 @@ pub(super) fn open_member(
     Ok((device, superblock))
 }
 
-fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
+/// Opens and locks a file or block device.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
     let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
     if !read_only
         && let Ok(metadata) = std::fs::metadata(path)

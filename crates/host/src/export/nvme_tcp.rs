@@ -1,0 +1,24 @@
+//! The NVMe/TCP server: subsystems with namespaces over volumes, for hosts that were allowed.
+//!
+//! The way of a host: it connects to a listener ([`Server`]), gets a shard, and says by its first command which queue of which
+//! subsystem the connection is (`connection`). Its admin queue makes an `association`, which its I/O queues join; the end of
+//! any of them ends all. Commands of an I/O queue go to a `namespace`, received by `stream` and answered by `outgoing`. What
+//! is on the wire is the crate `nvme_tcp`; here are sockets, memory and time.
+
+mod admin;
+mod association;
+mod connection;
+mod connection_limits;
+mod device_volume;
+mod link;
+mod namespace;
+mod outgoing;
+mod server;
+mod server_state;
+mod stream;
+mod subsystems;
+
+pub use device_volume::DeviceVolume;
+pub use server::Server;
+pub use server_state::ServerOptions;
+pub use subsystems::{NewNamespace, NewSubsystem, SubsystemError, Subsystems};

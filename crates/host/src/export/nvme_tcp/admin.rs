@@ -1,0 +1,150 @@
+//! The admin queue: properties, and what a controller answers.
+
+use engine::buffer::{Gather, Slice};
+use nvme_tcp::command::{Direction, FABRICS, Sqe, admin, fabrics};
+use nvme_tcp::controller::{AdminCommand, Answer, DiscoveryService, Service};
+use nvme_tcp::status::Status;
+use nvme_tcp::target::queue::Slot;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::association::Association;
+use super::connection_limits::{COMMANDS, TRANSFER_BYTES_MAX};
+use super::link::Link;
+use super::server_state::Shared;
+
+/// What a command that was not given up is completed with.
+const NOT_ABORTED: u64 = 1;
+
+/// The admin queue of an association.
+pub(super) struct AdminQueue {
+    pub association: Arc<Association>,
+    /// The server's address, as this host knows it.
+    local: SocketAddr,
+    /// Event requests that wait, with the id by which the controller knows them.
+    events: Vec<(u16, Slot)>,
+}
+
+impl AdminQueue {
+    pub fn new(association: Arc<Association>, local: SocketAddr) -> Self {
+        AdminQueue { association, local, events: Vec::new() }
+    }
+
+    /// Answers a command.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub fn command(
+        &mut self,
+        shared: &Shared,
+        link: &Link,
+        slot: Slot,
+        sqe: &Sqe,
+        data_bytes: u32,
+    ) -> Result<(), Status> {
+        let value = |value| link.answer(slot, Status::SUCCESS, value, Gather::new());
+        let is_out = sqe.direction() == Direction::ToController;
+        if is_out && data_bytes > 0 || data_bytes > TRANSFER_BYTES_MAX {
+            return Err(Status::INVALID_FIELD);
+        }
+        if sqe.opcode == FABRICS {
+            value(self.fabrics(sqe)?);
+            return Ok(());
+        }
+        if !self.association.with(|_, properties| properties.is_ready()) {
+            return Err(Status::COMMAND_SEQUENCE_ERROR);
+        }
+        match sqe.opcode {
+            admin::KEEP_ALIVE => value(0),
+            admin::ABORT => value(self.abort(link, sqe)),
+            _ => {
+                let answer = self.answer(shared, sqe);
+                self.send(link, slot, sqe, answer, data_bytes)?;
+            }
+        }
+        self.send_events(link);
+        Ok(())
+    }
+
+    fn fabrics(&self, sqe: &Sqe) -> Result<u64, Status> {
+        let (attributes, offset) = (sqe.cdw10.get() as u8, sqe.cdw11.get());
+        self.association.with(|_, properties| match sqe.fabrics_type() {
+            fabrics::PROPERTY_GET => properties.get(attributes, offset),
+            fabrics::PROPERTY_SET => {
+                let value = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
+                properties.set(attributes, offset, value).map(|()| 0)
+            }
+            _ => Err(Status::INVALID_OPCODE),
+        })
+    }
+
+    /// An event request ends; any other command runs to its end, which is never far.
+    fn abort(&mut self, link: &Link, sqe: &Sqe) -> u64 {
+        let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);
+        if queue != 0 || !self.association.with(|controller, _| controller.abort_event_request(cid)) {
+            return NOT_ABORTED;
+        }
+        if let Some(at) = self.events.iter().position(|(waiting, _)| *waiting == cid) {
+            let (_, slot) = self.events.swap_remove(at);
+            link.answer(slot, Status::ABORT_REQUESTED, 0, Gather::new());
+        }
+        0
+    }
+
+    fn answer(&self, shared: &Shared, sqe: &Sqe) -> Answer {
+        let command = AdminCommand::from(sqe);
+        match &self.association.entry {
+            Some(entry) => entry.with(|subsystem| {
+                self.association
+                    .with(|controller, _| controller.admin(Service::Namespaces(subsystem), &command))
+            }),
+            None => {
+                let discovery = DiscoveryService {
+                    serial: "discovery".to_owned(),
+                    model: "Twill".to_owned(),
+                    firmware: env!("CARGO_PKG_VERSION").to_owned(),
+                    commands_max: COMMANDS as u16,
+                    log: shared.subsystems.discovery(&self.association.host.nqn, self.local),
+                };
+                self.association
+                    .with(|controller, _| controller.admin(Service::Discovery(&discovery), &command))
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        link: &Link,
+        slot: Slot,
+        sqe: &Sqe,
+        answer: Answer,
+        data_bytes: u32,
+    ) -> Result<(), Status> {
+        match answer {
+            Answer::Done { dword0, mut data } => {
+                if data.len() > data_bytes as usize {
+                    return Err(Status::INVALID_SGL_LENGTH);
+                }
+                data.resize(data_bytes as usize, 0);
+                let data = if data.is_empty() { Gather::new() } else { Slice::from_bytes(&data).into() };
+                link.answer(slot, Status::SUCCESS, u64::from(dword0), data);
+            }
+            Answer::Failed(status) => return Err(status),
+            Answer::Waits => self.events.push((sqe.cid.get(), slot)),
+            // Reservations are in memory alone, so none outlives the server.
+            Answer::Persistence { persists: false, .. } => {
+                link.answer(slot, Status::SUCCESS, 0, Gather::new());
+            }
+            Answer::Persistence { .. } => return Err(Status::FEATURE_NOT_SAVEABLE),
+        }
+        Ok(())
+    }
+
+    fn send_events(&mut self, link: &Link) {
+        while let Some((cid, dword0)) = self.association.with(|controller, _| controller.next_event()) {
+            let Some(at) = self.events.iter().position(|(waiting, _)| *waiting == cid) else { return };
+            let (_, slot) = self.events.swap_remove(at);
+            link.answer(slot, Status::SUCCESS, u64::from(dword0), Gather::new());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! An association: a host's controller, from the Connect of its admin queue to the end of any of its queues.
+//!
+//! Its queues are on different shards; this is what they share. Whichever queue ends, however it ends, shuts the others'
+//! sockets down, so that no command of a lost association comes later.
+
+use nvme_tcp::controller::Controller;
+use nvme_tcp::names::{Host, Nqn};
+use nvme_tcp::target::properties::Properties;
+use parking_lot::Mutex;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::connection_limits::COMMANDS;
+use super::subsystems::Entry;
+
+pub(super) struct Association {
+    /// The subsystem; none: discovery.
+    pub entry: Option<Arc<Entry>>,
+    pub subsystem: Nqn,
+    pub host: Host,
+    pub id: u16,
+    state: Mutex<State>,
+    /// A command has come since the watch looked last.
+    seen: AtomicBool,
+    ended: AtomicBool,
+}
+
+struct State {
+    controller: Controller,
+    properties: Properties,
+    queues: BTreeSet<u16>,
+    /// Second descriptors of the queues' sockets.
+    sockets: Vec<OwnedFd>,
+}
+
+impl Association {
+    pub fn new(
+        entry: Option<Arc<Entry>>,
+        subsystem: Nqn,
+        host: &Host,
+        id: u16,
+        keep_alive_ms: u32,
+    ) -> Arc<Self> {
+        Arc::new(Association {
+            entry,
+            subsystem,
+            host: host.clone(),
+            id,
+            state: Mutex::new(State {
+                controller: Controller::new(id, host.clone(), keep_alive_ms),
+                properties: Properties::new(COMMANDS as u16),
+                queues: BTreeSet::new(),
+                sockets: Vec::new(),
+            }),
+            seen: AtomicBool::new(true),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Uses controller and properties for a moment.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Controller, &mut Properties) -> T) -> T {
+        let State { controller, properties, .. } = &mut *self.state.lock();
+        work(controller, properties)
+    }
+
+    /// A queue joins. False: it is there already, the controller is not ready, or the association has ended.
+    pub fn join(&self, queue: u16, socket: OwnedFd) -> bool {
+        let mut state = self.state.lock();
+        let is_open = !self.ended.load(Ordering::Acquire) && (queue == 0 || state.properties.is_ready());
+        if !is_open || !state.queues.insert(queue) {
+            return false;
+        }
+        state.sockets.push(socket);
+        true
+    }
+
+    /// A host has deleted a queue. The socket's second descriptor stays until the association's end.
+    pub fn leave(&self, queue: u16) {
+        self.state.lock().queues.remove(&queue);
+    }
+
+    /// A command has come. Written only if the watch has looked since, so that queues do not fight for the line.
+    pub fn see(&self) {
+        if !self.seen.load(Ordering::Relaxed) {
+            self.seen.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a command has come since this was asked last.
+    pub fn was_seen(&self) -> bool {
+        self.seen.swap(false, Ordering::Relaxed)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Ends every queue.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        self.ended.store(true, Ordering::Release);
+        for socket in state.sockets.drain(..) {
+            let _ = shutdown(&socket, Shutdown::Both);
+        }
+    }
+}
+
+/// The associations of a server, for queues that join.
+#[derive(Default)]
+pub(super) struct Associations {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: BTreeMap<(Nqn, u16), Arc<Association>>,
+    last_discovery_id: u16,
+}
+
+impl Associations {
+    pub fn enter(&self, association: &Arc<Association>) {
+        let key = (association.subsystem.clone(), association.id);
+        self.table.lock().open.insert(key, Arc::clone(association));
+    }
+
+    pub fn find(&self, subsystem: &Nqn, id: u16) -> Option<Arc<Association>> {
+        self.table.lock().open.get(&(subsystem.clone(), id)).cloned()
+    }
+
+    /// A number for a discovery controller. Their queues join nothing, so that it only tells them apart.
+    pub fn discovery_id(&self) -> u16 {
+        let mut table = self.table.lock();
+        table.last_discovery_id = table.last_discovery_id % 0xffee + 1;
+        table.last_discovery_id
+    }
+
+    /// Ends an association, and forgets it.
+    pub fn remove(&self, association: &Association) {
+        association.end();
+        self.table.lock().open.remove(&(association.subsystem.clone(), association.id));
+        if let Some(entry) = &association.entry {
+            entry.with(|subsystem| subsystem.disconnect(association.id));
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! A connection from its first byte to its last: Connect, then the commands of a queue.
+
+use engine::buffer::{Buffer, Gather, Pool};
+use nvme_tcp::command::{FABRICS, Sqe, fabrics};
+use nvme_tcp::names::{DISCOVERY_NQN, Host, HostId, Nqn};
+use nvme_tcp::pdu::{Fatal, Side, Unverified};
+use nvme_tcp::reservation::CommandClass;
+use nvme_tcp::session::{Offer, STAGED_BYTES_MAX, Session};
+use nvme_tcp::status::Status;
+use nvme_tcp::target::connect::{Connect, Refused};
+use nvme_tcp::target::io::{Request, Shape, check, check_data};
+use nvme_tcp::target::queue::{Arrival, Queue, Slot};
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admin::AdminQueue;
+use super::association::Association;
+use super::connection_limits::{
+    ADMIN_IN_CAPSULE_BYTES, COMMANDS, H2C_DATA_BYTES_MAX, IN_CAPSULE_BYTES, R2T_BYTES_MAX,
+};
+use super::link::{Item, Link};
+use super::namespace::{Namespace, shape};
+use super::outgoing::send;
+use super::server_state::Shared;
+use super::stream::Stream;
+use super::subsystems::Entry;
+use crate::shard::ShardContext;
+
+/// Bytes of the data of Connect.
+const CONNECT_BYTES: u32 = 1024;
+
+/// Serves one connection.
+pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: OwnedFd) {
+    let socket = Rc::new(socket);
+    let offer = Offer {
+        header_digest: true,
+        data_digest: true,
+        alignment: 0,
+        in_capsule_bytes_max: ADMIN_IN_CAPSULE_BYTES,
+        h2c_data_bytes_max: H2C_DATA_BYTES_MAX,
+        r2ts_max: 0,
+    };
+    let queue = Queue::new(Session::new(Side::Controller, offer), COMMANDS, R2T_BYTES_MAX);
+    let link = Link::new(queue, COMMANDS);
+    let commands = Rc::new(Commands {
+        link: Rc::clone(&link),
+        pool: Arc::clone(&shard.pool),
+        pending: RefCell::new((0..COMMANDS).map(|_| Pending::default()).collect()),
+    });
+    let beginning = Rc::clone(&commands);
+    link.set_begin(move |slot| beginning.begin(slot));
+    shard.executor.spawn(send(Rc::clone(&link), shard.clone(), Rc::clone(&socket)));
+    let stream = Stream::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
+    let mut connection = Connection {
+        shared: Arc::clone(&shared),
+        shard,
+        socket,
+        stream,
+        link: Rc::clone(&link),
+        commands,
+        role: Role::None,
+    };
+    connection.watch_handshake();
+    match connection.run().await {
+        Ok(()) => {}
+        Err(Ended::Fatal(fatal)) => {
+            tracing::warn!(%fatal, "a host broke the rules of the transport; its connection ends");
+            let mut term = vec![0; STAGED_BYTES_MAX];
+            let bytes = link.with_queue(|queue| queue.session().encode_term(fatal, &mut term));
+            term.truncate(bytes);
+            link.push(Item::Last(term));
+        }
+        Err(Ended::Io(error)) => tracing::debug!(%error, "a connection has ended"),
+        Err(Ended::Terminated { status, information }) => {
+            tracing::warn!(status, information, "a host ended its connection: it saw a broken rule");
+        }
+    }
+    link.finish();
+    link.forget_begin();
+    match &connection.role {
+        Role::None | Role::Left => {}
+        Role::Admin(admin) => shared.associations.remove(&admin.association),
+        Role::Io(io) => shared.associations.remove(&io.association),
+    }
+}
+
+/// Why a connection ends.
+enum Ended {
+    Io(io::Error),
+    Fatal(Fatal),
+    Terminated { status: u16, information: u32 },
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Ended::Io(error)
+    }
+}
+
+/// A command between its capsule and its execution.
+#[derive(Default)]
+struct Pending {
+    work: Option<Work>,
+    buffer: Option<Buffer>,
+}
+
+enum Work {
+    Connect(Unverified<Sqe>),
+    Io { namespace: Rc<dyn Namespace>, request: Request, shape: Shape },
+}
+
+/// The commands of a queue that have not been handed on.
+struct Commands {
+    link: Rc<Link>,
+    pool: Arc<Pool>,
+    pending: RefCell<Box<[Pending]>>,
+}
+
+impl Commands {
+    /// A command has its share of the memory.
+    fn begin(&self, slot: Slot) {
+        let out_bytes = match &self.pending.borrow()[slot.index()].work {
+            Some(Work::Io { request, .. }) => request.data_out_bytes(),
+            Some(Work::Connect(_)) => CONNECT_BYTES,
+            None => return,
+        };
+        if out_bytes == 0 {
+            return self.carry_out(slot, Gather::new());
+        }
+        self.take_buffer(slot, out_bytes);
+        self.link.with_queue(|queue| queue.grant(slot, out_bytes));
+        self.link.push_wishes(slot);
+    }
+
+    fn take_buffer(&self, slot: Slot, bytes: u32) {
+        let buffer = self.pool.take(bytes as usize);
+        self.pending.borrow_mut()[slot.index()].buffer = Some(buffer);
+    }
+
+    /// All of a command's data is here.
+    fn carry_out(&self, slot: Slot, data: Gather) {
+        let work = self.pending.borrow_mut()[slot.index()].work.take();
+        if let Some(Work::Io { namespace, request, shape }) = work {
+            namespace.carry_out(Rc::clone(&self.link), slot, request, data, shape);
+        }
+    }
+}
+
+/// What a connection is.
+enum Role {
+    /// Not connected yet.
+    None,
+    Admin(AdminQueue),
+    Io(IoQueue),
+    /// An I/O queue that its host has deleted.
+    Left,
+}
+
+struct IoQueue {
+    association: Arc<Association>,
+    entry: Arc<Entry>,
+    id: u16,
+    epoch: u64,
+    opened: Vec<Open>,
+}
+
+/// A namespace that this queue has used.
+struct Open {
+    id: u32,
+    namespace: Rc<dyn Namespace>,
+    shape: Shape,
+    read: Result<(), Status>,
+    write: Result<(), Status>,
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    shard: ShardContext,
+    socket: Rc<OwnedFd>,
+    stream: Stream,
+    link: Rc<Link>,
+    commands: Rc<Commands>,
+    role: Role,
+}
+
+impl Connection {
+    /// Takes what arrives until the connection ends.
+    async fn run(&mut self) -> Result<(), Ended> {
+        loop {
+            let received = self.link.with_queue(|queue| queue.receive(self.stream.bytes()));
+            let (consumed, arrival) = received.map_err(Ended::Fatal)?;
+            self.stream.consume(consumed);
+            match arrival {
+                Arrival::More => {
+                    if matches!(self.role, Role::Left) || !self.stream.receive_more().await? {
+                        return Ok(());
+                    }
+                }
+                Arrival::Begun => self.link.push(Item::Begin),
+                Arrival::Command { slot, sqe, in_capsule_bytes, fault } => {
+                    let begun = match fault {
+                        Some(status) => Err(status),
+                        None => self.command(slot, sqe, in_capsule_bytes),
+                    };
+                    if let Err(status) = begun {
+                        self.link.answer(slot, status, 0, Gather::new());
+                    }
+                }
+                Arrival::Place { slot, offset, bytes } => self.place(slot, offset, bytes).await?,
+                Arrival::Partial { slot } => slot.into_iter().for_each(|slot| self.link.push_wishes(slot)),
+                Arrival::Ready { slot, intact } => self.ready(slot, intact),
+                Arrival::Terminated { status, information } => {
+                    return Err(Ended::Terminated { status, information });
+                }
+            }
+        }
+    }
+
+    /// Brings data to where it belongs.
+    async fn place(&mut self, slot: Option<Slot>, offset: u32, bytes: u32) -> io::Result<()> {
+        let (offset, bytes) = (offset as usize, bytes as usize);
+        let waiting = slot.and_then(|slot| self.commands.pending.borrow_mut()[slot.index()].buffer.take());
+        let passed_over = waiting.is_none();
+        let (buffer, offset) = match waiting {
+            Some(buffer) => (buffer, offset),
+            None => (self.shard.pool.take(bytes), 0),
+        };
+        let buffer = self.stream.fill(buffer, offset, bytes).await?;
+        self.link.with_queue(|queue| queue.session_mut().placed(&buffer.bytes()[offset..offset + bytes]));
+        if let (Some(slot), false) = (slot, passed_over) {
+            self.commands.pending.borrow_mut()[slot.index()].buffer = Some(buffer);
+        }
+        Ok(())
+    }
+
+    /// The data of a command is complete.
+    fn ready(&mut self, slot: Slot, intact: bool) {
+        let (buffer, is_connect) = {
+            let pending = &mut self.commands.pending.borrow_mut()[slot.index()];
+            (pending.buffer.take(), matches!(pending.work, Some(Work::Connect(_))))
+        };
+        // A command that was answered before its data had come.
+        let Some(buffer) = buffer else { return };
+        if !intact {
+            self.commands.pending.borrow_mut()[slot.index()].work = None;
+            return self.link.answer(slot, Status::TRANSIENT_TRANSPORT_ERROR, 0, Gather::new());
+        }
+        if is_connect {
+            return self.connect(slot, buffer.bytes());
+        }
+        self.commands.carry_out(slot, buffer.freeze().into());
+    }
+
+    fn command(&mut self, slot: Slot, sqe: Unverified<Sqe>, in_capsule_bytes: u32) -> Result<(), Status> {
+        let data_bytes = check_data(&sqe, in_capsule_bytes)?;
+        let received = sqe.as_received();
+        let fabrics_type = (received.opcode == FABRICS).then(|| received.fabrics_type());
+        match &mut self.role {
+            Role::None if fabrics_type == Some(fabrics::CONNECT) => {
+                if data_bytes != CONNECT_BYTES {
+                    return Err(Status::INVALID_SGL_LENGTH);
+                }
+                self.commands.pending.borrow_mut()[slot.index()].work = Some(Work::Connect(sqe));
+                self.admit(slot, data_bytes, in_capsule_bytes);
+                Ok(())
+            }
+            Role::None | Role::Left => Err(Status::COMMAND_SEQUENCE_ERROR),
+            _ if fabrics_type == Some(fabrics::CONNECT) => Err(Status::COMMAND_SEQUENCE_ERROR),
+            Role::Admin(admin) => {
+                admin.association.see();
+                admin.command(&self.shared, &self.link, slot, received, data_bytes)
+            }
+            Role::Io(io) if fabrics_type == Some(fabrics::DISCONNECT) => {
+                io.association.leave(io.id);
+                self.role = Role::Left;
+                self.link.answer(slot, Status::SUCCESS, 0, Gather::new());
+                Ok(())
+            }
+            Role::Io(_) if fabrics_type.is_some() => Err(Status::INVALID_OPCODE),
+            Role::Io(io) => {
+                io.association.see();
+                let open = io.open(received.nsid.get(), received.opcode, &self.shard)?;
+                let (namespace, shape) = (Rc::clone(&open.namespace), open.shape);
+                let request = check(&sqe, &shape, data_bytes)?;
+                let bytes = request.data_out_bytes().max(request.data_in_bytes());
+                self.commands.pending.borrow_mut()[slot.index()].work =
+                    Some(Work::Io { namespace, request, shape });
+                self.admit(slot, bytes, in_capsule_bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives a command its share of the memory, now or later, and begins it.
+    fn admit(&self, slot: Slot, bytes: u32, in_capsule_bytes: u32) {
+        if in_capsule_bytes > 0 {
+            // Its data is on its way already; capsules of a whole queue are small.
+            self.link.admit(slot, bytes, false);
+            self.commands.take_buffer(slot, in_capsule_bytes);
+        } else if self.link.admit(slot, bytes, true) {
+            self.commands.begin(slot);
+        }
+    }
+
+    fn connect(&mut self, slot: Slot, data: &[u8]) {
+        let work = self.commands.pending.borrow_mut()[slot.index()].work.take();
+        let Some(Work::Connect(sqe)) = work else { return };
+        match self.connect_queue(&sqe, data) {
+            Ok(id) => self.link.answer(slot, Status::SUCCESS, u64::from(id), Gather::new()),
+            Err(refused) => {
+                tracing::warn!(status = %refused.status, "a host was not connected");
+                self.link.answer(slot, refused.status, refused.value, Gather::new());
+            }
+        }
+    }
+
+    /// Makes this connection a queue. Returns the controller's number.
+    fn connect_queue(&mut self, sqe: &Unverified<Sqe>, data: &[u8]) -> Result<u16, Refused> {
+        let connect = Connect::check(sqe, data, COMMANDS as u16)?;
+        let host = Host { id: HostId(connect.host_id), nqn: connect.host.clone() };
+        let socket = self.socket.try_clone().map_err(|_| Refused::with(Status::CONNECT_BUSY))?;
+        let id = if connect.queue_id == 0 {
+            self.connect_admin(&connect, &host, socket)?
+        } else {
+            self.connect_io(&connect, &host, socket)?
+        };
+        self.link.with_queue(|queue| queue.set_entries(connect.entries));
+        self.link.set_connected();
+        Ok(id)
+    }
+
+    fn connect_admin(&mut self, connect: &Connect, host: &Host, socket: OwnedFd) -> Result<u16, Refused> {
+        let subsystem = connect.subsystem.clone();
+        let (entry, id) = if subsystem.as_str() == DISCOVERY_NQN {
+            if !self.shared.subsystems.allows_any(&host.nqn) {
+                return Err(Refused::with(Status::CONNECT_INVALID_HOST));
+            }
+            (None, self.shared.associations.discovery_id())
+        } else {
+            let entry = self.find(&subsystem, &host.nqn)?;
+            let id = entry.with(|subsystem| subsystem.connect(host, connect.controller_id));
+            let id =
+                id.map_err(|refusal| Refused { status: refusal.status, value: refusal.dword0.into() })?;
+            (Some(entry), id)
+        };
+        let association = Association::new(entry, subsystem, host, id, connect.keep_alive_ms);
+        if !association.join(0, socket) {
+            return Err(Refused::with(Status::CONNECT_BUSY));
+        }
+        self.shared.associations.enter(&association);
+        tracing::info!(host = %host.nqn, subsystem = %association.subsystem, controller = id, "a host has connected");
+        let local = self.shared.local_address(&self.socket);
+        self.role = Role::Admin(AdminQueue::new(Arc::clone(&association), local));
+        self.watch_keep_alive(association);
+        Ok(id)
+    }
+
+    fn connect_io(&mut self, connect: &Connect, host: &Host, socket: OwnedFd) -> Result<u16, Refused> {
+        let entry = self.find(&connect.subsystem, &host.nqn)?;
+        let joined = entry.with(|one| one.connect_queue(host, connect.controller_id, connect.queue_id));
+        joined.map_err(|refusal| Refused { status: refusal.status, value: refusal.dword0.into() })?;
+        let association = self.shared.associations.find(&connect.subsystem, connect.controller_id);
+        let association = association.ok_or_else(Refused::unknown_controller)?;
+        if !association.join(connect.queue_id, socket) {
+            return Err(Refused::wrong_queue());
+        }
+        self.link.with_queue(|queue| queue.session_mut().set_in_capsule_bytes_max(IN_CAPSULE_BYTES));
+        let (epoch, id) = (entry.epoch(), connect.queue_id);
+        self.role = Role::Io(IoQueue { association, entry, id, epoch, opened: Vec::new() });
+        Ok(connect.controller_id)
+    }
+
+    /// The subsystem, if it is one and the host may connect: a host that may not learns nothing but that.
+    fn find(&self, subsystem: &Nqn, host: &Nqn) -> Result<Arc<Entry>, Refused> {
+        match self.shared.subsystems.find(subsystem) {
+            Some(entry) if entry.with(|subsystem| subsystem.allows(host)) => Ok(entry),
+            None if self.shared.subsystems.allows_any(host) => Err(Refused::unknown_subsystem()),
+            _ => {
+                tracing::warn!(%host, %subsystem, "a host that is not allowed was refused; if it should be, name it with --allow");
+                Err(Refused::with(Status::CONNECT_INVALID_HOST))
+            }
+        }
+    }
+
+    /// Ends the connection if it is no queue within the time limit.
+    fn watch_handshake(&self) {
+        let (ring, limit) = (self.shard.ring.clone(), self.shared.options.handshake_limit);
+        let (link, socket) = (Rc::downgrade(&self.link), Rc::downgrade(&self.socket));
+        self.shard.executor.spawn(async move {
+            ring.sleep(limit).await;
+            let (Some(link), Some(socket)) = (link.upgrade(), socket.upgrade()) else { return };
+            if !link.is_connected() {
+                tracing::debug!("a connection is no queue within the time limit");
+                let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+            }
+        });
+    }
+
+    /// Ends the association if no command comes for twice its keep-alive time: traffic of any queue counts, so that the time
+    /// is judged only in whole intervals.
+    fn watch_keep_alive(&self, association: Arc<Association>) {
+        const WITHOUT: Duration = Duration::from_secs(5);
+        let ring = self.shard.ring.clone();
+        self.shard.executor.spawn(async move {
+            let mut missed = false;
+            while !association.has_ended() {
+                let time = u64::from(association.with(|controller, _| controller.features().keep_alive_ms()));
+                ring.sleep(if time == 0 { WITHOUT } else { Duration::from_millis(time) }).await;
+                if association.was_seen() || time == 0 {
+                    missed = false;
+                } else if std::mem::replace(&mut missed, true) {
+                    let (host, subsystem) = (&association.host.nqn, &association.subsystem);
+                    tracing::warn!(%host, %subsystem, "no sign of a host for its keep-alive time; its connections end");
+                    association.end();
+                }
+            }
+        });
+    }
+}
+
+impl IoQueue {
+    /// The namespace, if the host may do to it what the opcode does.
+    fn open(&mut self, id: u32, opcode: u8, shard: &ShardContext) -> Result<&Open, Status> {
+        let epoch = self.entry.epoch();
+        if epoch != self.epoch {
+            self.opened.clear();
+            self.epoch = epoch;
+        }
+        let at = match self.opened.iter().position(|open| open.id == id) {
+            Some(at) => at,
+            None => {
+                let admitted = self.entry.admit(&self.association.host, id)?;
+                let namespace = admitted.source.open(shard);
+                let shape = shape(&namespace.info());
+                let (read, write) = (admitted.read, admitted.write);
+                self.opened.push(Open { id, namespace, shape, read, write });
+                self.opened.len() - 1
+            }
+        };
+        let open = &self.opened[at];
+        match CommandClass::of_io(opcode) {
+            CommandClass::Read => open.read?,
+            CommandClass::Write => open.write?,
+            CommandClass::Other => {}
+        }
+        Ok(open)
+    }
+}

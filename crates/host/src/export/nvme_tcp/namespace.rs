@@ -1,0 +1,114 @@
+//! A namespace: a volume of any type, from any shard, and what a command does with it.
+
+use engine::buffer::Gather;
+use engine::error::VolumeError;
+use engine::volume::{Volume, VolumeInfo};
+use nvme_tcp::status::Status;
+use nvme_tcp::target::io::{Request, Shape, dataset_ranges};
+use nvme_tcp::target::queue::Slot;
+use std::rc::Rc;
+
+use super::connection_limits::TRANSFER_BYTES_MAX;
+use super::link::Link;
+use crate::shard::ShardContext;
+
+/// A volume of any type.
+pub(super) trait Source: Send + Sync {
+    fn open(&self, shard: &ShardContext) -> Rc<dyn Namespace>;
+}
+
+impl<V: Volume, F: Fn(&ShardContext) -> Rc<V> + Send + Sync> Source for F {
+    fn open(&self, shard: &ShardContext) -> Rc<dyn Namespace> {
+        Rc::new(Opened { volume: self(shard), shard: shard.clone() })
+    }
+}
+
+/// A namespace as one shard sees it.
+pub(super) trait Namespace {
+    fn info(&self) -> VolumeInfo;
+
+    /// Carries a request out in a task of its own, which answers it.
+    fn carry_out(&self, link: Rc<Link>, slot: Slot, request: Request, data: Gather, shape: Shape);
+}
+
+struct Opened<V> {
+    volume: Rc<V>,
+    shard: ShardContext,
+}
+
+impl<V: Volume> Namespace for Opened<V> {
+    fn info(&self) -> VolumeInfo {
+        self.volume.info()
+    }
+
+    fn carry_out(&self, link: Rc<Link>, slot: Slot, request: Request, data: Gather, shape: Shape) {
+        let volume = Rc::clone(&self.volume);
+        self.shard.executor.spawn(async move {
+            let (status, data) = match apply(&*volume, request, data, &shape).await {
+                Ok(data) => (Status::SUCCESS, data),
+                Err(status) => (status, Gather::new()),
+            };
+            link.answer(slot, status, 0, data);
+        });
+    }
+}
+
+/// The request as the volume knows it. Only a read has data.
+async fn apply<V: Volume>(
+    volume: &V,
+    request: Request,
+    data: Gather,
+    shape: &Shape,
+) -> Result<Gather, Status> {
+    let failed = |error: VolumeError| {
+        tracing::debug!(?request, %error, "failed");
+        status(&error, &request)
+    };
+    match request {
+        Request::Read { offset, bytes } => {
+            let data = volume.read(offset, u64::from(bytes)).await.map_err(failed)?;
+            // Data of another length would be another command's; an error is the smaller harm.
+            return if data.len() == bytes as usize { Ok(data) } else { Err(Status::INTERNAL_ERROR) };
+        }
+        Request::Write { offset, fua, .. } => volume.write(offset, data, fua).await.map_err(failed)?,
+        Request::Flush => volume.flush().await.map_err(failed)?,
+        Request::WriteZeroes { offset, bytes, may_unmap, fua } => {
+            volume.write_zeroes(offset, bytes, may_unmap, fua).await.map_err(failed)?;
+        }
+        Request::Dataset { discard, .. } if discard => {
+            let mut list = vec![0; data.len()];
+            data.copy_to(&mut list);
+            for (offset, bytes) in dataset_ranges(&list, shape)? {
+                volume.discard(offset, bytes).await.map_err(failed)?;
+            }
+        }
+        Request::Dataset { .. } => {}
+    }
+    Ok(Gather::new())
+}
+
+fn status(error: &VolumeError, request: &Request) -> Status {
+    match error {
+        VolumeError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE,
+        VolumeError::Misaligned { .. } => Status::INVALID_FIELD,
+        VolumeError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED,
+        VolumeError::NoSpace { .. } => Status::CAPACITY_EXCEEDED,
+        VolumeError::Stopping => Status::NAMESPACE_NOT_READY,
+        VolumeError::Unreadable { .. } => Status::UNRECOVERED_READ,
+        VolumeError::Io { .. } => match request {
+            Request::Read { .. } => Status::UNRECOVERED_READ,
+            _ => Status::WRITE_FAULT,
+        },
+    }
+}
+
+/// What commands are checked against.
+pub(super) fn shape(info: &VolumeInfo) -> Shape {
+    let block_shift = info.logical_block_bytes.trailing_zeros();
+    Shape {
+        blocks: info.size_bytes >> block_shift,
+        block_shift,
+        read_only: info.read_only,
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+    }
+}

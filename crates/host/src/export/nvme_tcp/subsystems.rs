@@ -1,0 +1,224 @@
+//! The subsystems of a server: namespaces over volumes, and which hosts may connect.
+
+use engine::volume::{Volume, VolumeInfo};
+use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
+use nvme_tcp::identify::{CAPABILITY_BYTES, NamespaceFacts, WriteHints};
+use nvme_tcp::names::{Host, Nqn};
+use nvme_tcp::reservation::Reservations;
+use nvme_tcp::status::Status;
+use nvme_tcp::subsystem::{AllowList, NAMESPACE_ID_MAX, Subsystem, SubsystemFacts};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
+use super::namespace::Source;
+use crate::shard::{Handle, ShardContext};
+
+/// I/O queues of a controller.
+const QUEUES_MAX: u16 = 128;
+/// Controllers of a subsystem.
+const CONTROLLERS_MAX: u16 = 512;
+
+/// A subsystem to be served.
+#[derive(Clone, Debug)]
+pub struct NewSubsystem {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Its serial number, at most 20 ASCII characters.
+    pub serial: String,
+    /// Which hosts may connect: none, until they are named.
+    pub allow: AllowList,
+}
+
+/// A namespace to be served.
+#[derive(Clone, Debug)]
+pub struct NewNamespace {
+    /// Its number, from 1.
+    pub id: u32,
+    /// Which namespace it is, for all time.
+    pub uuid: [u8; 16],
+}
+
+/// Why a subsystem or namespace was not added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubsystemError {
+    /// There is one of that name.
+    #[error("there is a subsystem {0} already")]
+    Exists(Nqn),
+    /// There is none of that name.
+    #[error("there is no subsystem {0}")]
+    Unknown(Nqn),
+    /// The number is 0, too large, or taken.
+    #[error("namespace {0} cannot be added: its number is taken, or not in 1 to {NAMESPACE_ID_MAX}")]
+    NamespaceId(u32),
+    /// The blocks are none that hosts know.
+    #[error("blocks of {0} bytes cannot be served")]
+    BlockSize(u32),
+    /// The shard that was to look at it has ended.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// The subsystems of a server.
+#[derive(Default)]
+pub struct Subsystems {
+    table: RwLock<BTreeMap<Nqn, Arc<Entry>>>,
+    /// Counts changes, for the discovery log page.
+    changes: AtomicU64,
+}
+
+/// One subsystem.
+pub(super) struct Entry {
+    state: Mutex<State>,
+    /// Counts changes of what a command may do to a namespace, so that a queue looks only when there was one.
+    epoch: AtomicU64,
+}
+
+struct State {
+    subsystem: Subsystem,
+    sources: BTreeMap<u32, Arc<dyn Source>>,
+}
+
+impl Entry {
+    /// Uses the subsystem for a moment.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Subsystem) -> T) -> T {
+        work(&mut self.state.lock().subsystem)
+    }
+
+    /// Changes whenever what commands may do has changed.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// A namespace, and whether `host` may read and write it now.
+    pub fn admit(&self, host: &Host, id: u32) -> Result<Admitted, Status> {
+        use nvme_tcp::command::io;
+        let state = self.state.lock();
+        let verdict = |opcode| state.subsystem.admit(host, id, opcode).map(|_| ());
+        let source = state.sources.get(&id).ok_or(Status::INVALID_NAMESPACE)?;
+        Ok(Admitted { source: Arc::clone(source), read: verdict(io::READ), write: verdict(io::WRITE) })
+    }
+}
+
+/// A namespace, and what a host may do with it.
+pub(super) struct Admitted {
+    pub source: Arc<dyn Source>,
+    pub read: Result<(), Status>,
+    pub write: Result<(), Status>,
+}
+
+impl Subsystems {
+    /// Adds a subsystem without namespaces.
+    ///
+    /// # Errors
+    /// [`SubsystemError::Exists`].
+    pub fn add(&self, new: NewSubsystem) -> Result<(), SubsystemError> {
+        let NewSubsystem { nqn, serial, allow } = new;
+        let mut table = self.table.write();
+        if table.contains_key(&nqn) {
+            return Err(SubsystemError::Exists(nqn));
+        }
+        let mut subsystem = Subsystem::new(SubsystemFacts {
+            nqn: nqn.clone(),
+            serial,
+            model: "Twill".to_owned(),
+            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            transfer_log2: TRANSFER_LOG2,
+            in_capsule_bytes: IN_CAPSULE_BYTES,
+            commands_max: COMMANDS as u16,
+            queues_max: QUEUES_MAX,
+            controllers_max: CONTROLLERS_MAX,
+            quiesce_ms: 0,
+            volatile_cache: true,
+            deallocates: true,
+            has_ana: false,
+            capability: [0; CAPABILITY_BYTES],
+        });
+        subsystem.allow(allow);
+        let state = Mutex::new(State { subsystem, sources: BTreeMap::new() });
+        table.insert(nqn, Arc::new(Entry { state, epoch: AtomicU64::new(0) }));
+        self.changes.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds a namespace. `open` gives the shard it is called on its handle of the volume; it is called for each queue that uses
+    /// the namespace. Waits for a shard, so it is not for one.
+    ///
+    /// # Errors
+    /// [`SubsystemError`].
+    pub fn add_namespace<V: Volume>(
+        &self,
+        nqn: &Nqn,
+        new: &NewNamespace,
+        shards: &Handle,
+        open: impl Fn(&ShardContext) -> Rc<V> + Send + Sync + 'static,
+    ) -> Result<(), SubsystemError> {
+        let entry = self.find(nqn).ok_or_else(|| SubsystemError::Unknown(nqn.clone()))?;
+        let source: Arc<dyn Source> = Arc::new(open);
+        let looked_at = Arc::clone(&source);
+        let info = shards.run_on(0, async move |context: ShardContext| looked_at.open(&context).info());
+        let facts = facts(new, &info.map_err(|_| SubsystemError::Stopping)?)?;
+        let mut state = entry.state.lock();
+        if !(1..=NAMESPACE_ID_MAX).contains(&new.id) || state.sources.contains_key(&new.id) {
+            return Err(SubsystemError::NamespaceId(new.id));
+        }
+        state.subsystem.add_namespace(new.id, facts, Reservations::none());
+        state.sources.insert(new.id, source);
+        drop(state);
+        entry.epoch.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn find(&self, nqn: &Nqn) -> Option<Arc<Entry>> {
+        self.table.read().get(nqn).cloned()
+    }
+
+    /// Whether any subsystem lets the host connect: others learn nothing of discovery either.
+    pub(super) fn allows_any(&self, host: &Nqn) -> bool {
+        self.table.read().values().any(|entry| entry.with(|subsystem| subsystem.allows(host)))
+    }
+
+    /// What a host may see that has connected to `address`.
+    pub(super) fn discovery(&self, host: &Nqn, address: SocketAddr) -> DiscoveryLog {
+        let allowed = |(nqn, entry): (&Nqn, &Arc<Entry>)| {
+            entry.with(|subsystem| subsystem.allows(host)).then(|| DiscoveryEntry {
+                subsystem_type: SubsystemType::Nvm,
+                port: 1,
+                nqn: nqn.clone(),
+                address: address.ip().to_canonical(),
+                service: address.port(),
+                tls: false,
+            })
+        };
+        let entries = self.table.read().iter().filter_map(allowed).collect();
+        let generation = self.changes.load(Ordering::Acquire);
+        DiscoveryLog { generation, entries, left_out: Vec::new() }
+    }
+}
+
+/// What hosts learn of a namespace.
+fn facts(new: &NewNamespace, info: &VolumeInfo) -> Result<NamespaceFacts, SubsystemError> {
+    let block = info.logical_block_bytes;
+    if !block.is_power_of_two() || !(512..=65536).contains(&block) {
+        return Err(SubsystemError::BlockSize(block));
+    }
+    let in_blocks = |bytes: u64| u16::try_from(bytes / u64::from(block)).unwrap_or(0);
+    let granularity = in_blocks(u64::from(info.physical_block_bytes)).max(1);
+    let optimum = in_blocks(info.io_opt_bytes.max(u64::from(info.io_min_bytes))).max(granularity);
+    Ok(NamespaceFacts {
+        blocks: info.size_bytes / u64::from(block),
+        block_log2: block.trailing_zeros() as u8,
+        nguid: new.uuid,
+        uuid: new.uuid,
+        atomic_blocks_power_fail: 0,
+        hints: Some(WriteHints { granularity, alignment: granularity, optimum, boundary: 0 }),
+        deallocated_reads_zeroes: false,
+        write_zeroes_deallocates: true,
+        write_protected: info.read_only,
+        ana_group: 0,
+    })
+}

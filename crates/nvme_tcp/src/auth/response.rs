@@ -1,0 +1,102 @@
+//! What is proved, and the bytes that it is computed from.
+
+use zeroize::Zeroizing;
+
+use super::group::{DhKeys, PRIVATE_BYTES};
+use super::message::Failure;
+use crate::hash::HashFunction;
+
+/// Random bytes of a challenge; a shorter digest uses the first of them.
+pub const CHALLENGE_BYTES: usize = 64;
+
+/// The names of both sides, as they stand in the queue's Connect command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Of the host.
+    pub host: String,
+    /// Of the subsystem.
+    pub subsystem: String,
+}
+
+/// Random bytes for one exchange, never used twice.
+pub struct Randomness {
+    /// The challenge.
+    pub challenge: [u8; CHALLENGE_BYTES],
+    /// The private Diffie-Hellman value.
+    pub private: Zeroizing<[u8; PRIVATE_BYTES]>,
+    /// The number that goes with the challenge; 0 becomes 1.
+    pub sequence: u32,
+}
+
+impl Randomness {
+    /// The number of the challenge, which is never 0: 0 says that there is no challenge.
+    pub(super) fn sequence(&self) -> u32 {
+        self.sequence.max(1)
+    }
+
+    /// As much of the challenge as a digest of `function` is long.
+    pub(super) fn challenge(&self, function: HashFunction) -> &[u8] {
+        &self.challenge[..function.digest_bytes()]
+    }
+}
+
+/// Which side proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prover {
+    Host,
+    Controller,
+}
+
+/// One proof: the response to a challenge of `function`, by the key of `prover`.
+pub(super) struct Proof<'a> {
+    pub(super) prover: Prover,
+    pub(super) function: HashFunction,
+    /// The secret as its owner's name transforms it.
+    pub(super) key: &'a [u8],
+    pub(super) names: &'a Names,
+    pub(super) challenge: &'a [u8],
+    pub(super) sequence: u32,
+    pub(super) transaction: u16,
+    /// Hashed value of the Diffie-Hellman exchange, if there was one.
+    pub(super) session_key: Option<&'a [u8]>,
+}
+
+impl Proof<'_> {
+    pub(super) fn response(&self) -> Zeroizing<Vec<u8>> {
+        self.with_parts(|parts| self.function.hmac(self.key, parts))
+    }
+
+    /// If `response` is right, found out in the same time for each wrong one.
+    pub(super) fn is(&self, response: &[u8]) -> bool {
+        self.with_parts(|parts| self.function.hmac_is(self.key, parts, response))
+    }
+
+    fn with_parts<R>(&self, run: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let augmented = self.session_key.map(|key| self.function.hmac(key, &[self.challenge]));
+        let challenge = augmented.as_ref().map_or(self.challenge, |augmented| augmented.as_slice());
+        let (role, prover, other): (&[u8], _, _) = match self.prover {
+            Prover::Host => (b"HostHost", &self.names.host, &self.names.subsystem),
+            Prover::Controller => (b"Controller", &self.names.subsystem, &self.names.host),
+        };
+        let (sequence, transaction) = (self.sequence.to_le_bytes(), self.transaction.to_le_bytes());
+        // The zero before the role says that no secure channel is made of this.
+        let zero = [0];
+        run(&[challenge, &sequence, &transaction, &zero, role, prover.as_bytes(), &zero, other.as_bytes()])
+    }
+}
+
+/// The session key: the digest of what both sides' values make. `None` of the null group.
+pub(super) fn session_key(
+    function: HashFunction,
+    keys: Option<&DhKeys>,
+    public: &[u8],
+) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
+    match keys {
+        None if public.is_empty() => Ok(None),
+        None => Err(Failure::IncorrectPayload),
+        Some(keys) => {
+            let shared = keys.agree(public).map_err(|_| Failure::IncorrectPayload)?;
+            Ok(Some(function.digest(&shared)))
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Identify Controller.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::IDENTIFY_BYTES;
+use crate::names::{Nqn, NqnError};
+use crate::wire_struct::wire_struct;
+
+/// Version 2.0 of the specification, as the property of that name has it, too.
+pub const VERSION: u32 = 0x0002_0000;
+/// Bytes of a Twill target's own capability, at the beginning of the vendor's area.
+pub const CAPABILITY_BYTES: usize = 24;
+
+wire_struct! {
+    struct RawController, 4096 bytes {
+        vendor_id: U16 = 0,
+        subsystem_vendor_id: U16 = 2,
+        serial: [u8; 20] = 4,
+        model: [u8; 40] = 24,
+        firmware: [u8; 8] = 64,
+        arbitration_burst: u8 = 72,
+        ieee: [u8; 3] = 73,
+        multi_path: u8 = 76,
+        transfer_log2: u8 = 77,
+        controller_id: U16 = 78,
+        version: U32 = 80,
+        resume_us: U32 = 84,
+        entry_us: U32 = 88,
+        async_events: U32 = 92,
+        attributes: U32 = 96,
+        recovery_levels: U16 = 100,
+        reserve_102: [u8; 9] = 102,
+        controller_type: u8 = 111,
+        fru_guid: [u8; 16] = 112,
+        retry_delays: [U16; 3] = 128,
+        reachability: u8 = 134,
+        instance: u8 = 135,
+        instance_random: U64 = 136,
+        reserve_144: [u8; 112] = 144,
+        admin_commands: U16 = 256,
+        abort_limit: u8 = 258,
+        async_event_limit: u8 = 259,
+        firmware_updates: u8 = 260,
+        log_attributes: u8 = 261,
+        error_log_entries: u8 = 262,
+        power_states: u8 = 263,
+        reserve_264: [u8; 2] = 264,
+        warning_kelvin: U16 = 266,
+        critical_kelvin: U16 = 268,
+        reserve_270: [u8; 50] = 270,
+        keep_alive_granularity: U16 = 320,
+        reserve_322: [u8; 20] = 322,
+        ana_transition_s: u8 = 342,
+        ana_capabilities: u8 = 343,
+        ana_group_max: U32 = 344,
+        ana_groups: U32 = 348,
+        reserve_352: [u8; 34] = 352,
+        quiesce_ms: U16 = 386,
+        reserve_388: [u8; 124] = 388,
+        submission_entry: u8 = 512,
+        completion_entry: u8 = 513,
+        commands_max: U16 = 514,
+        namespaces: U32 = 516,
+        io_commands: U16 = 520,
+        fused: U16 = 522,
+        format: u8 = 524,
+        volatile_cache: u8 = 525,
+        atomic_blocks: U16 = 526,
+        atomic_blocks_power_fail: U16 = 528,
+        reserve_530: [u8; 6] = 530,
+        sgl: U32 = 536,
+        namespaces_allowed: U32 = 540,
+        reserve_544: [u8; 224] = 544,
+        subsystem_nqn: [u8; 256] = 768,
+        reserve_1024: [u8; 768] = 1024,
+        command_capsule: U32 = 1792,
+        response_capsule: U32 = 1796,
+        in_capsule_offset: U16 = 1800,
+        fabric_attributes: u8 = 1802,
+        sgl_descriptors: u8 = 1803,
+        fabric_commands: U16 = 1804,
+        discovery_type: u8 = 1806,
+        cross_resets: u8 = 1807,
+        reserve_1808: [u8; 240] = 1808,
+        power: [u8; 1024] = 2048,
+        vendor: [u8; 1024] = 3072,
+    }
+}
+
+const MULTI_CONTROLLER: u8 = 1 << 1;
+const MULTI_PATH_ANA: u8 = 1 << 3;
+const ATTRIBUTE_HOST_ID_128: u32 = 1 << 0;
+const ATTRIBUTE_TRAFFIC_KEEPS_ALIVE: u32 = 1 << 6;
+const LOG_EFFECTS: u8 = 1 << 1;
+const LOG_EXTENDED: u8 = 1 << 2;
+const IO_COMPARE: u16 = 1 << 0;
+const IO_DATASET_MANAGEMENT: u16 = 1 << 2;
+const IO_WRITE_ZEROES: u16 = 1 << 3;
+const IO_FEATURE_SELECT: u16 = 1 << 4;
+const IO_RESERVATIONS: u16 = 1 << 5;
+const CACHE_PRESENT: u8 = 1;
+/// Flush of all namespaces at once is refused.
+const CACHE_FLUSH_ONE: u8 = 0b10 << 1;
+const CACHE_FLUSH_ALL: u8 = 0b11 << 1;
+const SGL_SUPPORTED: u32 = 1;
+const SGL_IN_CAPSULE: u32 = 1 << 20;
+const SGL_TRANSPORT: u32 = 1 << 21;
+const FABRIC_DISCONNECT: u16 = 1;
+const ANA_ALL_STATES: u8 = 0b0001_1111;
+/// A group that can change while namespaces are in it does not change its id.
+const ANA_GROUP_STAYS: u8 = 1 << 6;
+/// No PCI vendor number is ours.
+const VENDOR_ID: u16 = 0;
+const FIRMWARE_READ_ONLY_SLOT: u8 = 0b11;
+
+/// What a controller is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerType {
+    /// Namespaces.
+    Io,
+    /// The discovery log page.
+    Discovery,
+}
+
+/// What is true of a controller.
+#[derive(Clone, Debug)]
+pub struct ControllerFacts {
+    /// What it is for.
+    pub controller_type: ControllerType,
+    /// At most 20 ASCII characters; the same for all controllers of the subsystem.
+    pub serial: String,
+    /// At most 40 ASCII characters.
+    pub model: String,
+    /// At most 8 ASCII characters.
+    pub firmware: String,
+    /// Its number in the subsystem.
+    pub controller_id: u16,
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The longest transfer is 2 to the power of this many 4 KiB; 0: no limit.
+    pub transfer_log2: u8,
+    /// Bytes of data in a command's capsule, a multiple of 16.
+    pub in_capsule_bytes: u32,
+    /// Commands that a queue has room for.
+    pub commands_max: u16,
+    /// The largest namespace id.
+    pub namespace_id_max: u32,
+    /// If what is not flushed is lost with the power.
+    pub volatile_cache: bool,
+    /// If a Flush of all namespaces at once is done.
+    pub flush_all: bool,
+    /// Blocks, less one, that are written whole or not at all beside other writes.
+    pub atomic_blocks: u16,
+    /// The same when the power fails.
+    pub atomic_blocks_power_fail: u16,
+    /// Write Zeroes and Dataset Management are done.
+    pub deallocates: bool,
+    /// Compare is done.
+    pub compares: bool,
+    /// Any command proves that the host is alive, not only Keep Alive.
+    pub traffic_keeps_alive: bool,
+    /// Milliseconds after which no command of a lost association runs any more; 0: not told.
+    pub quiesce_ms: u16,
+    /// The highest group id of asymmetric access; 0: it is not reported.
+    pub ana_group_max: u32,
+    /// Asynchronous event requests, less one, that may wait.
+    pub async_event_limit: u8,
+    /// What kinds of asynchronous events there are, as bits of Asynchronous Event Configuration.
+    pub async_events: u32,
+    /// Entries of the error log, less one.
+    pub error_log_entries: u8,
+    /// What a Twill target says of itself; other targets have zeroes there.
+    pub capability: [u8; CAPABILITY_BYTES],
+}
+
+impl ControllerFacts {
+    /// The answer to Identify Controller.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut raw = RawController::new_zeroed();
+        raw.vendor_id.set(VENDOR_ID);
+        fill_text(&mut raw.serial, &self.serial);
+        fill_text(&mut raw.model, &self.model);
+        fill_text(&mut raw.firmware, &self.firmware);
+        raw.controller_id.set(self.controller_id);
+        raw.version.set(VERSION);
+        raw.transfer_log2 = self.transfer_log2;
+        // The bits of health events turn them on; that they are there goes without saying.
+        raw.async_events.set(self.async_events & !0xff);
+        let traffic = if self.traffic_keeps_alive { ATTRIBUTE_TRAFFIC_KEEPS_ALIVE } else { 0 };
+        raw.attributes.set(ATTRIBUTE_HOST_ID_128 | traffic);
+        raw.async_event_limit = self.async_event_limit;
+        raw.abort_limit = 3;
+        raw.firmware_updates = FIRMWARE_READ_ONLY_SLOT;
+        raw.log_attributes = LOG_EXTENDED | LOG_EFFECTS;
+        raw.error_log_entries = self.error_log_entries;
+        // In units of 100 ms.
+        raw.keep_alive_granularity.set(10);
+        raw.quiesce_ms.set(self.quiesce_ms);
+        raw.commands_max.set(self.commands_max);
+        raw.sgl
+            .set(SGL_SUPPORTED | SGL_TRANSPORT | if self.in_capsule_bytes > 0 { SGL_IN_CAPSULE } else { 0 });
+        raw.subsystem_nqn = self.subsystem.to_field();
+        raw.command_capsule.set((64 + self.in_capsule_bytes) / 16);
+        raw.response_capsule.set(1);
+        raw.sgl_descriptors = 1;
+        raw.fabric_commands.set(FABRIC_DISCONNECT);
+        raw.submission_entry = 0x66;
+        raw.completion_entry = 0x44;
+        match self.controller_type {
+            ControllerType::Io => self.fill_io(&mut raw),
+            ControllerType::Discovery => {
+                raw.controller_type = 2;
+                raw.discovery_type = 1;
+                raw.log_attributes = LOG_EXTENDED;
+            }
+        }
+        raw.as_bytes().to_vec()
+    }
+
+    fn fill_io(&self, raw: &mut RawController) {
+        raw.controller_type = 1;
+        raw.multi_path = MULTI_CONTROLLER;
+        if self.ana_group_max > 0 {
+            raw.multi_path |= MULTI_PATH_ANA;
+            raw.ana_transition_s = 10;
+            raw.ana_capabilities = ANA_ALL_STATES | ANA_GROUP_STAYS;
+            raw.ana_group_max.set(self.ana_group_max);
+            raw.ana_groups.set(self.ana_group_max);
+        }
+        raw.namespaces.set(self.namespace_id_max);
+        raw.namespaces_allowed.set(self.namespace_id_max);
+        let deallocates = if self.deallocates { IO_WRITE_ZEROES | IO_DATASET_MANAGEMENT } else { 0 };
+        let compares = if self.compares { IO_COMPARE } else { 0 };
+        raw.io_commands.set(IO_RESERVATIONS | IO_FEATURE_SELECT | deallocates | compares);
+        raw.volatile_cache = if self.flush_all { CACHE_FLUSH_ALL } else { CACHE_FLUSH_ONE };
+        if self.volatile_cache {
+            raw.volatile_cache |= CACHE_PRESENT;
+        }
+        raw.atomic_blocks.set(self.atomic_blocks);
+        raw.atomic_blocks_power_fail.set(self.atomic_blocks_power_fail);
+        raw.vendor[..CAPABILITY_BYTES].copy_from_slice(&self.capability);
+    }
+}
+
+/// ASCII, spaces behind it; what does not fit or is no printable ASCII is left out.
+fn fill_text(field: &mut [u8], text: &str) {
+    field.fill(b' ');
+    let printable = text.bytes().filter(|byte| matches!(byte, b' '..=b'~'));
+    field.iter_mut().zip(printable).for_each(|(to, from)| *to = from);
+}
+
+/// What a controller says of itself, as far as an initiator acts on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerInfo {
+    /// What it is for; older targets do not say.
+    pub controller_type: Option<ControllerType>,
+    /// Its serial number.
+    pub serial: String,
+    /// Its model.
+    pub model: String,
+    /// Its firmware.
+    pub firmware: String,
+    /// Its number in the subsystem.
+    pub controller_id: u16,
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// The longest transfer in bytes; `None`: no limit is told.
+    pub transfer_bytes_max: Option<u64>,
+    /// Bytes of data in a command's capsule.
+    pub in_capsule_bytes: u32,
+    /// Commands of a queue; 0: not told.
+    pub commands_max: u16,
+    /// The largest namespace id.
+    pub namespace_id_max: u32,
+    /// If what is not flushed is lost with the power.
+    pub volatile_cache: bool,
+    /// Reservation commands are known.
+    pub reservations: bool,
+    /// Write Zeroes is known.
+    pub write_zeroes: bool,
+    /// Dataset Management is known.
+    pub dataset_management: bool,
+    /// Asymmetric access is reported.
+    pub ana: bool,
+    /// Any command proves that the host is alive.
+    pub traffic_keeps_alive: bool,
+    /// In milliseconds; 0: keep-alive is not supported.
+    pub keep_alive_granularity_ms: u32,
+    /// Milliseconds after which no command of a lost association runs any more; 0: not told.
+    pub quiesce_ms: u16,
+    /// Asynchronous event requests that may wait.
+    pub async_events_max: u16,
+    /// Which asynchronous events there are.
+    pub async_events: u32,
+    /// Beginning of the vendor's area.
+    pub capability: [u8; CAPABILITY_BYTES],
+}
+
+/// Why an initiator does not work with a controller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControllerInfoError {
+    /// Too few bytes.
+    #[error("Identify Controller has {found} bytes, expected {IDENTIFY_BYTES}")]
+    Length {
+        /// Bytes there are.
+        found: usize,
+    },
+    /// The subsystem's name is none.
+    #[error("the subsystem's name is not one: {0}")]
+    Name(#[from] NqnError),
+    /// Queue entries of another size.
+    #[error("queue entries of 64 and 16 bytes are not among those that it supports")]
+    EntrySize,
+    /// No SGLs, without which there is no data over a fabric.
+    #[error("it does not support SGLs")]
+    NoSgl,
+    /// The capsule is shorter than a command, or absurdly long.
+    #[error("its command capsule has {0} units of 16 bytes")]
+    Capsule(u32),
+}
+
+impl ControllerInfo {
+    /// Reads the answer to Identify Controller.
+    ///
+    /// # Errors
+    /// [`ControllerInfoError`].
+    pub fn parse(bytes: &[u8]) -> Result<ControllerInfo, ControllerInfoError> {
+        let (raw, _) = RawController::ref_from_prefix(bytes)
+            .map_err(|_| ControllerInfoError::Length { found: bytes.len() })?;
+        let (submission, completion) = (raw.submission_entry, raw.completion_entry);
+        let covers = |sizes: u8, log2: u8| (sizes & 0xf..=sizes >> 4).contains(&log2);
+        let controller_type = match raw.controller_type {
+            1 => Some(ControllerType::Io),
+            2 => Some(ControllerType::Discovery),
+            _ => None,
+        };
+        // A discovery controller has no I/O queues, and may leave their fields out.
+        if controller_type != Some(ControllerType::Discovery) {
+            if !covers(submission, 6) || !covers(completion, 4) {
+                return Err(ControllerInfoError::EntrySize);
+            }
+            if raw.sgl.get() & 0b11 == 0 {
+                return Err(ControllerInfoError::NoSgl);
+            }
+        }
+        let capsule = raw.command_capsule.get();
+        let in_capsule_bytes = match capsule {
+            0 if controller_type == Some(ControllerType::Discovery) => 0,
+            4..=0x10_0000 => (capsule - 4) * 16,
+            _ => return Err(ControllerInfoError::Capsule(capsule)),
+        };
+        let io_commands = raw.io_commands.get();
+        Ok(ControllerInfo {
+            controller_type,
+            serial: text(&raw.serial),
+            model: text(&raw.model),
+            firmware: text(&raw.firmware),
+            controller_id: raw.controller_id.get(),
+            subsystem: Nqn::from_field(&raw.subsystem_nqn)?,
+            transfer_bytes_max: match raw.transfer_log2 {
+                0 => None,
+                log2 => 4096u64.checked_shl(log2.into()).filter(|bytes| *bytes >> log2 == 4096),
+            },
+            in_capsule_bytes,
+            commands_max: raw.commands_max.get(),
+            namespace_id_max: raw.namespaces.get(),
+            volatile_cache: raw.volatile_cache & CACHE_PRESENT != 0,
+            reservations: io_commands & IO_RESERVATIONS != 0,
+            write_zeroes: io_commands & IO_WRITE_ZEROES != 0,
+            dataset_management: io_commands & IO_DATASET_MANAGEMENT != 0,
+            ana: raw.multi_path & MULTI_PATH_ANA != 0,
+            traffic_keeps_alive: raw.attributes.get() & ATTRIBUTE_TRAFFIC_KEEPS_ALIVE != 0,
+            keep_alive_granularity_ms: u32::from(raw.keep_alive_granularity.get()) * 100,
+            quiesce_ms: raw.quiesce_ms.get(),
+            async_events_max: u16::from(raw.async_event_limit) + 1,
+            async_events: raw.async_events.get(),
+            capability: raw.vendor[..CAPABILITY_BYTES].try_into().expect("the vendor's area is longer"),
+        })
+    }
+}
+
+/// Text of a field, without the spaces around it; what is no printable ASCII becomes a question mark.
+fn text(field: &[u8]) -> String {
+    let printable = field.iter().map(|byte| match byte {
+        b' '..=b'~' => char::from(*byte),
+        0 => ' ',
+        _ => '?',
+    });
+    printable.collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> ControllerFacts {
+        ControllerFacts {
+            controller_type: ControllerType::Io,
+            serial: "0123456789abcdef0123456789".to_owned(),
+            model: "Twill\u{e4}".to_owned(),
+            firmware: "0.1.0".to_owned(),
+            controller_id: 7,
+            subsystem: Nqn::new("nqn.2026-11.test:a").unwrap(),
+            transfer_log2: 8,
+            in_capsule_bytes: 8192,
+            commands_max: 128,
+            namespace_id_max: 16,
+            volatile_cache: true,
+            flush_all: true,
+            atomic_blocks: 0,
+            atomic_blocks_power_fail: 0,
+            deallocates: true,
+            compares: false,
+            traffic_keeps_alive: true,
+            quiesce_ms: 500,
+            ana_group_max: 3,
+            async_event_limit: 3,
+            async_events: 0x900,
+            error_log_entries: 127,
+            capability: *b"TwFab\0\0\0................",
+        }
+    }
+
+    #[test]
+    fn fields_are_where_the_kernel_reads_them() {
+        let bytes = facts().encode();
+        assert_eq!(bytes.len(), IDENTIFY_BYTES);
+        assert_eq!(&bytes[4..24], b"0123456789abcdef0123");
+        assert_eq!(&bytes[24..31], b"Twill  ");
+        assert_eq!((bytes[76], bytes[77], bytes[78]), (0b1010, 8, 7));
+        assert_eq!(bytes[80..84], [0, 0, 2, 0]);
+        assert_eq!((bytes[96], bytes[111]), (0b100_0001, 1));
+        assert_eq!((bytes[386], bytes[387]), (0xf4, 1));
+        assert_eq!((bytes[512], bytes[513], bytes[516]), (0x66, 0x44, 16));
+        assert_eq!((bytes[520], bytes[525]), (0b11_1100, 0b111));
+        assert_eq!(&bytes[768..787], b"nqn.2026-11.test:a\0");
+        assert_eq!(u32::from_le_bytes(bytes[1792..1796].try_into().unwrap()), 516);
+        assert_eq!(&bytes[3072..3077], b"TwFab");
+    }
+
+    #[test]
+    fn an_initiator_reads_what_a_target_says() {
+        let info = ControllerInfo::parse(&facts().encode()).unwrap();
+        assert_eq!((info.serial.as_str(), info.model.as_str()), ("0123456789abcdef0123", "Twill"));
+        assert_eq!((info.transfer_bytes_max, info.in_capsule_bytes), (Some(1 << 20), 8192));
+        assert!(info.volatile_cache && info.reservations && info.write_zeroes && info.ana);
+        assert_eq!((info.keep_alive_granularity_ms, info.quiesce_ms, info.async_events_max), (1000, 500, 4));
+        let discovery = ControllerFacts {
+            controller_type: ControllerType::Discovery,
+            subsystem: Nqn::new(crate::names::DISCOVERY_NQN).unwrap(),
+            ..facts()
+        };
+        let info = ControllerInfo::parse(&discovery.encode()).unwrap();
+        assert_eq!(info.controller_type, Some(ControllerType::Discovery));
+        assert!(!info.reservations && !info.ana && info.namespace_id_max == 0);
+    }
+
+    #[test]
+    fn what_cannot_be_worked_with_is_named() {
+        let good = facts().encode();
+        let with = |at: usize, bytes: &[u8]| {
+            let mut changed = good.clone();
+            changed[at..at + bytes.len()].copy_from_slice(bytes);
+            ControllerInfo::parse(&changed)
+        };
+        assert_eq!(with(512, &[0x77]), Err(ControllerInfoError::EntrySize));
+        assert_eq!(with(513, &[0x33]), Err(ControllerInfoError::EntrySize));
+        assert_eq!(with(536, &[0]), Err(ControllerInfoError::NoSgl));
+        assert_eq!(with(768, b"x"), Err(ControllerInfoError::Name(NqnError::Beginning)));
+        assert_eq!(with(1792, &[3, 0]), Err(ControllerInfoError::Capsule(3)));
+        assert_eq!(with(1792, &[0xff; 4]), Err(ControllerInfoError::Capsule(u32::MAX)));
+        assert_eq!(ControllerInfo::parse(&good[..100]), Err(ControllerInfoError::Length { found: 100 }));
+        // A shift that overflows is no limit.
+        assert_eq!(with(77, &[255]).unwrap().transfer_bytes_max, None);
+        assert_eq!(with(77, &[51]).unwrap().transfer_bytes_max, Some(1 << 63));
+        assert_eq!(with(77, &[52]).unwrap().transfer_bytes_max, None);
+    }
+}

@@ -1,0 +1,182 @@
+//! The readers of bytes from other machines, from files and from people, on thousands of mutations of good ones.
+
+mod corpus;
+mod entries;
+
+use nvme_tcp::HashFunction;
+use nvme_tcp::ana::{AnaGroup, AnaLog, AnaState};
+use nvme_tcp::auth::{Challenge, DhGroup, Failure, Message, Negotiate, Offer, Reply, Secret};
+use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
+use nvme_tcp::identify::{ControllerFacts, ControllerType, NamespaceFacts, namespace_ids};
+use nvme_tcp::names::{Host, HostId, Nqn};
+use nvme_tcp::psk::ConfiguredPsk;
+use nvme_tcp::reservation::{
+    Acquisition, Persistence, Registration, Report, ReservationCommand, ReservationType, Reservations, Synced,
+};
+
+const MUTATIONS: u64 = 1000;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n.max(1)
+    }
+}
+
+/// Feeds `entry` each good input, and then mutations of it: flipped bits, words that are often wrong, cut ends.
+/// What a fuzzer kept under `name` comes first.
+fn mutate(name: &str, seeds: &[Vec<u8>], entry: fn(&[u8])) {
+    corpus::run(name, seeds, entry);
+    const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
+    let mut random = Random(1);
+    for seed in seeds {
+        entry(seed);
+        for _ in 0..MUTATIONS {
+            let mut bytes = seed.clone();
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(bytes.len());
+                let width = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);
+                match random.below(4) {
+                    0 => bytes[at] ^= 1 << random.below(8),
+                    1 => bytes[at] = random.below(256) as u8,
+                    _ => {
+                        let word = WORDS[random.below(WORDS.len())].to_le_bytes();
+                        bytes[at..at + width].copy_from_slice(&word[..width]);
+                    }
+                }
+            }
+            if random.below(16) == 0 {
+                bytes.truncate(random.below(bytes.len()));
+            }
+            if !bytes.is_empty() {
+                entry(&bytes);
+            }
+        }
+    }
+}
+
+fn nqn() -> Nqn {
+    Nqn::new("nqn.2026-11.test:a").expect("a name")
+}
+
+#[test]
+fn identify() {
+    let controller = ControllerFacts {
+        controller_type: ControllerType::Io,
+        serial: "1".to_owned(),
+        model: "Twill".to_owned(),
+        firmware: "0.1.0".to_owned(),
+        controller_id: 7,
+        subsystem: nqn(),
+        transfer_log2: 8,
+        in_capsule_bytes: 8192,
+        commands_max: 128,
+        namespace_id_max: 16,
+        volatile_cache: true,
+        flush_all: true,
+        atomic_blocks: 0,
+        atomic_blocks_power_fail: 0,
+        deallocates: true,
+        compares: false,
+        traffic_keeps_alive: true,
+        quiesce_ms: 500,
+        ana_group_max: 1,
+        async_event_limit: 3,
+        async_events: 0x900,
+        error_log_entries: 63,
+        capability: [0; 24],
+    };
+    let namespace = NamespaceFacts {
+        blocks: 1 << 20,
+        block_log2: 12,
+        nguid: [0xab; 16],
+        uuid: [0xcd; 16],
+        atomic_blocks_power_fail: 0,
+        hints: None,
+        deallocated_reads_zeroes: true,
+        write_zeroes_deallocates: false,
+        write_protected: false,
+        ana_group: 1,
+    };
+    let seeds = [controller.encode(), namespace.encode(), namespace_ids(&namespace)];
+    mutate("nvme_identify", &seeds, entries::identify);
+}
+
+#[test]
+fn log_pages() {
+    let group = |id, state| AnaGroup { id, state, changes: 7, namespaces: vec![id, id + 10] };
+    let ana = AnaLog { changes: 9, groups: vec![group(1, AnaState::Optimized), group(2, AnaState::Change)] };
+    let entry = |address: &str| DiscoveryEntry {
+        subsystem_type: SubsystemType::Nvm,
+        port: 1,
+        nqn: nqn(),
+        address: address.parse().expect("an address"),
+        service: 4420,
+        tls: true,
+    };
+    let entries = vec![entry("192.0.2.1"), entry("2001:db8::1")];
+    let discovery = DiscoveryLog { generation: 3, entries, left_out: Vec::new() };
+    mutate("nvme_log_pages", &[ana.encode(false), discovery.encode()], entries::log_pages);
+}
+
+#[test]
+fn reservations() {
+    let namespace = [7; 16];
+    let mut state = Reservations::none();
+    let mut script = Vec::new();
+    let registration = |new_key| Registration::Register { new_key };
+    let persistence = Persistence::On;
+    let kind = ReservationType::ExclusiveAccess;
+    let preempt = Acquisition::Preempt { victims_key: 1, abort: true };
+    for (id, command) in [
+        (0, ReservationCommand::Register { registration: registration(1), persistence }),
+        (1, ReservationCommand::Register { registration: registration(2), persistence }),
+        (0, ReservationCommand::Acquire { key: 1, kind, acquisition: Acquisition::Acquire }),
+        (1, ReservationCommand::Acquire { key: 2, kind, acquisition: preempt }),
+    ] {
+        let host =
+            Host { id: HostId([id; 16]), nqn: Nqn::new(&format!("nqn.2026-11.test:{id}")).expect("a name") };
+        let change = state.decide(&host, &command).expect("it may");
+        let synced = Synced::after_writing(&change.next().encode(&namespace), &namespace).expect("an image");
+        state.install(&change, Some(&synced));
+        let (opcode, dword10, mut data) = command.encode();
+        data.resize(16, 0);
+        script.extend_from_slice(&[&[id, opcode, 0, 0][..], &dword10.to_le_bytes(), &data].concat());
+    }
+    let report = Report::answer(&state, 1023, 1).expect("a report");
+    let seeds = [state.encode(&namespace), Reservations::none().encode(&namespace), report, script];
+    mutate("nvme_reservations", &seeds, entries::reservations);
+}
+
+#[test]
+fn authentication() {
+    let digest = [7; 32];
+    let (function, group) = (HashFunction::Sha256, DhGroup::Null);
+    let offer = Offer { functions: HashFunction::ALL.to_vec(), groups: DhGroup::BY_PREFERENCE.to_vec() };
+    let challenge = Challenge { function, group, sequence: 5, challenge: &digest, public: &[] };
+    let large = Challenge { group: DhGroup::Ffdhe2048, public: &[9; 256], ..challenge };
+    let seeds = [
+        Message::Negotiate(Negotiate { concatenation: 0, offer: Some(offer) }).encode(0),
+        Message::Challenge(challenge).encode(0),
+        Message::Challenge(large).encode(0),
+        Message::Reply(Reply { response: &digest, challenge: Some(&digest), sequence: 6, public: &[] })
+            .encode(0),
+        Message::Success1 { digest_bytes: 32, response: Some(&digest) }.encode(0),
+        Message::Success2.encode(0),
+        Message::Failure1(Failure::NotAuthentic).encode(0),
+    ];
+    mutate("nvme_authentication", &seeds, entries::authentication);
+}
+
+#[test]
+fn key_texts() {
+    let secret = Secret::new(Some(HashFunction::Sha384), &[3; 48]).expect("a secret");
+    let key = ConfiguredPsk::new(Some(HashFunction::Sha256), &[4; 32]).expect("a key");
+    let plain = ConfiguredPsk::new(None, &[4; 48]).expect("a key");
+    let texts = [secret.to_text(), key.to_text(), plain.to_text()];
+    let mut seeds: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    seeds.push(nqn().as_str().as_bytes().to_vec());
+    mutate("nvme_key_texts", &seeds, entries::key_texts);
+}

@@ -1,0 +1,8 @@
+//! State files of reservations, reports and commands.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../../crates/nvme_tcp/tests/readers/entries.rs"]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::reservations(bytes));
