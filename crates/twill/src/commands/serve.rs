@@ -14,9 +14,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use engine::array::assemble::{Assembly, Filter, Verdict};
+use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::members::MemberState;
 use engine::members::load::UpdatePolicy;
-use host::machine::check_memory;
+use host::machine::{MemoryLimit, check_memory};
 
 use super::output::Output;
 use super::{assemble as choose, status};
@@ -48,8 +49,12 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.daemon && !arguments.in_background {
         return background::launch(output);
     }
-    check_memory(arguments.parity_cache)
-        .map_err(|error| Failure::new(ExitKind::Usage, format!("--parity-cache: {error}")))?;
+    if let Some(wanted) = arguments.parity_cache {
+        check_memory(wanted).map_err(|error| {
+            Failure::new(ExitKind::Usage, format!("--parity-cache: {error}"))
+                .help("ask for less: --parity-cache SIZE")
+        })?;
+    }
     if arguments.avoid_slow && arguments.consistency_policy.is_some() {
         let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
         return Err(Failure::new(ExitKind::Usage, message));
@@ -199,7 +204,7 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
     }
     ServeOptions {
         shards: arguments.shards.map_or_else(shards_default, usize::from),
-        parity_cache_bytes: usize::try_from(arguments.parity_cache).unwrap_or(usize::MAX),
+        parity_cache_bytes: usize::try_from(parity_cache_bytes(arguments)).unwrap_or(usize::MAX),
         two_phase: !arguments.no_two_phase,
         update_policy: arguments.update_policy,
         avoid_slow: arguments.avoid_slow,
@@ -216,6 +221,12 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         spare_group: arguments.spare_group.clone(),
         direct: !arguments.buffered,
     }
+}
+
+/// What was asked for, or an eighth of the memory that the process may have, up to 64 MiB.
+fn parity_cache_bytes(arguments: &ServeArguments) -> u64 {
+    let default = || (MemoryLimit::of_this_process().bytes / 8).min(PARITY_CACHE_BYTES_DEFAULT as u64);
+    arguments.parity_cache.unwrap_or_else(default)
 }
 
 fn shards_default() -> usize {

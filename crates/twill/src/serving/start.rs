@@ -13,9 +13,10 @@ use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
+use host::buffer::BufferOptions;
 use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
-use host::machine::memory_bytes;
+use host::machine::MemoryLimit;
 use host::shard::{ShardOptions, Shards};
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
@@ -254,7 +255,8 @@ impl Clock for SinceStart {
 
 fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     let busy_poll = if options.poll { POLL } else { Duration::ZERO };
-    let shard_options = ShardOptions { busy_poll, abort_on_panic: true, ..ShardOptions::default() };
+    let buffers = BufferOptions::within(MemoryLimit::of_this_process(), options.shards);
+    let shard_options = ShardOptions { busy_poll, buffers, abort_on_panic: true, ..ShardOptions::default() };
     let started = Shards::start(options.shards, &shard_options, |_| {});
     let failed =
         |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
@@ -262,7 +264,8 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
 }
 
 fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
-    let server = Server::new(shards.handle(), ServerOptions::default().within(memory_bytes() / 4));
+    let server =
+        Server::new(shards.handle(), ServerOptions::default().within(MemoryLimit::of_this_process()));
     let (volume, balance) = (array.clone(), options.balance);
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };

@@ -5,6 +5,7 @@ mod bench;
 mod bitmap;
 #[path = "../control_lines/calls.rs"]
 mod calls;
+mod clients;
 mod control_bytes;
 mod create;
 mod examine;
