@@ -24,6 +24,9 @@ pub struct ArrayStatus {
     pub layout: String,
     /// Bytes in a chunk; 0 for RAID-1.
     pub chunk_bytes: u32,
+    /// Unit of addressing in bytes: the largest of its members', or what the superblocks record.
+    #[serde(default)]
+    pub logical_block_bytes: u32,
     /// Bytes a user sees.
     pub size_bytes: u64,
     /// Bytes of each member that the array uses.
@@ -145,6 +148,12 @@ pub struct MemberStatus {
     /// It is a file that has been deleted: what it holds is lost when the server ends.
     #[serde(default)]
     pub deleted: bool,
+    /// Its superblock has md's flag: reads should go to other members.
+    #[serde(default)]
+    pub write_mostly: bool,
+    /// Its superblock has md's flag: the device should report errors without retrying.
+    #[serde(default)]
+    pub failfast: bool,
 }
 
 impl MemberStatus {

@@ -55,7 +55,9 @@ impl Serving {
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
         let shared = Arc::clone(prepared.shared());
-        let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
+        let array =
+            HostArray::start(shards.handle(), shared, mode, &opened.members, opened.logical_block_bytes())
+                .map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
@@ -108,12 +110,18 @@ struct Opened {
     members: Vec<Option<MemberDevice>>,
     /// Spares, and what is to replace members, by candidate.
     others: HashMap<usize, SharedDevice>,
+    /// The logical block that the members' superblocks record.
+    recorded_block_bytes: u32,
 }
 
 impl Opened {
     fn open(candidates: &Candidates, assembly: &Assembly, options: &ServeOptions) -> Result<Self, Failure> {
-        let mut opened =
-            Opened { candidates: candidates.read.clone(), members: Vec::new(), others: HashMap::new() };
+        let mut opened = Opened {
+            candidates: candidates.read.clone(),
+            members: Vec::new(),
+            others: HashMap::new(),
+            recorded_block_bytes: 512,
+        };
         let mut problems = Vec::new();
         let mut open = |index: usize, read: &mut [Candidate]| match open_member(
             &candidates.paths[index],
@@ -133,6 +141,10 @@ impl Opened {
         for slot in &assembly.slots {
             opened.members.push(slot.and_then(|index| open(index, &mut opened.candidates)));
         }
+        let recorded = |slot: &Option<usize>| {
+            opened.candidates[(*slot)?].superblock.as_ref().ok()?.logical_block_bytes()
+        };
+        opened.recorded_block_bytes = assembly.slots.iter().filter_map(recorded).fold(512, u32::max);
         let replacements = assembly.replacements.iter().filter(|_| !options.read_only);
         for index in assembly.spares.iter().copied().chain(replacements.map(|(index, _)| *index)) {
             let member = open(index, &mut opened.candidates);
@@ -171,10 +183,11 @@ impl Opened {
         Ok(assembled)
     }
 
-    /// Unit of addressing: the largest that a member has.
+    /// Unit of addressing: the largest that a member has, or what the superblocks say. Those of md say it from Linux 6.19 on, so
+    /// that an array keeps the unit that its file system was made for, on whatever drives it is.
     fn logical_block_bytes(&self) -> u32 {
         let blocks = self.members.iter().flatten().map(|member| member.device.info().logical_block_bytes);
-        blocks.max().unwrap_or(512)
+        blocks.max().unwrap_or(512).max(self.recorded_block_bytes)
     }
 
     /// What could not take every write that the members take is not used.

@@ -70,6 +70,7 @@ impl Gathered<'_> {
             level: geometry.level().to_string(),
             layout: geometry.layout().to_string(),
             chunk_bytes: geometry.chunk_bytes(),
+            logical_block_bytes: self.array.host.logical_block_bytes,
             size_bytes: geometry.array_bytes(),
             member_bytes: geometry.member_bytes(),
             raid_devices: geometry.members(),
@@ -140,6 +141,8 @@ impl Gathered<'_> {
                 read_latency_ns: latency.read_ns,
                 write_latency_ns: latency.write_ns,
                 deleted: false,
+                write_mostly: superblock.is_some_and(Superblock::is_write_mostly),
+                failfast: superblock.is_some_and(Superblock::is_failfast),
             }
         };
         let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {

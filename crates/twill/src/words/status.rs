@@ -77,6 +77,13 @@ pub const fn health(state: MemberHealth) -> &'static str {
     }
 }
 
+/// What a member is, with the flags that md sets: `active sync writemostly`.
+pub fn member_state(member: &MemberStatus) -> String {
+    let flags = [(member.write_mostly, " writemostly"), (member.failfast, " failfast")];
+    let set = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word);
+    std::iter::once(health(member.state)).chain(set).collect()
+}
+
 /// As `/proc/mdstat` has it: how many bits are set, and what they stand for.
 pub fn bitmap(bitmap: &BitmapStatus) -> String {
     let chunk = bytes::short(u64::from(bitmap.chunk_bytes));

@@ -18,4 +18,5 @@ mod replacing;
 mod scrub;
 mod serve;
 mod space;
+mod superblock_fields;
 mod world;
