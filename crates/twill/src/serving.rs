@@ -5,6 +5,7 @@ pub mod add;
 pub mod block_device;
 mod clock;
 mod deleted;
+mod event_file;
 mod event_log;
 mod exports;
 mod managed;
@@ -26,10 +27,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use host::array::HostArray;
 use host::shard::Shards;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, LoggedEvent};
+use crate::status::ArrayStatus;
 use clock::now_unix_s;
 use event_log::EventLog;
 pub use exports::Exports;
@@ -71,7 +73,7 @@ impl Serving {
     }
 
     /// Events after the one with number `since`.
-    pub fn events(&self, since: u64) -> Vec<LoggedEvent> {
+    pub fn events(&self, since: u64) -> Vec<Value> {
         self.log.since(since)
     }
 

@@ -292,6 +292,11 @@ pub struct LoggedEvent {
     /// The device of the member that it is about: its slot may be another's later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// How often: the same error at the same place is one event.
+    pub count: u64,
+    /// When it was last, if more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_unix_ms: Option<u64>,
 }
 
 /// The counters as they go over the control socket.

@@ -4,7 +4,6 @@ mod announcement;
 mod background;
 mod control;
 mod ending;
-mod own_files;
 mod signals;
 mod spares;
 
@@ -25,6 +24,7 @@ use crate::arguments::ServeArguments;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::own_files::PidFile;
 use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
@@ -34,8 +34,6 @@ use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
-use own_files::PidFile;
-pub use own_files::open_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Most cores that serve one array unless --shards asks for more.
@@ -104,7 +102,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
-        background::announce(&announcement, arguments.log.is_some())?;
+        background::announce(&announcement)?;
     } else if let Err(failure) = output.print(&announcement, announcement::words) {
         tracing::warn!("{failure}"); // it serves all the same
     }

@@ -48,7 +48,7 @@ impl Serving {
         // From here on nobody else changes the members.
         let assembled = opened.assembled(candidates, assembly, &policy(options, &opened, chosen.force))?;
         opened.reserve_logs(&assembled.redo_areas());
-        let log = Arc::new(EventLog::default());
+        let log = Arc::new(EventLog::of(&assembly.set_uuid));
         let sink = Arc::clone(&log);
         let clock = Arc::new(SinceStart(Instant::now()));
         let prepared = Prepared::new(assembled, Box::new(move |event| sink.add(event)), clock);

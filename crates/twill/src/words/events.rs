@@ -11,7 +11,11 @@ use crate::status::LoggedEvent;
 /// An event, with the device of the member that it is about.
 pub fn logged(logged: &LoggedEvent) -> String {
     let device = logged.device.as_ref().map_or_else(String::new, |device| format!(" [{}]", plain(device)));
-    event_words(&logged.event) + &device
+    let times = match (logged.count, logged.last_unix_ms) {
+        (count, Some(last)) => format!(" ({count} times, last {})", super::time::milliseconds(last)),
+        _ => String::new(),
+    };
+    event_words(&logged.event) + &device + &times
 }
 
 fn event_words(event: &Event) -> String {

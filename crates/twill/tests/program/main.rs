@@ -9,6 +9,7 @@ mod clients;
 mod control_bytes;
 mod create;
 mod examine;
+mod keeping;
 mod kill;
 mod nbd;
 mod output;
