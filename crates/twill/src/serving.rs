@@ -50,6 +50,8 @@ pub struct Serving {
     log: Arc<EventLog>,
     spare_group: Option<String>,
     started_unix_s: u64,
+    /// Stale members that `--force` took, in words.
+    taken_by_force: Vec<String>,
     _scrub_file: ScrubFile,
 }
 
@@ -65,10 +67,15 @@ pub struct Stopped {
 impl Serving {
     /// Everything that `status` and `detail` print.
     pub fn status(&self) -> ArrayStatus {
+        let gathered = status::gather(&self.array, &self.exports);
+        let failing = self.log.is_failing();
         ArrayStatus {
+            clean: gathered.clean && !failing,
+            failing,
             spare_group: self.spare_group.clone(),
             started_unix_s: self.started_unix_s,
-            ..status::gather(&self.array, &self.exports)
+            taken_by_force: self.taken_by_force.clone(),
+            ..gathered
         }
     }
 

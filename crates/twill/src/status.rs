@@ -45,6 +45,9 @@ pub struct ArrayStatus {
     pub read_only: bool,
     /// Too many members are gone to serve all data.
     pub failed: bool,
+    /// A member had errors that should have failed it, and stays since the array would be lost without it: data is being lost.
+    #[serde(default)]
+    pub failing: bool,
     /// All slots in order, then spares, then failed members that have no slot any more.
     pub members: Vec<MemberStatus>,
     /// Resync, recovery or check under way, or waiting; the first of several.
@@ -99,6 +102,9 @@ pub struct ArrayStatus {
     pub pid: u32,
     /// When it started to serve, in seconds since 1970.
     pub started_unix_s: u64,
+    /// Stale members that `--force` took at the start: which, how old, and what may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken_by_force: Vec<String>,
 }
 
 /// A write-intent bitmap.

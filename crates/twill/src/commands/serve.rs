@@ -275,7 +275,7 @@ fn check_whole(array: &Assembly) -> Result<(), Failure> {
 
 fn warnings(chosen: &Chosen) -> Vec<String> {
     let Chosen { candidates, array, others, .. } = chosen;
-    let mut warnings = Vec::new();
+    let mut warnings = chosen.stale_words();
     for (index, verdict) in array.verdicts.iter().chain(others) {
         if let Verdict::Refused { reason } = verdict {
             let path = candidates.paths[*index].display().to_string();

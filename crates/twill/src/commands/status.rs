@@ -215,6 +215,9 @@ fn status_words(status: &ArrayStatus) -> String {
     if let Some(redo) = words::status::redo_log(status) {
         text += &format!("  redo log: {redo}\n");
     }
+    for taken in &status.taken_by_force {
+        text += &format!("  {}\n", plain(taken));
+    }
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
@@ -313,6 +316,9 @@ fn detail_words(status: &ArrayStatus) -> String {
     text += &format!("\n{}", member_table(status));
     for path in status.deleted() {
         text += &format!("\n{} {DELETED}\n", plain(path));
+    }
+    for taken in &status.taken_by_force {
+        text += &format!("\n{}\n", plain(taken));
     }
     text
 }

@@ -1,6 +1,7 @@
 //! What happened to a served array: kept in memory for `events` and on disk for the next server, and written to the log.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,6 +25,8 @@ pub(super) struct EventLog {
     kept: Mutex<Kept>,
     known: OnceLock<Arc<Mutex<Known>>>,
     file: EventFile,
+    /// A member stays although it fails: the array would be lost without it.
+    is_failing: AtomicBool,
 }
 
 struct Kept {
@@ -47,7 +50,12 @@ impl EventLog {
         let events = earlier.into_iter().map(|(sequence, value)| KeptEvent { sequence, own: None, value });
         let mut events: VecDeque<KeptEvent> = events.collect();
         events.drain(..events.len().saturating_sub(EVENTS_MAX));
-        EventLog { kept: Mutex::new(Kept { events, last }), known: OnceLock::new(), file }
+        EventLog {
+            kept: Mutex::new(Kept { events, last }),
+            known: OnceLock::new(),
+            file,
+            is_failing: AtomicBool::new(false),
+        }
     }
 
     /// Where to look up the members' devices.
@@ -72,6 +80,9 @@ impl EventLog {
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let unix_ms = u64::try_from(unix_ms).unwrap_or(u64::MAX);
         let device = self.device(&event);
+        if matches!(event, Event::MemberKept { .. }) {
+            self.is_failing.store(true, Relaxed);
+        }
         let mut kept = self.kept.lock();
         let logged = match kept.again(&event, unix_ms) {
             Some(again) => again,
@@ -84,6 +95,11 @@ impl EventLog {
             say(&logged);
             self.file.keep(value(&logged));
         }
+    }
+
+    /// Whether a member has failed that the array cannot do without, since the server started.
+    pub(super) fn is_failing(&self) -> bool {
+        self.is_failing.load(Relaxed)
     }
 
     /// Events after the one with number `since`.

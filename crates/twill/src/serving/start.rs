@@ -60,6 +60,7 @@ impl Serving {
                 .map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
+        chosen.stale.iter().for_each(|taken| log.add(taken.clone()));
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
@@ -81,6 +82,7 @@ impl Serving {
             log,
             spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
+            taken_by_force: chosen.stale_words(),
             _scrub_file: scrub_file,
         })
     }

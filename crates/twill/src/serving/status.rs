@@ -77,7 +77,9 @@ impl Gathered<'_> {
             created_unix_s,
             updated_unix_s: kept.superblocks.iter().flatten().map(Superblock::utime_s).max().unwrap_or(0),
             events: kept.events,
-            clean: !shared.intent.wants_dirty() && kept.resync_from_bytes.is_none(),
+            clean: shared.members.serving()
+                && !shared.intent.wants_dirty()
+                && kept.resync_from_bytes.is_none(),
             read_only: *read_only,
             failed: !shared.members.serving(),
             members: self.member_status(),

@@ -1,5 +1,7 @@
 //! What happened to a served array.
 
+use std::path::Path;
+
 use engine::array::scrub::word;
 use engine::events::Event;
 
@@ -7,6 +9,11 @@ use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::plain::plain;
 use crate::status::LoggedEvent;
+
+/// An event about a member, with the member's path.
+pub fn of_member(event: &Event, path: &Path) -> String {
+    format!("{} [{}]", event_words(event), plain(&path.display().to_string()))
+}
 
 /// An event, with the device of the member that it is about.
 pub fn logged(logged: &LoggedEvent) -> String {
@@ -74,6 +81,17 @@ fn event_words(event: &Event) -> String {
         | Event::RedoLogAbsent { .. }
         | Event::RedoLogReplayed { .. }
         | Event::StripesInDoubt { .. } => redo_words(event),
+        Event::StaleMemberTaken { member, events, newest_events, written_unix_s, newest_written_unix_s } => {
+            let behind = newest_written_unix_s.saturating_sub(*written_unix_s);
+            format!(
+                "member {member} was taken by --force although it is stale: it has {}, the newest member {newest_events}, and was \
+                 last written at {}, {} earlier; what was written to the array since then may be lost or mixed with older data, so \
+                 check the file systems on it",
+                counted(*events, "event"),
+                super::time::seconds(*written_unix_s),
+                humantime::format_duration(std::time::Duration::from_secs(behind)),
+            )
+        }
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }

@@ -35,10 +35,14 @@ fn slot_letters(status: &ArrayStatus) -> String {
 
 /// mdadm's words for the state of the array: `clean, degraded, recovering`.
 pub fn state(status: &ArrayStatus) -> Vec<&'static str> {
-    let mut words = vec![if status.clean { "clean" } else { "active" }];
-    if status.failed {
-        words.push("FAILED");
-    } else if status.working() < status.raid_devices as usize {
+    // An array that has lost data is not clean, whatever is left to write.
+    let mut words = vec![match () {
+        () if status.failed => "FAILED",
+        () if status.failing => "FAILING",
+        () if status.clean => "clean",
+        () => "active",
+    }];
+    if !status.failed && status.working() < status.raid_devices as usize {
         words.push("degraded");
     }
     words.extend(status.rebuild.as_ref().map(|rebuild| match rebuild.kind {
