@@ -60,6 +60,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.ublk.is_some() {
         block_device::check()?;
     }
+    arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
     let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
     if arguments.no_degraded {
         check_whole(&chosen.array)?;
@@ -229,6 +230,20 @@ fn parity_cache_bytes(arguments: &ServeArguments) -> u64 {
 
 fn shards_default() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(SHARDS_DEFAULT_MAX))
+}
+
+/// Refuses a place where no socket can be, before the start writes to members.
+fn check_socket_place(path: &Path) -> Result<(), Failure> {
+    let cannot = |kind, what: &str| {
+        let failure = Failure::new(kind, format!("cannot listen at {}: {what}", path.display()));
+        Err(failure.help("nothing was written; name another place with --unix PATH, in a folder that exists"))
+    };
+    let place = absolute(path);
+    match place.parent() {
+        Some(folder) if !folder.is_dir() => cannot(ExitKind::NotFound, "there is no such folder"),
+        _ if place.is_dir() => cannot(ExitKind::AlreadyExists, "it is a folder"),
+        _ => Ok(()),
+    }
 }
 
 /// A path that means the same in another folder.

@@ -109,6 +109,7 @@ pub fn nothing_found(filter: &Filter) -> Failure {
         (None, Some(uuid)) => format!("there is no array {} on these members", display_uuid(uuid)),
     };
     Failure::new(ExitKind::NotAMember, message)
+        .help("twill examine says what each of them holds; twill create makes an array of new ones")
 }
 
 /// What the engine's refusal means for an operator, with what `--force` would take.

@@ -15,6 +15,7 @@ mod nbd;
 mod output;
 mod own_files;
 mod rate;
+mod refusals;
 mod replacing;
 mod scrub;
 mod serve;
