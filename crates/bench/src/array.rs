@@ -124,8 +124,13 @@ impl Array {
             (!setting.fail.contains(&slot)).then_some(member)
         };
         let members: Vec<Option<MemberDevice>> = (0..).zip(devices).map(fitted).collect();
-        let host =
-            HostArray::start(shards.handle(), Arc::clone(&shared), Arc::new(VolumeMode::default()), &members);
+        let host = HostArray::start(
+            shards.handle(),
+            Arc::clone(&shared),
+            Arc::new(VolumeMode::default()),
+            &members,
+            512,
+        );
         if shared.intent.has_bitmap() {
             let (shared, devices) = (Arc::clone(&shared), devices.clone());
             shards.handle().spawn_on(0, move |context| bitmap::keep(context, shared, devices));

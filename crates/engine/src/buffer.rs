@@ -28,8 +28,12 @@ struct Memory {
 
 impl Memory {
     fn allocate(blocks: usize) -> Self {
-        let blocks = <[Block]>::new_box_zeroed_with_elems(blocks).expect("allocation of an I/O buffer");
-        Memory { blocks, fixed: None }
+        Self::try_allocate(blocks).expect("allocation of an I/O buffer")
+    }
+
+    fn try_allocate(blocks: usize) -> Option<Self> {
+        let blocks = <[Block]>::new_box_zeroed_with_elems(blocks).ok()?;
+        Some(Memory { blocks, fixed: None })
     }
 }
 
@@ -60,14 +64,31 @@ impl Pool {
     }
 
     /// Takes a buffer of `bytes` bytes. Its contents are unspecified.
+    ///
+    /// # Panics
+    /// There is no memory. Exports therefore try with [`Pool::try_take`] and more, before a request begins.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Buffer {
+        self.try_take(bytes).expect("allocation of an I/O buffer")
+    }
+
+    /// Takes a buffer of `bytes` bytes, if there is memory for it. Its contents are unspecified.
+    pub fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Buffer> {
         let blocks = bytes.div_ceil(BLOCK_BYTES).max(1).next_power_of_two();
         if blocks > POOL_CLASS_BLOCKS_MAX {
-            return Buffer::new(bytes);
+            let memory = self.allocate(bytes.div_ceil(BLOCK_BYTES))?;
+            return Some(Buffer { memory, bytes, home: None });
         }
         let free = self.classes[blocks.trailing_zeros() as usize].lock().pop();
-        let memory = free.unwrap_or_else(|| Memory::allocate(blocks));
-        Buffer { memory, bytes, home: Some(Arc::clone(self)) }
+        let memory = free.map_or_else(|| self.allocate(blocks), Some)?;
+        Some(Buffer { memory, bytes, home: Some(Arc::clone(self)) })
+    }
+
+    /// Fresh memory. Where none is left, free buffers of all sizes go back to the allocator first.
+    fn allocate(&self, blocks: usize) -> Option<Memory> {
+        Memory::try_allocate(blocks).or_else(|| {
+            self.classes.iter().for_each(|class| class.lock().retain(|memory| memory.fixed.is_some()));
+            Memory::try_allocate(blocks)
+        })
     }
 
     /// Allocates `count` buffers of `bytes` bytes for registration with a ring and returns their regions. To be called once for

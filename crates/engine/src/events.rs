@@ -183,6 +183,19 @@ pub enum Event {
         /// How many of them were in doubt.
         stripes: u64,
     },
+    /// Force took a member that is older than the array, because it could not start without.
+    StaleMemberTaken {
+        /// Slot of the member.
+        member: u32,
+        /// Its event count.
+        events: u64,
+        /// That of the newest member.
+        newest_events: u64,
+        /// When it was last written, in seconds since 1970.
+        written_unix_s: u64,
+        /// When the newest member was.
+        newest_written_unix_s: u64,
+    },
     /// The superblock of a member could not be written.
     MetadataError {
         /// Slot of the member.
@@ -209,6 +222,7 @@ impl Event {
             | Event::ReplacementStarted { member, .. }
             | Event::ReplacementFinished { member }
             | Event::ReplacementFailed { member, .. }
+            | Event::StaleMemberTaken { member, .. }
             | Event::MetadataError { member, .. } => Some(*member),
             Event::ResyncStarted { .. }
             | Event::ResyncFinished {}

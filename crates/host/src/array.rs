@@ -50,13 +50,14 @@ pub struct HostArray {
     pub shared: Arc<Shared>,
     /// Whether the array is read-only or stopping, for all shards.
     pub mode: Arc<VolumeMode>,
-    /// Unit of addressing of the array: the largest that a member had at the start.
+    /// Unit of addressing of the array: the largest that a member had at the start, or what its superblocks say.
     pub logical_block_bytes: u32,
     writes: Arc<ShardWrites>,
 }
 
 impl HostArray {
-    /// Sets the array up on every shard; `members` in slot order. Not for use on a shard.
+    /// Sets the array up on every shard; `members` in slot order. The unit of addressing is `block_bytes_min`, or larger where a
+    /// member's is. Not for use on a shard.
     ///
     /// # Errors
     /// A shard has ended.
@@ -65,10 +66,11 @@ impl HostArray {
         shared: Arc<Shared>,
         mode: Arc<VolumeMode>,
         members: &[Option<MemberDevice>],
+        block_bytes_min: u32,
     ) -> Result<Self, ShardGone> {
         let block =
             |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
-        let logical_block_bytes = members.iter().filter_map(block).max().unwrap_or(512);
+        let logical_block_bytes = members.iter().filter_map(block).fold(block_bytes_min, u32::max);
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let writes = Arc::new(ShardWrites::new(shards.count()));
         let array = HostArray { number, shards, shared, mode, logical_block_bytes, writes };

@@ -67,7 +67,8 @@ fn array(shards: &Shards) -> HostArray {
     let members = Members::new(geometry, &[MemberState::InSync; 4], Box::new(|_| {}));
     let shared = Shared::new(geometry, members, Intent::new(2, false, true), 2, 1 << 20);
     let devices: Vec<_> = (0..4).map(open).collect();
-    HostArray::start(shards.handle(), shared, Arc::new(VolumeMode::default()), &devices).expect("an array")
+    HostArray::start(shards.handle(), shared, Arc::new(VolumeMode::default()), &devices, 512)
+        .expect("an array")
 }
 
 fn block(number: u64, round: u8) -> Vec<u8> {

@@ -1,8 +1,10 @@
 //! The buffers of a shard: a pool, part of it registered with the ring so that transfers need not pin memory.
 
 use engine::buffer::{FixedRegion, Pool};
+use engine::limits::POOL_CLASS_BLOCKS_MAX;
 use std::sync::Arc;
 
+use crate::machine::MemoryLimit;
 use crate::ring::Ring;
 
 /// How much memory a shard keeps and registers.
@@ -25,6 +27,17 @@ impl Default for BufferOptions {
             keep_bytes: 64 << 20,
             registered: vec![(4 << 10, 256), (16 << 10, 32), (64 << 10, 32)],
         }
+    }
+}
+
+impl BufferOptions {
+    /// With free memory of all shards, all sizes together, that is no more than a quarter of what the process may have.
+    pub fn within(memory: MemoryLimit, shards: usize) -> Self {
+        let options = Self::default();
+        let sizes = u64::from(POOL_CLASS_BLOCKS_MAX.trailing_zeros()) + 1;
+        let most = memory.bytes / 4 / (sizes * shards.max(1) as u64);
+        let keep_bytes = options.keep_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+        BufferOptions { keep_bytes, ..options }
     }
 }
 
@@ -53,4 +66,20 @@ pub fn pool_for(ring: &Ring, options: &BufferOptions) -> Arc<Pool> {
         }
     }
     pool
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::LimitedBy;
+
+    #[test]
+    fn free_buffers_of_all_shards_take_no_more_than_a_quarter() {
+        for (bytes, shards, keep_bytes) in
+            [(1 << 40, 8, 64 << 20), (256 << 20, 1, (64 << 20) / 9), (256 << 20, 4, (16 << 20) / 9)]
+        {
+            let memory = MemoryLimit { bytes, by: LimitedBy::ControlGroup };
+            assert_eq!(BufferOptions::within(memory, shards).keep_bytes, keep_bytes);
+        }
+    }
 }

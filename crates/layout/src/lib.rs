@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-mod checksum;
+pub mod checksum;
 mod disk_struct;
 pub mod generations;
 pub mod geometry;

@@ -216,7 +216,7 @@ impl BitmapSuper {
         if found >= needed {
             return Ok(());
         }
-        let expected = format!("at least {}, the size of what is resynced", needed.0);
+        let expected = format!("at least {needed}, the size of what is resynced");
         Err(SuperblockError::Field { field: "sync_size", found: found.0, expected })
     }
 

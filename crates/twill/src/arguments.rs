@@ -371,9 +371,10 @@ pub struct ServeArguments {
     /// Keep each client's writes on the shard of its connection, even if that core is the limit and others are idle.
     #[arg(long)]
     pub no_balance: bool,
-    /// Memory for parity that small writes would read again; 0 for none.
-    #[arg(long, value_parser = bytes::parse, value_name = "SIZE", default_value = "64M")]
-    pub parity_cache: u64,
+    /// Memory for parity that small writes would read again; 0 for none. By default 64M, or less where the process may have less
+    /// than 512M.
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub parity_cache: Option<u64>,
     /// Do not gather writes of one stripe before reading for them.
     #[arg(long)]
     pub no_two_phase: bool,

@@ -10,6 +10,8 @@ mod control;
 mod counted;
 mod exit;
 mod failure;
+mod logging;
+mod own_files;
 mod plain;
 mod probe;
 mod serving;
@@ -19,12 +21,8 @@ mod words;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
-
-use arguments::{Arguments, Command, LogFormat};
+use arguments::{Arguments, Command};
 use commands::output::{Output, report};
 use commands::{
     assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show, target,
@@ -41,7 +39,7 @@ pub fn main() -> ExitCode {
     };
     let in_background = matches!(&arguments.command, Command::Serve(serve) if serve.in_background);
     let output = Output { json: arguments.json || in_background };
-    match log(&arguments).and_then(|()| run(&arguments.command, output)) {
+    match logging::begin(&arguments).and_then(|()| run(&arguments.command, output)) {
         Ok(()) => ExitKind::Ok.into(),
         Err(failure) => report(&failure, output),
     }
@@ -104,30 +102,4 @@ fn wrong_usage(text: &str) -> Failure {
     let (message, help) = text.split_once("\n\nUsage:").unwrap_or((text, ""));
     let failure = Failure::new(ExitKind::Usage, message).said();
     if help.is_empty() { failure } else { failure.help(format!("Usage:{help}")) }
-}
-
-/// Warnings are always logged; `RUST_LOG` overrides -v.
-fn log(arguments: &Arguments) -> Result<(), Failure> {
-    let serve = match &arguments.command {
-        Command::Serve(serve) => Some(serve),
-        _ => None,
-    };
-    let level = match (arguments.verbose, serve) {
-        (0, None) => "warn",
-        (0, Some(_)) | (1, _) => "info",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let writer = match serve.and_then(|serve| Some((serve, serve.log.as_ref()?))) {
-        Some((serve, path)) => BoxMakeWriter::new(Mutex::new(serve::open_log(path, &serve.choice.members)?)),
-        None => BoxMakeWriter::new(io::stderr),
-    };
-    // A log whose reader has gone must not panic, least of all on a shard.
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
-    let subscriber = subscriber.log_internal_errors(false);
-    match arguments.log_format {
-        LogFormat::Text => subscriber.with_ansi(false).init(),
-        LogFormat::Json => subscriber.json().init(),
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@ pub mod block_device;
 mod clock;
 mod deleted;
 pub mod doubt;
+mod event_file;
 mod event_log;
 mod exports;
 mod managed;
@@ -27,10 +28,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use host::array::HostArray;
 use host::shard::Shards;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{ArrayStatus, LoggedEvent};
+use crate::status::ArrayStatus;
 use clock::now_unix_s;
 use event_log::EventLog;
 pub use exports::Exports;
@@ -50,6 +52,8 @@ pub struct Serving {
     log: Arc<EventLog>,
     spare_group: Option<String>,
     started_unix_s: u64,
+    /// Stale members that `--force` took, in words.
+    taken_by_force: Vec<String>,
     _scrub_file: ScrubFile,
 }
 
@@ -65,15 +69,20 @@ pub struct Stopped {
 impl Serving {
     /// Everything that `status` and `detail` print.
     pub fn status(&self) -> ArrayStatus {
+        let gathered = status::gather(&self.array, &self.exports);
+        let failing = self.log.is_failing();
         ArrayStatus {
+            clean: gathered.clean && !failing,
+            failing,
             spare_group: self.spare_group.clone(),
             started_unix_s: self.started_unix_s,
-            ..status::gather(&self.array, &self.exports)
+            taken_by_force: self.taken_by_force.clone(),
+            ..gathered
         }
     }
 
     /// Events after the one with number `since`.
-    pub fn events(&self, since: u64) -> Vec<LoggedEvent> {
+    pub fn events(&self, since: u64) -> Vec<Value> {
         self.log.since(since)
     }
 

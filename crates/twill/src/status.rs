@@ -24,6 +24,9 @@ pub struct ArrayStatus {
     pub layout: String,
     /// Bytes in a chunk; 0 for RAID-1.
     pub chunk_bytes: u32,
+    /// Unit of addressing in bytes: the largest of its members', or what the superblocks record.
+    #[serde(default)]
+    pub logical_block_bytes: u32,
     /// Bytes a user sees.
     pub size_bytes: u64,
     /// Bytes of each member that the array uses.
@@ -42,6 +45,9 @@ pub struct ArrayStatus {
     pub read_only: bool,
     /// Too many members are gone to serve all data.
     pub failed: bool,
+    /// A member had errors that should have failed it, and stays since the array would be lost without it: data is being lost.
+    #[serde(default)]
+    pub failing: bool,
     /// All slots in order, then spares, then failed members that have no slot any more.
     pub members: Vec<MemberStatus>,
     /// Resync, recovery or check under way, or waiting; the first of several.
@@ -99,6 +105,9 @@ pub struct ArrayStatus {
     pub pid: u32,
     /// When it started to serve, in seconds since 1970.
     pub started_unix_s: u64,
+    /// Stale members that `--force` took at the start: which, how old, and what may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken_by_force: Vec<String>,
 }
 
 /// A write-intent bitmap.
@@ -148,6 +157,12 @@ pub struct MemberStatus {
     /// It is a file that has been deleted: what it holds is lost when the server ends.
     #[serde(default)]
     pub deleted: bool,
+    /// Its superblock has md's flag: reads should go to other members.
+    #[serde(default)]
+    pub write_mostly: bool,
+    /// Its superblock has md's flag: the device should report errors without retrying.
+    #[serde(default)]
+    pub failfast: bool,
 }
 
 impl MemberStatus {
@@ -286,6 +301,11 @@ pub struct LoggedEvent {
     /// The device of the member that it is about: its slot may be another's later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// How often: the same error at the same place is one event.
+    pub count: u64,
+    /// When it was last, if more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_unix_ms: Option<u64>,
 }
 
 /// The counters as they go over the control socket.

@@ -112,9 +112,11 @@ impl BlockFile {
         }
     }
 
-    /// Whether a file has lost its end since it was opened.
+    /// Whether a file has lost its end since it was opened, as far as this machine knows: a file server that hangs is not asked,
+    /// or the shard would wait for it without a limit.
     pub(super) fn is_cut_short(&self) -> bool {
-        let size = || rustix::fs::fstat(&self.fd).map(|stat| stat.st_size.cast_unsigned());
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let size = || rustix::fs::statx(&self.fd, "", flags, StatxFlags::SIZE).map(|stat| stat.stx_size);
         !self.is_block_device && size().is_ok_and(|bytes| bytes < self.info.size_bytes)
     }
 }

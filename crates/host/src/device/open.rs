@@ -18,9 +18,14 @@ pub struct OpenOptions {
     pub time_limit: Duration,
 }
 
+/// A member's time to answer. Clients give up after 30 s (the kernel's SCSI and NVMe drivers, many NBD clients). A write that meets a
+/// member that hangs may wait for it three times: for its own operation, and for two writes of superblocks, the one that was under
+/// way and the one that says failed. Drives that try again on their own are done within 7 s.
+const TIME_LIMIT: Duration = Duration::from_secs(8);
+
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { read_only: false, direct: true, bytes_min: 4096, time_limit: Duration::from_secs(30) }
+        OpenOptions { read_only: false, direct: true, bytes_min: 4096, time_limit: TIME_LIMIT }
     }
 }
 

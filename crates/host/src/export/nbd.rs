@@ -2,13 +2,20 @@
 //!
 //! The way of a client: it connects to a listener (`server`), gets a shard and a place in the table of connections
 //! (`server_state`), and chooses an export in the handshake (`client`, [`negotiate`], `exports`). Then its requests
-//! go to the volume: `transmission` receives them, [`check`] parses and checks them. A `watch` ends what the client
-//! would keep open for ever. `connection` is what other threads see of it, [`protocol`] the bytes on the wire.
+//! go to the volume: `transmission` receives them, [`check`] parses and checks them. `connection` is what other threads see
+//! of it, [`protocol`] the bytes on the wire.
+//!
+//! A client cannot hurt the server or another client: `admission` decides which clients get a connection, a `watch` ends what the
+//! client would keep open for ever, `memory` bounds what all requests hold together, `long_work` what goes on for a client that
+//! has left.
 
+mod admission;
 pub mod check;
 mod client;
 mod connection;
 mod exports;
+mod long_work;
+mod memory;
 pub mod negotiate;
 pub mod protocol;
 mod server;

@@ -66,8 +66,9 @@ pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep, Zo
 pub(crate) use self::futures::{DriverAnswer, NvmePlace, NvmeRead};
 pub use self::wake::WakeUp;
 
-/// How long the end of a ring waits for operations in flight. No task waits for them any more.
-const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// How long the end of a ring waits for operations in flight. No task waits for them any more: those of a member that hangs have
+/// been answered as failed.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Whether a ring uses io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

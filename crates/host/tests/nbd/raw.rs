@@ -433,7 +433,8 @@ fn unix_sockets_are_replaced_only_when_dead() {
 
 #[test]
 fn connections_are_limited_and_spread() {
-    let options = ServerOptions { connections_max: 3, ..ServerOptions::default() };
+    // One peer gets half.
+    let options = ServerOptions { connections_max: 6, ..ServerOptions::default() };
     let serving = Serving::of(Memory::new(64 * MIB, 512), options);
     let _clients: Vec<Client> = (0..3).map(|_| Client::simple(&serving)).collect();
     let shards: Vec<usize> =
@@ -443,6 +444,85 @@ fn connections_are_limited_and_spread() {
     let mut nothing = Vec::new();
     fourth.read_to_end(&mut nothing).expect("closed at once");
     assert!(nothing.is_empty());
+}
+
+#[test]
+fn silent_clients_make_room_and_idle_ones_stay() {
+    let options = ServerOptions { connections_max: 6, ..ServerOptions::default() };
+    let serving = Serving::of(Memory::new(64 * MIB, 512), options);
+    let mut idle = Client::simple(&serving);
+    let mut silent: Vec<Client> = (0..2).map(|_| Client::connect(&serving)).collect();
+    for _ in 0..20 {
+        let newcomer = Client::connect(&serving);
+        silent.push(newcomer);
+        silent.remove(0).expect_end();
+    }
+    let mut served = Client::simple(&serving);
+    silent.remove(0).expect_end();
+    served.expect_alive(&serving);
+    idle.expect_alive(&serving);
+}
+
+#[test]
+fn a_payload_that_does_not_come_ends_its_connection_only() {
+    let short = Duration::from_millis(150);
+    let options = ServerOptions { payload_limit: short, ..ServerOptions::default() };
+    let serving = Serving::of(Memory::new(64 * MIB, 512), options);
+    let mut idle = Client::simple(&serving);
+    let mut slow = Client::simple(&serving);
+    slow.request(command::WRITE, 0, 1, 0, 3 * MIB);
+    for _ in 0..3 {
+        slow.send(&vec![7; MIB]); // slowly, but it comes
+        std::thread::sleep(short * 3 / 4);
+    }
+    assert_eq!(slow.reply(), (0, 1));
+    let mut stalled = Client::simple(&serving);
+    stalled.request(command::WRITE, 0, 1, 0, 3 * MIB);
+    stalled.send(&vec![7; MIB + 5]);
+    stalled.expect_end();
+    std::thread::sleep(short * 3);
+    for client in [&mut idle, &mut slow] {
+        client.expect_alive(&serving);
+    }
+}
+
+#[test]
+fn a_request_without_memory_is_enomem_and_the_connection_goes_on() {
+    const ENOMEM: u32 = 12;
+    let (memory_bytes_max, memory_limit) = (16 * MIB, Duration::from_millis(100));
+    let options = ServerOptions { memory_bytes_max, memory_limit, ..ServerOptions::default() };
+    let serving = Serving::of(Memory::new(64 * MIB, 512), options);
+    let mut client = Client::simple(&serving);
+    client.request(command::READ, 0, 1, 0, 32 * MIB);
+    assert_eq!(client.reply(), (ENOMEM, 1));
+    client.request(command::WRITE, 0, 2, 0, 32 * MIB);
+    client.send(&vec![7; 32 * MIB]);
+    assert_eq!(client.reply(), (ENOMEM, 2));
+    assert_eq!(serving.memory.contents()[..8], [0; 8]);
+    client.expect_alive(&serving);
+    client.request(command::READ, 0, 3, 0, 8 * MIB);
+    assert_eq!(client.reply(), (0, 3));
+    client.receive(8 * MIB);
+}
+
+#[test]
+fn clients_that_read_nothing_leave_memory_for_others() {
+    let (memory_bytes_max, memory_limit) = (64 * MIB, Duration::from_millis(100));
+    let options = ServerOptions { memory_bytes_max, memory_limit, ..ServerOptions::default() };
+    let serving = Serving::of(Memory::new(64 * MIB, 512), options);
+    let silent: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = Client::simple(&serving);
+            (0..64).for_each(|cookie| client.request(command::READ, 0, cookie, 0, MIB));
+            client
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut client = Client::simple(&serving);
+    client.request(command::READ, 0, 1, 0, 4 * MIB);
+    assert_eq!(client.reply(), (0, 1));
+    client.receive(4 * MIB);
+    drop(silent);
 }
 
 #[test]

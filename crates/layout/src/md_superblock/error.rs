@@ -3,6 +3,16 @@
 use crate::geometry::GeometryError;
 use crate::units::Sectors;
 
+/// The unit of a field, for a person.
+fn unit(field: &str) -> &'static str {
+    match field {
+        "size" | "chunksize" | "data_offset" | "data_size" | "super_offset" | "recovery_offset"
+        | "resync_offset" | "sync_size" => " sectors",
+        "logical_block_size" | "unit_bytes" => " bytes",
+        _ => "",
+    }
+}
+
 /// What is wrong with a superblock, its bitmap or its bad-block log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -62,7 +72,7 @@ pub enum SuperblockError {
         field: &'static str,
     },
     /// A value that md never writes.
-    #[error("{field} is {found}, should be {expected}")]
+    #[error("{field} is {found}{unit}, should be {expected}", unit = unit(field))]
     Field {
         /// The field's name in `docs/formats.md`.
         field: &'static str,

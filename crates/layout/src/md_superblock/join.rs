@@ -82,7 +82,7 @@ impl Superblock {
         Err(SuperblockError::Field {
             field: "data_size",
             found: self.data_size().0,
-            expected: format!("at least what the array uses of each member, {}", like.size().0),
+            expected: format!("at least what the array uses of each member, {}", like.size()),
         })
     }
 }

@@ -7,6 +7,9 @@ use crate::units::Sectors;
 /// No device has more sectors than this. The sum of two sector numbers, and each of them in bytes, fits in 64 bits.
 const SECTORS_MAX: u64 = 1 << 54;
 
+/// The largest logical block of a block device, in bytes (Linux' BLK_MAX_BLOCK_SIZE).
+const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
 impl Superblock {
     pub(super) fn check_values(&self) -> Result<(), SuperblockError> {
         let raw = &self.raw;
@@ -22,7 +25,7 @@ impl Superblock {
         // Checked before the multiplication by 512. The level's own limits are the geometry's.
         let chunk_sectors = raw.chunksize.get();
         if chunk_sectors > u32::MAX / 512 {
-            return wrong("chunksize", chunk_sectors.into(), "below 2^23 sectors");
+            return wrong("chunksize", chunk_sectors.into(), "below 2^23");
         }
         if chunk_sectors == 0 && level != Level::Raid1 {
             return wrong("chunksize", 0, "set, at any level but RAID-1");
@@ -34,8 +37,14 @@ impl Superblock {
             return wrong("raid_disks", raw.raid_disks.get().into(), "1 to 1920");
         }
         let block_bytes = raw.logical_block_size.get();
-        if block_bytes != 0 && !(block_bytes.is_power_of_two() && block_bytes >= 512) {
-            return wrong("logical_block_size", block_bytes.into(), "0 or a power of two from 512 on");
+        if block_bytes != 0
+            && !(block_bytes.is_power_of_two() && (512..=BLOCK_BYTES_MAX).contains(&block_bytes))
+        {
+            return wrong(
+                "logical_block_size",
+                block_bytes.into(),
+                "0 or a power of two from 512 to 65536 bytes",
+            );
         }
         if raw.bblog_shift >= 32 {
             return wrong("bblog_shift", raw.bblog_shift.into(), "below 32");
@@ -96,7 +105,7 @@ impl Superblock {
         ];
         for (field, found) in fields {
             if found > SECTORS_MAX {
-                let expected = "a sector that a device can have".into();
+                let expected = format!("at most {SECTORS_MAX}");
                 return Err(SuperblockError::Field { field, found, expected });
             }
         }
@@ -138,7 +147,7 @@ impl Superblock {
             return Err(SuperblockError::Field {
                 field: "size",
                 found: self.size().0,
-                expected: format!("1 to data_size, {}", data_size.0),
+                expected: format!("1 to data_size, {data_size}"),
             });
         }
         if data_size.0 == 0 {

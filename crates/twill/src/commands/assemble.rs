@@ -21,7 +21,7 @@ use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::plain::plain;
 use crate::probe::candidates::{self, Candidates};
-use crate::probe::chosen::{may_start, nothing_found};
+use crate::probe::chosen::{may_start, nothing_found, stale_taken, stale_words};
 use crate::probe::inspection::inspection;
 use crate::words;
 use in_use::{check_none, in_use};
@@ -61,6 +61,9 @@ struct AnswerArray {
     in_doubt: Vec<AnswerRange>,
     /// Why.
     in_doubt_reason: Option<String>,
+    /// Stale members that force takes: which, how old, and what may be lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    taken_by_force: Vec<String>,
     candidates: Vec<AnswerCandidate>,
 }
 
@@ -99,7 +102,7 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     let found = assemble(&candidates.read, &filter);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
-    let answer = answer(&candidates, &found, &in_use, arguments.choice.force);
+    let answer = answer(&candidates, &found, &in_use, &filter);
     output.print(&answer, |answer| answer_words(answer, arguments.explain))?;
     if found.arrays.is_empty() {
         return Err(nothing_found(&filter).answered());
@@ -176,7 +179,7 @@ fn block_devices() -> Vec<PathBuf> {
         .collect()
 }
 
-fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force: bool) -> Answer {
+fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], filter: &Filter) -> Answer {
     let candidate = |(index, verdict): &(usize, Verdict)| AnswerCandidate {
         path: candidates.paths[*index].display().to_string(),
         verdict: verdict.clone(),
@@ -190,7 +193,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
     };
     let array = |(array, in_use): (&Assembly, &Vec<Problem>)| {
         let is_free = in_use.is_empty();
-        let FoundRedo { repair, resync_from_bytes, .. } = found_redo(candidates, array, force);
+        let FoundRedo { repair, resync_from_bytes, .. } = found_redo(candidates, array, filter.force);
         let range = |range: &StripeRange| AnswerRange { first: range.first, end: range.end };
         AnswerArray {
             name: array.name.clone(),
@@ -217,6 +220,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], force
             redo_stripes: array.geometry.as_ref().map_or_else(Vec::new, |geometry| repair.stripes(geometry)),
             in_doubt: repair.doubts.iter().map(range).collect(),
             in_doubt_reason: repair.reason,
+            taken_by_force: stale_words(candidates, array, &stale_taken(candidates, array, filter)),
             candidates: array.verdicts.iter().map(candidate).collect(),
         }
     };
@@ -277,6 +281,9 @@ fn array_words(array: &AnswerArray) -> String {
         let (records, stripes) = (array.redo_records as u64, ranges_words(&array.redo_stripes));
         let records = counted(records, "record");
         text += &format!("  not stopped cleanly; the redo log repairs it: {records}, stripes {stripes}\n");
+    }
+    for taken in &array.taken_by_force {
+        text += &format!("  {}\n", plain(taken));
     }
     for range in &array.in_doubt {
         let reason = array.in_doubt_reason.as_deref().unwrap_or_default();

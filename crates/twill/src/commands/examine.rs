@@ -74,6 +74,11 @@ struct Description {
     recovery_offset_bytes: Option<u64>,
     device_uuid: String,
     device_number: u32,
+    /// md's flags of the device: write-mostly, failfast.
+    device_flags: Vec<&'static str>,
+    corrected_reads: u32,
+    /// Recorded by md from Linux 6.19 on.
+    logical_block_bytes: Option<u32>,
     device_role: String,
     slot: Option<u16>,
     array_state: String,
@@ -273,6 +278,9 @@ fn describe(superblock: &Superblock, member: &MemberFile) -> Description {
         recovery_offset_bytes: superblock.recovery_offset().map(believable_bytes),
         device_uuid: display_uuid(&superblock.device_uuid()),
         device_number: superblock.dev_number(),
+        device_flags: words::superblock::device_flags(superblock),
+        corrected_reads: superblock.corrected_reads(),
+        logical_block_bytes: superblock.logical_block_bytes(),
         device_role: words::superblock::role(superblock.role()),
         slot: match superblock.role() {
             DeviceRole::Active(slot) => Some(slot),
@@ -415,6 +423,15 @@ fn description_words(of: &Description) -> String {
         add("Recovery Offset", sectors(offset));
     }
     add("Device UUID", of.device_uuid.clone());
+    if let Some(block) = of.logical_block_bytes {
+        add("Logical Block", format!("{block} bytes"));
+    }
+    if !of.device_flags.is_empty() {
+        add("Flags", of.device_flags.join(" "));
+    }
+    if of.corrected_reads > 0 {
+        add("Corrected", counted(u64::from(of.corrected_reads), "read"));
+    }
     if let Some(from) = of.bitmap_sectors_from_superblock {
         add("Internal Bitmap", format!("{from} sectors from superblock"));
     }

@@ -4,7 +4,6 @@ mod announcement;
 mod background;
 mod control;
 mod ending;
-mod own_files;
 mod signals;
 mod spares;
 
@@ -14,9 +13,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use engine::array::assemble::{Assembly, Filter, Verdict};
+use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::members::MemberState;
 use engine::members::load::UpdatePolicy;
-use host::machine::check_memory;
+use host::machine::{MemoryLimit, check_memory};
 
 use super::output::Output;
 use super::{assemble as choose, status};
@@ -24,6 +24,7 @@ use crate::arguments::ServeArguments;
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::own_files::PidFile;
 use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
@@ -33,8 +34,6 @@ use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
-use own_files::PidFile;
-pub use own_files::open_log;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Most cores that serve one array unless --shards asks for more.
@@ -48,8 +47,12 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.daemon && !arguments.in_background {
         return background::launch(output);
     }
-    check_memory(arguments.parity_cache)
-        .map_err(|error| Failure::new(ExitKind::Usage, format!("--parity-cache: {error}")))?;
+    if let Some(wanted) = arguments.parity_cache {
+        check_memory(wanted).map_err(|error| {
+            Failure::new(ExitKind::Usage, format!("--parity-cache: {error}"))
+                .help("ask for less: --parity-cache SIZE")
+        })?;
+    }
     if arguments.avoid_slow && arguments.consistency_policy.is_some() {
         let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
         return Err(Failure::new(ExitKind::Usage, message));
@@ -57,6 +60,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.ublk.is_some() {
         block_device::check()?;
     }
+    arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
     let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
     if arguments.no_degraded {
         check_whole(&chosen.array)?;
@@ -99,7 +103,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
-        background::announce(&announcement, arguments.log.is_some())?;
+        background::announce(&announcement)?;
     } else if let Err(failure) = output.print(&announcement, announcement::words) {
         tracing::warn!("{failure}"); // it serves all the same
     }
@@ -199,7 +203,7 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
     }
     ServeOptions {
         shards: arguments.shards.map_or_else(shards_default, usize::from),
-        parity_cache_bytes: usize::try_from(arguments.parity_cache).unwrap_or(usize::MAX),
+        parity_cache_bytes: usize::try_from(parity_cache_bytes(arguments)).unwrap_or(usize::MAX),
         two_phase: !arguments.no_two_phase,
         update_policy: arguments.update_policy,
         avoid_slow: arguments.avoid_slow,
@@ -218,8 +222,28 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
     }
 }
 
+/// What was asked for, or an eighth of the memory that the process may have, up to 64 MiB.
+fn parity_cache_bytes(arguments: &ServeArguments) -> u64 {
+    let default = || (MemoryLimit::of_this_process().bytes / 8).min(PARITY_CACHE_BYTES_DEFAULT as u64);
+    arguments.parity_cache.unwrap_or_else(default)
+}
+
 fn shards_default() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(SHARDS_DEFAULT_MAX))
+}
+
+/// Refuses a place where no socket can be, before the start writes to members.
+fn check_socket_place(path: &Path) -> Result<(), Failure> {
+    let cannot = |kind, what: &str| {
+        let failure = Failure::new(kind, format!("cannot listen at {}: {what}", path.display()));
+        Err(failure.help("nothing was written; name another place with --unix PATH, in a folder that exists"))
+    };
+    let place = absolute(path);
+    match place.parent() {
+        Some(folder) if !folder.is_dir() => cannot(ExitKind::NotFound, "there is no such folder"),
+        _ if place.is_dir() => cannot(ExitKind::AlreadyExists, "it is a folder"),
+        _ => Ok(()),
+    }
 }
 
 /// A path that means the same in another folder.
@@ -266,7 +290,7 @@ fn check_whole(array: &Assembly) -> Result<(), Failure> {
 
 fn warnings(chosen: &Chosen) -> Vec<String> {
     let Chosen { candidates, array, others, .. } = chosen;
-    let mut warnings = Vec::new();
+    let mut warnings = chosen.stale_words();
     for (index, verdict) in array.verdicts.iter().chain(others) {
         if let Verdict::Refused { reason } = verdict {
             let path = candidates.paths[*index].display().to_string();

@@ -222,6 +222,9 @@ fn status_words(status: &ArrayStatus) -> String {
     if let Some(doubts) = words::status::doubts(status) {
         text += &format!("  {doubts}\n    {DOUBT_HELP}\n");
     }
+    for taken in &status.taken_by_force {
+        text += &format!("  {}\n", plain(taken));
+    }
     for export in &status.exports {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
@@ -278,6 +281,9 @@ fn detail_words(status: &ArrayStatus) -> String {
     if status.chunk_bytes != 0 {
         add("Chunk Size", bytes::short(u64::from(status.chunk_bytes)));
     }
+    if status.logical_block_bytes != 0 {
+        add("Logical Block", format!("{} bytes", status.logical_block_bytes));
+    }
     if !status.consistency_policy.is_empty() {
         add("Consistency Policy", status.consistency_policy.clone());
     }
@@ -321,6 +327,9 @@ fn detail_words(status: &ArrayStatus) -> String {
     for path in status.deleted() {
         text += &format!("\n{} {DELETED}\n", plain(path));
     }
+    for taken in &status.taken_by_force {
+        text += &format!("\n{}\n", plain(taken));
+    }
     text
 }
 
@@ -345,7 +354,7 @@ fn member_table(status: &ArrayStatus) -> String {
         let here = member.state != MemberHealth::Missing;
         table.add_row([
             member.slot.map_or("-".into(), |slot| slot.to_string()),
-            words::status::health(member.state).to_owned(),
+            words::status::member_state(member),
             if here { member.errors.to_string() } else { String::new() },
             if here { bytes::human(member.device_bytes) } else { String::new() },
             member.path.as_deref().map_or_else(|| "-".into(), |path| plain(path).into_owned()),

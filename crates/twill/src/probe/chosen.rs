@@ -1,11 +1,13 @@
 //! The one array that candidates make, and whether it may start.
 
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
-use layout::md_superblock::display_uuid;
+use engine::events::Event;
+use layout::md_superblock::{Superblock, display_uuid};
 
 use super::candidates::Candidates;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
+use crate::words;
 
 /// An array that may start, and the candidates that it was chosen from.
 pub struct Chosen {
@@ -17,6 +19,8 @@ pub struct Chosen {
     pub others: Vec<(usize, Verdict)>,
     /// The decision was forced: stale members and stripes in doubt were accepted.
     pub force: bool,
+    /// The stale members that force took, as events.
+    pub stale: Vec<Event>,
 }
 
 impl Chosen {
@@ -41,7 +45,8 @@ impl Chosen {
                 candidates.check_copies(array)?;
                 may_start(&candidates, array)?;
                 let array = array.clone();
-                Ok(Chosen { candidates, array, others, force: filter.force })
+                let stale = stale_taken(&candidates, &array, filter);
+                Ok(Chosen { candidates, array, others, force: filter.force, stale })
             }
             several => {
                 let names: Vec<String> = several
@@ -55,6 +60,47 @@ impl Chosen {
     }
 }
 
+impl Chosen {
+    /// The stale members that force took, in words.
+    pub fn stale_words(&self) -> Vec<String> {
+        stale_words(&self.candidates, &self.array, &self.stale)
+    }
+}
+
+/// Stale members that force took, in words: which, how old, and what may be lost.
+pub fn stale_words(candidates: &Candidates, array: &Assembly, stale: &[Event]) -> Vec<String> {
+    let words = |taken: &Event| {
+        let index = array.slots[taken.member()? as usize]?;
+        Some(words::events::of_member(taken, &candidates.paths[index]))
+    };
+    stale.iter().filter_map(words).collect()
+}
+
+/// The members that the array has only by force.
+pub fn stale_taken(candidates: &Candidates, array: &Assembly, filter: &Filter) -> Vec<Event> {
+    if !filter.force {
+        return Vec::new();
+    }
+    let unforced = Filter { set_uuid: Some(array.set_uuid), force: false, ..Filter::default() };
+    let without = assemble(&candidates.read, &unforced).arrays;
+    let had = |index: &usize| without.first().is_some_and(|array| array.slots.contains(&Some(*index)));
+    let superblock = |index: usize| candidates.read[index].superblock.as_ref().ok();
+    let members = || array.slots.iter().flatten().filter_map(|index| superblock(*index));
+    let newest_events = members().map(Superblock::events).max().unwrap_or(0);
+    let newest_written_unix_s = members().map(Superblock::utime_s).max().unwrap_or(0);
+    let stale = (0..).zip(&array.slots).filter_map(|(member, slot)| {
+        let superblock = superblock(slot.filter(|index| !had(index))?)?;
+        Some(Event::StaleMemberTaken {
+            member,
+            events: superblock.events(),
+            newest_events,
+            written_unix_s: superblock.utime_s(),
+            newest_written_unix_s,
+        })
+    });
+    stale.collect()
+}
+
 /// No array that the filter lets through.
 pub fn nothing_found(filter: &Filter) -> Failure {
     let message = match (&filter.name, &filter.set_uuid) {
@@ -63,6 +109,7 @@ pub fn nothing_found(filter: &Filter) -> Failure {
         (None, Some(uuid)) => format!("there is no array {} on these members", display_uuid(uuid)),
     };
     Failure::new(ExitKind::NotAMember, message)
+        .help("twill examine says what each of them holds; twill create makes an array of new ones")
 }
 
 /// What the engine's refusal means for an operator, with what `--force` would take.

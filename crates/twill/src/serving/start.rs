@@ -13,9 +13,10 @@ use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
+use host::buffer::BufferOptions;
 use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
-use host::machine::memory_bytes;
+use host::machine::MemoryLimit;
 use host::shard::{ShardOptions, Shards};
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
@@ -47,16 +48,19 @@ impl Serving {
         // From here on nobody else changes the members.
         let assembled = opened.assembled(candidates, assembly, &policy(options, &opened, chosen.force))?;
         opened.reserve_logs(&assembled.redo_areas());
-        let log = Arc::new(EventLog::default());
+        let log = Arc::new(EventLog::of(&assembly.set_uuid));
         let sink = Arc::clone(&log);
         let clock = Arc::new(SinceStart(Instant::now()));
         let prepared = Prepared::new(assembled, Box::new(move |event| sink.add(event)), clock);
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
         let shared = Arc::clone(prepared.shared());
-        let array = HostArray::start(shards.handle(), shared, mode, &opened.members).map_err(gone)?;
+        let array =
+            HostArray::start(shards.handle(), shared, mode, &opened.members, opened.logical_block_bytes())
+                .map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
+        chosen.stale.iter().for_each(|taken| log.add(taken.clone()));
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
@@ -78,6 +82,7 @@ impl Serving {
             log,
             spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
+            taken_by_force: chosen.stale_words(),
             _scrub_file: scrub_file,
         })
     }
@@ -107,12 +112,18 @@ struct Opened {
     members: Vec<Option<MemberDevice>>,
     /// Spares, and what is to replace members, by candidate.
     others: HashMap<usize, SharedDevice>,
+    /// The logical block that the members' superblocks record.
+    recorded_block_bytes: u32,
 }
 
 impl Opened {
     fn open(candidates: &Candidates, assembly: &Assembly, options: &ServeOptions) -> Result<Self, Failure> {
-        let mut opened =
-            Opened { candidates: candidates.read.clone(), members: Vec::new(), others: HashMap::new() };
+        let mut opened = Opened {
+            candidates: candidates.read.clone(),
+            members: Vec::new(),
+            others: HashMap::new(),
+            recorded_block_bytes: 512,
+        };
         let mut problems = Vec::new();
         let mut open = |index: usize, read: &mut [Candidate]| match open_member(
             &candidates.paths[index],
@@ -132,6 +143,10 @@ impl Opened {
         for slot in &assembly.slots {
             opened.members.push(slot.and_then(|index| open(index, &mut opened.candidates)));
         }
+        let recorded = |slot: &Option<usize>| {
+            opened.candidates[(*slot)?].superblock.as_ref().ok()?.logical_block_bytes()
+        };
+        opened.recorded_block_bytes = assembly.slots.iter().filter_map(recorded).fold(512, u32::max);
         let replacements = assembly.replacements.iter().filter(|_| !options.read_only);
         for index in assembly.spares.iter().copied().chain(replacements.map(|(index, _)| *index)) {
             let member = open(index, &mut opened.candidates);
@@ -170,10 +185,11 @@ impl Opened {
         Ok(assembled)
     }
 
-    /// Unit of addressing: the largest that a member has.
+    /// Unit of addressing: the largest that a member has, or what the superblocks say. Those of md say it from Linux 6.19 on, so
+    /// that an array keeps the unit that its file system was made for, on whatever drives it is.
     fn logical_block_bytes(&self) -> u32 {
         let blocks = self.members.iter().flatten().map(|member| member.device.info().logical_block_bytes);
-        blocks.max().unwrap_or(512)
+        blocks.max().unwrap_or(512).max(self.recorded_block_bytes)
     }
 
     /// What could not take every write that the members take is not used.
@@ -254,7 +270,8 @@ impl Clock for SinceStart {
 
 fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     let busy_poll = if options.poll { POLL } else { Duration::ZERO };
-    let shard_options = ShardOptions { busy_poll, abort_on_panic: true, ..ShardOptions::default() };
+    let buffers = BufferOptions::within(MemoryLimit::of_this_process(), options.shards);
+    let shard_options = ShardOptions { busy_poll, buffers, abort_on_panic: true, ..ShardOptions::default() };
     let started = Shards::start(options.shards, &shard_options, |_| {});
     let failed =
         |error| Failure::new(ExitKind::IoError, format!("cannot start {} shards: {error}", options.shards));
@@ -262,7 +279,8 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
 }
 
 fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
-    let server = Server::new(shards.handle(), ServerOptions::default().within(memory_bytes() / 4));
+    let server =
+        Server::new(shards.handle(), ServerOptions::default().within(MemoryLimit::of_this_process()));
     let (volume, balance) = (array.clone(), options.balance);
     let fast_zero = array.shared.geometry.parity_chunks() > 0;
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };

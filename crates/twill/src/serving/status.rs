@@ -71,13 +71,16 @@ impl Gathered<'_> {
             level: geometry.level().to_string(),
             layout: geometry.layout().to_string(),
             chunk_bytes: geometry.chunk_bytes(),
+            logical_block_bytes: self.array.host.logical_block_bytes,
             size_bytes: geometry.array_bytes(),
             member_bytes: geometry.member_bytes(),
             raid_devices: geometry.members(),
             created_unix_s,
             updated_unix_s: kept.superblocks.iter().flatten().map(Superblock::utime_s).max().unwrap_or(0),
             events: kept.events,
-            clean: !shared.intent.wants_dirty() && kept.resync_from_bytes.is_none(),
+            clean: shared.members.serving()
+                && !shared.intent.wants_dirty()
+                && kept.resync_from_bytes.is_none(),
             read_only: *read_only,
             failed: !shared.members.serving(),
             members: self.member_status(),
@@ -139,6 +142,8 @@ impl Gathered<'_> {
                 read_latency_ns: latency.read_ns,
                 write_latency_ns: latency.write_ns,
                 deleted: false,
+                write_mostly: superblock.is_some_and(Superblock::is_write_mostly),
+                failfast: superblock.is_some_and(Superblock::is_failfast),
             }
         };
         let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {

@@ -1,5 +1,7 @@
 //! What happened to a served array.
 
+use std::path::Path;
+
 use engine::array::scrub::word;
 use engine::events::Event;
 
@@ -8,10 +10,19 @@ use crate::counted::{counted, counted_as};
 use crate::plain::plain;
 use crate::status::LoggedEvent;
 
+/// An event about a member, with the member's path.
+pub fn of_member(event: &Event, path: &Path) -> String {
+    format!("{} [{}]", event_words(event), plain(&path.display().to_string()))
+}
+
 /// An event, with the device of the member that it is about.
 pub fn logged(logged: &LoggedEvent) -> String {
     let device = logged.device.as_ref().map_or_else(String::new, |device| format!(" [{}]", plain(device)));
-    event_words(&logged.event) + &device
+    let times = match (logged.count, logged.last_unix_ms) {
+        (count, Some(last)) => format!(" ({count} times, last {})", super::time::milliseconds(last)),
+        _ => String::new(),
+    };
+    event_words(&logged.event) + &device + &times
 }
 
 fn event_words(event: &Event) -> String {
@@ -71,6 +82,17 @@ fn event_words(event: &Event) -> String {
         | Event::RedoLogReplayed { .. }
         | Event::StripesInDoubt { .. }
         | Event::DoubtAccepted { .. } => redo_words(event),
+        Event::StaleMemberTaken { member, events, newest_events, written_unix_s, newest_written_unix_s } => {
+            let behind = newest_written_unix_s.saturating_sub(*written_unix_s);
+            format!(
+                "member {member} was taken by --force although it is stale: it has {}, the newest member {newest_events}, and was \
+                 last written at {}, {} earlier; what was written to the array since then may be lost or mixed with older data, so \
+                 check the file systems on it",
+                counted(*events, "event"),
+                super::time::seconds(*written_unix_s),
+                humantime::format_duration(std::time::Duration::from_secs(behind)),
+            )
+        }
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }

@@ -37,10 +37,14 @@ fn slot_letters(status: &ArrayStatus) -> String {
 
 /// mdadm's words for the state of the array: `clean, degraded, recovering`.
 pub fn state(status: &ArrayStatus) -> Vec<&'static str> {
-    let mut words = vec![if status.clean { "clean" } else { "active" }];
-    if status.failed {
-        words.push("FAILED");
-    } else if status.working() < status.raid_devices as usize {
+    // An array that has lost data is not clean, whatever is left to write.
+    let mut words = vec![match () {
+        () if status.failed => "FAILED",
+        () if status.failing => "FAILING",
+        () if status.clean => "clean",
+        () => "active",
+    }];
+    if !status.failed && status.working() < status.raid_devices as usize {
         words.push("degraded");
     }
     words.extend(status.rebuild.as_ref().map(|rebuild| match rebuild.kind {
@@ -77,6 +81,13 @@ pub const fn health(state: MemberHealth) -> &'static str {
         MemberHealth::Spare => "spare",
         MemberHealth::Replacing => "replacement rebuilding",
     }
+}
+
+/// What a member is, with the flags that md sets: `active sync writemostly`.
+pub fn member_state(member: &MemberStatus) -> String {
+    let flags = [(member.write_mostly, " writemostly"), (member.failfast, " failfast")];
+    let set = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word);
+    std::iter::once(health(member.state)).chain(set).collect()
 }
 
 /// As `/proc/mdstat` has it: how many bits are set, and what they stand for.

@@ -208,9 +208,49 @@ fn force_takes_a_member_that_the_others_call_failed() {
     }
     let run = world.twill(&["assemble", "--force"], &members[..3]).succeeds();
     assert!(run.stdout.contains("m0: slot 0"), "{run:?}");
+    let said = "member 0 was taken by --force although it is stale: it has ";
+    assert!(run.stdout.contains(said) && run.stdout.contains("[m0]"), "{run:?}");
+    assert!(
+        !world.twill(&["assemble"], &members[1..]).succeeds().stdout.contains("--force"),
+        "none is stale"
+    );
     // What all hold that are named is enough without it.
     let run = world.twill(&["assemble", "--force"], &members).succeeds();
     assert!(run.stdout.contains("m0: not taken"), "{run:?}");
+    // Whoever looks later learns it: in log, event and status.
+    let server = world.serve(&["--force"], &members[..3]);
+    let told = [
+        server.log(),
+        server.twill(&["status"]).succeeds().stdout,
+        server.twill(&["detail"]).succeeds().stdout,
+        server.twill(&["events"]).succeeds().stdout,
+        server.announcement["warnings"].to_string(),
+    ];
+    for text in told {
+        assert!(text.contains(said) && text.contains("m0]") && text.contains("last written at"), "{text}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_raid_0_that_lost_a_member_is_not_clean() {
+    let world = World::new();
+    let members = world.array_of("0", 3);
+    let server = world.serve(&[], &members);
+    assert_eq!(server.status()["clean"], true);
+    fs::File::options().write(true).open(world.path("m1")).and_then(|file| file.set_len(4096)).expect("cut");
+    let mut client = world.client();
+    for at in 0..24 {
+        let _refused = client.read(at << 16, 4096).expect("served");
+    }
+    let status = server.status();
+    assert_eq!((&status["clean"], &status["failing"]), (&false.into(), &true.into()), "{status:#}");
+    for command in ["status", "detail"] {
+        let words = server.twill(&[command]).succeeds().stdout;
+        assert!(words.contains("FAILING") && !words.contains("clean"), "{words}");
+    }
+    drop(client);
+    drop(server);
 }
 
 #[test]

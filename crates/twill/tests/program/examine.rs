@@ -67,8 +67,8 @@ fn the_json_answer_keeps_its_names() {
     let names = world.twill(&["examine", "--json"], &members).succeeds().names();
     let superblock = "array_bytes array_state array_uuid available_member_bytes bad_block_log_entries \
         bad_block_log_sectors_from_superblock bitmap bitmap_sectors_from_superblock checksum chunk_bytes clean \
-        creation_unix_s data_offset_bytes device_number device_role device_uuid events feature_map features layout \
-        level name raid_devices recovery_offset_bytes resync_offset_bytes slot super_offset_bytes \
+        corrected_reads creation_unix_s data_offset_bytes device_number device_role device_uuid events feature_map features layout \
+        level logical_block_bytes name raid_devices recovery_offset_bytes resync_offset_bytes slot super_offset_bytes \
         unused_after_sectors unused_before_sectors update_unix_s used_member_bytes version";
     let mut wanted =
         vec!["members[].device_bytes".to_owned(), "members[].path".into(), "members[].problem".into()];

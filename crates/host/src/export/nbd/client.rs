@@ -35,17 +35,26 @@ async fn serve_export(
     connection: &Arc<Connection>,
     lifecycle: &Rc<Lifecycle>,
 ) -> Result<(), ReceiveError> {
-    let mut incoming = Incoming::new(shard.ring.clone(), Arc::clone(&shard.pool), Rc::clone(&socket));
+    let mut incoming = Incoming::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
     let Some((export, info, agreed)) = shake_hands(server, shard, &socket, &mut incoming).await? else {
         return Ok(());
     };
     tracing::debug!(connection = connection.id, export = info.name, ?agreed, "serving");
     server.attach(connection, Arc::clone(&export));
     lifecycle.reach(ConnectionState::Serving);
-    let (connection, lifecycle, limits) =
-        (Arc::clone(connection), Rc::clone(lifecycle), server.options.limits);
-    let shard = shard.clone();
-    export.serve(Link { shard, socket, incoming, info, agreed, connection, lifecycle, limits }).await
+    let link = Link {
+        shard: shard.clone(),
+        socket,
+        incoming,
+        info,
+        agreed,
+        connection: Arc::clone(connection),
+        lifecycle: Rc::clone(lifecycle),
+        limits: server.options.limits,
+        memory: Arc::clone(&server.memory),
+        memory_limit: server.options.memory_limit,
+    };
+    export.serve(link).await
 }
 
 /// The handshake. `None` means that the client said goodbye.

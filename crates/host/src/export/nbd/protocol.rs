@@ -179,6 +179,8 @@ pub enum Errno {
     Perm = 1,
     /// The volume failed.
     Io = 5,
+    /// Not enough memory.
+    NoMemory = 12,
     /// The request makes no sense.
     Invalid = 22,
     /// Outside the export, or no space below it.

@@ -3,6 +3,7 @@
 //! A connection lives on one shard, the one with the fewest connections at the time. Other threads see its counts, and
 //! nothing else of it.
 
+use super::admission::Peer;
 use super::client::serve_client;
 use super::connection::ConnectionStatus;
 use super::exports::Exports;
@@ -23,6 +24,12 @@ const BACKLOG: i32 = 128;
 
 /// Send buffer of a unix socket, if the system allows as much (`net.core.wmem_max`).
 const UNIX_SEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// An idle TCP client is asked after this time whether it is there, then every [`KEEP_ALIVE_EVERY`]; after
+/// [`KEEP_ALIVE_PROBES`] without an answer its connection ends. The system's own 2 hours would keep those of dead hosts.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_PROBES: u32 = 6;
 
 /// Pause after the system refused to accept (no descriptors, no memory), so that open connections can finish.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -135,23 +142,30 @@ async fn accept_clients(state: Arc<ServerState>, shards: Handle, shard: ShardCon
 
 /// Sends a new connection to its shard.
 fn welcome(state: &Arc<ServerState>, shards: &Handle, socket: OwnedFd) {
-    let Some(guard) = state.enter(describe_peer(&socket)) else { return };
+    let (name, peer) = describe_peer(&socket);
+    let Some(guard) = state.enter(name, peer) else { return };
     let shard = guard.connection.shard;
     shards.spawn_on(shard, move |context| serve_client(guard, context, socket));
 }
 
 /// Names the client, and sets what its kind of socket needs. TCP: replies leave without delay, a dead peer is noticed. Unix:
 /// room for several replies, since a sender is woken only when three quarters of the buffer are free.
-fn describe_peer(socket: &impl AsFd) -> String {
+fn describe_peer(socket: &impl AsFd) -> (String, Peer) {
     let address = net::getpeername(socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
     if let Some(address) = address {
         let _ = sockopt::set_tcp_nodelay(socket, true);
         let _ = sockopt::set_socket_keepalive(socket, true);
-        return address.to_string();
+        let _ = sockopt::set_tcp_keepidle(socket, KEEP_ALIVE_AFTER);
+        let _ = sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE_EVERY);
+        let _ = sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_PROBES);
+        return (address.to_string(), Peer::host(address.ip()));
     }
     let _ = sockopt::set_socket_send_buffer_size(socket, UNIX_SEND_BUFFER_BYTES);
     match sockopt::socket_peercred(socket) {
-        Ok(peer) => format!("process {} of user {}", peer.pid, peer.uid.as_raw()),
-        Err(_) => "unknown".to_owned(),
+        Ok(peer) => {
+            let process = peer.pid.as_raw_nonzero().get();
+            (format!("process {process} of user {}", peer.uid.as_raw()), Peer::Process(process))
+        }
+        Err(_) => ("unknown".to_owned(), Peer::Unknown),
     }
 }

@@ -3,10 +3,13 @@
 //! Invariant: a connection is in the table from before its first byte until after its last, so a stop finds every one. A
 //! client that comes later sees that the server, or the export, is stopping.
 
+use super::admission::{self, Held, Peer, Verdict};
 use super::connection::{Connection, ConnectionStatus, Counts, Signal, Totals};
 use super::exports::{Export, ExportOptions, Exports};
+use super::memory::{Memory, SHARE_BYTES};
 use super::transmission::Limits;
 use super::watch::TimeLimits;
+use crate::machine::MemoryLimit;
 use crate::socket::SocketName;
 use parking_lot::{Condvar, Mutex};
 use rustix::net::{self, Shutdown};
@@ -22,6 +25,9 @@ use std::time::{Duration, Instant};
 /// Connections that a server allows on the smallest of machines.
 const CONNECTIONS_MIN: usize = 16;
 
+/// How often the log says that clients are turned away.
+const TURNED_AWAY_SAID_EVERY: Duration = Duration::from_secs(10);
+
 /// Limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
@@ -29,8 +35,16 @@ pub struct ServerOptions {
     pub handshake_limit: Duration,
     /// Time for a client to take its last replies after a goodbye or a stop.
     pub finish_limit: Duration,
-    /// Most open connections. A further one is closed.
+    /// Time within which more of a payload that has begun must come.
+    pub payload_limit: Duration,
+    /// Most open connections.
     pub connections_max: usize,
+    /// Bytes that requests of all connections may hold together, beside a share of each connection's own.
+    pub memory_bytes_max: usize,
+    /// Allocations can fail: each request tries first what it may need.
+    pub tries_memory: bool,
+    /// Time that a request waits for memory that others hold. Then the client gets `ENOMEM`.
+    pub memory_limit: Duration,
     /// Requests and bytes that one connection may have in flight.
     pub limits: Limits,
     /// Permission bits of a unix socket.
@@ -38,13 +52,18 @@ pub struct ServerOptions {
 }
 
 impl Default for ServerOptions {
-    /// 10 s for the handshake (QEMU's limit), 10 s to finish, 1024 connections, each with 512 requests and 64 MiB
-    /// (two of the longest requests), sockets for their owner only.
+    /// 10 s for the handshake (QEMU's limit), 10 s to finish, 30 s for more of a payload, 1024 connections, each with 512 requests
+    /// and 64 MiB (two of the longest requests), 10 s for memory (well below the 30 s of most clients), sockets for their owner
+    /// only.
     fn default() -> Self {
         ServerOptions {
             handshake_limit: Duration::from_secs(10),
             finish_limit: Duration::from_secs(10),
+            payload_limit: Duration::from_secs(30),
             connections_max: 1024,
+            memory_bytes_max: usize::MAX,
+            tries_memory: false,
+            memory_limit: Duration::from_secs(10),
             limits: Limits { requests_max: 512, bytes_max: 64 << 20 },
             unix_mode: 0o600,
         }
@@ -52,15 +71,22 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// With no more connections than may hold `memory_bytes` together, but at least 16.
+    /// With requests that hold no more than a quarter of this memory together, and no more connections than have shares in an
+    /// eighth of it, but at least 16.
     #[must_use]
-    pub fn within(self, memory_bytes: u64) -> Self {
-        let most = usize::try_from(memory_bytes / self.limits.bytes_max as u64).unwrap_or(usize::MAX);
-        ServerOptions { connections_max: self.connections_max.min(most.max(CONNECTIONS_MIN)), ..self }
+    pub fn within(self, memory: MemoryLimit) -> Self {
+        let bytes = usize::try_from(memory.bytes).unwrap_or(usize::MAX);
+        let most = bytes / 8 / SHARE_BYTES;
+        ServerOptions {
+            connections_max: self.connections_max.min(most.max(CONNECTIONS_MIN)),
+            memory_bytes_max: self.memory_bytes_max.min(bytes / 4),
+            tries_memory: memory.refuses_allocations(),
+            ..self
+        }
     }
 
     pub(super) fn time_limits(&self) -> TimeLimits {
-        TimeLimits { handshake: self.handshake_limit, finish: self.finish_limit }
+        TimeLimits { handshake: self.handshake_limit, finish: self.finish_limit, payload: self.payload_limit }
     }
 }
 
@@ -128,6 +154,8 @@ pub(super) struct Listener {
 pub(super) struct ServerState {
     pub options: ServerOptions,
     pub exports: Exports,
+    /// What the requests of all connections hold.
+    pub memory: Arc<Memory>,
     stopping: AtomicBool,
     pub listeners: Mutex<Vec<Listener>>,
     open: Mutex<Open>,
@@ -141,12 +169,57 @@ struct Open {
     connections: BTreeMap<u64, OpenConnection>,
     by_shard: Vec<usize>,
     next_id: u64,
+    turned_away: TurnedAway,
+}
+
+/// Clients that got no connection. The log has a line in a while, not one for each.
+#[derive(Default)]
+struct TurnedAway {
+    since_said: u64,
+    said: Option<Instant>,
 }
 
 struct OpenConnection {
     connection: Arc<Connection>,
+    peer: Peer,
     /// The export that the client has chosen.
     export: Option<Arc<Export>>,
+    /// It makes room for another, and ends soon.
+    makes_room: bool,
+}
+
+impl Open {
+    fn admit(&self, most: usize, peer: Peer) -> Verdict {
+        let staying = self.connections.iter().filter(|(_, open)| !open.makes_room);
+        let held =
+            staying.map(|(id, open)| Held { id: *id, peer: open.peer, in_handshake: open.export.is_none() });
+        admission::decide(most, &held, peer)
+    }
+
+    fn make_room(&mut self, oldest: u64) {
+        let Some(open) = self.connections.get_mut(&oldest) else { return };
+        open.makes_room = true;
+        let Connection { peer, stop, .. } = &*open.connection;
+        tracing::info!(peer, "a connection that has chosen no export makes room for a new one");
+        stop.raise();
+    }
+}
+
+impl TurnedAway {
+    fn say(&mut self, peer: &str, connections: usize) {
+        self.since_said += 1;
+        if self.said.is_some_and(|said| said.elapsed() < TURNED_AWAY_SAID_EVERY) {
+            return;
+        }
+        let clients = std::mem::take(&mut self.since_said);
+        self.said = Some(Instant::now());
+        tracing::warn!(
+            peer,
+            connections,
+            clients,
+            "a client is turned away: it, or all clients together, have as many connections as the server allows"
+        );
+    }
 }
 
 impl OpenConnection {
@@ -174,6 +247,7 @@ impl ServerState {
         ServerState {
             options,
             exports: Exports::default(),
+            memory: Arc::new(Memory::new(options.memory_bytes_max, options.tries_memory)),
             stopping: AtomicBool::new(false),
             listeners: Mutex::default(),
             open: Mutex::new(Open { by_shard: vec![0; shards], ..Open::default() }),
@@ -196,26 +270,27 @@ impl ServerState {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Takes a new connection into the table and chooses its shard.
-    pub fn enter(self: &Arc<Self>, peer: String) -> Option<ConnectionGuard> {
+    /// Takes a new connection into the table and chooses its shard, if the client may have one.
+    pub fn enter(self: &Arc<Self>, name: String, peer: Peer) -> Option<ConnectionGuard> {
         let mut open = self.open.lock();
         if self.is_stopping() {
             return None;
         }
-        if open.connections.len() >= self.options.connections_max {
-            tracing::warn!(
-                peer,
-                connections = open.connections.len(),
-                "a client is turned away: there are as many connections as the server allows"
-            );
-            return None;
+        match open.admit(self.options.connections_max, peer) {
+            Verdict::Welcome => {}
+            Verdict::InsteadOf(oldest) => open.make_room(oldest),
+            Verdict::TurnedAway => {
+                let connections = open.connections.len();
+                open.turned_away.say(&name, connections);
+                return None;
+            }
         }
         let fewest = open.by_shard.iter().enumerate().min_by_key(|(_, connections)| **connections);
         let shard = fewest.map(|(shard, _)| shard).expect("a process has shards");
         let id = open.next_id;
         let connection = Arc::new(Connection {
             id,
-            peer,
+            peer: name,
             shard,
             opened: Instant::now(),
             counts: Counts::default(),
@@ -223,7 +298,9 @@ impl ServerState {
         });
         open.next_id += 1;
         open.by_shard[shard] += 1;
-        open.connections.insert(id, OpenConnection { connection: Arc::clone(&connection), export: None });
+        let entry =
+            OpenConnection { connection: Arc::clone(&connection), peer, export: None, makes_room: false };
+        open.connections.insert(id, entry);
         Some(ConnectionGuard { server: Arc::clone(self), connection })
     }
 

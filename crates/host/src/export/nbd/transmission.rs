@@ -11,7 +11,8 @@
 //!   end it, and nothing that a client does ends more than its own connection.
 //! - A request holds its share of the limits from before its payload is received until its reply has been sent. So a
 //!   client that sends much and reads nothing stops itself, and holds no more than [`Limits`] allow.
-//! - A request alone is always admitted, however long.
+//! - A request alone is always admitted by its connection, however long. Memory that is not there is `ENOMEM`, for this
+//!   request only.
 //! - One send is in flight at a time; the replies that become ready meanwhile go with the next one, in one call.
 
 use engine::buffer::{Buffer, Gather, Pool};
@@ -26,9 +27,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use super::check::{Command, REQUEST_BYTES, Refusal, Request, Rules, check, parse_request};
-use super::connection::{Connection, Counts};
+use super::connection::{Connection, Counts, Signal};
+use super::long_work::LongWork;
+use super::memory::Memory;
 use super::negotiate::{self, Agreed, ExportInfo};
 use super::protocol::{self, Errno, HEAD_BYTES_MAX, Head, Malformed, command};
 use super::watch::{ConnectionState, Lifecycle};
@@ -44,8 +48,14 @@ const STAGING_BYTES: usize = 64 << 10;
 /// A payload from here on is worth a receive of its own instead of a copy.
 const LARGE_PAYLOAD_BYTES: usize = 16 << 10;
 
+/// Bytes of a payload that must come within its time limit: at the slowest 1 MiB in 30 s.
+const PAYLOAD_PIECE_BYTES: usize = 1 << 20;
+
 /// Bytes asked for after a large payload: the next request, and little of what may be its payload.
 const STAGING_BYTES_BETWEEN_PAYLOADS: usize = 512;
+
+/// How often a request that waits for memory looks again.
+const MEMORY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Bytes after which no further reply joins a send, so that memory comes back while a slow client reads.
 const SEND_BYTES: usize = 256 << 10;
@@ -72,6 +82,8 @@ pub(super) struct Link {
     pub connection: Arc<Connection>,
     pub lifecycle: Rc<Lifecycle>,
     pub limits: Limits,
+    pub memory: Arc<Memory>,
+    pub memory_limit: Duration,
 }
 
 /// What the tasks of one connection share.
@@ -80,12 +92,20 @@ struct Session<V> {
     rules: Rules,
     outgoing: Rc<Outgoing>,
     connection: Arc<Connection>,
+    long_work: LongWork,
+    stripe_bytes: u64,
 }
 
 /// Serves a volume to a client that has chosen it, until the client leaves or is asked to.
 pub(super) async fn serve_volume<V: Volume>(volume: Rc<V>, link: Link) -> Result<(), ReceiveError> {
-    let Link { shard, socket, mut incoming, info, agreed, connection, lifecycle, limits } = link;
-    let outgoing = Outgoing::new(agreed.structured, limits, Arc::clone(&connection));
+    let Link { shard, socket, mut incoming, info, agreed, connection, lifecycle, limits, .. } = link;
+    let holds = Holds {
+        memory: link.memory,
+        bytes: Cell::default(),
+        short_since: Cell::default(),
+        limit: link.memory_limit,
+    };
+    let outgoing = Outgoing::new(agreed.structured, limits, holds, Arc::clone(&connection));
     shard.executor.spawn(send(Rc::clone(&outgoing), shard.clone(), socket, connection.id));
     let rules = Rules {
         size_bytes: info.size_bytes,
@@ -95,8 +115,11 @@ pub(super) async fn serve_volume<V: Volume>(volume: Rc<V>, link: Link) -> Result
         structured: agreed.structured,
         allocation: agreed.allocation,
     };
-    let session = Rc::new(Session { volume, rules, outgoing, connection });
-    let ended = serve_requests(&session, &shard, &mut incoming).await;
+    let stripe_bytes = volume.info().io_opt_bytes;
+    let long_work = LongWork::new();
+    let session = Rc::new(Session { volume, rules, outgoing, connection, long_work, stripe_bytes });
+    let ended = serve_requests(&session, &shard, &mut incoming, &lifecycle).await;
+    session.long_work.end();
     lifecycle.reach(ConnectionState::Finishing);
     session.outgoing.settle().await;
     session.outgoing.finish();
@@ -108,6 +131,7 @@ async fn serve_requests<V: Volume>(
     session: &Rc<Session<V>>,
     shard: &ShardContext,
     incoming: &mut Incoming,
+    lifecycle: &Lifecycle,
 ) -> Result<(), ReceiveError> {
     while let Some(request) = incoming.next_request().await? {
         let command = match session.check(&request) {
@@ -119,10 +143,18 @@ async fn serve_requests<V: Volume>(
             }
         };
         let held_bytes = held_bytes(&request, command);
-        session.outgoing.admit(held_bytes).await;
+        if !session.outgoing.admit(held_bytes, &shard.ring).await {
+            refuse(session, &request, NO_MEMORY, incoming).await?;
+            continue;
+        }
         let payload = match command {
             Command::Write { .. } if request.bytes > 0 => {
-                let received = incoming.payload(held_bytes).await;
+                let Some(buffer) = shard.pool.try_take(held_bytes) else {
+                    session.outgoing.abandon(held_bytes);
+                    refuse(session, &request, NO_MEMORY, incoming).await?;
+                    continue;
+                };
+                let received = incoming.payload(buffer, lifecycle).await;
                 let payload = received.inspect_err(|_| session.outgoing.abandon(held_bytes))?;
                 payload.freeze().into()
             }
@@ -140,7 +172,20 @@ impl<V> Session<V> {
         }
         check(request, &self.rules)
     }
+
+    async fn in_pieces(
+        &self,
+        request: &Request,
+        work: impl AsyncFnMut(u64, u64) -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let range = request.offset_bytes..request.offset_bytes + u64::from(request.bytes);
+        let is_stopping = || self.connection.stop.is_raised();
+        self.long_work.in_pieces(range, self.stripe_bytes, is_stopping, work).await
+    }
 }
+
+/// For a request that needs more memory than there is.
+const NO_MEMORY: Refusal = Refusal { errno: Errno::NoMemory, message: "not enough memory for this request" };
 
 /// Memory that a request keeps until its reply is sent.
 fn held_bytes(request: &Request, command: Command) -> usize {
@@ -162,7 +207,7 @@ async fn refuse<V>(
         return Err(Malformed::PayloadLength(payload_bytes).into());
     }
     incoming.skip(payload_bytes as usize).await?;
-    session.outgoing.admit(0).await;
+    session.outgoing.admit_empty().await;
     let counts = &session.connection.counts;
     counts.others.add(1);
     counts.errors.add(1);
@@ -176,7 +221,7 @@ async fn refuse<V>(
 /// Gives one request to the volume and replies.
 async fn execute<V: Volume>(session: Rc<Session<V>>, request: Request, command: Command, payload: Gather) {
     let held_bytes = held_bytes(&request, command);
-    let done = apply(&*session.volume, &request, command, payload).await;
+    let done = apply(&session, &request, command, payload).await;
     let counts = &session.connection.counts;
     count(counts, &request, command, done.is_ok());
     let (head, data) = match done {
@@ -203,11 +248,12 @@ async fn execute<V: Volume>(session: Rc<Session<V>>, request: Request, command: 
 
 /// The request as the volume knows it. Only a read has data.
 async fn apply<V: Volume>(
-    volume: &V,
+    session: &Session<V>,
     request: &Request,
     command: Command,
     payload: Gather,
 ) -> Result<Gather, VolumeError> {
+    let volume = &*session.volume;
     let (offset, bytes) = (request.offset_bytes, u64::from(request.bytes));
     let empty = bytes == 0 && command != Command::Flush;
     match command {
@@ -215,9 +261,16 @@ async fn apply<V: Volume>(
         Command::Read => return volume.read(offset, bytes).await,
         Command::Write { fua } => volume.write(offset, payload, fua).await?,
         Command::Flush => volume.flush().await?,
-        Command::WriteZeroes { may_unmap, fua } => volume.write_zeroes(offset, bytes, may_unmap, fua).await?,
+        Command::WriteZeroes { may_unmap, fua } => {
+            // Durable once, after all pieces.
+            let zero = async |at, piece| volume.write_zeroes(at, piece, may_unmap, false).await;
+            session.in_pieces(request, zero).await?;
+            if fua {
+                volume.flush().await?;
+            }
+        }
         Command::Trim { fua } => {
-            volume.discard(offset, bytes).await?;
+            session.in_pieces(request, async |at, piece| volume.discard(at, piece).await).await?;
             if fua {
                 volume.flush().await?;
             }
@@ -285,7 +338,6 @@ pub enum ReceiveError {
 /// The receiving side of a connection.
 pub(super) struct Incoming {
     ring: Ring,
-    pool: Arc<Pool>,
     socket: Rc<OwnedFd>,
     staging: Buffer,
     /// The bytes received and not yet consumed lie in `staging[start..end]`.
@@ -297,9 +349,9 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// Nothing received yet.
-    pub fn new(ring: Ring, pool: Arc<Pool>, socket: Rc<OwnedFd>) -> Self {
+    pub fn new(ring: Ring, pool: &Arc<Pool>, socket: Rc<OwnedFd>) -> Self {
         let staging = pool.take(STAGING_BYTES);
-        Incoming { ring, pool, socket, staging, start: 0, end: 0, ask_bytes: STAGING_BYTES }
+        Incoming { ring, socket, staging, start: 0, end: 0, ask_bytes: STAGING_BYTES }
     }
 
     /// What was received and not consumed.
@@ -342,19 +394,29 @@ impl Incoming {
         }
     }
 
-    /// The next `bytes` bytes in a buffer of their own.
-    pub async fn payload(&mut self, bytes: usize) -> Result<Buffer, ReceiveError> {
-        let mut buffer = self.pool.take(bytes);
+    /// Fills the buffer with the bytes that come next.
+    pub async fn payload(
+        &mut self,
+        mut buffer: Buffer,
+        lifecycle: &Lifecycle,
+    ) -> Result<Buffer, ReceiveError> {
+        let bytes = buffer.len();
         let here = bytes.min(self.end - self.start);
         buffer.bytes_mut()[..here].copy_from_slice(&self.bytes()[..here]);
         self.consume(here);
         self.ask_bytes =
             if bytes >= LARGE_PAYLOAD_BYTES { STAGING_BYTES_BETWEEN_PAYLOADS } else { STAGING_BYTES };
-        if here == bytes {
-            return Ok(buffer);
+        let mut at = here;
+        while at < bytes {
+            // Piece by piece, so that the watcher sees whether more comes.
+            let end = bytes.min(at + PAYLOAD_PIECE_BYTES);
+            lifecycle.payload_comes();
+            let (same, received) = self.ring.recv_exact(&self.socket, buffer, at..end).await;
+            buffer = same;
+            received?;
+            at = end;
         }
-        let (buffer, received) = self.ring.recv_exact(&self.socket, buffer, here..bytes).await;
-        received?;
+        lifecycle.payload_is_there();
         Ok(buffer)
     }
 
@@ -390,14 +452,54 @@ struct Reply {
     held_bytes: usize,
 }
 
+/// The memory that a connection's requests hold.
+struct Holds {
+    memory: Arc<Memory>,
+    bytes: Cell<usize>,
+    /// Since when a request has not got what it needs. Those behind it do not wait once more.
+    short_since: Cell<Option<Instant>>,
+    limit: Duration,
+}
+
+impl Holds {
+    /// Waits for memory that others hold, at most for the limit and until a stop.
+    async fn take(&self, bytes: usize, ring: &Ring, stop: &Signal) -> bool {
+        while !self.memory.take(self.bytes.get(), bytes) {
+            let since = self.short_since.get().unwrap_or_else(Instant::now);
+            if since.elapsed() >= self.limit || !self.memory.can_hold(bytes) || stop.is_raised() {
+                return false;
+            }
+            self.short_since.set(Some(since));
+            ring.sleep(MEMORY_PAUSE).await;
+        }
+        self.short_since.set(None);
+        self.bytes.set(self.bytes.get() + bytes);
+        true
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let held = self.bytes.get();
+        assert!(bytes <= held, "only what was admitted is released");
+        self.memory.give_back(held, bytes);
+        self.bytes.set(held - bytes);
+    }
+}
+
+impl Drop for Holds {
+    /// A shard that is stopped drops tasks with what they hold.
+    fn drop(&mut self) {
+        self.give_back(self.bytes.get());
+    }
+}
+
 /// The sending side of a connection, shared by its tasks.
 struct Outgoing {
     structured: bool,
     limits: Limits,
+    holds: Holds,
     /// Its counts show the number of requests to other threads.
     connection: Arc<Connection>,
     requests: Cell<usize>,
-    bytes: Cell<usize>,
     /// The task that receives requests, while it waits for room or for the last reply.
     reader: RefCell<Option<Waker>>,
     ready: RefCell<VecDeque<Reply>>,
@@ -410,13 +512,13 @@ struct Outgoing {
 
 impl Outgoing {
     /// Nothing in flight.
-    fn new(structured: bool, limits: Limits, connection: Arc<Connection>) -> Rc<Self> {
+    fn new(structured: bool, limits: Limits, holds: Holds, connection: Arc<Connection>) -> Rc<Self> {
         Rc::new(Outgoing {
             structured,
             limits,
+            holds,
             connection,
             requests: Cell::new(0),
-            bytes: Cell::new(0),
             reader: RefCell::default(),
             ready: RefCell::default(),
             sender: RefCell::default(),
@@ -425,15 +527,24 @@ impl Outgoing {
         })
     }
 
-    /// Waits until a request that holds `bytes` bytes fits, and counts it.
-    async fn admit(&self, bytes: usize) {
+    /// Waits until a request that holds `bytes` bytes fits, and counts it. False: there is no memory for it.
+    async fn admit(&self, bytes: usize, ring: &Ring) -> bool {
         self.wait_until(|| {
-            let fits = self.bytes.get() + bytes <= self.limits.bytes_max;
+            let fits = self.holds.bytes.get() + bytes <= self.limits.bytes_max;
             self.requests.get() == 0 || (fits && self.requests.get() < self.limits.requests_max)
         })
         .await;
+        let is_there = self.holds.take(bytes, ring, &self.connection.stop).await;
+        if is_there {
+            self.set_requests(self.requests.get() + 1);
+        }
+        is_there
+    }
+
+    /// Waits until a request that holds nothing fits, and counts it.
+    async fn admit_empty(&self) {
+        self.wait_until(|| self.requests.get() < self.limits.requests_max).await;
         self.set_requests(self.requests.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes);
     }
 
     /// Waits until every admitted request has been replied to, or its reply given up.
@@ -459,10 +570,10 @@ impl Outgoing {
     }
 
     fn release(&self, requests: usize, bytes: usize) {
-        let (held_requests, held_bytes) = (self.requests.get(), self.bytes.get());
-        assert!(requests <= held_requests && bytes <= held_bytes, "only what was admitted is released");
+        let held_requests = self.requests.get();
+        assert!(requests <= held_requests, "only what was admitted is released");
         self.set_requests(held_requests - requests);
-        self.bytes.set(held_bytes - bytes);
+        self.holds.give_back(bytes);
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }

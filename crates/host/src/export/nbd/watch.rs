@@ -1,5 +1,5 @@
-//! Ends what a client would keep open for ever: a handshake that takes too long, a connection that was asked to stop, a
-//! goodbye whose last replies the client does not read.
+//! Ends what a client would keep open for ever: a handshake that takes too long, a payload that does not come, a connection that
+//! was asked to stop, a goodbye whose last replies the client does not read. A client that is idle between two requests may stay.
 
 use super::connection::{Connection, Signal};
 use crate::ring::Ring;
@@ -29,13 +29,21 @@ pub enum ConnectionState {
 /// The state of a connection. Its task moves it on, its watcher waits for that.
 pub struct Lifecycle {
     state: Cell<ConnectionState>,
+    /// A request's payload is being received: the count of receives so far, which tells whether more of it came.
+    payload: Cell<Option<u64>>,
+    receives: Cell<u64>,
     watcher: RefCell<Option<Waker>>,
 }
 
 impl Lifecycle {
     /// A connection that was just accepted.
     pub fn new() -> Rc<Self> {
-        Rc::new(Lifecycle { state: Cell::new(ConnectionState::Handshake), watcher: RefCell::default() })
+        Rc::new(Lifecycle {
+            state: Cell::new(ConnectionState::Handshake),
+            payload: Cell::default(),
+            receives: Cell::default(),
+            watcher: RefCell::default(),
+        })
     }
 
     /// Moves on.
@@ -44,6 +52,17 @@ impl Lifecycle {
         if let Some(watcher) = self.watcher.take() {
             watcher.wake();
         }
+    }
+
+    /// Some of a payload came, or it begins now.
+    pub fn payload_comes(&self) {
+        self.receives.set(self.receives.get() + 1);
+        self.payload.set(Some(self.receives.get()));
+    }
+
+    /// No payload is expected.
+    pub fn payload_is_there(&self) {
+        self.payload.set(None);
     }
 
     fn poll_reached(&self, state: ConnectionState, context: &mut Context<'_>) -> Poll<()> {
@@ -62,6 +81,8 @@ pub struct TimeLimits {
     pub handshake: Duration,
     /// To take its last replies after a goodbye or a stop.
     pub finish: Duration,
+    /// To send more of a payload.
+    pub payload: Duration,
 }
 
 /// Watches over one connection until it is gone. Its only means is to shut the socket down, which ends what waits
@@ -81,7 +102,18 @@ pub async fn watch(
         tracing::debug!(connection = connection.id, "the client has chosen no export within the time limit");
         let _ = shutdown(&*socket, Shutdown::Both);
     }
-    poll_fn(|context| finishing_or_stopped(&lifecycle, stop, context)).await;
+    let mut payload = None;
+    let finishing = |context: &mut Context<'_>| finishing_or_stopped(&lifecycle, stop, context);
+    while !within(&ring, limits.payload, finishing).await {
+        if payload.is_some() && payload == lifecycle.payload.get() {
+            tracing::debug!(
+                connection = connection.id,
+                "no more of a payload has come within the time limit"
+            );
+            let _ = shutdown(&*socket, Shutdown::Both);
+        }
+        payload = lifecycle.payload.get();
+    }
     // Requests that have already arrived are still read, and answered with ESHUTDOWN; then the stream is at its end.
     let _ = shutdown(&*socket, Shutdown::Read);
     let closed =

@@ -11,6 +11,7 @@ use super::announcement::{Announcement, words};
 use crate::commands::output::Output;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::logging;
 
 /// Starts the second process with the same arguments and waits for its announcement.
 ///
@@ -57,11 +58,11 @@ pub fn launch(output: Output) -> Result<(), Failure> {
     }
 }
 
-/// Prints the announcement for the first process, then detaches from the terminal.
+/// Prints the announcement for the first process, then detaches from the terminal. The log goes on elsewhere.
 ///
 /// # Errors
 /// What the system says.
-pub fn announce(announcement: &Announcement, has_log: bool) -> Result<(), Failure> {
+pub fn announce(announcement: &Announcement) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ExitKind::IoError, format!("cannot go to the background: {error}"))
     };
@@ -70,9 +71,7 @@ pub fn announce(announcement: &Announcement, has_log: bool) -> Result<(), Failur
     Output { json: true }.print(announcement, words)?;
     let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     rustix::stdio::dup2_stdout(&nowhere).map_err(|errno| failed(errno.into()))?;
-    if !has_log {
-        tracing::debug!("no --log: nothing is logged from here on");
-    }
+    logging::leave_terminal();
     rustix::stdio::dup2_stderr(&nowhere).map_err(|errno| failed(errno.into()))?;
     Ok(())
 }

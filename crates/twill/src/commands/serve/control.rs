@@ -20,7 +20,6 @@ use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
 use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, doubt, scrub};
 use crate::status::{ArrayStatus, DoubtRange};
-use crate::words;
 
 /// A served array that callers reach.
 pub struct Controlled {
@@ -206,13 +205,7 @@ impl Controlled {
     }
 
     fn events(&self, since: u64) -> Result<Value, Failure> {
-        let logged = self.with(|serving| Ok(serving.events(since)))?;
-        let with_text = logged.iter().map(|logged| {
-            let mut value = serde_json::to_value(logged).expect("events are plain data");
-            value["text"] = words::events::logged(logged).into();
-            value
-        });
-        Ok(with_text.collect())
+        self.with(|serving| Ok(serving.events(since).into()))
     }
 }
 

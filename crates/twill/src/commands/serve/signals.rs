@@ -13,6 +13,7 @@ use super::ending::Ending;
 use crate::commands::output::{Output, report};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::logging;
 
 /// Signals this close together count as one: a closing terminal sends two, as does timeout(1).
 const SAME_SIGNAL: Duration = Duration::from_millis(100);
@@ -92,9 +93,9 @@ impl Watch {
         let watch = move || {
             for signal in signals.forever() {
                 let at = Instant::now();
-                // In the foreground it means that the terminal is gone. A daemon has no terminal and no configuration.
+                // In the foreground it means that the terminal is gone. A daemon has no terminal and no configuration, but a log.
                 if signal == SIGHUP && in_background {
-                    tracing::info!("SIGHUP is ignored: there is no configuration to read again");
+                    logging::reopen();
                     continue;
                 }
                 if !obeyed.load(SeqCst) {

@@ -17,14 +17,14 @@ use crate::probe::superblocks;
 const PID_BYTES_MAX: u64 = 32;
 
 /// A file with the process number, removed in the end.
-pub(super) struct PidFile(PathBuf);
+pub struct PidFile(PathBuf);
 
 impl PidFile {
     /// Checks, before anything is written, that the file may be.
     ///
     /// # Errors
     /// The path names a member, or a file with other contents than a process number.
-    pub(super) fn at(path: &Path, members: &[PathBuf]) -> Result<Self, Failure> {
+    pub fn at(path: &Path, members: &[PathBuf]) -> Result<Self, Failure> {
         let refused = |what: &str| {
             let failure =
                 Failure::new(ExitKind::AlreadyExists, format!("--pid-file {}: {what}", path.display()));
@@ -52,7 +52,7 @@ impl PidFile {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn write(&self) -> Result<(), Failure> {
+    pub fn write(&self) -> Result<(), Failure> {
         let file = no_link().write(true).create(true).truncate(true).open(&self.0);
         let written = file.and_then(|mut file| file.write_all(own_number().as_bytes()));
         written.map_err(|error| Failure::from_io("write", &self.0, &error))
