@@ -21,7 +21,8 @@
 //!   it fails the member, or, where the array would be lost without it, calls the stripe suspect until parity was made
 //!   again. It never reaches the medium past this device, by another handle that was opened meanwhile.
 //!
-//! Abilities that only some devices have are traits of their own ([`ReadForeign`]); only what needs one is bound by it.
+//! Abilities that only some devices have are traits of their own ([`ReadForeign`],
+//! [`ZoneDevice`](crate::zone_device::ZoneDevice)); only what needs one is bound by it.
 //! Futures are `Unpin`, so that one task can wait for many without allocating.
 
 use std::future::Future;
@@ -69,6 +70,15 @@ pub enum DeviceErrorKind {
     Unsupported,
     /// Offset or length is outside the device or not aligned: the caller's mistake.
     Invalid,
+    /// The zone has no room for the write: it is full, or the rest of its capacity is shorter.
+    ZoneFull,
+    /// The zone is read-only or offline, or the change does not lead on from its state.
+    ZoneState,
+    /// The write or the change would open a zone beyond the device's limit of open or of active zones.
+    TooManyOpen,
+    /// A write was not at its zone's pointer, or an append returned a place where it cannot be: what the caller knows of the
+    /// zone is not what the device knows.
+    NotAtPointer,
 }
 
 impl DeviceErrorKind {
@@ -81,6 +91,10 @@ impl DeviceErrorKind {
             DeviceErrorKind::Timeout => "no answer within the time limit",
             DeviceErrorKind::Unsupported => "the device cannot do that",
             DeviceErrorKind::Invalid => "outside the device, or not aligned",
+            DeviceErrorKind::ZoneFull => "the zone has no room for it",
+            DeviceErrorKind::ZoneState => "the zone's state does not allow it",
+            DeviceErrorKind::TooManyOpen => "too many zones are open or active",
+            DeviceErrorKind::NotAtPointer => "not at the zone's write pointer",
         }
     }
 }
@@ -91,7 +105,7 @@ impl DeviceErrorKind {
 pub struct DeviceError {
     /// The kind, to match on.
     pub kind: DeviceErrorKind,
-    /// The operation: "read", "write", "flush", "discard", "write zeroes".
+    /// The operation: "read", "write", "flush", "discard", "write zeroes", "append", "report zones", "reset zone", ….
     pub operation: &'static str,
     /// Where on the device, in bytes.
     pub offset_bytes: u64,

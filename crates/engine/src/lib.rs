@@ -26,3 +26,4 @@ pub mod stripe;
 mod striped;
 pub mod sync;
 pub mod volume;
+pub mod zone_device;

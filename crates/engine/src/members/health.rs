@@ -351,6 +351,11 @@ impl Members {
             | DeviceErrorKind::Timeout
             | DeviceErrorKind::Unsupported
             | DeviceErrorKind::Invalid => false,
+            // What follows from a zone's state stays so until the caller has asked for the zone's report.
+            DeviceErrorKind::ZoneFull
+            | DeviceErrorKind::ZoneState
+            | DeviceErrorKind::TooManyOpen
+            | DeviceErrorKind::NotAtPointer => false,
         }
     }
 }

@@ -1,0 +1,409 @@
+//! Holds a zoned device to its contract: the one test for every implementation, for the simulator's drive, and for a drive
+//! that an operator wants to try. It empties the zones that it uses.
+//!
+//! [`conforms`] tries what any device must do, error kinds included; [`worn_zone_conforms`] what a zone must do that is read-only
+//! or offline. Both return the first thing that is wrong.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState};
+use crate::buffer::{Buffer, Gather, Slice};
+use crate::device::{DeviceError, DeviceErrorKind};
+use crate::limits::BLOCK_BYTES;
+
+/// Zones that [`conforms`] uses besides those that reach the limit of active zones.
+pub const ZONES: u32 = 3;
+
+/// Records in flight at once.
+const DEPTH: usize = 8;
+
+/// Longest zone that is filled whole.
+const FILLED_BYTES_MAX: u64 = 64 << 20;
+
+type Outcome = Result<(), String>;
+
+/// Tries a device on its zones from `first` on: [`ZONES`] of them, and one more than may be active. Their contents are lost.
+///
+/// # Errors
+/// The first thing that is not as the contract says.
+pub async fn conforms<D: ZoneDevice>(device: &D, first: u32) -> Outcome {
+    let info = device.zoned().clone();
+    let last = first + ZONES;
+    check(info.zones >= last, || format!("{} zones, but {last} are needed", info.zones))?;
+    check(info.capacity_bytes >= 64 * BLOCK_BYTES as u64, || "zones of less than 64 blocks".to_owned())?;
+    let trial = Trial { device };
+    for zone in first..last {
+        trial.reset(zone).await?;
+    }
+    trial.writes_in_order(first).await?;
+    trial.errors_of_callers(first).await?;
+    match info.access {
+        ZoneAccess::Append => trial.appends(first + 1).await?,
+        ZoneAccess::Sequential | ZoneAccess::Placed => {
+            let appended = device.append(first, trial.record(1, 0), None, false).await;
+            expect("an append", appended, DeviceErrorKind::Unsupported)?;
+        }
+    }
+    match info.access {
+        ZoneAccess::Append | ZoneAccess::Sequential => {
+            trial.pointer_rules(first + 2).await?;
+            trial.changes(first).await?;
+            trial.active_limit(first).await?;
+        }
+        ZoneAccess::Placed => trial.any_place(first + 2).await?,
+    }
+    for zone in first..last {
+        trial.reset(zone).await?;
+    }
+    Ok(())
+}
+
+/// Tries a zone that the drive has made read-only or offline. It changes nothing.
+///
+/// # Errors
+/// The first thing that is not as the contract says.
+pub async fn worn_zone_conforms<D: ZoneDevice>(device: &D, zone: u32, state: ZoneState) -> Outcome {
+    let trial = Trial { device };
+    let found = trial.zone(zone).await?;
+    check(found.state == state && found.pointer_bytes.is_none(), || format!("reported {found:?}"))?;
+    let (_, read) = device.read(device.zoned().offset_bytes(zone, 0), Buffer::new(BLOCK_BYTES)).await;
+    match state {
+        ZoneState::Offline => expect("a read of an offline zone", read, DeviceErrorKind::Io)?,
+        _ => passes("a read of a read-only zone", read)?,
+    }
+    let refused = DeviceErrorKind::ZoneState;
+    expect("a write", device.write_at(zone, 0, trial.record(1, 0), None, false).await, refused)?;
+    if device.zoned().access == ZoneAccess::Append {
+        expect("an append", device.append(zone, trial.record(1, 0), None, false).await, refused)?;
+    }
+    for change in [ZoneChange::Reset, ZoneChange::Finish, ZoneChange::Open, ZoneChange::Close] {
+        expect(change.name(), device.change(zone, change).await, refused)?;
+    }
+    let after = trial.zone(zone).await?;
+    check(after == found, || format!("{found:?} became {after:?}"))
+}
+
+struct Trial<'a, D> {
+    device: &'a D,
+}
+
+impl<D: ZoneDevice> Trial<'_, D> {
+    /// Writes at the pointer, several in flight, come back right and move it.
+    async fn writes_in_order(&self, zone: u32) -> Outcome {
+        let (mut at, mut writes) = (0, Vec::new());
+        for seed in 0..DEPTH {
+            let record = self.record(1 + seed % 3, seed);
+            let next = at + record.len() as u64;
+            writes.push(self.device.write_at(zone, at, record, None, seed % 4 == 3));
+            at = next;
+        }
+        for (seed, result) in all(writes).await.into_iter().enumerate() {
+            passes(&format!("write {seed} in order"), result)?;
+        }
+        passes("a flush", self.device.flush().await)?;
+        self.is_at(zone, ZoneState::ImplicitlyOpen, at).await?;
+        let mut from = 0;
+        for seed in 0..DEPTH {
+            from = self.reads_back(zone, from, 1 + seed % 3, seed).await?;
+        }
+        Ok(())
+    }
+
+    /// What is the caller's mistake is refused as such, and changes nothing.
+    async fn errors_of_callers(&self, zone: u32) -> Outcome {
+        let (device, before) = (self.device, self.zone(zone).await?);
+        let info = device.zoned();
+        let at = before.pointer_bytes.unwrap_or(0);
+        let odd = || Gather::from(Slice::from_bytes(&[0; BLOCK_BYTES + 100]));
+        let invalid = DeviceErrorKind::Invalid;
+        expect("an odd length", device.write_at(zone, at, odd(), None, false).await, invalid)?;
+        let record = || self.record(1, 0);
+        expect(
+            "a write beyond the last zone",
+            device.write_at(info.zones, 0, record(), None, false).await,
+            invalid,
+        )?;
+        expect("an odd place", device.write_at(zone, at + 100, record(), None, false).await, invalid)?;
+        expect("a reset beyond the last zone", device.reset(info.zones).await, invalid)?;
+        let longer = info.record_bytes_max as usize / BLOCK_BYTES + 1;
+        if longer <= 4096 {
+            let long = device.write_at(zone, at, self.record(longer, 0), None, false).await;
+            expect("a record beyond the limit", long, invalid)?;
+        }
+        let unsupported = DeviceErrorKind::Unsupported;
+        let start = info.offset_bytes(zone, 0);
+        expect("a plain write", device.write(start, record(), false).await, unsupported)?;
+        expect("a discard", device.discard(start, BLOCK_BYTES as u64).await, unsupported)?;
+        expect("zeroes", device.write_zeroes(start, BLOCK_BYTES as u64, true).await, unsupported)?;
+        let metadata = Some(Slice::from_bytes(&[7; 100]));
+        let kind = if info.metadata_bytes == 0 { unsupported } else { invalid };
+        expect("odd metadata", device.write_at(zone, at, record(), metadata, false).await, kind)?;
+        let beyond = device.report(info.zones..info.zones + 5).await;
+        check(beyond == Ok(Vec::new()), || format!("a report beyond the last zone: {beyond:?}"))?;
+        let after = self.zone(zone).await?;
+        check(after == before, || format!("refused operations left {after:?}, before {before:?}"))
+    }
+
+    /// Appends in flight get places side by side, each whole, and bring their metadata.
+    async fn appends(&self, zone: u32) -> Outcome {
+        let append = |seed: usize| {
+            let (record, metadata) = (self.record(1 + seed % 2, seed), self.metadata(1 + seed % 2, seed));
+            self.device.append(zone, record, metadata, seed == 5)
+        };
+        let mut places = Vec::new();
+        for (seed, result) in all((0..DEPTH).map(append).collect()).await.into_iter().enumerate() {
+            let place = result.map_err(|error| format!("append {seed}: {error}"))?;
+            places.push((place, 1 + seed % 2, seed));
+        }
+        places.sort_unstable();
+        let mut end = 0;
+        for (place, blocks, seed) in places {
+            check(place == end, || format!("append {seed} went to {place}, the one before ended at {end}"))?;
+            end = self.reads_back(zone, place, blocks, seed).await?;
+            self.metadata_reads_back(zone, place, blocks, seed).await?;
+        }
+        self.is_at(zone, ZoneState::ImplicitlyOpen, end).await?;
+        passes("finish", self.device.finish(zone).await)?;
+        expect(
+            "an append to a full zone",
+            self.device.append(zone, self.record(1, 0), None, false).await,
+            DeviceErrorKind::ZoneFull,
+        )?;
+        self.reset(zone).await
+    }
+
+    /// A write elsewhere than at the pointer is refused; a zone takes its capacity and no more.
+    async fn pointer_rules(&self, zone: u32) -> Outcome {
+        let (device, block) = (self.device, BLOCK_BYTES as u64);
+        let not_there = DeviceErrorKind::NotAtPointer;
+        let write = |at: u64| device.write_at(zone, at, self.record(1, 1), None, false);
+        expect("a write beyond the pointer", write(block).await, not_there)?;
+        passes("a write at the start", write(0).await)?;
+        expect("a write below the pointer", write(0).await, not_there)?;
+        self.is_at(zone, ZoneState::ImplicitlyOpen, block).await?;
+        let capacity = self.zone(zone).await?.capacity_bytes;
+        if capacity > FILLED_BYTES_MAX {
+            passes("finish", device.finish(zone).await)?;
+        } else {
+            let most = (device.zoned().record_bytes_max as usize).min(1 << 20) / BLOCK_BYTES;
+            let mut at = block;
+            while at + block < capacity {
+                let left = usize::try_from((capacity - at) / block - 1).expect("below 64 MiB");
+                let record = self.record(left.min(most), 2);
+                let end = at + record.len() as u64;
+                passes("filling a zone", device.write_at(zone, at, record, None, false).await)?;
+                at = end;
+            }
+            let long = device.write_at(zone, at, self.record(2, 3), None, false).await;
+            expect("a write beyond the capacity", long, DeviceErrorKind::ZoneFull)?;
+            passes("the last block", write(at).await)?;
+        }
+        self.is(zone, ZoneState::Full).await?;
+        expect("a write to a full zone", write(0).await, DeviceErrorKind::ZoneFull)?;
+        self.reads_back(zone, 0, 1, 1).await?;
+        self.reset(zone).await?;
+        passes("a write after the reset", write(0).await)?;
+        self.reads_back(zone, 0, 1, 1).await.map(|_| ())
+    }
+
+    /// Zones open, close, finish and refuse what does not lead on.
+    async fn changes(&self, zone: u32) -> Outcome {
+        use ZoneChange::{Close, Finish, Open, Reset};
+        let device = self.device;
+        let refused = DeviceErrorKind::ZoneState;
+        self.reset(zone).await?;
+        expect("close an empty zone", device.change(zone, Close).await, refused)?;
+        passes("a write", device.write_at(zone, 0, self.record(2, 1), None, false).await)?;
+        let at = 2 * BLOCK_BYTES as u64;
+        let steps = [
+            (Close, ZoneState::Closed),
+            (Close, ZoneState::Closed),
+            (Open, ZoneState::ExplicitlyOpen),
+            (Open, ZoneState::ExplicitlyOpen),
+            (Close, ZoneState::Closed),
+        ];
+        for (change, state) in steps {
+            passes(change.name(), device.change(zone, change).await)?;
+            self.is_at(zone, state, at).await?;
+        }
+        passes("a write", device.write_at(zone, at, self.record(1, 2), None, false).await)?;
+        self.is_at(zone, ZoneState::ImplicitlyOpen, at + BLOCK_BYTES as u64).await?;
+        for change in [Finish, Finish] {
+            passes(change.name(), device.change(zone, change).await)?;
+            self.is(zone, ZoneState::Full).await?;
+        }
+        expect("open a full zone", device.change(zone, Open).await, refused)?;
+        expect("close a full zone", device.change(zone, Close).await, refused)?;
+        self.reads_back(zone, 0, 2, 1).await?;
+        for change in [Reset, Reset] {
+            passes(change.name(), device.change(zone, change).await)?;
+            self.is_at(zone, ZoneState::Empty, 0).await?;
+        }
+        Ok(())
+    }
+
+    /// As many zones are active as the drive says, and no more; at the open limit the drive makes room by itself.
+    async fn active_limit(&self, first: u32) -> Outcome {
+        let info = self.device.zoned().clone();
+        let Some(most) = info.active_max.filter(|most| first + most < info.zones) else { return Ok(()) };
+        for zone in first..=first + most {
+            self.reset(zone).await?;
+        }
+        let write = |zone: u32, at: u64| self.device.write_at(zone, at, self.record(1, 4), None, false);
+        for zone in first..first + most {
+            passes("a write to one more zone", write(zone, 0).await)?;
+        }
+        let zones = self.report(first..first + most).await?;
+        let open = zones.iter().filter(|zone| zone.state.is_open()).count();
+        let allowed = info.open_max.unwrap_or(most);
+        check(open <= allowed as usize, || format!("{open} zones are open, the limit is {allowed}"))?;
+        let beyond = first + most;
+        expect("a write to a zone too many", write(beyond, 0).await, DeviceErrorKind::TooManyOpen)?;
+        self.is_at(beyond, ZoneState::Empty, 0).await?;
+        passes("a write to a closed zone", write(first, BLOCK_BYTES as u64).await)?;
+        passes("finish", self.device.finish(first).await)?;
+        passes("a write once one is full", write(beyond, 0).await)?;
+        for zone in first..=beyond {
+            self.reset(zone).await?;
+        }
+        Ok(())
+    }
+
+    /// Without pointers any place may be written in any order, again and again; a reset takes the header.
+    async fn any_place(&self, zone: u32) -> Outcome {
+        let (device, block) = (self.device, BLOCK_BYTES as u64);
+        let places = [9, 0, 5, 30, 5];
+        for (seed, place) in places.into_iter().enumerate() {
+            let at = place * block;
+            passes("a write", device.write_at(zone, at, self.record(1, seed), None, seed == 3).await)?;
+            self.reads_back(zone, at, 1, seed).await?;
+        }
+        let capacity = device.zoned().capacity_bytes;
+        let long = device.write_at(zone, capacity - block, self.record(2, 0), None, false).await;
+        expect("a write beyond the capacity", long, DeviceErrorKind::Invalid)?;
+        for change in [ZoneChange::Finish, ZoneChange::Open, ZoneChange::Close] {
+            passes(change.name(), device.change(zone, change).await)?;
+        }
+        self.reads_back(zone, 30 * block, 1, 3).await?;
+        self.reset(zone).await?;
+        let (header, read) =
+            device.read(device.zoned().offset_bytes(zone, 0), Buffer::new(RESET_BYTES)).await;
+        passes("a read after a reset", read)?;
+        check(header.bytes().iter().all(|byte| *byte == 0), || "the header is there after a reset".to_owned())
+    }
+
+    async fn reset(&self, zone: u32) -> Outcome {
+        passes("reset zone", self.device.reset(zone).await)?;
+        match self.device.zoned().access {
+            ZoneAccess::Placed => Ok(()),
+            _ => self.is_at(zone, ZoneState::Empty, 0).await,
+        }
+    }
+
+    async fn zone(&self, zone: u32) -> Result<Zone, String> {
+        let zones = self.report(zone..zone + 1).await?;
+        zones.first().copied().ok_or_else(|| "a report without the zone".to_owned())
+    }
+
+    async fn report(&self, zones: std::ops::Range<u32>) -> Result<Vec<Zone>, String> {
+        let reported =
+            self.device.report(zones.clone()).await.map_err(|error| format!("a report: {error}"))?;
+        let are_those = reported.iter().map(|zone| zone.number).eq(zones.clone());
+        check(are_those, || format!("a report of {zones:?} says {reported:?}"))?;
+        Ok(reported)
+    }
+
+    async fn is(&self, zone: u32, state: ZoneState) -> Outcome {
+        let found = self.zone(zone).await?;
+        check(found.state == state, || {
+            format!("zone {zone} is {}, not {}", found.state.words(), state.words())
+        })
+    }
+
+    /// The zone is in this state with its pointer here; on a placed device it has none.
+    async fn is_at(&self, zone: u32, state: ZoneState, pointer_bytes: u64) -> Outcome {
+        let found = self.zone(zone).await?;
+        let wanted = match self.device.zoned().access {
+            ZoneAccess::Placed => (ZoneState::NoPointer, None),
+            _ => (state, Some(pointer_bytes)),
+        };
+        check((found.state, found.pointer_bytes) == wanted, || {
+            format!("zone {zone}: {found:?}, not {wanted:?}")
+        })
+    }
+
+    /// Reads a record and compares it. Returns its end.
+    async fn reads_back(&self, zone: u32, at: u64, blocks: usize, seed: usize) -> Result<u64, String> {
+        let buffer = Buffer::new(blocks * BLOCK_BYTES);
+        let (read, result) = self.device.read(self.device.zoned().offset_bytes(zone, at), buffer).await;
+        passes("a read", result)?;
+        let is_same = read.bytes() == pattern(blocks * BLOCK_BYTES, seed);
+        check(is_same, || format!("record {seed} at {at} of zone {zone} reads as something else"))?;
+        Ok(at + (blocks * BLOCK_BYTES) as u64)
+    }
+
+    async fn metadata_reads_back(&self, zone: u32, at: u64, blocks: usize, seed: usize) -> Outcome {
+        let Some(wanted) = self.metadata(blocks, seed) else { return Ok(()) };
+        let (data, metadata) = (Buffer::new(blocks * BLOCK_BYTES), Buffer::new(wanted.len()));
+        let (data, metadata, result) = self.device.read_metadata(zone, at, data, metadata).await;
+        passes("a read with metadata", result)?;
+        let is_same =
+            data.bytes() == pattern(blocks * BLOCK_BYTES, seed) && metadata.bytes() == wanted.bytes();
+        check(is_same, || format!("record {seed} at {at} of zone {zone} has other data or metadata"))
+    }
+
+    /// A record as the engine makes it: pieces of whole blocks from several buffers.
+    fn record(&self, blocks: usize, seed: usize) -> Gather {
+        let bytes = pattern(blocks * BLOCK_BYTES, seed);
+        bytes.chunks(BLOCK_BYTES * blocks.div_ceil(2)).map(Slice::from_bytes).collect()
+    }
+
+    fn metadata(&self, blocks: usize, seed: usize) -> Option<Slice> {
+        let each_bytes = self.device.info().logical_block_bytes;
+        match self.device.zoned().metadata_of(blocks * BLOCK_BYTES, each_bytes) {
+            0 => None,
+            bytes => Some(Slice::from_bytes(&pattern(bytes, seed + 100))),
+        }
+    }
+}
+
+/// Bytes that differ at each place and for each seed.
+fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 + at / 251 + seed * 31 + 1) as u8).collect()
+}
+
+/// Polls all of them until all have returned.
+async fn all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
+    let mut results: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(value) = Pin::new(future).poll(context)
+            {
+                *result = Some(value);
+            }
+        }
+        if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results.into_iter().flatten().collect()
+}
+
+fn check(holds: bool, what: impl FnOnce() -> String) -> Outcome {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+fn passes<T>(what: &str, result: Result<T, DeviceError>) -> Outcome {
+    result.map(|_| ()).map_err(|error| format!("{what}: {error}"))
+}
+
+fn expect<T: Debug>(what: &str, result: Result<T, DeviceError>, kind: DeviceErrorKind) -> Outcome {
+    match result {
+        Err(error) if error.kind == kind => Ok(()),
+        Err(error) => Err(format!("{what} failed with {:?}, not {kind:?}: {error}", error.kind)),
+        Ok(value) => Err(format!("{what} succeeded ({value:?}), but it is {kind:?}")),
+    }
+}
