@@ -15,6 +15,7 @@ pub mod md_superblock;
 pub mod redo_log;
 pub mod units;
 mod uuid;
+pub mod zoned;
 
 pub use geometry::{
     Copies, CopyPlace, FarSets, Geometry, GeometryError, Layout, Level, Place, Raid10Layout, Role,

@@ -1,0 +1,253 @@
+//! The segment header: block 0 of every zone of a segment. It is the same on all columns but for own column and place, and
+//! durable before the first record.
+
+use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::block::{NONE, check_start, seal};
+use super::columns::{COLUMNS_MAX, Columns};
+use super::error::{Structure, ZonedError};
+use super::sequence::{Epoch, RawEpoch, Sequence};
+use super::shape::{Access, Carrier, Class, SegmentPlan, SegmentShape, ShapeFault};
+use crate::disk_struct::disk_struct;
+use crate::geometry::Level;
+
+/// Name, offset and size of each field, for the check of `docs/formats.md`.
+pub const SEGMENT_FIELDS: &[(&str, usize, usize)] = RawSegment::FIELDS;
+
+/// Name, offset and size of each field of a column, for the check of `docs/formats.md`.
+pub const COLUMN_FIELDS: &[(&str, usize, usize)] = RawColumn::FIELDS;
+
+const MAGIC: [u8; 8] = *b"TwZonSg\0";
+const WHAT: Structure = Structure::SegmentHeader;
+
+disk_struct! {
+    struct RawColumn, 8 bytes {
+        slot: U16 = 0,
+        reserve: U16 = 2,
+        zone: U32 = 4,
+    }
+}
+
+disk_struct! {
+    struct RawSegment, 4096 bytes {
+        magic: [u8; 8] = 0,
+        version: U32 = 8,
+        checksum: U32 = 12,
+        set_uuid: [u8; 16] = 16,
+        device_uuid: [u8; 16] = 32,
+        segment: U64 = 48,
+        epoch: RawEpoch = 56,
+        first_sequence: U64 = 64,
+        zone: U32 = 72,
+        column: U16 = 76,
+        width: u8 = 78,
+        parity: u8 = 79,
+        class: u8 = 80,
+        access: u8 = 81,
+        carrier: u8 = 82,
+        reserve_a: u8 = 83,
+        record_blocks: U16 = 84,
+        group: U16 = 86,
+        band_blocks: U32 = 88,
+        data_blocks: U32 = 92,
+        footer_blocks: U32 = 96,
+        generation: U32 = 100,
+        level: I32 = 104,
+        slot: U32 = 108,
+        tag: U64 = 112,
+        reserve_b: [u8; 8] = 120,
+        columns: [RawColumn; 64] = 128,
+        reserve: [u8; 3456] = 640,
+    }
+}
+
+/// Where a header was read, or is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZonePlace {
+    /// The array.
+    pub set_uuid: [u8; 16],
+    /// The member.
+    pub device_uuid: [u8; 16],
+    /// The zone.
+    pub zone: u32,
+}
+
+/// A column of a segment: a zone of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentColumn {
+    /// The member's slot in the array.
+    pub slot: u16,
+    /// The zone when the segment was opened; `None` for a column that was left out, since its member was missing.
+    pub zone: Option<u32>,
+}
+
+/// A checked segment header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The segment's number, never used twice (Z-I16), never 0.
+    pub segment: u64,
+    /// Drawn for each segment; its records and footers repeat it, so that what the zone held before is not taken for one.
+    pub tag: u64,
+    /// The epoch that opened it.
+    pub epoch: Epoch,
+    /// The counter when it was written, above all that were handed out before.
+    pub first_sequence: Sequence,
+    /// What it is filled with.
+    pub class: Class,
+    /// How its zones are divided.
+    pub shape: SegmentShape,
+    /// The map's slot: what a place in the map names.
+    pub slot: u32,
+    /// This column.
+    pub column: u8,
+    /// Which writing of this column: 0 at first, one more each time it is rebuilt. The highest one that has a complete footer
+    /// counts.
+    pub generation: u32,
+    /// All columns, [`Columns::width`] of them.
+    pub columns: Vec<SegmentColumn>,
+}
+
+impl SegmentHeader {
+    /// Checks `bytes`, block 0 of the zone at `place`.
+    ///
+    /// # Errors
+    /// [`ZonedError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: ZonePlace) -> Result<SegmentHeader, ZonedError> {
+        let (header, found) = Self::parse_anywhere(bytes)?;
+        WHAT.belongs_to("set_uuid", &found.set_uuid, &place.set_uuid)?;
+        WHAT.belongs_to("device_uuid", &found.device_uuid, &place.device_uuid)?;
+        WHAT.belongs("zone", found.zone, place.zone)?;
+        Ok(header)
+    }
+
+    /// Checks all but where it belongs, and returns that too: for people who look at a member without its array.
+    ///
+    /// # Errors
+    /// [`ZonedError`] names the first thing that is wrong.
+    pub fn parse_anywhere(bytes: &[u8]) -> Result<(SegmentHeader, ZonePlace), ZonedError> {
+        let raw = RawSegment::read_from_bytes(check_start(WHAT, bytes, MAGIC)?).expect("a block");
+        WHAT.reserved(&[raw.reserve_a], 83)?;
+        WHAT.reserved(&raw.reserve_b, 120)?;
+        WHAT.reserved(&raw.reserve, 640)?;
+        let (set_uuid, device_uuid, zone) = (raw.set_uuid, raw.device_uuid, raw.zone.get());
+        let shape = shape_of(&raw)?;
+        let width = shape.plan().columns.width();
+        let code = raw.class;
+        let class = Class::ALL.into_iter().find(|class| *class as u8 == code);
+        let expected = "1 (small), 2 (large), 3 (reclaim) or 4 (recovery)";
+        WHAT.require(class.is_some(), "class", || code.to_string(), || expected.into())?;
+        let column = raw.column.get();
+        let range = || format!("below the width {width}");
+        WHAT.require(column < width.into(), "column", || column.to_string(), range)?;
+        let segment = raw.segment.get();
+        WHAT.require(segment != 0, "segment", || "0".into(), || "a number from 1".into())?;
+        let epoch = Epoch::of_raw(raw.epoch);
+        let most = || format!("at most {}", Epoch::NUMBER_MAX);
+        WHAT.require(epoch.number <= Epoch::NUMBER_MAX, "epoch", || epoch.to_string(), most)?;
+        let header = SegmentHeader {
+            segment,
+            tag: raw.tag.get(),
+            epoch,
+            first_sequence: Sequence(raw.first_sequence.get()),
+            class: class.expect("checked"),
+            shape,
+            slot: raw.slot.get(),
+            column: column as u8,
+            generation: raw.generation.get(),
+            columns: columns_of(&raw, width)?,
+        };
+        // Only a rebuilt column lies elsewhere than the columns say.
+        let own = header.columns[usize::from(header.column)].zone;
+        let is_there = header.generation > 0 || own == Some(zone);
+        let listed = || own.map_or("none".into(), |zone| zone.to_string());
+        WHAT.require(
+            is_there,
+            "columns",
+            || format!("zone {} at own column", listed()),
+            || format!("zone {zone}"),
+        )?;
+        Ok((header, ZonePlace { set_uuid, device_uuid, zone }))
+    }
+
+    /// The block to write at `place`.
+    ///
+    /// # Panics
+    /// If a value is out of bounds, so that [`SegmentHeader::parse`] would refuse it.
+    #[must_use]
+    pub fn encode(&self, place: ZonePlace) -> Vec<u8> {
+        let mut raw = RawSegment::new_zeroed();
+        let plan = self.shape.plan();
+        raw.set_uuid = place.set_uuid;
+        raw.device_uuid = place.device_uuid;
+        raw.zone.set(place.zone);
+        raw.segment.set(self.segment);
+        raw.epoch = self.epoch.to_raw();
+        raw.first_sequence.set(self.first_sequence.0);
+        raw.column.set(self.column.into());
+        raw.width = plan.columns.width();
+        raw.parity = plan.columns.parity();
+        raw.class = self.class as u8;
+        raw.access = plan.access as u8;
+        raw.carrier = plan.carrier as u8;
+        raw.record_blocks.set(plan.record_blocks);
+        raw.group.set(plan.group);
+        raw.band_blocks.set(plan.band_blocks);
+        raw.data_blocks.set(self.shape.data_blocks());
+        raw.footer_blocks.set(self.shape.footer_blocks());
+        raw.generation.set(self.generation);
+        raw.level.set(plan.columns.level().md_number());
+        raw.slot.set(self.slot);
+        raw.tag.set(self.tag);
+        for (raw, column) in raw.columns.iter_mut().zip(&self.columns) {
+            raw.slot.set(column.slot);
+            raw.zone.set(column.zone.unwrap_or(NONE));
+        }
+        let mut block = raw.as_bytes().to_vec();
+        seal(&mut block, MAGIC);
+        let read = SegmentHeader::parse(&block, place);
+        assert_eq!(read.as_ref(), Ok(self), "a header is read as it was written");
+        block
+    }
+}
+
+fn shape_of(raw: &RawSegment) -> Result<SegmentShape, ZonedError> {
+    let (width, level) = (raw.width, raw.level.get());
+    let columns = Level::from_md_number(level).ok().and_then(|level| Columns::new(level, width));
+    let found = || format!("{level} of {width} columns");
+    let expected = || format!("0, 4, 5, 6 or 10 with columns for data, {COLUMNS_MAX} at most");
+    WHAT.require(columns.is_some(), "level", found, expected)?;
+    let columns = columns.expect("checked");
+    let parity = || format!("{} at level {level}", columns.parity());
+    WHAT.require(raw.parity == columns.parity(), "parity", || format!("{} columns", raw.parity), parity)?;
+    let access = Access::ALL.into_iter().find(|access| *access as u8 == raw.access);
+    let expected = || "1 (append), 2 (sequential) or 3 (placed)".into();
+    WHAT.require(access.is_some(), "access", || raw.access.to_string(), expected)?;
+    let carrier = Carrier::ALL.into_iter().find(|carrier| *carrier as u8 == raw.carrier);
+    let expected = || "1 (out of band) or 2 (in band)".into();
+    WHAT.require(carrier.is_some(), "carrier", || raw.carrier.to_string(), expected)?;
+    let plan = SegmentPlan {
+        columns,
+        access: access.expect("checked"),
+        carrier: carrier.expect("checked"),
+        record_blocks: raw.record_blocks.get(),
+        group: raw.group.get(),
+        band_blocks: raw.band_blocks.get(),
+    };
+    SegmentShape::with_regions(plan, raw.data_blocks.get(), raw.footer_blocks.get()).map_err(
+        |ShapeFault { field, found, expected }| ZonedError::Field { structure: WHAT, field, found, expected },
+    )
+}
+
+fn columns_of(raw: &RawSegment, width: u8) -> Result<Vec<SegmentColumn>, ZonedError> {
+    let (used, unused) = raw.columns.split_at(usize::from(width));
+    WHAT.reserved(unused.as_bytes(), 128 + used.as_bytes().len())?;
+    used.iter()
+        .enumerate()
+        .map(|(column, raw)| {
+            WHAT.reserved(raw.reserve.as_bytes(), 128 + column * size_of::<RawColumn>() + 2)?;
+            let zone = Some(raw.zone.get()).filter(|zone| *zone != NONE);
+            Ok(SegmentColumn { slot: raw.slot.get(), zone })
+        })
+        .collect()
+}
