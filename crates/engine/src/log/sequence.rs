@@ -6,29 +6,17 @@
 //! number of the next epoch, and never returns.
 
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
+use layout::zoned::Epoch;
 
-/// Bits that count within an epoch: 12.7 days at a million writes a second.
-const COUNTER_BITS: u32 = 40;
-/// Numbers of an epoch: 16.7 million starts.
-pub const EPOCHS_MAX: u32 = (1 << (64 - COUNTER_BITS)) - 1;
+pub use layout::zoned::Sequence;
+
 /// Numbers that are left when the next epoch is to be begun.
 const RESERVE: u64 = 1 << 32;
 
-/// A sequence. 0 is no write's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sequence(pub u64);
-
-impl Sequence {
-    /// The first sequence of an epoch.
-    pub fn first_of(epoch: u32) -> Sequence {
-        assert!((1..=EPOCHS_MAX).contains(&epoch), "epochs count from 1 up to 24 bits");
-        Sequence((u64::from(epoch) << COUNTER_BITS) + 1)
-    }
-
-    /// The number of its epoch.
-    pub fn epoch(self) -> u32 {
-        (self.0 >> COUNTER_BITS) as u32
-    }
+/// The first sequence of an epoch.
+fn first_of(epoch: u32) -> Sequence {
+    let first = Epoch { number: epoch, random: 0 }.first_sequence();
+    Sequence(first.0 + 1)
 }
 
 /// Hands out the sequences of an epoch, to every shard.
@@ -39,12 +27,12 @@ pub struct Sequences {
 impl Sequences {
     /// Sequences of an epoch that is durable on every member that is present.
     pub fn new(epoch: u32) -> Self {
-        Sequences { next: AtomicU64::new(Sequence::first_of(epoch).0) }
+        Sequences { next: AtomicU64::new(first_of(epoch).0) }
     }
 
     /// The next one. None: the epoch has no more, and another must begin.
     pub fn take(&self) -> Option<Sequence> {
-        let epoch_of = |next: u64| Sequence(next).epoch();
+        let epoch_of = |next: u64| Sequence(next).epoch_number();
         let next = self.next.load(SeqCst);
         // Shards race past this check by one number each, which the reserve has room for.
         if epoch_of(next) != epoch_of(next + RESERVE) {
@@ -60,7 +48,7 @@ impl Sequences {
 
     /// A later epoch begins, which is durable on every member that is present. An earlier one changes nothing.
     pub fn begin(&self, epoch: u32) {
-        self.next.fetch_max(Sequence::first_of(epoch).0, SeqCst);
+        self.next.fetch_max(first_of(epoch).0, SeqCst);
     }
 }
 
@@ -72,12 +60,12 @@ mod tests {
     #[test]
     fn no_sequence_comes_twice_over_starts() {
         let mut seen = std::collections::BTreeSet::new();
-        for epoch in [1, 2, 3, 900, EPOCHS_MAX] {
+        for epoch in [1, 2, 3, 900, Epoch::NUMBER_MAX] {
             let sequences = Sequences::new(epoch);
             let highest = seen.last().copied();
             for _ in 0..1000 {
                 let sequence = sequences.take().expect("an epoch has more");
-                assert_eq!(sequence.epoch(), epoch);
+                assert_eq!(sequence.epoch_number(), epoch);
                 assert!(Some(sequence) > highest && seen.insert(sequence));
             }
         }
@@ -86,12 +74,12 @@ mod tests {
     /// Z-I16: an epoch ends before its counter runs into the next one's numbers.
     #[test]
     fn an_epoch_that_is_used_up_hands_out_nothing() {
-        let sequences = Sequences { next: AtomicU64::new(Sequence::first_of(8).0 - 2 - RESERVE) };
-        assert_eq!(sequences.take().map(Sequence::epoch), Some(7));
+        let sequences = Sequences { next: AtomicU64::new(first_of(8).0 - 2 - RESERVE) };
+        assert_eq!(sequences.take().map(Sequence::epoch_number), Some(7));
         assert_eq!(sequences.take(), None);
         sequences.begin(8);
-        assert_eq!(sequences.take(), Some(Sequence::first_of(8)));
+        assert_eq!(sequences.take(), Some(first_of(8)));
         sequences.begin(7);
-        assert_eq!(sequences.take().map(Sequence::epoch), Some(8), "an earlier epoch changes nothing");
+        assert_eq!(sequences.take().map(Sequence::epoch_number), Some(8), "an earlier epoch changes nothing");
     }
 }
