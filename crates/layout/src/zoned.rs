@@ -9,12 +9,15 @@
 //! The engine decides what is written when. `docs/formats.md` draws the bytes.
 
 mod block;
+mod checkpoint;
 pub mod coded;
 mod columns;
 mod entry;
 mod error;
 mod fence;
 mod footer;
+mod list;
+mod map;
 mod member;
 mod oob;
 mod record;
@@ -26,11 +29,17 @@ pub mod superblock_log;
 
 pub use crate::checksum::Checksum;
 pub use block::{BLOCK_BYTES, VERSION};
+pub use checkpoint::{
+    CHECKPOINT_FIELDS, CheckpointBlock, ROOT_ENTRIES, ROOT_FIELDS, RootBlock, RootEntry, TABLE_ENTRIES,
+    TABLE_FIELDS, TableBlock, TableEntry,
+};
 pub use columns::{COLUMNS_MAX, ColumnRole, Columns};
 pub use entry::{BlockEntry, BlockName, ENTRY_BYTES, ENTRY_FIELDS, ZEROES_CHECKSUM};
 pub use error::{Structure, ZonedError};
 pub use fence::{FENCE_FIELDS, FENCE_RANGES, FenceBlock, FenceRange, RANGE_FIELDS, Verdict};
 pub use footer::{FOOTER_FIELDS, FooterBlock, FooterEntry, FooterPart};
+pub use list::{EMPTIED_FIELDS, EMPTIED_MAX, EmptiedEntry, ZEROES_FIELDS, ZEROES_MAX, ZeroesEntry};
+pub use map::{BlockPlace, MapEntry, MapShape, MappingBlock};
 pub use member::{MEMBER_FIELDS, Member, MemberState};
 pub use oob::{OOB_BYTES, OOB_FIELDS, OobBlock, OobPart};
 pub use record::{DESCRIPTOR_FIELDS, RecordDescriptor, RecordKind, StripeDescriptor};

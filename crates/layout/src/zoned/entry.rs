@@ -148,11 +148,16 @@ impl BlockEntry {
     /// # Errors
     /// [`ZonedError::Checksum`] if they are not those that were written.
     pub fn check_contents(&self, contents: &[u8]) -> Result<(), ZonedError> {
+        self.check(Structure::Contents, contents)
+    }
+
+    /// As [`BlockEntry::check_contents`], for contents that are a `structure`.
+    pub(super) fn check(&self, structure: Structure, contents: &[u8]) -> Result<(), ZonedError> {
         let expected = Checksum::of(contents);
         if self.checksum == expected {
             return Ok(());
         }
-        Err(ZonedError::Checksum { structure: Structure::Contents, found: self.checksum, expected })
+        Err(ZonedError::Checksum { structure, found: self.checksum, expected })
     }
 
     /// The entry as it lies in a record or a footer.

@@ -1,0 +1,229 @@
+//! Entries of the map from logical blocks to places in segments, and the blocks that hold them.
+
+use super::block::{BLOCK_BYTES, whole};
+use super::entry::{BlockEntry, BlockName};
+use super::error::{Structure, ZonedError};
+use super::shape::HEADER_BLOCKS;
+use super::superblock::MapEntryBytes;
+
+const WHAT: Structure = Structure::Mapping;
+/// Bits of a place in an entry of 8 bytes; the rest are of the block's checksum.
+const PLACE_BITS: u32 = 40;
+
+/// A block of a segment, as the map names it: not by member and zone, so that a rebuilt column changes one line of the segment
+/// table and no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockPlace {
+    /// The segment's slot.
+    pub slot: u32,
+    /// The column.
+    pub column: u8,
+    /// The block of the zone.
+    pub block: u32,
+}
+
+/// What the map says of a logical block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapEntry {
+    /// It reads as zeroes: never written, or discarded.
+    Zeroes,
+    /// It was lost: reads are errors, never an older value.
+    Lost,
+    /// It is there.
+    At {
+        /// Where.
+        place: BlockPlace,
+        /// The low bits of its checksum, as many as an entry has ([`MapShape::checksum_bits`]).
+        checksum: u32,
+    },
+}
+
+/// How places are numbered: (slot x map_columns + column) x capacity + block. A *word* is an entry as a number, of which the
+/// lowest 4 or 8 bytes are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MapShape {
+    entry: MapEntryBytes,
+    map_columns: u8,
+    capacity_blocks: u32,
+}
+
+impl MapShape {
+    /// The map of an array whose zones have this capacity. `None` if a slot has no columns, or a zone no block but its header.
+    #[must_use]
+    pub fn new(entry: MapEntryBytes, map_columns: u8, capacity_blocks: u32) -> Option<MapShape> {
+        let is_shape = map_columns > 0 && capacity_blocks > HEADER_BLOCKS;
+        is_shape.then_some(MapShape { entry, map_columns, capacity_blocks })
+    }
+
+    /// Bytes of an entry.
+    #[must_use]
+    pub const fn entry_bytes(&self) -> usize {
+        self.entry as usize
+    }
+
+    /// Entries of a mapping block: 1024 or 512.
+    #[must_use]
+    pub const fn entries_per_block(&self) -> u64 {
+        (BLOCK_BYTES / self.entry_bytes()) as u64
+    }
+
+    /// Bits of a block's checksum in its entry.
+    #[must_use]
+    pub const fn checksum_bits(&self) -> u32 {
+        match self.entry {
+            MapEntryBytes::Four => 0,
+            MapEntryBytes::Eight => 64 - PLACE_BITS,
+        }
+    }
+
+    /// Slots that an entry can name.
+    #[must_use]
+    pub fn slots_max(&self) -> u32 {
+        u32::try_from(self.lost_place() / self.blocks_per_slot()).unwrap_or(u32::MAX)
+    }
+
+    /// The word of an entry.
+    ///
+    /// # Panics
+    /// If an entry cannot name the place: its slot is not below [`MapShape::slots_max`], or its column or block is not in a
+    /// segment.
+    #[must_use]
+    pub fn word(&self, entry: MapEntry) -> u64 {
+        match entry {
+            MapEntry::Zeroes => self.mask(),
+            MapEntry::Lost => self.mask() - 1,
+            MapEntry::At { place, checksum } => {
+                let is_block = place.column < self.map_columns
+                    && (HEADER_BLOCKS..self.capacity_blocks).contains(&place.block);
+                assert!(place.slot < self.slots_max() && is_block, "{place:?} in {self:?}");
+                let column = u64::from(place.slot) * u64::from(self.map_columns) + u64::from(place.column);
+                let number = column * u64::from(self.capacity_blocks) + u64::from(place.block);
+                match self.entry {
+                    MapEntryBytes::Four => number,
+                    MapEntryBytes::Eight => number | u64::from(checksum) << PLACE_BITS,
+                }
+            }
+        }
+    }
+
+    /// The entry of a word; `None` if it names no block: a header, or a number that is kept for nothing.
+    #[must_use]
+    pub fn entry(&self, word: u64) -> Option<MapEntry> {
+        if word == self.mask() {
+            return Some(MapEntry::Zeroes);
+        }
+        if word == self.mask() - 1 {
+            return Some(MapEntry::Lost);
+        }
+        let (number, checksum) = match self.entry {
+            MapEntryBytes::Four => (word, 0),
+            MapEntryBytes::Eight => (word & self.place_mask(), (word >> PLACE_BITS) as u32),
+        };
+        let capacity = u64::from(self.capacity_blocks);
+        let slot = number / self.blocks_per_slot();
+        let column = number / capacity % u64::from(self.map_columns);
+        let place = BlockPlace {
+            slot: u32::try_from(slot).ok().filter(|slot| *slot < self.slots_max())?,
+            column: column as u8,
+            block: (number % capacity) as u32,
+        };
+        (place.block >= HEADER_BLOCKS).then_some(MapEntry::At { place, checksum })
+    }
+
+    /// The bits of a block's checksum that an entry has.
+    #[must_use]
+    pub const fn checksum_of(&self, checksum: u32) -> u32 {
+        match self.entry {
+            MapEntryBytes::Four => 0,
+            MapEntryBytes::Eight => checksum & ((1 << (64 - PLACE_BITS)) - 1),
+        }
+    }
+
+    /// The first logical block of the group of entries that `lba` is in.
+    #[must_use]
+    pub const fn first_of_group(&self, lba: u64) -> u64 {
+        lba - lba % self.entries_per_block()
+    }
+
+    fn blocks_per_slot(&self) -> u64 {
+        u64::from(self.map_columns) * u64::from(self.capacity_blocks)
+    }
+
+    /// The place that stands for a lost block; the next one stands for zeroes.
+    fn lost_place(&self) -> u64 {
+        self.place_mask() - 1
+    }
+
+    fn place_mask(&self) -> u64 {
+        match self.entry {
+            MapEntryBytes::Four => u32::MAX.into(),
+            MapEntryBytes::Eight => (1 << PLACE_BITS) - 1,
+        }
+    }
+
+    fn mask(&self) -> u64 {
+        match self.entry {
+            MapEntryBytes::Four => u32::MAX.into(),
+            MapEntryBytes::Eight => u64::MAX,
+        }
+    }
+}
+
+/// A mapping block: the words of a group of entries. It has no head: its own entry in the record that it is written with says
+/// which group it is, as of which write, and its checksum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappingBlock {
+    words: Vec<u64>,
+}
+
+impl MappingBlock {
+    /// Checks `bytes`, which `entry` names. Every word is an entry.
+    ///
+    /// # Errors
+    /// [`ZonedError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], entry: &BlockEntry, shape: &MapShape) -> Result<MappingBlock, ZonedError> {
+        let bytes = whole(WHAT, bytes)?;
+        let found = || entry.name.to_string();
+        let is_group = matches!(entry.name, BlockName::Mapping(lba) if shape.first_of_group(lba) == lba);
+        WHAT.require(is_group, "lba", found, || "the map from the first block of a group".into())?;
+        entry.check(WHAT, bytes)?;
+        let words: Vec<u64> = match shape.entry {
+            MapEntryBytes::Four => {
+                bytes.as_chunks().0.iter().map(|raw| u32::from_le_bytes(*raw).into()).collect()
+            }
+            MapEntryBytes::Eight => bytes.as_chunks().0.iter().map(|raw| u64::from_le_bytes(*raw)).collect(),
+        };
+        match words.iter().position(|word| shape.entry(*word).is_none()) {
+            None => Ok(MappingBlock { words }),
+            Some(index) => Err(ZonedError::Field {
+                structure: WHAT,
+                field: "entry",
+                found: format!("{:#x} at index {index}", words[index]),
+                expected: "a block of a segment, zeroes or lost".into(),
+            }),
+        }
+    }
+
+    /// The words, [`MapShape::entries_per_block`] of them.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The block that holds these words. Those that are left over are zeroes.
+    ///
+    /// # Panics
+    /// If there are more than [`MapShape::entries_per_block`].
+    #[must_use]
+    pub fn encode(words: &[u64], shape: &MapShape) -> Vec<u8> {
+        let most = shape.entries_per_block() as usize;
+        assert!(words.len() <= most, "{} entries of {most}", words.len());
+        let rest = std::iter::repeat_n(shape.word(MapEntry::Zeroes), most - words.len());
+        let entry_bytes = shape.entry_bytes();
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
+        for word in words.iter().copied().chain(rest) {
+            block.extend_from_slice(&word.to_le_bytes()[..entry_bytes]);
+        }
+        block
+    }
+}
