@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use layout::zoned::DataOffset;
+use layout::zoned::{BlockPlace, DataOffset};
 use smallvec::SmallVec;
 
-use super::encode::{Encoded, StripeBlock, StripePlace, encode};
+use super::encode::{Encoded, StripeBlock, StripePlace, encode, position};
 use super::port::{Blame, LogPort, Writing};
 use super::segment::{Room, Segment, StripeNote};
 use super::stripe_group::GroupStripe;
@@ -29,6 +29,33 @@ pub enum Reserved {
     Room(Room),
     /// The drives choose.
     Group(GroupStripe),
+}
+
+/// Reserves room in a segment, and says how many of the blocks fit there. None: it is full or closed.
+pub(super) async fn reserve(segment: &Segment, blocks: usize) -> Option<(Reserved, usize)> {
+    let data = segment.data_columns();
+    match &segment.groups {
+        Some(groups) => {
+            let stripe = groups.reserve().await?;
+            let room = segment.shape().rows_max() as usize * data;
+            Some((Reserved::Group(stripe), blocks.min(room)))
+        }
+        None => {
+            let room = segment.reserve(blocks)?;
+            Some((Reserved::Room(room), blocks.min(usize::from(room.rows) * data)))
+        }
+    }
+}
+
+/// All records of a stripe have returned; with a note it was written whole.
+pub(super) fn returned(segment: &Segment, reserved: Reserved, note: Option<StripeNote>) {
+    match reserved {
+        Reserved::Room(room) => segment.returned(room.offset, note),
+        Reserved::Group(stripe) => {
+            segment.appended(stripe.group, note);
+            segment.groups.as_ref().expect("an append segment").returned(stripe);
+        }
+    }
 }
 
 /// Encodes a stripe and starts its records on all columns, before anything is awaited: in a zone that is written in order
@@ -163,4 +190,14 @@ fn believe<D: ZoneDevice>(
     let reason = format!("an append returned a place that cannot be: {refused}");
     // What the drive wrote where is not known: of this member nothing more is believed.
     Err(port.fail(slot, &reason))
+}
+
+/// Where a block of a stripe is.
+pub(super) fn block_at(segment: &Segment, written: &Written, block: usize) -> BlockPlace {
+    let (index, row) = position(block, written.note.rows);
+    let shape = segment.shape();
+    // Of an append segment the band is that of the group, which any of its blocks tells.
+    let column = shape.data_column(index, DataOffset(written.note.starts[0]));
+    let start = DataOffset(written.note.starts[usize::from(column)]).zone_block();
+    BlockPlace { slot: segment.slot(), column, block: start + written.descriptor_blocks + u32::from(row) }
 }

@@ -1,10 +1,9 @@
 //! What is fixed while a zoned array runs: its identity, its shape, and how a place of the map is told.
 
 use layout::geometry::Level;
-use layout::zoned::{Access, Carrier, Class, Columns, SegmentPlan, SegmentShape, ShapeFault};
+use layout::zoned::{Access, Carrier, Class, Columns, MapShape, SegmentPlan, SegmentShape, ShapeFault};
 
 use super::dispatch::FillWait;
-use super::map::EntryKind;
 
 /// Zones at the start of a member that hold its superblock log.
 pub const SUPERBLOCK_ZONES: u32 = 2;
@@ -35,10 +34,8 @@ pub struct LogConfig {
     pub group: u16,
     /// Blocks after which parity moves on, before it is made whole groups.
     pub band_blocks: u32,
-    /// Columns of a slot of the map.
-    pub map_columns: u8,
-    /// Entries of the map.
-    pub entry: EntryKind,
+    /// How the map numbers places.
+    pub map: MapShape,
     /// Blocks of the array.
     pub logical_blocks: u64,
     /// When an open stripe is due.
@@ -49,36 +46,10 @@ pub struct LogConfig {
     pub record_bytes_max: u32,
 }
 
-/// A block of a segment's column, as the map names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockAt {
-    /// The map's slot of the segment.
-    pub slot: u32,
-    /// The column.
-    pub column: u8,
-    /// The block of the zone.
-    pub block: u32,
-}
-
 impl LogConfig {
     /// Slots of the map: segments that can be there at once.
     pub fn slots(&self) -> u32 {
         self.zones - SUPERBLOCK_ZONES
-    }
-
-    /// The number that the map holds for a block of a segment.
-    pub fn place(&self, at: BlockAt) -> u64 {
-        debug_assert!(at.column < self.map_columns && at.block < self.capacity_blocks);
-        let column = u64::from(at.slot) * u64::from(self.map_columns) + u64::from(at.column);
-        column * u64::from(self.capacity_blocks) + u64::from(at.block)
-    }
-
-    /// The block that a number of the map means.
-    pub fn block_at(&self, place: u64) -> BlockAt {
-        let (column, block) =
-            (place / u64::from(self.capacity_blocks), place % u64::from(self.capacity_blocks));
-        let columns = u64::from(self.map_columns);
-        BlockAt { slot: (column / columns) as u32, column: (column % columns) as u8, block: block as u32 }
     }
 
     /// How the zones of a segment over `members` members are divided.

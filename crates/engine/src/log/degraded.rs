@@ -1,13 +1,10 @@
 //! A block made from the rest of its row. The result counts only if its own checksum is right (Z-I12), so a block of another
 //! member that is wrong without an error cannot pass for right: another set of columns is tried then.
 
-use std::rc::Rc;
-
-use layout::zoned::{ColumnRole, DataOffset};
+use layout::zoned::{BlockPlace, ColumnRole, DataOffset};
 use smallvec::SmallVec;
 
-use super::config::BlockAt;
-use super::engine::LogEngine;
+use super::port::LogPort;
 use super::segment::Segment;
 use crate::buffer::{Buffer, Slice};
 use crate::error::VolumeError;
@@ -28,31 +25,31 @@ struct Row {
 /// # Errors
 /// Too few of them can be read, or no set of them makes a block with the right checksum.
 pub async fn make_block<D: ZoneDevice>(
-    engine: &Rc<LogEngine<D>>,
+    port: &LogPort<D>,
     segment: &Segment,
-    at: BlockAt,
+    at: BlockPlace,
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Result<Slice, VolumeError> {
     let offset = DataOffset::of_zone_block(at.block).expect("the map names blocks of the data region");
     let own = segment.headers[0].columns[usize::from(at.column)];
     let unreadable = || VolumeError::Unreadable {
         member: own.slot.into(),
-        offset_bytes: engine.port.device(own.slot.into()).map_or(0, |device| {
+        offset_bytes: port.device(own.slot.into()).map_or(0, |device| {
             let in_zone = u64::from(at.block) * crate::limits::BLOCK_BYTES as u64;
             device.zoned().offset_bytes(own.zone.unwrap_or(0), in_zone)
         }),
     };
     let ColumnRole::Data(index) = segment.shape().role(at.column, offset) else { return Err(unreadable()) };
-    engine.port.counters().reconstructed_reads.add(1);
-    let row = read_row(engine, segment, at, offset, index).await;
-    solve(&row, usize::from(index), engine, is_right).ok_or_else(unreadable)
+    port.counters().reconstructed_reads.add(1);
+    let row = read_row(port, segment, at, offset, index).await;
+    solve(&row, usize::from(index), port, is_right).ok_or_else(unreadable)
 }
 
 /// Reads the other columns of a block's row. What cannot be read is absent.
 async fn read_row<D: ZoneDevice>(
-    engine: &LogEngine<D>,
+    port: &LogPort<D>,
     segment: &Segment,
-    at: BlockAt,
+    at: BlockPlace,
     offset: DataOffset,
     index: u8,
 ) -> Row {
@@ -61,10 +58,10 @@ async fn read_row<D: ZoneDevice>(
     let mut reads = Vec::new();
     for (column, slot, zone) in segment.zones() {
         let (Some(zone), Some(block)) = (zone, other_block(segment, at, offset, column)) else { continue };
-        if column == at.column || engine.port.shared.members.state(slot) != MemberState::InSync {
+        if column == at.column || port.shared.members.state(slot) != MemberState::InSync {
             continue;
         }
-        if let Some(read) = engine.port.read(slot, zone, block, 1) {
+        if let Some(read) = port.read(slot, zone, block, 1) {
             roles.push(segment.shape().role(column, offset));
             reads.push(read);
         }
@@ -86,7 +83,7 @@ async fn read_row<D: ZoneDevice>(
 }
 
 /// Where the same row is in another column: at the same offset, or, where the drives chose, where the table says.
-fn other_block(segment: &Segment, at: BlockAt, offset: DataOffset, column: u8) -> Option<u32> {
+fn other_block(segment: &Segment, at: BlockPlace, offset: DataOffset, column: u8) -> Option<u32> {
     match &segment.table {
         None => Some(at.block),
         Some(table) => {
@@ -100,7 +97,7 @@ fn other_block(segment: &Segment, at: BlockAt, offset: DataOffset, column: u8) -
 fn solve<D: ZoneDevice>(
     row: &Row,
     index: usize,
-    engine: &LogEngine<D>,
+    port: &LogPort<D>,
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Option<Slice> {
     let right = |out: Buffer| is_right(out.bytes()).then(|| out.freeze());
@@ -112,7 +109,7 @@ fn solve<D: ZoneDevice>(
         let wanted = others().filter(|&of| Some(of) != left_out);
         wanted.map(|of| Some((of, row.data[of].as_ref()?.bytes()))).collect()
     };
-    let take = || engine.port.pool.take(crate::limits::BLOCK_BYTES);
+    let take = || port.pool.take(crate::limits::BLOCK_BYTES);
     if let (Some(p), Some(known)) = (&row.p, without(None)) {
         let mut out = take();
         let known: SmallVec<[&[u8]; 16]> = known.iter().map(|(_, bytes)| *bytes).collect();

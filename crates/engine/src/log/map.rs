@@ -10,63 +10,12 @@ use std::ops::Range;
 
 use self::pending::{PendingBlocks, PendingRanges};
 use super::sequence::Sequence;
-use crate::limits::BLOCK_BYTES;
 use crate::sync::sequential::Mutex;
-
-/// Bits of a place in an entry of 8 bytes.
-const PLACE_BITS: u32 = 40;
-/// Bits of the checksum beside it.
-pub const CHECK_BITS: u32 = 64 - PLACE_BITS;
-
-/// How an entry is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
-    /// 4 bytes: the paper's.
-    Narrow,
-    /// 8 bytes: with checksum bits.
-    Wide,
-}
-
-impl EntryKind {
-    /// Entries of one mapping block.
-    pub fn group_blocks(self) -> u64 {
-        let bytes = if self == EntryKind::Wide { 8 } else { 4 };
-        BLOCK_BYTES as u64 / bytes
-    }
-
-    /// Places below this can be told.
-    pub fn places_max(self) -> u64 {
-        // The two highest stand for zeroes and lost.
-        if self == EntryKind::Wide { (1 << PLACE_BITS) - 2 } else { (1 << 32) - 2 }
-    }
-}
-
-/// Where a block's contents are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapped {
-    /// Nowhere: it reads as zeroes.
-    Zeroes,
-    /// They were proven durable and cannot be made any more: it reads as an error, never as an older value (Z-I7).
-    Lost,
-    /// At a place.
-    At {
-        /// A place: slot, column and offset as one number.
-        place: u64,
-        /// The low bits of the checksum of the block's contents, where entries hold them.
-        check: Option<u32>,
-    },
-}
-
-impl Mapped {
-    /// A block at a place, with these contents.
-    pub fn at(place: u64, checksum: u32) -> Mapped {
-        Mapped::At { place, check: Some(checksum) }
-    }
-}
+use layout::zoned::{MapEntry, MapShape};
 
 /// Whether contents with this checksum are those that an entry means.
-pub fn check_matches(check: u32, checksum: u32) -> bool {
-    (check ^ checksum) & ((1 << CHECK_BITS) - 1) == 0
+pub fn check_matches(shape: &MapShape, check: u32, checksum: u32) -> bool {
+    shape.checksum_of(checksum) == check
 }
 
 enum Entries {
@@ -75,48 +24,27 @@ enum Entries {
 }
 
 impl Entries {
-    fn zeroes(kind: EntryKind) -> Entries {
-        let count = kind.group_blocks() as usize;
-        match kind {
-            EntryKind::Narrow => Entries::Narrow(vec![u32::MAX; count].into()),
-            EntryKind::Wide => Entries::Wide(vec![u64::MAX; count].into()),
+    fn zeroes(shape: &MapShape) -> Entries {
+        let count = shape.entries_per_block() as usize;
+        match shape.entry_bytes() {
+            4 => Entries::Narrow(vec![u32::MAX; count].into()),
+            _ => Entries::Wide(vec![u64::MAX; count].into()),
         }
     }
 
-    fn get(&self, at: usize) -> Mapped {
-        let (place, zeroes, check) = match self {
-            Entries::Narrow(entries) => (u64::from(entries[at]), u64::from(u32::MAX), None),
-            Entries::Wide(entries) => {
-                let places = (1 << PLACE_BITS) - 1;
-                (entries[at] & places, places, Some((entries[at] >> PLACE_BITS) as u32))
-            }
+    fn get(&self, shape: &MapShape, at: usize) -> MapEntry {
+        let word = match self {
+            Entries::Narrow(entries) => entries[at].into(),
+            Entries::Wide(entries) => entries[at],
         };
-        match zeroes - place {
-            0 => Mapped::Zeroes,
-            1 => Mapped::Lost,
-            _ => Mapped::At { place, check },
-        }
+        shape.entry(word).expect("an entry that was set")
     }
 
-    fn set(&mut self, at: usize, mapped: Mapped) {
+    fn set(&mut self, shape: &MapShape, at: usize, entry: MapEntry) {
+        let word = shape.word(entry);
         match self {
-            Entries::Narrow(entries) => {
-                entries[at] = match mapped {
-                    Mapped::Zeroes => u32::MAX,
-                    Mapped::Lost => u32::MAX - 1,
-                    Mapped::At { place, .. } => u32::try_from(place).expect("places fit the entry"),
-                };
-            }
-            Entries::Wide(entries) => {
-                entries[at] = match mapped {
-                    Mapped::Zeroes => u64::MAX,
-                    Mapped::Lost => (1 << PLACE_BITS) - 2,
-                    Mapped::At { place, check } => {
-                        assert!(place < EntryKind::Wide.places_max(), "places fit the entry");
-                        (u64::from(check.unwrap_or(0)) << PLACE_BITS) | place
-                    }
-                };
-            }
+            Entries::Narrow(entries) => entries[at] = word as u32,
+            Entries::Wide(entries) => entries[at] = word,
         }
     }
 }
@@ -131,7 +59,7 @@ struct Group {
 
 /// The map of an array, shared by all shards. A lock is held for a few entries of one group at a time.
 pub struct Map {
-    kind: EntryKind,
+    shape: MapShape,
     blocks: u64,
     groups: Box<[Mutex<Group>]>,
     ranges: PendingRanges,
@@ -139,10 +67,10 @@ pub struct Map {
 
 impl Map {
     /// A map of `blocks` blocks, all zeroes.
-    pub fn new(blocks: u64, kind: EntryKind) -> Self {
-        let groups = blocks.div_ceil(kind.group_blocks());
+    pub fn new(blocks: u64, shape: MapShape) -> Self {
+        let groups = blocks.div_ceil(shape.entries_per_block());
         let groups = (0..groups).map(|_| Mutex::new(Group::default())).collect();
-        Map { kind, blocks, groups, ranges: PendingRanges::default() }
+        Map { shape, blocks, groups, ranges: PendingRanges::default() }
     }
 
     /// Blocks of the array.
@@ -151,29 +79,29 @@ impl Map {
     }
 
     /// How entries are kept.
-    pub fn kind(&self) -> EntryKind {
-        self.kind
+    pub fn shape(&self) -> &MapShape {
+        &self.shape
     }
 
     fn group(&self, block: u64) -> (&Mutex<Group>, usize) {
         assert!(block < self.blocks, "block {block} is in the array");
-        let group_blocks = self.kind.group_blocks();
+        let group_blocks = self.shape.entries_per_block();
         (&self.groups[(block / group_blocks) as usize], (block % group_blocks) as usize)
     }
 
     /// Where a block's contents are. The caller has pinned what it may find.
-    pub fn get(&self, block: u64) -> Mapped {
+    pub fn get(&self, block: u64) -> MapEntry {
         let (group, at) = self.group(block);
-        group.lock().entries.as_ref().map_or(Mapped::Zeroes, |entries| entries.get(at))
+        group.lock().entries.as_ref().map_or(MapEntry::Zeroes, |entries| entries.get(&self.shape, at))
     }
 
     /// Sets an entry, at a start, before anything is served. Returns what stood there.
-    pub fn set(&self, block: u64, mapped: Mapped) -> Mapped {
+    pub fn set(&self, block: u64, mapped: MapEntry) -> MapEntry {
         let (group, at) = self.group(block);
         let mut group = group.lock();
-        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(self.kind));
-        let old = entries.get(at);
-        entries.set(at, mapped);
+        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(&self.shape));
+        let old = entries.get(&self.shape, at);
+        entries.set(&self.shape, at, mapped);
         old
     }
 
@@ -184,16 +112,16 @@ impl Map {
 
     /// Maps a block that was written (Z-I1: the caller has seen all records of its stripe return). Returns what it replaces,
     /// or None if a newer write stands: the place is then dead.
-    pub fn apply(&self, block: u64, sequence: Sequence, mapped: Mapped) -> Option<Mapped> {
+    pub fn apply(&self, block: u64, sequence: Sequence, mapped: MapEntry) -> Option<MapEntry> {
         let (group, at) = self.group(block);
         let mut group = group.lock();
         if !group.pending.apply(block, sequence) {
             return None;
         }
         self.ranges.note(block, sequence);
-        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(self.kind));
-        let old = entries.get(at);
-        entries.set(at, mapped);
+        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(&self.shape));
+        let old = entries.get(&self.shape, at);
+        entries.set(&self.shape, at, mapped);
         Some(old)
     }
 
@@ -209,8 +137,10 @@ impl Map {
     }
 
     /// Blocks that are mapped to a place, in order.
-    pub fn mapped(&self) -> impl Iterator<Item = (u64, Mapped)> {
-        (0..self.blocks).map(|block| (block, self.get(block))).filter(|(_, mapped)| *mapped != Mapped::Zeroes)
+    pub fn mapped(&self) -> impl Iterator<Item = (u64, MapEntry)> {
+        (0..self.blocks)
+            .map(|block| (block, self.get(block)))
+            .filter(|(_, mapped)| *mapped != MapEntry::Zeroes)
     }
 }
 
@@ -223,8 +153,8 @@ pub struct RangeInFlight<'a> {
 
 impl RangeInFlight<'_> {
     /// Maps the range to zeroes, but for what newer writes have mapped meanwhile. `replaced` gets what stood there.
-    pub fn apply(&self, sequence: Sequence, mut replaced: impl FnMut(Mapped)) {
-        let group_blocks = self.map.kind.group_blocks();
+    pub fn apply(&self, sequence: Sequence, mut replaced: impl FnMut(MapEntry)) {
+        let group_blocks = self.map.shape.entries_per_block();
         let mut start = self.blocks.start;
         while start < self.blocks.end {
             let end = ((start / group_blocks + 1) * group_blocks).min(self.blocks.end);
@@ -233,7 +163,7 @@ impl RangeInFlight<'_> {
         }
     }
 
-    fn apply_group(&self, part: Range<u64>, sequence: Sequence, replaced: &mut impl FnMut(Mapped)) {
+    fn apply_group(&self, part: Range<u64>, sequence: Sequence, replaced: &mut impl FnMut(MapEntry)) {
         let (group, first) = self.map.group(part.start);
         let mut group = group.lock();
         let Group { entries, pending } = &mut *group;
@@ -248,11 +178,11 @@ impl RangeInFlight<'_> {
                 continue;
             }
             if let Some(entries) = entries {
-                replaced(entries.get(at));
-                entries.set(at, Mapped::Zeroes);
+                replaced(entries.get(&self.map.shape, at));
+                entries.set(&self.map.shape, at, MapEntry::Zeroes);
             }
         }
-        if is_clear && part.end - part.start == self.map.kind.group_blocks() {
+        if is_clear && part.end - part.start == self.map.shape.entries_per_block() {
             *entries = None;
         }
     }
@@ -268,6 +198,7 @@ impl Drop for RangeInFlight<'_> {
 mod model {
     //! Model of the map: whatever the order of completion, the highest sequence stands.
 
+    use super::tests::{WIDE, at, new};
     use super::*;
     use crate::log::sequence::Sequences;
     use crate::sync::models::{check, threads};
@@ -276,7 +207,7 @@ mod model {
     #[test]
     fn the_highest_sequence_stands() {
         check(|| {
-            let (map, sequences) = (Map::new(4, EntryKind::Wide), Sequences::new(1));
+            let (map, sequences) = (new(4, WIDE), Sequences::new(1));
             let written = StdMutex::new(Vec::new());
             let left = std::sync::atomic::AtomicUsize::new(3);
             threads(3, move |thread| {
@@ -285,12 +216,12 @@ mod model {
                     let sequence = sequences.take().expect("numbers are left");
                     shuttle::thread::yield_now();
                     range.apply(sequence, |_| {});
-                    written.lock().unwrap().push((sequence, Mapped::Zeroes));
+                    written.lock().unwrap().push((sequence, MapEntry::Zeroes));
                 } else {
                     for _ in 0..2 {
                         map.begin(1);
                         let sequence = sequences.take().expect("numbers are left");
-                        let mapped = Mapped::at(sequence.0 & 0xff, 7);
+                        let mapped = at(sequence.0 & 0xff);
                         shuttle::thread::yield_now();
                         map.apply(1, sequence, mapped);
                         map.end(1);
@@ -307,37 +238,54 @@ mod model {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use layout::zoned::{BlockPlace, MapEntryBytes};
 
-    fn at(place: u64) -> Mapped {
-        Mapped::at(place, 0xabcd)
+    pub(super) const WIDE: MapEntryBytes = MapEntryBytes::Eight;
+    pub(super) const NARROW: MapEntryBytes = MapEntryBytes::Four;
+
+    pub(super) fn new(blocks: u64, bytes: MapEntryBytes) -> Map {
+        Map::new(blocks, MapShape::new(bytes, 4, 4096).expect("a shape"))
+    }
+
+    pub(super) fn at(block: u64) -> MapEntry {
+        let place = BlockPlace { slot: 3, column: 2, block: block as u32 + 1 };
+        MapEntry::At { place, checksum: 0xabcd }
+    }
+
+    fn kept(entry: MapEntry, bytes: MapEntryBytes) -> MapEntry {
+        match entry {
+            MapEntry::At { place, .. } if bytes == NARROW => MapEntry::At { place, checksum: 0 },
+            entry => entry,
+        }
     }
 
     /// Z-I3, in memory: the completions of two writes come in the other order.
+    #[cfg(not(feature = "model"))]
     #[test]
     fn an_older_completion_never_overwrites_a_newer_one() {
-        for kind in [EntryKind::Wide, EntryKind::Narrow] {
-            let map = Map::new(3000, kind);
+        for bytes in [WIDE, NARROW] {
+            let map = new(3000, bytes);
             map.begin(2000);
             map.begin(2000);
-            assert_eq!(map.apply(2000, Sequence(6), at(60)), Some(Mapped::Zeroes));
+            assert_eq!(map.apply(2000, Sequence(6), at(60)), Some(MapEntry::Zeroes));
             map.end(2000);
             assert_eq!(map.apply(2000, Sequence(5), at(50)), None, "the place of the older is dead");
             map.end(2000);
-            let expected =
-                if kind == EntryKind::Wide { at(60) } else { Mapped::At { place: 60, check: None } };
-            assert_eq!(map.get(2000), expected);
+            assert_eq!(map.get(2000), kept(at(60), bytes));
             map.begin(2000);
-            assert_eq!(map.apply(2000, Sequence(7), at(70)), Some(expected), "nothing of it was in flight");
+            let old = map.apply(2000, Sequence(7), at(70));
+            assert_eq!(old, Some(kept(at(60), bytes)), "nothing of it was in flight");
             map.end(2000);
         }
     }
 
+    #[cfg(not(feature = "model"))]
     #[test]
     fn zeroes_pass_what_is_newer_and_hold_back_what_is_older() {
-        let map = Map::new(2000, EntryKind::Wide);
+        let map = new(2000, WIDE);
         for block in [10, 600, 1999] {
             map.set(block, at(block));
         }
@@ -347,29 +295,12 @@ mod tests {
         map.apply(600, Sequence(10), at(601));
         map.end(600);
         let mut replaced = Vec::new();
-        range.apply(Sequence(9), |old| replaced.extend((old != Mapped::Zeroes).then_some(old)));
+        range.apply(Sequence(9), |old| replaced.extend((old != MapEntry::Zeroes).then_some(old)));
         drop(range);
-        assert_eq!((replaced, map.get(10), map.get(600)), (vec![at(10)], Mapped::Zeroes, at(601)));
+        assert_eq!((replaced, map.get(10), map.get(600)), (vec![at(10)], MapEntry::Zeroes, at(601)));
         assert_eq!(map.apply(11, Sequence(8), at(11)), None);
         map.end(11);
-        assert_eq!((map.get(11), map.get(1999)), (Mapped::Zeroes, at(1999)));
+        assert_eq!((map.get(11), map.get(1999)), (MapEntry::Zeroes, at(1999)));
         assert_eq!(map.mapped().map(|(block, _)| block).collect::<Vec<_>>(), [600, 1999]);
-    }
-
-    #[test]
-    fn entries_hold_the_largest_places_and_tell_zeroes_from_lost() {
-        for kind in [EntryKind::Wide, EntryKind::Narrow] {
-            let map = Map::new(1, kind);
-            let largest = kind.places_max() - 1;
-            for mapped in [at(largest), at(0), Mapped::Lost, Mapped::Zeroes] {
-                map.set(0, mapped);
-                let is_same = match (map.get(0), mapped) {
-                    (Mapped::At { place, .. }, Mapped::At { place: set, .. }) => place == set,
-                    (got, set) => got == set,
-                };
-                assert!(is_same, "{mapped:?}");
-            }
-        }
-        assert!(check_matches(0xff00_0001, 0x0100_0001) && !check_matches(1, 2));
     }
 }

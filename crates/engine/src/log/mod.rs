@@ -16,11 +16,20 @@ mod open;
 pub mod pins;
 pub mod port;
 mod read;
+pub mod recover;
 pub mod segment;
 pub mod segment_table;
 pub mod sequence;
+pub mod shard;
 pub mod shared;
 pub mod stripe_group;
 mod write;
 mod zeroes;
 pub mod zone_budget;
+
+#[cfg(all(test, not(feature = "model")))]
+mod crash_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod serve_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod world;

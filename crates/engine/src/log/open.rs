@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::config::{LogConfig, RESERVED_SEGMENTS};
 use super::encode::Record;
+use super::flush::flush_members;
 use super::footer::footer;
 use super::port::{Blame, LogPort, member_needed};
 use super::segment::{Segment, SegmentState};
@@ -278,13 +279,18 @@ fn plain_record<D: ZoneDevice>(port: &LogPort<D>, bytes: &[u8], segment: &Segmen
 pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
     segment.close();
     segment.drained().await;
+    // A footer is the authority for what it names, so that must be durable before: else a power cut could leave footers of
+    // blocks that are gone, while older ones, durable, stand elsewhere.
+    let is_durable = flush_members(port).await.is_ok();
     let notes = segment.take_notes();
     let damaged = segment.damaged();
-    let mut is_whole = damaged.is_empty();
+    let mut is_whole = damaged.is_empty() && is_durable;
     let mut columns = Vec::new();
     for (column, slot, zone) in segment.zones() {
         let Some(zone) = zone else { continue };
-        let is_usable = !damaged.contains(&column) && port.shared.members.state(slot) == MemberState::InSync;
+        let is_usable = is_durable
+            && !damaged.contains(&column)
+            && port.shared.members.state(slot) == MemberState::InSync;
         if !is_usable {
             is_whole = false;
             continue;
@@ -292,7 +298,7 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
         let header = &segment.headers[usize::from(column)];
         let length = segment.length();
         let blocks = footer(header, &notes, length, port.shared.epoch);
-        columns.push(Box::pin(seal_column(port, segment, (slot, zone), length, blocks)));
+        columns.push(Box::pin(seal_column(port, segment, (slot, zone), length, blocks, false)));
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
     segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
@@ -304,18 +310,19 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
 }
 
 /// Writes a column's footer and finishes its zone. False if it has none now.
-async fn seal_column<D: ZoneDevice>(
+pub(super) async fn seal_column<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     (slot, zone): (usize, u32),
     length: u32,
     blocks: Vec<Vec<u8>>,
+    fua: bool,
 ) -> bool {
     let mut at = DataOffset(length).zone_block();
     let per_write = (port.shared.config.record_bytes_max as usize / BLOCK_BYTES).max(1);
     for chunk in blocks.chunks(per_write) {
         let record = plain_record(port, &chunk.concat(), segment);
-        let Some(writing) = port.write(slot, zone, Some(at), &record, false) else { return false };
+        let Some(writing) = port.write(slot, zone, Some(at), &record, fua) else { return false };
         if let Err(error) = writing.await {
             if port.judge(slot, &error) == Blame::Array {
                 port.shared.members.note_error(slot, &error);

@@ -4,13 +4,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::zoned::Checksum;
+use layout::zoned::{BlockPlace, Checksum, MapEntry};
 
-use super::config::BlockAt;
 use super::degraded::make_block;
-use super::engine::LogEngine;
-use super::map::{Mapped, check_matches};
+use super::map::check_matches;
 use super::segment::Segment;
+use super::shard::LogEngine;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
 use crate::executor::join_all;
@@ -21,9 +20,9 @@ use crate::zone_device::ZoneDevice;
 /// Blocks of a read that lie side by side on one member, or are all zeroes.
 struct Run {
     /// The first block's place. None: zeroes.
-    at: Option<(Arc<Segment>, BlockAt)>,
+    at: Option<(Arc<Segment>, BlockPlace)>,
     /// The checksum bits of each block.
-    checks: Vec<Option<u32>>,
+    checks: Vec<u32>,
 }
 
 /// Reads whole blocks. The slices of the result are in order.
@@ -37,14 +36,12 @@ pub async fn read_blocks<D: ZoneDevice>(
     let _pin = engine.port.shared.pins.enter(engine.port.shard);
     let runs = find(engine, first, count)?;
     let mut started = Vec::new();
+    let mut is_started = Vec::new();
     for run in &runs {
-        started
-            .extend(run.at.as_ref().and_then(|(segment, at)| start(engine, segment, *at, run.checks.len())));
+        let read = run.at.as_ref().and_then(|(segment, at)| start(engine, segment, *at, run.checks.len()));
+        is_started.push(read.is_some());
+        started.extend(read);
     }
-    let is_started: Vec<bool> = runs
-        .iter()
-        .map(|run| run.at.as_ref().is_some_and(|(segment, at)| is_readable(engine, segment, *at)))
-        .collect();
     let mut done = join_all(started).await.into_iter();
     let mut data = Gather::new();
     for (run, is_started) in runs.into_iter().zip(is_started) {
@@ -63,13 +60,13 @@ fn find<D: ZoneDevice>(engine: &LogEngine<D>, first: u64, count: u64) -> Result<
     let mut runs: Vec<Run> = Vec::new();
     for lba in first..first + count {
         let (at, check) = match shared.map.get(lba) {
-            Mapped::Zeroes => (None, None),
-            Mapped::Lost => {
+            MapEntry::Zeroes => (None, 0),
+            MapEntry::Lost => {
                 let reason =
                     format!("block {lba} was lost in a crash: too few records of its stripe are left");
                 return Err(VolumeError::Io { reason });
             }
-            Mapped::At { place, check } => (Some(shared.config.block_at(place)), check),
+            MapEntry::At { place, checksum } => (Some(place), checksum),
         };
         if let Some(run) = runs.last_mut()
             && follows(run, at)
@@ -89,36 +86,29 @@ fn find<D: ZoneDevice>(engine: &LogEngine<D>, first: u64, count: u64) -> Result<
     Ok(runs)
 }
 
-fn follows(run: &Run, at: Option<BlockAt>) -> bool {
+fn follows(run: &Run, at: Option<BlockPlace>) -> bool {
     match (&run.at, at) {
         (None, None) => true,
         (Some((_, first)), Some(at)) => {
-            BlockAt { block: first.block + run.checks.len() as u32, ..*first } == at
+            BlockPlace { block: first.block + run.checks.len() as u32, ..*first } == at
         }
         _ => false,
     }
 }
 
-/// Whether a column's member holds it and serves.
-fn is_readable<D: ZoneDevice>(engine: &LogEngine<D>, segment: &Segment, at: BlockAt) -> bool {
-    let column = segment.headers[0].columns[usize::from(at.column)];
-    let slot = usize::from(column.slot);
-    column.zone.is_some()
-        && engine.port.shared.members.state(slot) == MemberState::InSync
-        && engine.port.device(slot).is_some()
-}
-
+/// Starts the read of a run. None: its member does not serve, or has not got the column.
 fn start<D: ZoneDevice>(
     engine: &LogEngine<D>,
     segment: &Segment,
-    at: BlockAt,
+    at: BlockPlace,
     blocks: usize,
 ) -> Option<D::Read> {
-    if !is_readable(engine, segment, at) {
+    let column = segment.headers[0].columns[usize::from(at.column)];
+    let slot = usize::from(column.slot);
+    if engine.port.shared.members.state(slot) != MemberState::InSync {
         return None;
     }
-    let column = segment.headers[0].columns[usize::from(at.column)];
-    engine.port.read(column.slot.into(), column.zone?, at.block, blocks)
+    engine.port.read(slot, column.zone?, at.block, blocks)
 }
 
 /// Verifies a run, and makes what is not right from the other columns.
@@ -134,11 +124,12 @@ async fn finish<D: ZoneDevice>(
     };
     for (index, check) in run.checks.iter().enumerate() {
         let read = buffer.as_ref().map(|buffer| buffer.part(index * BLOCK_BYTES, BLOCK_BYTES));
-        let is_right = |bytes: &[u8]| check.is_none_or(|check| check_matches(check, Checksum::of(bytes)));
-        let at = BlockAt { block: first.block + index as u32, ..first };
+        let shape = engine.port.shared.map.shape();
+        let is_right = |bytes: &[u8]| check_matches(shape, *check, Checksum::of(bytes));
+        let at = BlockPlace { block: first.block + index as u32, ..first };
         match read.filter(|block| is_right(block.bytes())) {
             Some(block) => data.push(block),
-            None => data.push(make_block(engine, &segment, at, &is_right).await?),
+            None => data.push(make_block(&engine.port, &segment, at, &is_right).await?),
         }
     }
     Ok(())

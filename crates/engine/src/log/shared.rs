@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use layout::zoned::Epoch;
+use layout::zoned::{Epoch, MapEntry};
 
 use super::config::LogConfig;
 use super::health::LogMembers;
-use super::map::{Map, Mapped};
+use super::map::Map;
 use super::pins::Pins;
 use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
@@ -34,9 +34,9 @@ pub struct LogShared {
 
 impl LogShared {
     /// The map does not name a place any more: its segment has one live block less.
-    pub fn unmapped(&self, old: Mapped) {
-        if let Mapped::At { place, .. } = old {
-            self.table.remove_live(self.config.block_at(place).slot);
+    pub fn unmapped(&self, old: MapEntry) {
+        if let MapEntry::At { place, .. } = old {
+            self.table.remove_live(place.slot);
         }
     }
 }

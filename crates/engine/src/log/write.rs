@@ -3,18 +3,16 @@
 
 use std::rc::Rc;
 
-use layout::zoned::{BlockEntry, BlockName, Class, DataOffset};
+use layout::zoned::{BlockEntry, BlockName, Class, MapEntry};
 
-use super::append::{Reserved, Written, write_stripe};
+use super::append::{Written, block_at, reserve, returned, write_stripe};
 use super::batch::{Batch, Outcome};
-use super::config::BlockAt;
 use super::dispatch::{Due, OpenStripe};
 use super::encode::StripeBlock;
-use super::engine::LogEngine;
-use super::map::Mapped;
 use super::open::refused;
 use super::port::Blame;
 use super::segment::Segment;
+use super::shard::LogEngine;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
@@ -191,32 +189,6 @@ pub(super) async fn send_blocks<D: ZoneDevice>(
     Ok(())
 }
 
-/// Reserves room in a segment, and says how many of the blocks fit there. None: it is full or closed.
-async fn reserve(segment: &Segment, blocks: usize) -> Option<(Reserved, usize)> {
-    let data = segment.data_columns();
-    match &segment.groups {
-        Some(groups) => {
-            let stripe = groups.reserve().await?;
-            let room = segment.shape().rows_max() as usize * data;
-            Some((Reserved::Group(stripe), blocks.min(room)))
-        }
-        None => {
-            let room = segment.reserve(blocks)?;
-            Some((Reserved::Room(room), blocks.min(usize::from(room.rows) * data)))
-        }
-    }
-}
-
-fn returned(segment: &Segment, reserved: Reserved, note: Option<super::segment::StripeNote>) {
-    match reserved {
-        Reserved::Room(room) => segment.returned(room.offset, note),
-        Reserved::Group(stripe) => {
-            segment.appended(stripe.group, note);
-            segment.groups.as_ref().expect("an append segment").returned(stripe);
-        }
-    }
-}
-
 /// Z-I1: every record of the stripe has returned on all columns of its segment.
 fn map_blocks<D: ZoneDevice>(
     engine: &LogEngine<D>,
@@ -226,24 +198,15 @@ fn map_blocks<D: ZoneDevice>(
 ) {
     let shared = &engine.port.shared;
     for (index, block) in blocks.iter().enumerate() {
-        let place = shared.config.place(block_at(segment, written, index));
+        let place = block_at(segment, written, index);
+        let checksum = shared.map.shape().checksum_of(block.entry.checksum);
         shared.table.add_live(segment.slot());
         let Some(lba) = user_lba(&block.entry) else {
             continue; // it lives until reclaim finds that nothing needs it any more (Z-I13)
         };
-        match shared.map.apply(lba, block.entry.sequence, Mapped::at(place, block.entry.checksum)) {
+        match shared.map.apply(lba, block.entry.sequence, MapEntry::At { place, checksum }) {
             Some(old) => shared.unmapped(old),
             None => shared.table.remove_live(segment.slot()),
         }
     }
-}
-
-/// Where a block of a stripe is.
-pub(super) fn block_at(segment: &Segment, written: &Written, block: usize) -> BlockAt {
-    let (index, row) = super::encode::position(block, written.note.rows);
-    let shape = segment.shape();
-    // Of an append segment the band is that of the group, which any of its blocks tells.
-    let column = shape.data_column(index, DataOffset(written.note.starts[0]));
-    let start = DataOffset(written.note.starts[usize::from(column)]).zone_block();
-    BlockAt { slot: segment.slot(), column, block: start + written.descriptor_blocks + u32::from(row) }
 }
