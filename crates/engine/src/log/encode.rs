@@ -146,11 +146,8 @@ impl Stripe<'_> {
     fn parity(&self) -> (Option<Slice>, Option<Slice>) {
         let columns = self.headers[0].shape.plan().columns;
         let rows = usize::from(self.place.rows);
-        let roles = (0..columns.width()).map(|column| columns.role(column, 0));
-        let (mut with_p, mut with_q) = (false, false);
-        roles.for_each(|role| {
-            (with_p, with_q) = (with_p || role == ColumnRole::P, with_q || role == ColumnRole::Q)
-        });
+        let has = |wanted| (0..columns.width()).any(|column| columns.role(column, 0) == wanted);
+        let (with_p, with_q) = (has(ColumnRole::P), has(ColumnRole::Q));
         let take = |wanted: bool| (wanted && rows > 0).then(|| self.pool.take(rows * BLOCK_BYTES));
         let (mut p, mut q) = (take(with_p), take(with_q));
         for row in 0..rows {

@@ -30,6 +30,8 @@ pub mod zone_budget;
 #[cfg(all(test, not(feature = "model")))]
 mod crash_tests;
 #[cfg(all(test, not(feature = "model")))]
+mod failure_tests;
+#[cfg(all(test, not(feature = "model")))]
 mod serve_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod world;

@@ -7,6 +7,8 @@
 //! are found, so a recovery that was cut short is done again with the same result.
 
 pub mod decide;
+#[cfg(test)]
+mod decide_tests;
 pub mod found;
 mod heal;
 mod rebuild;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
 
-use self::decide::{Decision, SegmentFound, Verdict, decide, is_readable};
+use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable};
 use self::found::{Judged, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::rebuild::Rebuild;
 use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
@@ -250,18 +252,26 @@ fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
             Decision::Records { .. } => SegmentState::Short,
         };
         let segment = Segment::new(header, state);
-        if let (Some(table), Decision::Records { stripes, .. }) = (&segment.table, &judged.decision) {
-            for stripe in stripes {
-                for (column, start) in (0u8..).zip(&stripe.starts) {
-                    let Some(start) = start else { continue };
-                    let group = start / header.shape.group_blocks();
-                    // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
-                    _ = table.place(column, group, stripe.id, *start);
-                }
+        if let Some(table) = &segment.table {
+            // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
+            for (column, group, id, start) in places_of(judged) {
+                _ = table.place(column, group, id, start);
             }
         }
         shared.table.insert(Arc::new(segment));
     }
+}
+
+/// Where the records of an append segment are: column, group, id of the stripe, first block.
+fn places_of(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
+    let Decision::Records { stripes, .. } = &judged.decision else { return footer_places(&judged.found) };
+    let group_blocks = judged.found.header.shape.group_blocks();
+    let of_stripe = |stripe: &StripeFound| {
+        let id = stripe.id;
+        let starts = (0u8..).zip(stripe.starts.clone());
+        starts.filter_map(move |(column, start)| Some((column, start? / group_blocks, id, start?)))
+    };
+    stripes.iter().flat_map(of_stripe).collect()
 }
 
 /// Every segment that counts is in its slot.

@@ -6,7 +6,7 @@
 //! records prove that it lies below what all columns had flushed. Then it is lost, and its blocks read as errors, never as
 //! an older value (Z-I7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use layout::zoned::{
     BlockEntry, BlockName, BlockPlace, ColumnRole, DataOffset, FooterPart, RecordKind, SegmentHeader,
@@ -208,7 +208,11 @@ fn records(found: &SegmentFound) -> Decision {
             }
         }
     }
-    let stripes = stripes.into_iter().map(|(key, gathered)| judge(found, &key, gathered, durable)).collect();
+    let mut stripes: Vec<_> =
+        stripes.into_iter().map(|(key, gathered)| judge(found, &key, gathered, durable)).collect();
+    if shape.is_append() {
+        place_missing(&found.header, &mut stripes);
+    }
     Decision::Records { stripes, unknown_blocks: uncovered(covered, durable) }
 }
 
@@ -234,6 +238,46 @@ fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> S
         (false, _) => Verdict::Void,
     };
     StripeFound { starts, id: key.id as u16, descriptor, verdict }
+}
+
+/// The place of a record that a column lacks is not known, where drives choose, and does not matter: it is given a free one
+/// of its group, by which the map names what is made from the other columns.
+fn place_missing(header: &SegmentHeader, stripes: &mut [StripeFound]) {
+    let shape = &header.shape;
+    let record = u32::from(shape.plan().record_blocks);
+    let group_of = |stripe: &StripeFound| {
+        stripe.starts.iter().flatten().next().map_or(0, |start| shape.group_of(DataOffset(*start)))
+    };
+    for column in 0..header.columns.len() {
+        let mut taken: BTreeSet<u32> = stripes.iter().filter_map(|stripe| stripe.starts[column]).collect();
+        for stripe in stripes.iter_mut().filter(|stripe| stripe.starts[column].is_none()) {
+            let first = group_of(stripe) * shape.group_blocks();
+            let places = (first..first + shape.group_blocks()).step_by(record as usize);
+            let free = places.into_iter().find(|place| !taken.contains(place));
+            stripe.starts[column] = free;
+            taken.extend(free);
+        }
+    }
+}
+
+/// Where footers say that the records of an append segment are: column, group, id of the stripe, first block.
+pub fn footer_places(found: &SegmentFound) -> Vec<(u8, u32, u16, u32)> {
+    let shape = &found.header.shape;
+    let void = vec![BlockEntry::padding(Sequence::default()); shape.plan().columns.data().into()];
+    let mut places = Vec::new();
+    for (column, of) in (0u8..).zip(&found.columns) {
+        let entries = of.iter().flat_map(|of| &of.footer).flatten().flat_map(|block| &block.entries);
+        for (offset, entry) in (0u32..).zip(entries) {
+            let is_void = match (shape.role(column, DataOffset(offset)), entry.part) {
+                (_, FooterPart::Named(named)) => named.name == BlockName::Padding,
+                (role, FooterPart::Coded(sums)) => sums == coded::code(role, &void),
+            };
+            if offset.is_multiple_of(shape.plan().record_blocks.into()) && !is_void {
+                places.push((column, shape.group_of(DataOffset(offset)), entry.stripe, offset));
+            }
+        }
+    }
+    places
 }
 
 /// Blocks below what was flushed that no descriptor covers.

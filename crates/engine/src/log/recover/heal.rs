@@ -122,7 +122,7 @@ impl<D: ZoneDevice> Writer<'_, D> {
     }
 }
 
-fn stripes_of<'a>(judged: &'a Judged, verdict: Verdict) -> impl Iterator<Item = &'a StripeFound> {
+fn stripes_of(judged: &Judged, verdict: Verdict) -> impl Iterator<Item = &StripeFound> {
     let stripes: &[StripeFound] = match &judged.decision {
         Decision::Records { stripes, .. } if !judged.is_gone => stripes,
         _ => &[],

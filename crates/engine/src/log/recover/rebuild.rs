@@ -52,17 +52,17 @@ mod tests {
     fn the_highest_sequence_wins_in_any_order() {
         let at = |block| MapEntry::At { place: BlockPlace { slot: 0, column: 0, block }, checksum: 1 };
         let zeroes = ZeroesEntry { lba: 0, blocks: 9, is_lost: false, sequence: Sequence(5) };
-        let offers: [Box<dyn Fn(&mut Rebuild<'_>)>; 4] = [
-            Box::new(|map| map.offer(1, Sequence(4), at(4))),
-            Box::new(move |map| map.offer_range(&zeroes)),
-            Box::new(|map| map.offer(2, Sequence(6), at(6))),
-            Box::new(|map| map.offer(2, Sequence(3), at(3))),
-        ];
+        let offer = |map: &mut Rebuild<'_>, which| match which {
+            0 => map.offer(1, Sequence(4), at(4)),
+            1 => map.offer_range(&zeroes),
+            2 => map.offer(2, Sequence(6), at(6)),
+            _ => map.offer(2, Sequence(3), at(3)),
+        };
         for first in 0..4 {
             for step in [1, 3] {
                 let map = Map::new(4, MapShape::new(MapEntryBytes::Eight, 4, 64).expect("a shape"));
                 let mut rebuild = Rebuild::new(&map);
-                (0..4).for_each(|index| offers[(first + index * step) % 4](&mut rebuild));
+                (0..4).for_each(|index| offer(&mut rebuild, (first + index * step) % 4));
                 rebuild.offer(2, Sequence(6), at(60)); // a copy: the first stays
                 rebuild.offer(99, Sequence(9), at(9));
                 assert_eq!([map.get(1), map.get(2), map.get(3)], [MapEntry::Zeroes, at(6), MapEntry::Zeroes]);
