@@ -67,6 +67,7 @@ pub mod conformance;
 pub mod memory;
 pub mod placed;
 pub mod states;
+pub mod timing;
 
 use std::future::Future;
 use std::ops::Range;

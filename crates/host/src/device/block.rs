@@ -114,7 +114,7 @@ impl BlockDevice {
     /// The discard of a block device is an ioctl: a helper thread makes it.
     fn discard_blocks(&self, offset: u64, bytes: u64) -> DeviceDone {
         let Inner { file, ring, .. } = &*self.inner;
-        let op = Op::Discard { file: self.on_ring(), offset, bytes };
+        let op = Op::Helped { file: self.on_ring(), name: "discard", offset, bytes, changes: true };
         if !self.info().allows(offset, bytes) {
             return DeviceDone(ring.refuse(op, MISPLACED));
         }
@@ -127,7 +127,8 @@ impl BlockDevice {
         DeviceDone(ring.start_helped(op, file.time_limit, number, job))
     }
 
-    fn on_ring(&self) -> Rc<RingFile> {
+    /// The file as the ring knows it.
+    pub(super) fn on_ring(&self) -> Rc<RingFile> {
         Rc::clone(self.inner.on_ring.as_ref().expect("present until the drop"))
     }
 }

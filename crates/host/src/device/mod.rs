@@ -13,6 +13,7 @@ mod open;
 pub mod spec;
 #[cfg(test)]
 mod tests;
+pub mod zoned;
 
 pub use self::block::BlockDevice;
 pub use self::block_file::BlockFile;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::fallback::Fallback;
 use super::kernel::Kernel;
 use super::system_call::{Pushed, SystemCall};
+use super::wake::WakeUp;
 
 pub(super) enum Backend {
     Kernel(Box<Kernel>),
@@ -50,6 +51,22 @@ impl Backend {
         match self {
             Backend::Kernel(kernel) => kernel.push_cancel(token),
             Backend::Fallback(fallback) => fallback.cancel(token),
+        }
+    }
+
+    pub fn enable_nvme(&mut self, wake: &WakeUp) -> io::Result<()> {
+        match self {
+            Backend::Kernel(kernel) => kernel.enable_nvme(wake),
+            Backend::Fallback(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Takes the completions of NVMe commands: token, result and the command's own answer.
+    #[inline]
+    pub fn reap_nvme(&mut self, take: impl FnMut(u64, i32, u64)) {
+        match self {
+            Backend::Kernel(kernel) => kernel.reap_nvme(take),
+            Backend::Fallback(_) => {}
         }
     }
 

@@ -38,6 +38,8 @@ impl Copies {
         match op {
             Op::MemoryRead { buffer, .. } => self.reads.push(slot, buffer.len()),
             Op::MemoryWrite { data, .. } => self.writes.push(slot, data.len()),
+            Op::ZoneCopy(copy) if copy.is_read() => self.reads.push(slot, copy.bytes as usize),
+            Op::ZoneCopy(copy) => self.writes.push(slot, copy.bytes_moved()),
             _ => self.writes.push(slot, 0),
         }
     }
@@ -56,12 +58,13 @@ impl Copies {
     #[inline]
     pub fn write_next(&mut self, slots: &mut Slots, round: &mut Round) -> Option<u32> {
         let slot = self.writes.pop_in(round)?;
-        match &slots.get(slot).op {
+        match &mut slots.get(slot).op {
             Op::MemoryWrite { region, data, offset } => region.write(*offset, data.slices()),
             Op::MemoryClear { region, offset, bytes, clearing } => {
                 region.clear(*offset, *bytes, clearing.may_unmap());
             }
             Op::MemoryFlush { region } => region.count_other(),
+            Op::ZoneCopy(copy) => copy.make(),
             _ => unreachable!("reads have a queue of their own"),
         }
         Some(slot)
@@ -76,8 +79,10 @@ impl Copies {
         {
             region.prefetch(*offset);
         }
-        if let Op::MemoryRead { region, buffer, offset } = &mut slots.get(slot).op {
-            region.read(*offset, buffer.bytes_mut());
+        match &mut slots.get(slot).op {
+            Op::MemoryRead { region, buffer, offset } => region.read(*offset, buffer.bytes_mut()),
+            Op::ZoneCopy(copy) => copy.make(),
+            _ => unreachable!("writes have a queue of their own"),
         }
         Some(slot)
     }

@@ -173,6 +173,7 @@ impl Core {
     #[inline]
     fn reap_backend(&mut self) -> usize {
         self.backend.reap(&mut self.completed);
+        reap_nvme(&mut self.backend, &mut self.slots, &mut self.completed);
         let count = self.completed.len();
         if count > 0 {
             let mut completed = std::mem::take(&mut self.completed);
@@ -441,6 +442,17 @@ impl Core {
             }
         }
     }
+}
+
+/// Takes the completions of NVMe commands, which have an answer besides their result.
+#[inline]
+fn reap_nvme(backend: &mut Backend, slots: &mut Slots, completed: &mut Vec<(u64, i32)>) {
+    backend.reap_nvme(|token, result, answer| {
+        if let Op::Nvme { command, .. } = &mut slots.get(slot_of(token)).op {
+            command.answer = answer;
+        }
+        completed.push((token, result));
+    });
 }
 
 /// Commands that their driver has not answered.

@@ -202,7 +202,9 @@ fn attempt(call: &SystemCall) -> i32 {
                 libc::fallocate(fd.raw(), mode, offset.cast_signed(), bytes.cast_signed()) as isize
             }
             // Drivers take commands, and register memory, through io_uring only.
-            SystemCall::Command { .. } | SystemCall::ReadInto { .. } => return -libc::ENOSYS,
+            SystemCall::Command { .. } | SystemCall::ReadInto { .. } | SystemCall::Nvme { .. } => {
+                return -libc::ENOSYS;
+            }
             SystemCall::Accept { fd } => {
                 let mut polled = libc::pollfd { fd: fd.raw(), events: libc::POLLIN, revents: 0 };
                 if libc::poll(&raw mut polled, 1, 0) == 0 {

@@ -16,7 +16,7 @@ pub(crate) struct RingFile {
     pub direct: bool,
     /// Whether its driver takes registered memory: ublk's does not.
     pub takes_fixed: bool,
-    pub registered: Option<RegisteredFile>,
+    pub registered: Option<Rc<RegisteredFile>>,
     /// Shared by all shards that reach the device.
     pub late: Arc<LateWrites>,
     pub(super) lane: RefCell<Lane>,
@@ -29,7 +29,27 @@ impl RingFile {
         direct: bool,
         late: Arc<LateWrites>,
     ) -> Rc<Self> {
-        Rc::new(RingFile { fd, direct, takes_fixed: true, registered, late, lane: RefCell::default() })
+        let (registered, lane) = (registered.map(Rc::new), RefCell::default());
+        Rc::new(RingFile { fd, direct, takes_fixed: true, registered, late, lane })
+    }
+
+    /// The same file for operations that are made one after the other, in the order of their start: writes of one zone. The
+    /// kernel may hand an operation to a thread of its own, so two that are sent at once may change places.
+    pub fn in_order(&self) -> Rc<Self> {
+        Rc::new(RingFile {
+            fd: Arc::clone(&self.fd),
+            direct: self.direct,
+            takes_fixed: self.takes_fixed,
+            registered: self.registered.clone(),
+            late: Arc::clone(&self.late),
+            lane: RefCell::new(Lane::new(1)),
+        })
+    }
+
+    /// The generic device of an NVMe namespace, for commands of NVMe's own. `late` is that of the namespace's block device.
+    pub fn nvme(fd: Arc<OwnedFd>, late: Arc<LateWrites>) -> Rc<Self> {
+        let lane = RefCell::default();
+        Rc::new(RingFile { fd, direct: true, takes_fixed: false, registered: None, late, lane })
     }
 
     /// A character device: its driver copies to and from any memory but registered buffers.

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::in_flight::{Ended, InFlight};
+use super::nvme;
 use super::op::{MISPLACED, Op, PAST_END, accepted};
 
 /// A read in flight.
@@ -26,10 +27,11 @@ impl Future for DeviceRead {
         Poll::Ready(match ready!(self.0.poll(context)) {
             Ended::Finished => self.0.take(|op, result| {
                 let result = if result >= 0 { Ok(()) } else { Err(error_of(&op, result)) };
-                let (Op::Read { buffer, .. } | Op::MemoryRead { buffer, .. }) = op else {
-                    unreachable!("the slot of a read")
-                };
-                (buffer, result)
+                match op {
+                    Op::Read { buffer, .. } | Op::MemoryRead { buffer, .. } => (buffer, result),
+                    Op::ZoneCopy(copy) => (copy.into_buffers().0, result),
+                    _ => unreachable!("the slot of a read"),
+                }
             }),
             // The memory stays with the late operation: the caller gets other memory, zeroed.
             Ended::Expired => {
@@ -58,12 +60,74 @@ impl Future for DeviceDone {
     }
 }
 
+/// A read of data and metadata of a zoned memory device in flight.
+pub struct ZoneRead(pub(crate) InFlight);
+
+impl Future for ZoneRead {
+    type Output = (Buffer, Buffer, Result<(), DeviceError>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(self.0.poll(context)); // memory has no time limit
+        Poll::Ready(self.0.take(|op, result| {
+            let result = if result >= 0 { Ok(()) } else { Err(error_of(&op, result)) };
+            let Op::ZoneCopy(copy) = op else { unreachable!("the slot of a read") };
+            let (data, metadata) = copy.into_buffers();
+            (data, metadata, result)
+        }))
+    }
+}
+
+/// An NVMe command in flight that answers with a place: a zone append.
+pub(crate) struct NvmePlace(pub(crate) InFlight);
+
+impl Future for NvmePlace {
+    /// The first logical block of what was appended, as the drive says.
+    type Output = Result<u64, DeviceError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(self.0.poll(context)) {
+            Ended::Finished => self.0.take(|op, result| match &op {
+                Op::Nvme { command, .. } if result >= 0 => Ok(command.answer),
+                _ => Err(error_of(&op, result)),
+            }),
+            Ended::Expired => Err(timeout(self.0.let_go())),
+        })
+    }
+}
+
+/// A read of data and metadata in flight.
+pub(crate) struct NvmeRead(pub(crate) InFlight, pub(crate) usize);
+
+impl Future for NvmeRead {
+    type Output = (Buffer, Buffer, Result<(), DeviceError>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let metadata_bytes = self.1;
+        Poll::Ready(match ready!(self.0.poll(context)) {
+            Ended::Finished => self.0.take(|op, result| {
+                let result = if result >= 0 { Ok(()) } else { Err(error_of(&op, result)) };
+                let Op::Nvme { command, .. } = op else { unreachable!("the slot of a command") };
+                let (data, metadata) = command.into_buffers();
+                (data, metadata, result)
+            }),
+            // The memory stays with the late operation: the caller gets other memory, zeroed.
+            Ended::Expired => {
+                let about = self.0.let_go();
+                let bytes = usize::try_from(about.2).expect("the length of a buffer");
+                (Buffer::new(bytes), Buffer::new(metadata_bytes), Err(timeout(about)))
+            }
+        })
+    }
+}
+
 #[cold]
 fn error_of(op: &Op, result: i32) -> DeviceError {
     let (operation, offset_bytes, bytes) = op.describe();
-    let (kind, errno) = match result {
-        PAST_END => (DeviceErrorKind::Gone, 0),
-        MISPLACED => (DeviceErrorKind::Invalid, 0),
+    let (kind, errno) = match (result, nvme::kind_of(result)) {
+        (_, Some(kind)) => (kind, 0),
+        (PAST_END, _) => (DeviceErrorKind::Gone, 0),
+        (MISPLACED, _) => (DeviceErrorKind::Invalid, 0),
         _ if -result == libc::ENOSPC && op.is_beyond_shrunk_device() => (DeviceErrorKind::Gone, -result),
         _ => (kind_of(-result), -result),
     };

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lane::WIDTH;
-use super::system_call::{Descriptor, Pushed, SystemCall};
+use super::passthrough::Passthrough;
+use super::system_call::{Descriptor, Pushed, SystemCall, settle};
 use super::wake::WakeUp;
 
 /// Completions that are not operations: their tokens lie above every slot.
@@ -39,6 +40,8 @@ pub(super) struct Kernel {
     /// The limit of a wait on kernels without `EXT_ARG` (before 5.11).
     wait_limit: Box<Timespec>,
     files: u32,
+    /// Present once a member is reached by commands of NVMe's own.
+    passthrough: Option<Passthrough>,
 }
 
 impl Kernel {
@@ -81,7 +84,23 @@ impl Kernel {
             wake_value: Box::new(0),
             wait_limit: Box::new(Timespec::new()),
             files,
+            passthrough: None,
         })
+    }
+
+    /// Sets up the ring of larger entries, if it is not there.
+    pub fn enable_nvme(&mut self, wake: &WakeUp) -> io::Result<()> {
+        if self.passthrough.is_none() {
+            self.passthrough = Some(Passthrough::new(wake)?);
+        }
+        Ok(())
+    }
+
+    /// Takes the completions of NVMe commands: token, result and the command's own answer.
+    pub fn reap_nvme(&mut self, take: impl FnMut(u64, i32, u64)) {
+        if let Some(passthrough) = &mut self.passthrough {
+            passthrough.reap(take);
+        }
     }
 
     /// Length of the table of registered files.
@@ -105,11 +124,17 @@ impl Kernel {
 
     /// Entries whose completion was not seen, the armed wake-up not counted.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight - u32::from(self.wake_armed)
+        let nvme = self.passthrough.as_ref().map_or(0, Passthrough::in_flight);
+        self.in_flight - u32::from(self.wake_armed) + nvme
     }
 
     /// Queues a call; it goes out with the next [`Kernel::submit`] or [`Kernel::wait`].
     pub fn push(&mut self, call: &SystemCall, token: u64) -> Pushed {
+        if let SystemCall::Nvme { fd, command, vectored } = *call {
+            // A device is attached after the ring was set up for it.
+            let passthrough = self.passthrough.as_mut().expect("set up before the first command");
+            return passthrough.push(fd.raw(), command, vectored, token);
+        }
         self.push_entry(&entry_of(call).user_data(token))
     }
 
@@ -144,11 +169,21 @@ impl Kernel {
         if queued || work {
             settle(self.ring.submitter().submit_and_wait(0));
         }
+        if let Some(passthrough) = &mut self.passthrough {
+            passthrough.submit();
+        }
     }
 
     /// As [`Kernel::submit`], then sleeps until a completion, a wake-up or the limit.
     pub fn wait(&mut self, limit: Option<Duration>) {
         self.arm_wake();
+        if let Some(passthrough) = &mut self.passthrough {
+            // What completes from here on writes to the wake-up, which this ring reads.
+            passthrough.submit();
+            if passthrough.has_completed() {
+                return self.submit();
+            }
+        }
         if !self.ring.completion().is_empty() {
             return self.submit();
         }
@@ -211,16 +246,6 @@ fn allow_threads(ring: &IoUring) {
     }
 }
 
-/// The result of `io_uring_enter`. What it could not take stays queued and goes with the next call.
-fn settle(result: io::Result<usize>) {
-    let Err(error) = result else { return };
-    match error.raw_os_error() {
-        // Interrupted, time over, completions to reap first, no memory for a request now.
-        Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => {}
-        _ => panic!("io_uring_enter failed: {error}"),
-    }
-}
-
 fn entry_of(call: &SystemCall) -> Entry {
     let (entry, descriptor) = match *call {
         SystemCall::Read { fd, address, bytes, offset, fixed } => {
@@ -261,6 +286,7 @@ fn entry_of(call: &SystemCall) -> Entry {
             let entry = opcode::UringCmd16::new(Fd(fd.number()), command).cmd(payload);
             (entry.addr(Some(address)).build(), fd)
         }
+        SystemCall::Nvme { .. } => unreachable!("it has entries of another size"),
         SystemCall::Accept { fd } => {
             let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
             let accept = opcode::Accept::new(Fd(fd.number()), no_address, no_length);

@@ -2,12 +2,12 @@
 //!
 //! A device that does not answer must not hold up other devices. An operation for which a device has no room, and every flush,
 //! occupies a thread of the kernel until it is done, and the number of these threads is limited. So a file has at most
-//! [`WIDTH`] operations and one flush sent. Operations that come meanwhile wait here, in order; flushes that come meanwhile
+//! [`WIDTH`] operations and one flush sent; of a zone that is written in order, one. Operations that come meanwhile wait here, in order; flushes that come meanwhile
 //! share the next one.
 //!
 //! Invariants:
 //! - An operation that waits was not sent. It may end before its turn, and is passed over then.
-//! - While an operation waits, `WIDTH` operations are sent; while a flush waits, one flush is. Therefore
+//! - While an operation waits, as many are sent as may be; while a flush waits, one flush is. Therefore
 //!   [`Lane::next_operation`] and [`Lane::next_flush`] follow the end of each.
 //! - A flush shares the result of one that was sent after it came, which covers every write that was complete by then.
 
@@ -20,8 +20,9 @@ pub(super) const WIDTH: usize = 128;
 pub(super) type Waiting = (u32, u32);
 
 /// The lane of one file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lane {
+    width: usize,
     under_way: usize,
     waiting: VecDeque<Waiting>,
     is_flushing: bool,
@@ -31,11 +32,29 @@ pub(crate) struct Lane {
     flushes: Vec<Waiting>,
 }
 
+impl Default for Lane {
+    fn default() -> Self {
+        Lane::new(WIDTH)
+    }
+}
+
 impl Lane {
+    /// A lane in which at most `width` operations are sent. In one of width 1 they are made in order.
+    pub(super) fn new(width: usize) -> Self {
+        Lane {
+            width,
+            under_way: 0,
+            waiting: VecDeque::new(),
+            is_flushing: false,
+            sharing: Vec::new(),
+            flushes: Vec::new(),
+        }
+    }
+
     /// Whether this operation may be sent now. Otherwise it waits.
     #[inline]
     pub(super) fn enter(&mut self, operation: Waiting) -> bool {
-        let is_free = self.under_way < WIDTH;
+        let is_free = self.under_way < self.width;
         if is_free {
             self.under_way += 1;
         } else {
@@ -72,7 +91,7 @@ impl Lane {
     /// The operation to send now, if there is one.
     #[inline]
     pub(super) fn next_operation(&mut self, mut waits: impl FnMut(Waiting) -> bool) -> Option<u32> {
-        while self.under_way < WIDTH {
+        while self.under_way < self.width {
             let operation = self.waiting.pop_front()?;
             if waits(operation) {
                 self.under_way += 1;

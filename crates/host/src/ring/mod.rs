@@ -30,13 +30,16 @@ mod kernel;
 mod lane;
 pub(crate) mod late;
 pub(crate) mod memory;
+pub(crate) mod nvme;
 pub(crate) mod op;
+mod passthrough;
 mod registered;
 mod slots;
 pub(crate) mod system_call;
 #[cfg(test)]
 mod tests;
 mod wake;
+pub(crate) mod zone_copy;
 
 use engine::buffer::{Buffer, FixedRegion, Gather, Pool};
 use std::cell::RefCell;
@@ -59,8 +62,8 @@ use self::late::LateWrites;
 use self::op::Op;
 use self::system_call::COMMAND_BYTES;
 
-pub(crate) use self::futures::DriverAnswer;
-pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep};
+pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep, ZoneRead};
+pub(crate) use self::futures::{DriverAnswer, NvmePlace, NvmeRead};
 pub use self::wake::WakeUp;
 
 /// How long the end of a ring waits for operations in flight. No task waits for them any more.
@@ -281,6 +284,19 @@ impl Ring {
             let core = &mut *core;
             core.files.empty_released(&core.backend);
         }
+    }
+
+    /// Whether this system carries NVMe commands.
+    pub(crate) fn can_do_nvme() -> bool {
+        WakeUp::new().is_ok_and(|wake| passthrough::Passthrough::new(&wake).is_ok())
+    }
+
+    /// Sets up what carries NVMe commands.
+    ///
+    /// # Errors
+    /// No io_uring, or that of a kernel before 5.19.
+    pub(crate) fn enable_nvme(&self) -> io::Result<()> {
+        self.inner.core.borrow_mut().backend.enable_nvme(&self.inner.wake)
     }
 
     /// Registers the pool's fixed memory, so that transfers need not pin it each time.

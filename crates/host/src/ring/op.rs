@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use super::file::RingFile;
 use super::memory::Region;
-use super::system_call::{CALL_BYTES_MAX, CALL_PIECES_MAX, COMMAND_BYTES, Descriptor, SystemCall, Vectors};
+use super::nvme::{self, NvmeCommand};
+use super::system_call::{CALL_BYTES_MAX, COMMAND_BYTES, Descriptor, SystemCall, Vectors};
+use super::zone_copy::ZoneCopy;
 
 /// Result of a read that met the end of the file: the member was cut short.
 pub(crate) const PAST_END: i32 = i32::MIN;
@@ -68,11 +70,19 @@ pub(crate) enum Op {
         bytes: u64,
         done: u64,
     },
-    /// BLKDISCARD, which a helper thread calls.
-    Discard {
+    /// A call that io_uring does not have, made by a helper thread: a discard, the report or the reset of a zone.
+    Helped {
         file: Rc<RingFile>,
+        name: &'static str,
         offset: u64,
         bytes: u64,
+        /// Whether it changes what the file holds.
+        changes: bool,
+    },
+    /// A command of NVMe's own.
+    Nvme {
+        file: Rc<RingFile>,
+        command: Box<NvmeCommand>,
     },
     MemoryRead {
         region: Rc<Region>,
@@ -93,6 +103,8 @@ pub(crate) enum Op {
     MemoryFlush {
         region: Rc<Region>,
     },
+    /// Of a zoned memory device.
+    ZoneCopy(Box<ZoneCopy>),
     /// A command of the file's own driver. It owns no memory.
     Command {
         file: Rc<RingFile>,
@@ -173,7 +185,8 @@ impl Op {
             | Op::Flush { file }
             | Op::Allocate { file, .. }
             | Op::WriteZeroes { file, .. }
-            | Op::Discard { file, .. } => Some(file),
+            | Op::Helped { file, .. }
+            | Op::Nvme { file, .. } => Some(file),
             _ => None,
         }
     }
@@ -184,24 +197,32 @@ impl Op {
 
     /// Whether it changes what the file holds.
     pub fn changes_contents(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::Allocate { .. } | Op::WriteZeroes { .. } | Op::Discard { .. })
+        match self {
+            Op::Write { .. } | Op::Allocate { .. } | Op::WriteZeroes { .. } => true,
+            Op::Helped { changes, .. } => *changes,
+            Op::Nvme { command, .. } => command.changes_contents(),
+            _ => false,
+        }
     }
 
     pub(super) fn route(&self) -> Route {
         match self {
             Op::MemoryRead { region, .. } if region.reads_cost() => Route::CopyLater,
             Op::MemoryWrite { region, .. } if region.writes_cost() => Route::CopyLater,
-            Op::MemoryRead { .. }
+            Op::ZoneCopy(copy) if copy.ready.is_some() => Route::CopyLater,
+            Op::ZoneCopy(_)
+            | Op::MemoryRead { .. }
             | Op::MemoryWrite { .. }
             | Op::MemoryClear { .. }
             | Op::MemoryFlush { .. } => Route::Copy,
-            Op::Vacant | Op::Discard { .. } | Op::Sleep => Route::Elsewhere,
+            Op::Vacant | Op::Helped { .. } | Op::Sleep => Route::Elsewhere,
             Op::Read { .. }
             | Op::ReadInto { .. }
             | Op::Write { .. }
             | Op::Flush { .. }
             | Op::Allocate { .. }
             | Op::WriteZeroes { .. }
+            | Op::Nvme { .. }
             | Op::Command { .. }
             | Op::Accept { .. }
             | Op::Receive { .. }
@@ -224,7 +245,8 @@ impl Op {
         match self {
             Op::MemoryRead { region, buffer, .. } => region.ready_at(true, buffer.len()),
             Op::MemoryWrite { region, data, .. } => region.ready_at(false, data.len()),
-            _ => unreachable!("only reads and writes of memory devices wait for them"),
+            Op::ZoneCopy(copy) => copy.ready.expect("it waits for its time"),
+            _ => unreachable!("only operations of memory devices wait for them"),
         }
     }
 
@@ -275,6 +297,7 @@ impl Op {
                 payload: *payload,
                 address: *address,
             },
+            Op::Nvme { file, command } => command.call(file.descriptor(), vectors),
             Op::Accept { listener } => SystemCall::Accept { fd: Descriptor::Plain(listener.as_raw_fd()) },
             Op::Receive { socket, buffer, range, done, whole } => {
                 let rest = &mut buffer.bytes_mut()[range.start + *done..range.end];
@@ -287,7 +310,8 @@ impl Op {
             }
             Op::Send { socket, data, done } => send_call(socket, data, *done, vectors),
             Op::Vacant
-            | Op::Discard { .. }
+            | Op::Helped { .. }
+            | Op::ZoneCopy(_)
             | Op::MemoryRead { .. }
             | Op::MemoryWrite { .. }
             | Op::MemoryClear { .. }
@@ -298,6 +322,9 @@ impl Op {
 
     /// Takes the result of a call: a count or a negated error number.
     pub(super) fn advance(&mut self, result: i32) -> Step {
+        if matches!(self, Op::Nvme { .. }) {
+            return Step::Done(nvme::outcome(result));
+        }
         if result == -libc::EAGAIN {
             return self.make_blocking();
         }
@@ -383,9 +410,10 @@ impl Op {
                 ("write", *offset, data.len() as u64)
             }
             Op::Flush { .. } | Op::MemoryFlush { .. } => ("flush", 0, 0),
-            Op::Allocate { offset, bytes, zeroes: None, .. } | Op::Discard { offset, bytes, .. } => {
-                ("discard", *offset, *bytes)
-            }
+            Op::Allocate { offset, bytes, zeroes: None, .. } => ("discard", *offset, *bytes),
+            Op::Helped { name, offset, bytes, .. } => (name, *offset, *bytes),
+            Op::Nvme { command, .. } => command.describe(),
+            Op::ZoneCopy(copy) => (copy.name, copy.offset_bytes, copy.bytes),
             Op::Allocate { offset, bytes, .. } | Op::WriteZeroes { offset, bytes, .. } => {
                 ("write zeroes", *offset, *bytes)
             }
@@ -447,7 +475,7 @@ fn write_call(
         let bytes = call_bytes(rest.len());
         return SystemCall::Write { fd, address: rest.as_ptr(), bytes, offset: at, fixed, flags };
     }
-    let pieces = &mut gather_pieces(data, done, vectors).pieces;
+    let pieces = &mut Vectors::list(vectors, data, done).pieces;
     let count = u32::try_from(pieces.len()).expect("at most 1024 pieces");
     SystemCall::WriteVectored { fd, pieces: pieces.as_ptr(), count, offset: at, flags }
 }
@@ -457,7 +485,7 @@ fn send_call(socket: &OwnedFd, data: &Gather, done: usize, vectors: &mut Option<
     if let Some(rest) = last_piece(data, done) {
         return SystemCall::Send { fd, address: rest.as_ptr(), bytes: call_bytes(rest.len()), flags };
     }
-    let vectors = gather_pieces(data, done, vectors);
+    let vectors = Vectors::list(vectors, data, done);
     vectors.message.msg_iov = vectors.pieces.as_mut_ptr();
     vectors.message.msg_iovlen = vectors.pieces.len() as _;
     SystemCall::SendMessage { fd, message: &raw const vectors.message, flags }
@@ -468,27 +496,4 @@ fn last_piece(data: &Gather, done: usize) -> Option<&[u8]> {
     let last = data.slices().last()?;
     let before = data.len() - last.len();
     (done >= before).then(|| &last.bytes()[done - before..])
-}
-
-/// Lists the bytes from `done` on.
-fn gather_pieces<'a>(data: &Gather, done: usize, vectors: &'a mut Option<Box<Vectors>>) -> &'a mut Vectors {
-    let vectors = vectors.get_or_insert_with(Vectors::new);
-    vectors.pieces.clear();
-    let (mut skip, mut total) = (done, 0);
-    for slice in data.slices() {
-        let bytes = slice.bytes();
-        if skip >= bytes.len() {
-            skip -= bytes.len();
-            continue;
-        }
-        let piece = &bytes[skip..bytes.len().min(skip + CALL_BYTES_MAX - total)];
-        if vectors.pieces.len() == CALL_PIECES_MAX || piece.is_empty() {
-            break;
-        }
-        let base = piece.as_ptr().cast_mut().cast();
-        vectors.pieces.push(libc::iovec { iov_base: base, iov_len: piece.len() });
-        (skip, total) = (0, total + piece.len());
-    }
-    assert!(!vectors.pieces.is_empty(), "a call carries bytes");
-    vectors
 }

@@ -1,5 +1,7 @@
 //! A call to the system as a value: what a backend carries out.
 
+use engine::buffer::Gather;
+use std::io;
 use std::os::fd::RawFd;
 
 /// Bytes that a command of a driver carries in an entry of 64 bytes.
@@ -9,7 +11,7 @@ pub(crate) const COMMAND_BYTES: usize = 16;
 pub(super) const CALL_BYTES_MAX: usize = 1 << 30;
 
 /// Most pieces of one vectored call (`UIO_MAXIOV`).
-pub(super) const CALL_PIECES_MAX: usize = 1024;
+const CALL_PIECES_MAX: usize = 1024;
 
 /// The descriptor of a call: plain, or an index into the registered files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,13 @@ pub(super) enum SystemCall {
         command: u32,
         payload: [u8; COMMAND_BYTES],
         address: u64,
+    },
+    /// A command of NVMe's own, from an entry of 128 bytes.
+    Nvme {
+        fd: Descriptor,
+        command: *const NvmeWire,
+        /// Its address is that of a list of pieces.
+        vectored: bool,
     },
     Accept {
         fd: Descriptor,
@@ -125,6 +134,7 @@ impl SystemCall {
             | SystemCall::Sync { fd }
             | SystemCall::Allocate { fd, .. }
             | SystemCall::Command { fd, .. }
+            | SystemCall::Nvme { fd, .. }
             | SystemCall::Accept { fd }
             | SystemCall::Receive { fd, .. }
             | SystemCall::Send { fd, .. }
@@ -132,6 +142,29 @@ impl SystemCall {
         }
     }
 }
+
+/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`.
+#[derive(Clone, Copy, Debug, Default, zerocopy::IntoBytes, zerocopy::Immutable)]
+#[repr(C)]
+pub(crate) struct NvmeWire {
+    pub opcode: u8,
+    pub flags: u8,
+    pub reserved: u16,
+    pub namespace: u32,
+    pub dwords_2_and_3: [u32; 2],
+    pub metadata: u64,
+    pub address: u64,
+    pub metadata_bytes: u32,
+    /// Bytes, or pieces of a list.
+    pub data_length: u32,
+    /// Dwords 10 to 15.
+    pub dwords_10: [u32; 6],
+    /// 0: the driver's own.
+    pub timeout_ms: u32,
+    pub reserved_end: u32,
+}
+
+const _: () = assert!(size_of::<NvmeWire>() == 72);
 
 /// Whether a backend took a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,5 +185,38 @@ impl Vectors {
         // SAFETY: msghdr is plain integers and pointers, for which all zeroes mean "none".
         let message = unsafe { std::mem::zeroed() };
         Box::new(Vectors { message, pieces: Vec::new() })
+    }
+
+    /// Lists the bytes of `data` from `done` on, at most what one call takes.
+    pub fn list<'a>(vectors: &'a mut Option<Box<Self>>, data: &Gather, done: usize) -> &'a mut Self {
+        let vectors = vectors.get_or_insert_with(Vectors::new);
+        vectors.pieces.clear();
+        let (mut skip, mut total) = (done, 0);
+        for slice in data.slices() {
+            let bytes = slice.bytes();
+            if skip >= bytes.len() {
+                skip -= bytes.len();
+                continue;
+            }
+            let piece = &bytes[skip..bytes.len().min(skip + CALL_BYTES_MAX - total)];
+            if vectors.pieces.len() == CALL_PIECES_MAX || piece.is_empty() {
+                break;
+            }
+            let base = piece.as_ptr().cast_mut().cast();
+            vectors.pieces.push(libc::iovec { iov_base: base, iov_len: piece.len() });
+            (skip, total) = (0, total + piece.len());
+        }
+        assert!(!vectors.pieces.is_empty(), "a call carries bytes");
+        vectors
+    }
+}
+
+/// The result of `io_uring_enter`. What it could not take stays queued and goes with the next call.
+pub(super) fn settle(result: io::Result<usize>) {
+    let Err(error) = result else { return };
+    match error.raw_os_error() {
+        // Interrupted, time over, completions to reap first, no memory for a request now.
+        Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => {}
+        _ => panic!("io_uring_enter failed: {error}"),
     }
 }

@@ -489,3 +489,18 @@ fn slots_and_cores_have_the_expected_size() {
     assert!(bytes <= 192, "a slot has {bytes} bytes");
     assert!(size_of::<Core>() < 1024);
 }
+
+#[test]
+fn a_command_of_nvme_is_sent_once_whatever_its_result() {
+    use super::op::Step;
+    use engine::zone_device::ZoneChange;
+    let null = std::fs::File::open("/dev/null").expect("there is one");
+    let file = RingFile::nvme(Arc::new(null.into()), Arc::default());
+    let io = super::nvme::NvmeIo::Change(ZoneChange::Reset);
+    let mut op = Op::Nvme { file, command: super::nvme::NvmeCommand::new(io, 1, (0, 0), (0, 0)) };
+    for errno in [libc::EINTR, libc::EAGAIN, libc::EIO] {
+        // An aborted append may have been made: a second one would be another.
+        assert_eq!(op.advance(-errno), Step::Done(-errno));
+    }
+    assert_eq!(op.advance(0), Step::Done(0));
+}
