@@ -1,7 +1,7 @@
-//! Holds the tables of `docs/formats.md` against the structs: a table under a heading that names a constant lists
+//! Holds the tables of `docs/formats.md` against the structs: a table after a line that names a constant lists
 //! exactly that constant's fields, in order, with offset and size.
 
-use layout::{generations, md_bitmap, md_superblock, redo_log};
+use layout::{generations, md_bitmap, md_superblock, redo_log, zoned};
 
 /// Rows `| offset | size | name | … |` of the table after the heading that has `constant` in it.
 fn drawn(document: &str, constant: &str) -> Vec<(String, usize, usize)> {
@@ -33,6 +33,22 @@ fn docs_draw_what_the_code_writes() {
         ("redo_log::RECORD_FIELDS", redo_log::RECORD_FIELDS, 128),
         ("redo_log::PIECE_FIELDS", redo_log::PIECE_FIELDS, 32),
         ("generations::FIELDS", generations::FIELDS, 768),
+        ("zoned::EPOCH_FIELDS", zoned::EPOCH_FIELDS, 8),
+        ("zoned::SUPERBLOCK_FIELDS", zoned::SUPERBLOCK_FIELDS, 4096),
+        ("zoned::MEMBER_FIELDS", zoned::MEMBER_FIELDS, 40),
+        ("zoned::SEGMENT_FIELDS", zoned::SEGMENT_FIELDS, 4096),
+        ("zoned::COLUMN_FIELDS", zoned::COLUMN_FIELDS, 8),
+        ("zoned::ENTRY_FIELDS", zoned::ENTRY_FIELDS, 20),
+        ("zoned::DESCRIPTOR_FIELDS", zoned::DESCRIPTOR_FIELDS, 64),
+        ("zoned::OOB_FIELDS", zoned::OOB_FIELDS, 64),
+        ("zoned::FOOTER_FIELDS", zoned::FOOTER_FIELDS, 64),
+        ("zoned::FENCE_FIELDS", zoned::FENCE_FIELDS, 4096),
+        ("zoned::RANGE_FIELDS", zoned::RANGE_FIELDS, 16),
+        ("zoned::CHECKPOINT_FIELDS", zoned::CHECKPOINT_FIELDS, 64),
+        ("zoned::ROOT_FIELDS", zoned::ROOT_FIELDS, 16),
+        ("zoned::TABLE_FIELDS", zoned::TABLE_FIELDS, 32),
+        ("zoned::ZEROES_FIELDS", zoned::ZEROES_FIELDS, 24),
+        ("zoned::EMPTIED_FIELDS", zoned::EMPTIED_FIELDS, 16),
     ] {
         let drawn = drawn(document, constant);
         let fields: Vec<(String, usize, usize)> =

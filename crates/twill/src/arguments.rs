@@ -506,8 +506,13 @@ pub struct StatusArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: what do these devices belong to?
   twill examine /dev/nvme?n1
-  twill examine --json member0 | jq .members[0].superblock.events")]
+  twill examine --json member0 | jq .members[0].superblock.events
+Example: what do the zones of this zoned member hold?
+  twill examine --segments /dev/nvme0n2")]
 pub struct ExamineArguments {
+    /// Of zoned members, also say what each zone holds, by its segment header, even if no superblock is usable.
+    #[arg(long)]
+    pub segments: bool,
     /// Files or block devices.
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,

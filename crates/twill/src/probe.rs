@@ -11,3 +11,4 @@ pub mod inspection;
 pub mod member_file;
 pub mod signatures;
 pub mod superblocks;
+pub mod zoned;

@@ -167,7 +167,11 @@ impl TableBlock {
         let (block, raws) = open::<RawTableEntry>(Structure::SegmentTable, bytes, TABLE_MAGIC, set_uuid)?;
         let mut before = 0;
         let mut entries = Vec::with_capacity(raws.len());
-        for raw in &raws {
+        for (index, raw) in raws.iter().enumerate() {
+            Structure::SegmentTable.reserved(
+                raw.reserve.as_bytes(),
+                size_of::<RawHead>() + index * size_of::<RawTableEntry>() + 30,
+            )?;
             entries.push(table_entry_of(raw, before)?);
             before = raw.segment.get();
         }
@@ -197,7 +201,6 @@ impl TableBlock {
 
 fn table_entry_of(raw: &RawTableEntry, before: u64) -> Result<TableEntry, ZonedError> {
     let what = Structure::SegmentTable;
-    what.reserved(raw.reserve.as_bytes(), 30)?;
     let segment = raw.segment.get();
     let above = || format!("above {before}, in ascending order");
     what.require(segment > before, "segment", || segment.to_string(), above)?;

@@ -138,7 +138,10 @@ impl FenceBlock {
             index,
             blocks,
             pointers: pointers_of(&raw, header)?,
-            ranges: ranges.iter().map(|raw| range_of(raw, header)).collect::<Result<_, _>>()?,
+            ranges: (0..)
+                .zip(ranges)
+                .map(|(index, raw)| range_of(index, raw, header))
+                .collect::<Result<_, _>>()?,
         })
     }
 
@@ -192,8 +195,8 @@ fn pointers_of(raw: &RawFence, header: &SegmentHeader) -> Result<Vec<Option<u32>
         .collect()
 }
 
-fn range_of(raw: &RawRange, header: &SegmentHeader) -> Result<FenceRange, ZonedError> {
-    WHAT.reserved(&raw.reserve, 13)?;
+fn range_of(index: usize, raw: &RawRange, header: &SegmentHeader) -> Result<FenceRange, ZonedError> {
+    WHAT.reserved(&raw.reserve, 352 + index * size_of::<RawRange>() + 13)?;
     let shape = &header.shape;
     let (group, first, count) = (raw.group.get(), raw.first.get(), raw.count.get());
     let (groups, most) = match shape.is_append() {

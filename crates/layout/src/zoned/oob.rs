@@ -9,10 +9,10 @@ use super::coded::CodedEntry;
 use super::columns::ColumnRole;
 use super::entry::{BlockEntry, ENTRY_BYTES};
 use super::error::{Structure, ZonedError};
-use super::record::RecordKind;
+use super::record::{RecordKind, check_carrier};
 use super::segment::SegmentHeader;
 use super::sequence::Sequence;
-use super::shape::DataOffset;
+use super::shape::{Carrier, DataOffset};
 use crate::disk_struct::disk_struct;
 
 /// Bytes beside each block.
@@ -102,6 +102,7 @@ impl OobBlock {
             return Err(ZonedError::Checksum { structure: WHAT, found, expected });
         }
         WHAT.reserved(raw.reserve.as_bytes(), 54)?;
+        check_carrier(WHAT, header, Carrier::Oob)?;
         WHAT.belongs("segment_low", raw.segment_low.get(), header.segment as u32)?;
         WHAT.belongs("tag_low", raw.tag_low.get(), header.tag as u32)?;
         WHAT.belongs("column", raw.column, header.column)?;

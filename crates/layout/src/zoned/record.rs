@@ -277,6 +277,7 @@ fn check_head(bytes: &[u8], header: &SegmentHeader, block: u32, index: u8) -> Re
         return Err(ZonedError::Checksum { structure: WHAT, found, expected });
     }
     WHAT.reserved(&raw.reserve, 54)?;
+    check_carrier(WHAT, header, Carrier::Inband)?;
     WHAT.belongs("segment", raw.segment.get(), header.segment)?;
     WHAT.belongs("tag", raw.tag.get(), header.tag)?;
     WHAT.belongs("column", raw.column, header.column)?;
@@ -292,6 +293,17 @@ fn check_head(bytes: &[u8], header: &SegmentHeader, block: u32, index: u8) -> Re
     let is_right = needed == Some(blocks.into());
     WHAT.require(is_right, "descriptor_blocks", || blocks.to_string(), expected)?;
     Ok(raw)
+}
+
+/// In a segment whose metadata lies elsewhere, what looks like metadata is contents.
+pub(super) fn check_carrier(
+    what: Structure,
+    header: &SegmentHeader,
+    carrier: Carrier,
+) -> Result<(), ZonedError> {
+    let own = header.shape.plan().carrier;
+    let found = || format!("{carrier:?}");
+    what.require(own == carrier, "carrier", found, || format!("{own:?} as in the segment header"))
 }
 
 /// Place, room, stripe and kind: what they may be follows from the block at which the record stands.

@@ -349,7 +349,7 @@ fn check_plan(plan: &SegmentPlan) -> Result<(), ShapeFault> {
     let unit = if is_append { group } else { record };
     if plan.band_blocks < unit || is_append && !plan.band_blocks.is_multiple_of(unit) {
         let expected = format!("{unit} blocks or {}", if is_append { "a multiple" } else { "more" });
-        return Err(fault("band", format!("{} blocks", plan.band_blocks), expected));
+        return Err(fault("band_blocks", format!("{} blocks", plan.band_blocks), expected));
     }
     Ok(())
 }

@@ -60,6 +60,12 @@ impl LogCursor {
         }
     }
 
+    /// The block before that: of the newest superblock, or of a torn one behind it. `None` while the log is empty.
+    #[must_use]
+    pub fn last(&self) -> Option<LogPlace> {
+        Some(LogPlace { zone: self.zone, block: self.next_block.checked_sub(1)? })
+    }
+
     /// The block at `place` was written, or its write ended in an error and the block is taken all the same.
     ///
     /// # Panics

@@ -2,6 +2,10 @@
 
 mod corpus;
 mod entries;
+#[allow(dead_code)]
+#[path = "../zoned/samples.rs"]
+mod samples;
+mod zoned;
 
 use layout::generations::{Generations, GenerationsRecord};
 use layout::geometry::Level;
@@ -35,7 +39,9 @@ fn mutate(name: &str, seeds: &[Vec<u8>], entry: fn(&[u8])) {
         for _ in 0..MUTATIONS {
             let mut bytes = seed.clone();
             for _ in 0..1 + random.below(4) {
-                let at = random.below(bytes.len().min(320));
+                // Most often the first fields; now and then anything.
+                let reach = if random.below(4) == 0 { bytes.len() } else { bytes.len().min(320) };
+                let at = random.below(reach);
                 let width = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);
                 match random.below(4) {
                     0 => bytes[at] ^= 1 << random.below(8),

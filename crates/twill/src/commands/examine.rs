@@ -1,5 +1,7 @@
 //! `examine`: what a member's superblock says, in mdadm's words, or why it is not usable.
 
+mod zoned;
+
 use std::path::Path;
 
 use layout::geometry::Level;
@@ -12,13 +14,16 @@ use super::output::Output;
 use crate::arguments::ExamineArguments;
 use crate::bytes;
 use crate::counted::{counted, counted_as};
+use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::plain::plain;
 use crate::probe::bad_blocks::bad_ranges_of;
 use crate::probe::bitmap;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::{self, superblock_of};
+use crate::probe::zoned::{self as zoned_probe, FoundLog};
 use crate::words;
+use zoned::DescribedZones;
 
 /// What `examine` answers.
 #[derive(Debug, Serialize)]
@@ -32,6 +37,12 @@ struct Examined {
     path: String,
     device_bytes: Option<u64>,
     superblock: Option<Description>,
+    /// What a member of a zoned array has instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zoned_superblock: Option<zoned::Description>,
+    /// What its zones hold, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zones: Option<DescribedZones>,
     /// Superblocks at other places that are older or not usable.
     others: Vec<String>,
     problem: Option<Problem>,
@@ -109,7 +120,8 @@ struct DescribedBitmap {
 /// # Errors
 /// What is wrong with members without a usable superblock; the others are printed all the same.
 pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> {
-    let members: Vec<Examined> = arguments.members.iter().map(|path| examine(path)).collect();
+    let members: Vec<Examined> =
+        arguments.members.iter().map(|path| examine(path, arguments.segments)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();
     let answer = Answer { members };
     output
@@ -120,32 +132,62 @@ pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> 
     Err(Failure::from_problems("no usable superblock", problems).answered())
 }
 
-fn examine(path: &Path) -> Examined {
-    let nothing = |device_bytes, problem| Examined {
+fn examine(path: &Path, segments: bool) -> Examined {
+    let mut examined = Examined {
         path: path.display().to_string(),
-        device_bytes,
+        device_bytes: None,
         superblock: None,
+        zoned_superblock: None,
+        zones: None,
         others: Vec::new(),
-        problem: Some(problem),
+        problem: None,
     };
     let member = match MemberFile::open(path) {
         Ok(member) => member,
-        Err(problem) => return nothing(None, problem),
+        Err(problem) => return Examined { problem: Some(problem), ..examined },
     };
+    examined.device_bytes = Some(member.device_bytes);
     match superblock_of(&member) {
         Ok(superblock) => {
             let chosen = superblock.offset();
             let found = superblocks::find_all(&member).unwrap_or_default();
-            let others = found.iter().filter(|found| found.offset != chosen).map(other_words).collect();
-            Examined {
-                path: path.display().to_string(),
-                device_bytes: Some(member.device_bytes),
-                superblock: Some(describe(&superblock, &member)),
-                others,
-                problem: None,
-            }
+            examined.others = found.iter().filter(|found| found.offset != chosen).map(other_words).collect();
+            examined.superblock = Some(describe(&superblock, &member));
         }
-        Err(problem) => nothing(Some(member.device_bytes), problem),
+        Err(problem) => examine_zoned(&member, segments, problem, &mut examined),
+    }
+    examined
+}
+
+/// Looks for a zoned array's superblock. Without one, `problem` stands: why there is none of md's.
+fn examine_zoned(member: &MemberFile, segments: bool, problem: Problem, examined: &mut Examined) {
+    let from_io = |error| Problem::from_io(&member.path, "read the zones of", &error);
+    let log = match zoned_probe::superblock_of(member) {
+        Ok(log) => log,
+        Err(error) => return examined.problem = Some(from_io(error)),
+    };
+    examined.zoned_superblock = log.as_ref().map(zoned::Description::of);
+    if log.is_none() {
+        examined.problem = Some(problem);
+    }
+    if !segments {
+        return;
+    }
+    let zones = match log.as_ref().map(FoundLog::zones) {
+        Some(zones) => Ok(Some(zones)),
+        None => zoned_probe::zones_by_headers(member),
+    };
+    let described =
+        zones.and_then(|zones| zones.map(|zones| DescribedZones::read(member, &zones)).transpose());
+    match described {
+        Err(error) => examined.problem = Some(from_io(error)),
+        Ok(described) => {
+            if log.is_none() && described.is_some() {
+                let what = "has segments of a zoned array, and no usable superblock in zones 0 and 1";
+                examined.problem = Some(Problem::new(ExitKind::Damaged, &member.path, what));
+            }
+            examined.zones = described;
+        }
     }
 }
 
@@ -299,6 +341,10 @@ fn examined_words(examined: &Examined) -> String {
     }
     if let Some(description) = &examined.superblock {
         text += &description_words(description);
+    }
+    let zoned = examined.zoned_superblock.iter().flat_map(zoned::Description::rows);
+    for (key, value) in zoned.chain(examined.zones.iter().flat_map(DescribedZones::rows)) {
+        text += &row(&key, &value);
     }
     for other in &examined.others {
         text += &row("Also", other);

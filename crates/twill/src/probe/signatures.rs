@@ -22,6 +22,7 @@ const GPT_MARK: &[u8] = b"EFI PART";
 
 /// Name, offset and bytes of signatures at fixed places.
 const TABLE: &[(&str, usize, &[u8])] = &[
+    ("a superblock of a zoned array", 0, b"TwZonSb\0"),
     ("an XFS file system", 0, b"XFSB"),
     ("an encrypted volume (LUKS)", 0, b"LUKS\xba\xbe"),
     ("a squashfs image", 0, b"hsqs"),

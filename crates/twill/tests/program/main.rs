@@ -18,3 +18,4 @@ mod scrub;
 mod serve;
 mod space;
 mod world;
+mod zoned_examine;
