@@ -120,7 +120,8 @@ fn clients(
 ) -> Rc<Cell<u64>> {
     let failed = Rc::new(Cell::new(0));
     for _ in 0..requests {
-        let (set, oracle, failed) = (Rc::clone(&array.set), Rc::clone(oracle), Rc::clone(&failed));
+        let set = if chance.one_in(2) { &array.set } else { &array.second };
+        let (set, oracle, failed) = (Rc::clone(set), Rc::clone(oracle), Rc::clone(&failed));
         let first = chance.below(blocks);
         let count =
             (1 + if chance.one_in(3) { chance.below(30) } else { chance.below(3) }).min(blocks - first);
@@ -257,6 +258,16 @@ fn seeds() -> std::ops::Range<u64> {
 fn what_was_flushed_outlives_every_cut() {
     for shape in shapes() {
         seeds().for_each(|seed| crash_rounds(shape, seed));
+    }
+}
+
+/// Z-I9: with as few open zones as `create` accepts for two shards, and cuts in recoveries, which leave more and more open.
+#[test]
+fn limits_of_open_zones_are_kept_over_cuts() {
+    for access in [ZoneAccess::Sequential, ZoneAccess::Append] {
+        let open_max = Some(super::zone_budget::wanted(4));
+        let shape = Shape { access, open_max, ..RAID5 };
+        (200..200 + 2 * seeds().end).for_each(|seed| crash_rounds(shape, seed));
     }
 }
 

@@ -166,15 +166,26 @@ pub async fn open_segment<D: ZoneDevice>(
                     reason: "no segment can be opened without the members that failed".to_owned(),
                 });
             }
-            // The zone or member is out: the next segment uses others. Zones whose header was written are kept aside until
-            // the next start, which finds that they hold nothing.
+            // The zone or member is out: the next segment uses others.
             Err(Blame::Zone | Blame::Member) => {
-                present.iter().for_each(|&slot| port.shared.table.finished(slot));
+                abandon(port, &segment).await;
                 port.shared.table.give_back_slot(taken.slot);
             }
         }
     }
     Err(VolumeError::Io { reason: format!("the headers of {TRIES_MAX} segments could not be written") })
+}
+
+/// Resets the zones of a segment that could not be opened: none of its records was ever written. A zone that cannot be reset
+/// stays aside, and counts as active (Z-I9).
+async fn abandon<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+    for (_, slot, zone) in segment.zones() {
+        let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
+        if port.shared.members.state(slot) == MemberState::InSync && device.reset(zone).await.is_ok() {
+            port.shared.table.finished(slot);
+            port.shared.table.freed(slot, zone);
+        }
+    }
 }
 
 /// Z-I16: a segment number that superblocks have reserved.
@@ -288,28 +299,21 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     let mut columns = Vec::new();
     for (column, slot, zone) in segment.zones() {
         let Some(zone) = zone else { continue };
-        let is_usable = is_durable
-            && !damaged.contains(&column)
-            && port.shared.members.state(slot) == MemberState::InSync;
-        if !is_usable {
-            is_whole = false;
+        let is_in_sync = port.shared.members.state(slot) == MemberState::InSync;
+        is_whole &= is_in_sync;
+        if !is_in_sync {
             continue;
         }
-        let header = &segment.headers[usize::from(column)];
-        let length = segment.length();
-        let blocks = footer(header, &notes, length, port.shared.epoch);
+        let has_footer = is_durable && !damaged.contains(&column);
+        let length = if has_footer { segment.length() } else { 0 };
+        let blocks = footer(&segment.headers[usize::from(column)], &notes, length, port.shared.epoch);
         columns.push(Box::pin(seal_column(port, segment, (slot, zone), length, blocks, false)));
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
     segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
-    for (_, slot, zone) in segment.zones() {
-        if zone.is_some() {
-            port.shared.table.finished(slot);
-        }
-    }
 }
 
-/// Writes a column's footer and finishes its zone. False if it has none now.
+/// Writes a column's footer, if there is one, and finishes its zone, which is not active then. False if it has no footer now.
 pub(super) async fn seal_column<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
@@ -318,27 +322,41 @@ pub(super) async fn seal_column<D: ZoneDevice>(
     blocks: Vec<Vec<u8>>,
     fua: bool,
 ) -> bool {
+    let is_written = write_footer(port, segment, (slot, zone), length, &blocks, fua).await;
+    let Some(device) = port.device(slot) else { return false };
+    match device.finish(zone).await {
+        Ok(()) => {
+            port.shared.table.finished(slot);
+            is_written
+        }
+        Err(error) => {
+            port.judge(slot, &error); // the zone may be active still, and counts as such (Z-I9)
+            false
+        }
+    }
+}
+
+/// Writes a column's footer. False if it has none then.
+pub(super) async fn write_footer<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    (slot, zone): (usize, u32),
+    length: u32,
+    blocks: &[Vec<u8>],
+    fua: bool,
+) -> bool {
     let mut at = DataOffset(length).zone_block();
     let per_write = (port.shared.config.record_bytes_max as usize / BLOCK_BYTES).max(1);
     for chunk in blocks.chunks(per_write) {
         let record = plain_record(port, &chunk.concat(), segment);
         let Some(writing) = port.write(slot, zone, Some(at), &record, fua) else { return false };
         if let Err(error) = writing.await {
-            if port.judge(slot, &error) == Blame::Array {
-                port.shared.members.note_error(slot, &error);
-            }
+            port.judge(slot, &error);
             return false;
         }
         at += chunk.len() as u32;
     }
-    let Some(device) = port.device(slot) else { return false };
-    match device.finish(zone).await {
-        Ok(()) => true,
-        Err(error) => {
-            port.judge(slot, &error);
-            false
-        }
-    }
+    length > 0
 }
 
 /// The error of a request that no segment could take.

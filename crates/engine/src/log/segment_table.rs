@@ -137,6 +137,11 @@ impl SegmentTable {
         Ok(Taken { slot, zones: members.iter().map(&mut zone).collect() })
     }
 
+    /// Whether one more zone of each of `members` may be active now.
+    pub fn may_take(&self, members: &[usize]) -> bool {
+        self.free.lock().budget.may_take(members, Purpose::Recovery)
+    }
+
     /// Takes the slot that a segment found at a start names. False if another has it.
     pub fn take_found(&self, slot: u32) -> bool {
         let mut free = self.free.lock();

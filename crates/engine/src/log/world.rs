@@ -117,6 +117,8 @@ pub(super) const RAID5: Shape = Shape {
 pub(super) struct Array {
     pub(super) executor: Executor,
     pub(super) set: Rc<LogSet<MemoryZones>>,
+    /// Another shard of the same array.
+    pub(super) second: Rc<LogSet<MemoryZones>>,
     pub(super) report: RecoveryReport,
 }
 
@@ -209,7 +211,7 @@ impl World {
             states,
             epoch: Epoch { number: epoch, random: self.platform.random() as u32 },
             numbers,
-            counters: vec![Counters::default()].into(),
+            counters: vec![Counters::default(), Counters::default()].into(),
             events: Box::new(move |event| events.lock().push(event)),
         };
         let (executor, pool) = (executor.clone(), Pool::new(1 << 20));
@@ -219,7 +221,12 @@ impl World {
             let (shared, report) = recover(start, &executor, &pool, &platform).await?;
             // The epoch has served: who is not there is stale from here on.
             saved.borrow_mut().states = shared.members.states();
-            let port = LogPort::new(Arc::clone(&shared), 0, executor.clone(), pool, platform, devices);
+            let shard = |shard| {
+                let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
+                let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
+                Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+            };
+            let (set, second) = (shard(0), shard(1));
             executor.spawn(async move {
                 loop {
                     let version = shared.members.metadata_wanted().await;
@@ -229,8 +236,7 @@ impl World {
                     shared.members.metadata_written(version);
                 }
             });
-            let set = Rc::new(LogSet(Rc::new(LogEngine::new(port))));
-            Ok(Array { executor, set, report })
+            Ok(Array { executor, set, second, report })
         }
     }
 
@@ -312,7 +318,8 @@ impl Array {
 
     pub(super) fn stop(&self, world: &World) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.set);
-        self.wait(world, async move { set.stop().await })
+        let second = Rc::clone(&self.second);
+        self.wait(world, async move { set.stop().await.and(second.stop().await) })
     }
 
     pub(super) fn wait<T: 'static>(&self, world: &World, future: impl Future<Output = T> + 'static) -> T {

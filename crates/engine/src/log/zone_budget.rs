@@ -73,18 +73,23 @@ impl ZoneBudget {
         ZoneBudget { members: limits.into_iter().map(count).collect() }
     }
 
-    /// Takes one active zone on each of `members`, or on none.
-    pub fn take(&mut self, members: &[usize], purpose: Purpose) -> bool {
+    /// Whether each of `members` may have one more active zone.
+    pub fn may_take(&self, members: &[usize], purpose: Purpose) -> bool {
         let kept = match purpose {
             Purpose::User => RECOVERY_ZONES,
             Purpose::Recovery => 0,
         };
         let fits = |count: &Count| count.limit.is_none_or(|limit| count.active + kept < limit);
-        if !members.iter().all(|&member| fits(&self.members[member])) {
-            return false;
+        members.iter().all(|&member| fits(&self.members[member]))
+    }
+
+    /// Takes one active zone on each of `members`, or on none.
+    pub fn take(&mut self, members: &[usize], purpose: Purpose) -> bool {
+        let may = self.may_take(members, purpose);
+        if may {
+            members.iter().for_each(|&member| self.members[member].active += 1);
         }
-        members.iter().for_each(|&member| self.members[member].active += 1);
-        true
+        may
     }
 
     /// Counts a zone that was found active, whether or not there is room.

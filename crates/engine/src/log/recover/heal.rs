@@ -20,11 +20,14 @@ use crate::log::append::{block_at, reserve, returned, write_stripe};
 use crate::log::encode::StripeBlock;
 use crate::log::flush::flush_members;
 use crate::log::footer::footer;
-use crate::log::open::{close_segment, open_segment, refused, seal_column};
+use crate::log::open::{close_segment, open_segment, refused, seal_column, write_footer};
 use crate::log::port::{Blame, LogPort};
 use crate::log::segment::{Segment, SegmentState, StripeNote};
 use crate::members::MemberState;
 use crate::zone_device::{ZoneDevice, ZoneState};
+
+/// Zones that were active and are finished by now: member and zone.
+type Finished = BTreeSet<(usize, u32)>;
 
 /// Segments that are tried for one stripe.
 const TRIES_MAX: usize = 8;
@@ -39,9 +42,18 @@ pub async fn heal<D: ZoneDevice>(
     // What was read may still be in the members' caches, if no power was cut: what is decided from it must not be lost alone.
     flush_members(port).await?;
     let mut writer = Writer { port, segment: None };
-    move_stripes(&mut writer, segments, report).await?;
-    keep_lost(&mut writer, segments).await?;
-    seal(port, segments, report).await?;
+    // First what needs no zone of its own, so that recovery always has one (Z-I9, Z-I10).
+    let needs_room = |judged: &Judged| {
+        [Verdict::Move, Verdict::Lost].into_iter().any(|verdict| stripes_of(judged, verdict).next().is_some())
+    };
+    let (later, now): (Vec<&Judged>, Vec<&Judged>) =
+        segments.iter().copied().partition(|judged| needs_room(judged));
+    let mut finished = BTreeSet::new();
+    seal(port, &now, &mut finished, report).await?;
+    make_room(port, segments, &mut finished).await;
+    move_stripes(&mut writer, &later, report).await?;
+    keep_lost(&mut writer, &later).await?;
+    seal(port, &later, &mut finished, report).await?;
     // Z-I4: only now, with the whole map known.
     let empty = empty_segments(port, segments);
     let entry = |judged: &&Judged| {
@@ -54,7 +66,7 @@ pub async fn heal<D: ZoneDevice>(
         writer.write(BlockName::Emptied, None, contents).await?;
     }
     flush_members(port).await?;
-    reset(port, &empty, unused, report).await;
+    reset(port, &empty, unused, &finished, report).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
         close_segment(port, &segment).await;
@@ -209,6 +221,7 @@ async fn keep_lost<D: ZoneDevice>(
 async fn seal<D: ZoneDevice>(
     port: &LogPort<D>,
     segments: &[&Judged],
+    finished: &mut Finished,
     report: &mut RecoveryReport,
 ) -> Result<(), RecoverError> {
     for judged in segments.iter().filter(|judged| !judged.is_gone) {
@@ -224,14 +237,17 @@ async fn seal<D: ZoneDevice>(
         let mut sealing = Vec::new();
         for (column, zone) in (0u8..).zip(&judged.zones) {
             let Some(zone) = zone else { continue };
-            let length = footer_length(header, zone, &notes, column);
-            let has_footer = newest[usize::from(column)];
-            if let Some(length) = length.filter(|_| !has_footer) {
-                let own = &segment.headers[usize::from(column)];
-                let blocks = footer(own, &notes, length, port.shared.epoch);
-                let at = (zone.slot, zone.zone);
-                sealing.push(Box::pin(seal_column(port, &segment, at, length, blocks, true)));
+            let is_open = zone.is_active() && !finished.contains(&(zone.slot, zone.zone));
+            let is_writable = is_open || zone.state == ZoneState::NoPointer;
+            if !is_writable || newest[usize::from(column)] && !is_open {
+                continue;
             }
+            let length = footer_length(header, zone, &notes, column).filter(|_| !newest[usize::from(column)]);
+            let own = &segment.headers[usize::from(column)];
+            let blocks = footer(own, &notes, length.unwrap_or(0), port.shared.epoch);
+            finished.insert((zone.slot, zone.zone));
+            let at = (zone.slot, zone.zone);
+            sealing.push(Box::pin(close_column(port, &segment, at, (length, blocks), is_open)));
         }
         let count = sealing.len();
         let is_sealed = join_all(sealing).await.into_iter().filter(|sealed| *sealed).count() == count;
@@ -239,11 +255,41 @@ async fn seal<D: ZoneDevice>(
             segment.set_state(SegmentState::Sealed);
             report.sealed += 1;
         }
-        judged.zones.iter().flatten().filter(|zone| zone.is_active()).for_each(|zone| {
-            port.shared.table.finished(zone.slot);
-        });
     }
     Ok(())
+}
+
+/// Writes the footer of a column, durably, and finishes its zone where that was active. True if it has a footer now.
+async fn close_column<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    (slot, zone): (usize, u32),
+    (length, blocks): (Option<u32>, Vec<Vec<u8>>),
+    is_open: bool,
+) -> bool {
+    let length = length.unwrap_or(0);
+    if is_open {
+        return seal_column(port, segment, (slot, zone), length, blocks, true).await;
+    }
+    write_footer(port, segment, (slot, zone), length, &blocks, true).await
+}
+
+/// After crashes in recoveries so many segments may be open that no other may be opened: then theirs are finished as they
+/// are, and their records tell what they hold.
+async fn make_room<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged], finished: &mut Finished) {
+    for zone in
+        segments.iter().flat_map(|judged| judged.zones.iter().flatten()).filter(|zone| zone.is_active())
+    {
+        let members = port.shared.members.in_sync();
+        if port.shared.table.may_take(&members) {
+            return;
+        }
+        let Some(device) = port.device(zone.slot) else { continue };
+        if !finished.contains(&(zone.slot, zone.zone)) && device.finish(zone.zone).await.is_ok() {
+            finished.insert((zone.slot, zone.zone));
+            port.shared.table.finished(zone.slot);
+        }
+    }
 }
 
 /// Whether a segment has blocks that no map entry names and that must stay.
@@ -318,13 +364,14 @@ async fn reset<D: ZoneDevice>(
     port: &LogPort<D>,
     empty: &[&Judged],
     unused: &[ZoneFound],
+    finished: &Finished,
     report: &mut RecoveryReport,
 ) {
     let table = &port.shared.table;
     for judged in empty {
         let mut all_reset = true;
         for zone in judged.zones.iter().flatten() {
-            all_reset &= reset_zone(port, zone, report).await;
+            all_reset &= reset_zone(port, zone, finished, report).await;
         }
         if all_reset && !judged.is_gone {
             table.remove(judged.found.header.slot);
@@ -332,16 +379,21 @@ async fn reset<D: ZoneDevice>(
     }
     let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
     for zone in unused.iter().filter(|zone| is_whole && !matches!(zone.header, HeaderFound::Right(_))) {
-        reset_zone(port, zone, report).await;
+        reset_zone(port, zone, finished, report).await;
     }
 }
 
-async fn reset_zone<D: ZoneDevice>(port: &LogPort<D>, zone: &ZoneFound, report: &mut RecoveryReport) -> bool {
+async fn reset_zone<D: ZoneDevice>(
+    port: &LogPort<D>,
+    zone: &ZoneFound,
+    finished: &Finished,
+    report: &mut RecoveryReport,
+) -> bool {
     let Some(device) = port.device(zone.slot) else { return false };
     match device.reset(zone.zone).await {
         Ok(()) => {
             report.reset_zones += 1;
-            if zone.is_active() {
+            if zone.is_active() && !finished.contains(&(zone.slot, zone.zone)) {
                 port.shared.table.finished(zone.slot);
             }
             port.shared.table.freed(zone.slot, zone.zone);
