@@ -13,6 +13,7 @@ use crate::error::VolumeError;
 use crate::events::Event;
 use crate::executor::Executor;
 use crate::limits::BLOCK_BYTES;
+use crate::members::MemberState;
 use crate::volume::Space;
 use crate::zone_device::ZoneAccess;
 use layout::geometry::Level;
@@ -242,6 +243,52 @@ fn crash_rounds(shape: Shape, seed: u64) {
         drop(events);
         assert_eq!((report.lost_blocks, report.unknown_blocks), (0, 0), "{context}: nothing durable is lost");
         check_all(&world, &array, &oracle, &context);
+    }
+}
+
+/// A member is pulled at some moment while clients write, then the power goes. It stays away, or it is back at the start, where
+/// the superblocks decide whether it is stale.
+fn lose_a_member(shape: Shape, seed: u64) {
+    let mut chance = Chance(seed);
+    let mut world = World::new(shape, chance.next());
+    let oracle = Oracle::new(shape.logical_blocks);
+    world.devices.iter().for_each(|device| device.shuffle(chance.next()));
+    let mut array = world.start().expect("a new array");
+    let losses = if shape.level == Level::Raid6 { 2 } else { 1 };
+    for round in 0..losses + 1 {
+        let context =
+            format!("{shape:?} seed {seed} round {round}, members {:?}", world.saved.borrow().states);
+        let count = 5 + chance.below(30);
+        let failed = clients(&array, &oracle, &mut chance, shape.logical_blocks, count);
+        let polls = chance.below(1500);
+        step(&world, &array.executor, &mut chance, polls);
+        let slot = chance.below(shape.members as u64) as usize;
+        let states = world.saved.borrow().states.clone();
+        let may_lose = round < losses && states[slot] == MemberState::InSync;
+        if may_lose {
+            world.devices[slot].set_fault(|_, _| Some(DeviceErrorKind::Gone));
+        }
+        let polls = chance.below(1500);
+        step(&world, &array.executor, &mut chance, polls);
+        if failed.get() > 0 {
+            return;
+        }
+        world.cut(&array.executor, &mut chance);
+        if may_lose && chance.one_in(2) {
+            world.absent.push(slot);
+            world.saved.borrow_mut().states[slot] = MemberState::Missing;
+        }
+        array = restart(&world, &mut chance).unwrap_or_else(|error| panic!("{context}: {error}"));
+        array.self_check();
+        check_all(&world, &array, &oracle, &context);
+    }
+}
+
+#[test]
+fn what_was_flushed_outlives_a_lost_member_and_a_cut() {
+    let levels = [Level::Raid4, Level::Raid5, Level::Raid6, Level::Raid10];
+    for shape in shapes().filter(|shape| levels.contains(&shape.level)) {
+        (300..300 + 2 * seeds().end).for_each(|seed| lose_a_member(shape, seed));
     }
 }
 

@@ -274,7 +274,7 @@ impl World {
     /// Cuts the power: what is in flight is made or not, what is not durable is kept or not, by `chance`.
     pub(super) fn cut(&self, executor: &Executor, chance: &mut Chance) {
         let kept = chance.below(3); // nothing, some, all
-        for device in &self.devices {
+        for (_, device) in self.devices.iter().enumerate().filter(|(slot, _)| !self.absent.contains(slot)) {
             let mut own = Chance(chance.next());
             // A future that is dropped lets its operation take effect: half of them get an error instead.
             device.set_fault(move |_, _| own.one_in(2).then_some(DeviceErrorKind::Gone));
