@@ -5,6 +5,7 @@ use crate::limits::BLOCK_BYTES;
 use crate::volume::Space;
 use crate::zone_device::ZoneAccess;
 use layout::geometry::Level;
+use layout::zoned::Carrier;
 use std::rc::Rc;
 
 pub(super) const ACCESSES: [ZoneAccess; 3] = [ZoneAccess::Placed, ZoneAccess::Sequential, ZoneAccess::Append];
@@ -12,9 +13,13 @@ pub(super) const ACCESSES: [ZoneAccess; 3] = [ZoneAccess::Placed, ZoneAccess::Se
 pub(super) fn shapes() -> impl Iterator<Item = Shape> {
     let levels =
         [(Level::Raid0, 3), (Level::Raid10, 4), (Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5)];
-    ACCESSES
-        .into_iter()
-        .flat_map(move |access| levels.map(|(level, members)| Shape { level, members, access, ..RAID5 }))
+    let carriers = [Carrier::Inband, Carrier::Oob];
+    let kinds = ACCESSES.into_iter().flat_map(move |access| carriers.map(|carrier| (access, carrier)));
+    let kinds =
+        kinds.filter(|(access, carrier)| *carrier == Carrier::Inband || *access == ZoneAccess::Append);
+    kinds.flat_map(move |(access, carrier)| {
+        levels.map(|(level, members)| Shape { level, members, access, carrier, ..RAID5 })
+    })
 }
 
 fn fill(world: &World, array: &Array, version: u64) {

@@ -98,6 +98,8 @@ pub(super) struct Shape {
     pub(super) zone_blocks: u64,
     pub(super) logical_blocks: u64,
     pub(super) entry: MapEntryBytes,
+    /// Where metadata lies.
+    pub(super) carrier: Carrier,
     /// Zones that a drive keeps open at most.
     pub(super) open_max: Option<u32>,
 }
@@ -110,6 +112,7 @@ pub(super) const RAID5: Shape = Shape {
     zone_blocks: 64,
     logical_blocks: 200,
     entry: MapEntryBytes::Eight,
+    carrier: Carrier::Inband,
     open_max: Some(8),
 };
 
@@ -141,7 +144,7 @@ impl World {
             zone_bytes: shape.zone_blocks * BLOCK_BYTES as u64,
             capacity_bytes: shape.zone_blocks * BLOCK_BYTES as u64,
             record_bytes_max: 64 << 12,
-            metadata_bytes: 0,
+            metadata_bytes: if shape.carrier == Carrier::Oob { 64 } else { 0 },
             open_max: shape.open_max.filter(|_| shape.access != ZoneAccess::Placed),
             active_max: shape.open_max.filter(|_| shape.access != ZoneAccess::Placed),
         };
@@ -172,7 +175,7 @@ impl World {
             devices: (1..=shape.members as u8).map(|member| [member; 16]).collect(),
             level: shape.level,
             access,
-            carrier: Carrier::Inband,
+            carrier: shape.carrier,
             zones: shape.zones,
             capacity_blocks,
             record_blocks: [4, 8],

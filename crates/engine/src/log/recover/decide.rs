@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use layout::zoned::{
-    BlockEntry, BlockName, BlockPlace, ColumnRole, DataOffset, FooterPart, RecordKind, SegmentHeader,
-    Sequence, StripeDescriptor, Structure, coded,
+    BlockEntry, BlockName, BlockPlace, ColumnRole, DataOffset, ENTRY_BYTES, FooterPart, RecordKind,
+    SegmentHeader, Sequence, StripeDescriptor, Structure, coded,
 };
 use smallvec::SmallVec;
 
@@ -175,6 +175,8 @@ struct Gathered {
     descriptor: StripeDescriptor,
     starts: SmallVec<[Option<u32>; 8]>,
     whole: SmallVec<[bool; 8]>,
+    /// What whole records say of their rows, where metadata lies out of band.
+    parts: Vec<(u8, Vec<[u8; ENTRY_BYTES]>)>,
 }
 
 fn records(found: &SegmentFound) -> Decision {
@@ -196,15 +198,21 @@ fn records(found: &SegmentFound) -> Decision {
                 continue;
             }
             let place = if shape.is_append() { shape.group_of(offset) } else { offset.0 };
-            let key = Key { place, id: stripe.stripe, sequence: stripe.sequence };
+            // Out of band, records of data do not name the dispatch; a place is written once in a segment's life.
+            let sequence = if record.parts.is_empty() { stripe.sequence } else { Sequence::default() };
+            let key = Key { place, id: stripe.stripe, sequence };
             let gathered = stripes.entry(key).or_insert_with(|| Gathered {
                 descriptor: stripe.clone(),
                 starts: smallvec::smallvec![None; width],
                 whole: smallvec::smallvec![false; width],
+                parts: Vec::new(),
             });
             if gathered.descriptor.entries == stripe.entries && gathered.starts[column].is_none() {
                 gathered.starts[column] = Some(offset.0);
                 gathered.whole[column] = record.is_whole;
+                if record.is_whole && !record.parts.is_empty() {
+                    gathered.parts.push((column as u8, record.parts.clone()));
+                }
             }
         }
     }
@@ -218,11 +226,13 @@ fn records(found: &SegmentFound) -> Decision {
 
 fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> StripeFound {
     let (header, shape) = (&found.header, &found.header.shape);
-    let Gathered { descriptor, starts, whole } = gathered;
+    let Gathered { mut descriptor, starts, whole, parts } = gathered;
     let rows = descriptor.rows;
     let band = if shape.is_append() { key.place * shape.group_blocks() } else { key.place };
     let roles = (0u8..).zip(&whole).filter(|(_, whole)| **whole);
     let is_made = makes_all(header, roles.map(|(column, _)| shape.role(column, DataOffset(band))));
+    let is_made =
+        is_made && (parts.is_empty() || fill_entries(header, DataOffset(band), &parts, &mut descriptor));
     let is_everywhere = found.columns.iter().zip(&whole).all(|(column, whole)| column.is_none() || *whole);
     let end = match shape.is_append() {
         true => band + shape.group_blocks(),
@@ -238,6 +248,26 @@ fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> S
         (false, _) => Verdict::Void,
     };
     StripeFound { starts, id: key.id as u16, descriptor, verdict }
+}
+
+/// Makes the entries of a stripe from what its columns say out of band. False if they do not go together.
+fn fill_entries(
+    header: &SegmentHeader,
+    band: DataOffset,
+    parts: &[(u8, Vec<[u8; ENTRY_BYTES]>)],
+    descriptor: &mut StripeDescriptor,
+) -> bool {
+    for row in 0..usize::from(descriptor.rows) {
+        let part = |(column, rows): &(u8, Vec<[u8; ENTRY_BYTES]>)| {
+            Some(coded::RowPart { role: header.shape.role(*column, band), bytes: *rows.get(row)? })
+        };
+        let parts: Vec<coded::RowPart> = parts.iter().filter_map(part).collect();
+        let Ok(entries) = coded::recover(Structure::Oob, header.shape.plan().columns, &parts) else {
+            return false;
+        };
+        descriptor.entries.extend(entries);
+    }
+    true
 }
 
 /// The place of a record that a column lacks is not known, where drives choose, and does not matter: it is given a free one
@@ -298,6 +328,9 @@ pub fn blocks_of(header: &SegmentHeader, stripe: &StripeFound) -> Vec<(BlockEntr
     let descriptor_blocks =
         shape.plan().carrier.descriptor_blocks(stripe.descriptor.rows.into(), data).unwrap_or(0);
     let Some(any) = stripe.starts.iter().flatten().next() else { return Vec::new() };
+    if stripe.descriptor.entries.is_empty() {
+        return Vec::new(); // out of band, too few records name nothing
+    }
     let count = usize::from(data) * usize::from(stripe.descriptor.rows);
     let block = |at: usize| {
         let (index, row) = position(at, stripe.descriptor.rows);

@@ -52,7 +52,7 @@ fn record(
     };
     let kind = RecordKind::of_role(header.shape.role(column, offset));
     let descriptor = RecordDescriptor { stripe: descriptor, kind, place: None, checksums: vec![0] };
-    RecordFound { block: offset.zone_block(), descriptor, is_whole: letter != 'T' }
+    RecordFound { block: offset.zone_block(), descriptor, is_whole: letter != 'T', parts: Vec::new() }
 }
 
 /// Columns as text, a letter for each stripe: `W` a whole record, `T` a torn one, `F` one of a foreign epoch, `.` none; `-`:

@@ -310,7 +310,7 @@ fn note_of(headers: &[SegmentHeader], stripe: &StripeFound) -> StripeNote {
     let data = plan.columns.data();
     let blocks = plan.carrier.descriptor_blocks(descriptor.rows.into(), data).unwrap_or(0) as usize;
     let mut sums = SmallVec::new();
-    for index in 0..data {
+    for index in 0..if blocks > 0 { data } else { 0 } {
         let column = usize::from(headers[0].shape.data_column(index, DataOffset(any)));
         let checksums: Vec<u32> = (0..usize::from(descriptor.rows))
             .map(|row| descriptor.row(row)[usize::from(index)].checksum)

@@ -3,7 +3,10 @@
 
 use std::rc::Rc;
 
-use layout::zoned::{Checksum, DataOffset, FooterBlock, RecordDescriptor, SegmentHeader, ZonePlace};
+use layout::zoned::{
+    Carrier, Checksum, DataOffset, ENTRY_BYTES, FooterBlock, OOB_BYTES, OobBlock, OobPart, RecordDescriptor,
+    RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
+};
 
 use crate::buffer::{Buffer, Pool};
 use crate::device::DeviceError;
@@ -59,6 +62,9 @@ pub struct RecordFound {
     pub descriptor: RecordDescriptor,
     /// Whether all of its blocks have the checksums that it names.
     pub is_whole: bool,
+    /// What it says of each row, where metadata lies out of band: an entry, or entries coded. The descriptor then names no
+    /// entries: those of the whole stripe are made from the parts of its columns.
+    pub parts: Vec<[u8; ENTRY_BYTES]>,
 }
 
 /// What a column of a segment holds.
@@ -163,20 +169,23 @@ pub async fn scan_column<D: ZoneDevice>(
     header: &SegmentHeader,
 ) -> ColumnFound {
     let mut found = ColumnFound { end_block: zone.end_block, ..ColumnFound::default() };
-    let mut window = Window { first: 0, bytes: Vec::new() };
+    let is_oob = header.shape.plan().carrier == Carrier::Oob;
+    let mut window = Window { first: 0, bytes: Vec::new(), metadata: Vec::new() };
     let mut footer: Vec<FooterBlock> = Vec::new();
     let mut block = DataOffset(0).zone_block();
     let longest = u32::from(header.shape.plan().record_blocks);
     while block < zone.end_block {
         let wanted = longest.min(zone.end_block - block);
         if !window.holds(block, wanted) {
-            window.load(device, pool, zone, block).await;
+            window.load(device, pool, zone, block, is_oob).await;
         }
         let bytes = window.from(block);
-        if let Ok(descriptor) = RecordDescriptor::parse(bytes, header, block) {
-            let blocks = descriptor.record_blocks(header);
-            let is_whole = blocks <= wanted && contents_are_right(bytes, &descriptor, blocks);
-            found.records.push(RecordFound { block, descriptor, is_whole });
+        let record = match is_oob {
+            true => oob_record(bytes, window.metadata_from(block), header, block, wanted),
+            false => inband_record(bytes, header, block, wanted),
+        };
+        if let Some((record, blocks)) = record {
+            found.records.push(record);
             block += blocks;
             continue;
         }
@@ -195,16 +204,90 @@ pub async fn scan_column<D: ZoneDevice>(
     found
 }
 
+/// The record that begins at a block, and its length. `wanted`: blocks up to the end of the zone.
+fn inband_record(
+    bytes: &[u8],
+    header: &SegmentHeader,
+    block: u32,
+    wanted: u32,
+) -> Option<(RecordFound, u32)> {
+    let descriptor = RecordDescriptor::parse(bytes, header, block).ok()?;
+    let blocks = descriptor.record_blocks(header);
+    let is_whole = blocks <= wanted && contents_are_right(bytes, &descriptor, blocks);
+    Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, blocks))
+}
+
+/// As [`inband_record`], where metadata lies out of band: a record is told by what stands beside its first block.
+fn oob_record(
+    bytes: &[u8],
+    metadata: &[u8],
+    header: &SegmentHeader,
+    block: u32,
+    wanted: u32,
+) -> Option<(RecordFound, u32)> {
+    let parse = |row: usize| {
+        let beside = metadata.get(row * OOB_BYTES..)?.first_chunk::<OOB_BYTES>()?;
+        OobBlock::parse(beside, header, block + row as u32).ok()
+    };
+    let first = parse(0).filter(|first| first.row == 0)?;
+    let rows = usize::from(first.rows);
+    let (mut parts, mut checksums, mut durable_blocks) = (Vec::new(), Vec::new(), 0);
+    let (mut is_whole, mut kind, mut sequence) =
+        (rows as u32 <= wanted, RecordKind::Parity, Sequence::default());
+    for row in 0..rows.min(wanted as usize) {
+        let of_record = |own: &OobBlock| {
+            (own.stripe, own.rows, own.epoch, usize::from(own.row))
+                == (first.stripe, first.rows, first.epoch, row)
+        };
+        let Some(own) = parse(row).filter(of_record) else {
+            is_whole = false;
+            break;
+        };
+        let checksum = match own.part {
+            OobPart::Named { kind: named, entry, durable_blocks: durable } => {
+                (kind, durable_blocks) = (named, durable);
+                parts.push(entry.to_bytes());
+                entry.checksum
+            }
+            OobPart::Parity { sequence: dispatched, checksum, coded } => {
+                sequence = dispatched;
+                parts.push(coded.0);
+                checksum
+            }
+        };
+        let contents = &bytes[row * BLOCK_BYTES..][..BLOCK_BYTES];
+        is_whole &= Checksum::of(contents) == checksum;
+        checksums.push(checksum);
+    }
+    let stripe = StripeDescriptor {
+        epoch: first.epoch,
+        stripe: if header.shape.is_append() {
+            first.stripe.into()
+        } else {
+            DataOffset::of_zone_block(block)?.0
+        },
+        sequence,
+        durable_blocks,
+        rows: first.rows,
+        entries: Vec::new(),
+    };
+    let blocks = parts.len() as u32; // what is torn is looked at again, block by block
+    let descriptor = RecordDescriptor { stripe, kind, place: None, checksums };
+    Some((RecordFound { block, descriptor, is_whole, parts }, blocks.max(1)))
+}
+
 fn contents_are_right(bytes: &[u8], descriptor: &RecordDescriptor, blocks: u32) -> bool {
     let first = blocks as usize - descriptor.checksums.len();
     let contents = bytes.chunks_exact(BLOCK_BYTES).skip(first);
     descriptor.checksums.iter().zip(contents).all(|(sum, block)| Checksum::of(block) == *sum)
 }
 
-/// A part of a zone in memory. What cannot be read is zeroes, which no checksum takes for right.
+/// A part of a zone in memory, with its metadata where there is some. What cannot be read is zeroes, which no checksum takes
+/// for right.
 struct Window {
     first: u32,
     bytes: Vec<u8>,
+    metadata: Vec<u8>,
 }
 
 impl Window {
@@ -217,19 +300,50 @@ impl Window {
         &self.bytes[(block - self.first) as usize * BLOCK_BYTES..]
     }
 
-    async fn load<D: ZoneDevice>(&mut self, device: &D, pool: &Arc<Pool>, zone: &ZoneFound, block: u32) {
-        let blocks = WINDOW_BLOCKS.min(zone.end_block - block);
+    fn metadata_from(&self, block: u32) -> &[u8] {
+        &self.metadata[(block - self.first) as usize * OOB_BYTES..]
+    }
+
+    async fn load<D: ZoneDevice>(
+        &mut self,
+        device: &D,
+        pool: &Arc<Pool>,
+        zone: &ZoneFound,
+        block: u32,
+        with_metadata: bool,
+    ) {
+        let most =
+            if with_metadata { device.zoned().record_bytes_max / BLOCK_BYTES as u32 } else { WINDOW_BLOCKS };
+        let blocks = WINDOW_BLOCKS.min(most).min(zone.end_block - block);
         self.first = block;
         self.bytes = vec![0; blocks as usize * BLOCK_BYTES];
-        if let Some(read) = read_blocks(device, pool, zone.zone, block, blocks).await {
-            self.bytes.copy_from_slice(read.bytes());
+        self.metadata = vec![0; if with_metadata { blocks as usize * OOB_BYTES } else { 0 }];
+        if self.read(device, pool, zone.zone, (block, blocks)).await {
             return;
         }
         // One bad block hides no others.
         for index in 0..blocks {
-            if let Some(read) = read_blocks(device, pool, zone.zone, block + index, 1).await {
-                self.bytes[index as usize * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(read.bytes());
-            }
+            self.read(device, pool, zone.zone, (block + index, 1)).await;
         }
+    }
+
+    async fn read<D: ZoneDevice>(&mut self, device: &D, pool: &Arc<Pool>, zone: u32, at: (u32, u32)) -> bool {
+        let (block, blocks) = (at.0, at.1 as usize);
+        let index = (block - self.first) as usize;
+        let (data, metadata) = match self.metadata.is_empty() {
+            true => (read_blocks(device, pool, zone, block, at.1).await, None),
+            false => {
+                let (data, beside) = (pool.take(blocks * BLOCK_BYTES), Buffer::new(blocks * OOB_BYTES));
+                let in_zone = u64::from(block) * BLOCK_BYTES as u64;
+                let (data, beside, result) = device.read_metadata(zone, in_zone, data, beside).await;
+                (result.is_ok().then_some(data), Some(beside))
+            }
+        };
+        let Some(data) = data else { return false };
+        self.bytes[index * BLOCK_BYTES..][..blocks * BLOCK_BYTES].copy_from_slice(data.bytes());
+        if let Some(beside) = metadata {
+            self.metadata[index * OOB_BYTES..][..blocks * OOB_BYTES].copy_from_slice(beside.bytes());
+        }
+        true
     }
 }
