@@ -244,11 +244,11 @@ fn a_full_log_says_so_and_a_start_still_has_room() {
 fn segment_numbers_never_come_twice() {
     let world = World::new(RAID5, 13);
     let mut seen = std::collections::BTreeSet::new();
-    for seed in 0..8 {
+    for seed in 0..5 {
         let array = world.start().expect("a start");
         let before: Vec<u64> =
             array.set.0.port.shared.table.all().iter().map(|segment| segment.number()).collect();
-        write_all(&world, &array, seed + 1);
+        (0..6).for_each(|version| write_all(&world, &array, seed * 6 + version)); // more than are reserved at first
         for segment in array.set.0.port.shared.table.all() {
             let is_new = seen.insert((segment.number(), segment.headers[0].tag));
             assert!(is_new || before.contains(&segment.number()), "{} again", segment.number());

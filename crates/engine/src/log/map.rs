@@ -244,6 +244,7 @@ mod tests {
     use layout::zoned::{BlockPlace, MapEntryBytes};
 
     pub(super) const WIDE: MapEntryBytes = MapEntryBytes::Eight;
+    #[cfg(not(feature = "model"))]
     pub(super) const NARROW: MapEntryBytes = MapEntryBytes::Four;
 
     pub(super) fn new(blocks: u64, bytes: MapEntryBytes) -> Map {
@@ -255,6 +256,7 @@ mod tests {
         MapEntry::At { place, checksum: 0xabcd }
     }
 
+    #[cfg(not(feature = "model"))]
     fn kept(entry: MapEntry, bytes: MapEntryBytes) -> MapEntry {
         match entry {
             MapEntry::At { place, .. } if bytes == NARROW => MapEntry::At { place, checksum: 0 },
