@@ -16,6 +16,7 @@ pub mod foreground;
 pub mod foreign_buffer;
 pub mod in_place;
 pub mod limits;
+pub mod log;
 pub mod members;
 mod mirror;
 pub mod mismatch;

@@ -48,6 +48,11 @@ mod tests {
             ("intent/pages.rs", include_str!("stripe/intent/pages.rs")),
             ("members/health.rs", include_str!("members/health.rs")),
             ("members/metadata.rs", include_str!("members/metadata.rs")),
+            ("log/map.rs", include_str!("log/map.rs")),
+            ("log/map/pending.rs", include_str!("log/map/pending.rs")),
+            ("log/pins.rs", include_str!("log/pins.rs")),
+            ("log/sequence.rs", include_str!("log/sequence.rs")),
+            ("log/stripe_group.rs", include_str!("log/stripe_group.rs")),
         ];
         for (name, text) in files {
             assert!(text.contains("sync::sequential::"), "{name} is built from what shuttle knows");

@@ -8,7 +8,7 @@ use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 /// Versions of the members' metadata: the newest, and the one on disk.
-pub(super) struct Metadata {
+pub(crate) struct Metadata {
     wanted: AtomicU64,
     written: AtomicU64,
     /// The metadata could not be written to enough members: no more requests are acknowledged.
@@ -18,7 +18,7 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Metadata {
             wanted: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -29,23 +29,23 @@ impl Metadata {
     }
 
     /// Counts a change that is not on disk yet.
-    pub(super) fn change(&self) {
+    pub(crate) fn change(&self) {
         self.wanted.fetch_add(1, SeqCst);
     }
 
-    pub(super) fn wake_writer(&self) {
+    pub(crate) fn wake_writer(&self) {
         let writer = self.writer.lock().take();
         if let Some(writer) = writer {
             writer.wake();
         }
     }
 
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.written.load(SeqCst) == self.wanted.load(SeqCst)
     }
 
     /// Waits until every change so far is on disk.
-    pub(super) async fn settled(&self) -> Result<(), MetadataLost> {
+    pub(crate) async fn settled(&self) -> Result<(), MetadataLost> {
         let wanted = self.wanted.load(SeqCst);
         std::future::poll_fn(|context| {
             let reached = || self.written.load(SeqCst) >= wanted;
@@ -66,7 +66,7 @@ impl Metadata {
     }
 
     /// The version to write, once there is one. Called with `Members::changing` locked.
-    pub(super) fn poll_wanted(&self, context: &Context<'_>) -> Poll<u64> {
+    pub(crate) fn poll_wanted(&self, context: &Context<'_>) -> Poll<u64> {
         let mut writer = self.writer.lock();
         let wanted = self.wanted.load(SeqCst);
         if wanted != self.written.load(SeqCst) {
@@ -76,16 +76,16 @@ impl Metadata {
         Poll::Pending
     }
 
-    pub(super) fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.wanted.load(SeqCst)
     }
 
-    pub(super) fn written(&self, version: u64) {
+    pub(crate) fn written(&self, version: u64) {
         self.written.fetch_max(version, SeqCst);
         self.wake_waiting();
     }
 
-    pub(super) fn lost(&self) {
+    pub(crate) fn lost(&self) {
         self.lost.store(true, SeqCst);
         self.wake_waiting();
     }

@@ -5,7 +5,7 @@ pub mod attachment;
 pub(crate) mod bad_place;
 pub mod health;
 pub mod load;
-mod metadata;
+pub(crate) mod metadata;
 #[cfg(all(test, feature = "model"))]
 mod model;
 pub(crate) mod port;

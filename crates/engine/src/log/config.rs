@@ -1,0 +1,92 @@
+//! What is fixed while a zoned array runs: its identity, its shape, and how a place of the map is told.
+
+use layout::geometry::Level;
+use layout::zoned::{Access, Carrier, Class, Columns, MapShape, SegmentPlan, SegmentShape, ShapeFault};
+
+use super::dispatch::FillWait;
+
+/// Zones at the start of a member that hold its superblock log.
+pub const SUPERBLOCK_ZONES: u32 = 2;
+/// Segments that user writes leave free, so that reclaim and recovery always have a place to write to (Z-I10): two for
+/// reclaim and the mapping blocks that it evicts, one for recovery.
+pub const RESERVED_SEGMENTS: usize = 3;
+
+/// What is fixed while an array runs.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// The array.
+    pub set_uuid: [u8; 16],
+    /// The member of each slot.
+    pub devices: Vec<[u8; 16]>,
+    /// Its level.
+    pub level: Level,
+    /// How zones are written: `Append` only where all members can.
+    pub access: Access,
+    /// Where metadata lies.
+    pub carrier: Carrier,
+    /// Zones of a member.
+    pub zones: u32,
+    /// Blocks of a zone.
+    pub capacity_blocks: u32,
+    /// Blocks of the longest record of a small segment, and of a large one.
+    pub record_blocks: [u16; 2],
+    /// Longest records in a group of an append segment.
+    pub group: u16,
+    /// Blocks after which parity moves on, before it is made whole groups.
+    pub band_blocks: u32,
+    /// How the map numbers places.
+    pub map: MapShape,
+    /// Blocks of the array.
+    pub logical_blocks: u64,
+    /// When an open stripe is due.
+    pub fill_wait: FillWait,
+    /// The smallest limit of open and active zones of each member.
+    pub zone_limits: Vec<Option<u32>>,
+    /// Most bytes of one write to a member.
+    pub record_bytes_max: u32,
+}
+
+impl LogConfig {
+    /// Slots of the map: segments that can be there at once.
+    pub fn slots(&self) -> u32 {
+        self.zones - SUPERBLOCK_ZONES
+    }
+
+    /// How the zones of a segment over `members` members are divided.
+    ///
+    /// # Errors
+    /// A value is out of bounds for this width.
+    pub fn shape(&self, class: Class, members: u8) -> Result<SegmentShape, ShapeFault> {
+        let columns = Columns::new(self.level, members).ok_or_else(|| ShapeFault {
+            field: "width",
+            found: format!("{members} columns"),
+            expected: "columns for data, and whole pairs for mirrors".to_owned(),
+        })?;
+        let blocks = self.record_blocks[usize::from(class != Class::Small)];
+        let blocks = self.carrier.whole_record(blocks.into(), columns.data()).unwrap_or(blocks.into());
+        let record_blocks = blocks as u16;
+        let group = if self.access == Access::Append { self.group } else { 0 };
+        let unit = if group > 0 { u32::from(group) * blocks } else { blocks };
+        let band_blocks = match group {
+            0 => self.band_blocks.max(unit),
+            _ => self.band_blocks.div_ceil(unit).max(1) * unit,
+        };
+        let plan = SegmentPlan {
+            columns,
+            access: self.access,
+            carrier: self.carrier,
+            record_blocks,
+            group,
+            band_blocks,
+        };
+        SegmentShape::new(plan, self.capacity_blocks)
+    }
+
+    /// Members that may be lost: of mirrors one, since pairs differ from segment to segment.
+    pub fn losses_survived(&self) -> usize {
+        match self.level {
+            Level::Raid10 => 1,
+            level => level.parity_chunks() as usize,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The log engine of one shard: what a volume asks of an engine, served from segments.
+
+use std::rc::Rc;
+
+use layout::zoned::Class;
+
+use super::flush::flush_members;
+use super::read::read_blocks;
+use super::shard::LogEngine;
+use super::write::write_blocks;
+use super::zeroes::zero_blocks;
+use crate::buffer::Gather;
+use crate::counters::Counters;
+use crate::error::VolumeError;
+use crate::limits::BLOCK_BYTES;
+use crate::volume::{Engine, EngineShape, Space};
+use crate::zone_device::ZoneDevice;
+
+/// One shard's log engine as an engine of a volume. A handle: tasks of the engine hold others.
+pub struct LogSet<D>(pub Rc<LogEngine<D>>);
+
+impl<D: ZoneDevice> LogSet<D> {
+    /// Seals the open segments and makes everything durable. Called when no request is in flight; the array can then be
+    /// started without reading records.
+    ///
+    /// # Errors
+    /// A member that the array needs failed.
+    pub async fn stop(&self) -> Result<(), VolumeError> {
+        self.0.open.close_all(&self.0.port).await;
+        flush_members(&self.0.port).await
+    }
+}
+
+impl<D: ZoneDevice> Engine for LogSet<D> {
+    fn shape(&self) -> EngineShape {
+        let engine = &self.0;
+        let stripe = (engine.stripe_blocks(Class::Large) * BLOCK_BYTES) as u64;
+        EngineShape {
+            size_bytes: engine.port.shared.config.logical_blocks * BLOCK_BYTES as u64,
+            io_min_bytes: BLOCK_BYTES as u32,
+            io_opt_bytes: stripe,
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        self.0.port.counters()
+    }
+
+    /// Latencies of clients are not measured yet: background work of this engine has no budget to keep.
+    fn begin(&self) -> Option<u64> {
+        None
+    }
+
+    fn end(&self, _began_ns: Option<u64>) {}
+}
+
+impl<D: ZoneDevice> Space for LogSet<D> {
+    async fn read(&self, offset_bytes: u64, bytes: u64) -> Result<Gather, VolumeError> {
+        read_blocks(&self.0, offset_bytes, bytes).await
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
+        write_blocks(&self.0, offset_bytes, data, fua).await
+    }
+
+    async fn flush(&self) -> Result<(), VolumeError> {
+        flush_members(&self.0.port).await
+    }
+
+    /// Frees the space: zeroes always may.
+    async fn write_zeroes(
+        &self,
+        offset_bytes: u64,
+        bytes: u64,
+        _may_unmap: bool,
+        fua: bool,
+    ) -> Result<(), VolumeError> {
+        zero_blocks(&self.0, offset_bytes, bytes, fua).await
+    }
+
+    async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
+        zero_blocks(&self.0, offset_bytes, bytes, false).await
+    }
+}

@@ -1,0 +1,281 @@
+//! Members and zones that fail, blocks that are wrong without an error, members that are missing or empty at a start.
+
+use std::rc::Rc;
+
+use super::serve_tests::{ACCESSES, shapes};
+use super::world::*;
+use crate::device::DeviceErrorKind;
+use crate::error::VolumeError;
+use crate::events::Event;
+use crate::limits::BLOCK_BYTES;
+use crate::members::MemberState;
+use crate::volume::Space;
+use crate::zone_device::memory::MemoryZones;
+use crate::zone_device::{ZoneDevice, ZoneState};
+use layout::geometry::Level;
+
+fn write_all(world: &World, array: &Array, version: u64) {
+    for block in (0..world.shape.logical_blocks).step_by(8) {
+        let blocks = (world.shape.logical_blocks - block).min(8);
+        let data: Vec<u8> = (block..block + blocks).flat_map(|block| pattern(block, version)).collect();
+        array.write(world, block, &data).unwrap_or_else(|error| panic!("{:?}: {error}", world.shape));
+    }
+}
+
+fn check_all(world: &World, array: &Array, version: u64, context: &str) {
+    for block in 0..world.shape.logical_blocks {
+        let read = array.read(world, block, 1);
+        let read = read.unwrap_or_else(|error| panic!("{:?} {context}: block {block}: {error}", world.shape));
+        assert!(read == pattern(block, version), "{:?} {context}: block {block} is another", world.shape);
+    }
+}
+
+fn redundant() -> impl Iterator<Item = Shape> {
+    shapes().filter(|shape| shape.level != Level::Raid0)
+}
+
+fn pull(device: &MemoryZones) {
+    device.set_fault(|_, _| Some(DeviceErrorKind::Gone));
+}
+
+/// After a member is lost new segments are narrower, and what is written then survives one more loss at once.
+#[test]
+fn there_are_no_degraded_writes() {
+    for shape in redundant() {
+        let world = World::new(shape, 5);
+        let array = world.start().expect("a new array");
+        write_all(&world, &array, 1);
+        pull(&world.devices[1]);
+        write_all(&world, &array, 2);
+        check_all(&world, &array, 2, "one member lost");
+        assert_eq!(
+            world.saved.borrow().states[1],
+            MemberState::Failed,
+            "Z-I2: it is in the superblocks by now"
+        );
+        write_all(&world, &array, 3);
+        pull(&world.devices[2]);
+        check_all(&world, &array, 3, "another is lost after it");
+    }
+}
+
+#[test]
+fn what_is_acknowledged_after_a_failure_outlives_a_crash_without_the_member() {
+    for shape in redundant() {
+        for seed in 0..4 {
+            let mut world = World::new(shape, seed);
+            let array = world.start().expect("a new array");
+            write_all(&world, &array, 1);
+            pull(&world.devices[3]);
+            write_all(&world, &array, 2);
+            array.flush(&world).expect("a flush");
+            world.cut(&array.executor, &mut Chance(seed));
+            world.absent = vec![3];
+            let array = world.start().expect("a start without it");
+            check_all(&world, &array, 2, "after the crash");
+            write_all(&world, &array, 3);
+            check_all(&world, &array, 3, "later");
+        }
+    }
+}
+
+/// A zone that cannot be written costs its segment, not its member.
+#[test]
+fn a_zone_that_fails_closes_its_segment_early() {
+    for shape in shapes() {
+        let world = World::new(shape, 6);
+        let array = world.start().expect("a new array");
+        write_all(&world, &array, 1);
+        let bad = 2 + array.set.0.port.shared.table.all().len() as u32;
+        let mut left = 2;
+        world.devices[0].set_fault(move |name, zone| {
+            let fails = (name == "append" || name == "write") && zone == bad && left > 0;
+            left -= i32::from(fails);
+            fails.then_some(DeviceErrorKind::Io)
+        });
+        for version in 2..5 {
+            write_all(&world, &array, version);
+        }
+        check_all(&world, &array, 4, "a zone failed");
+        assert_eq!(array.set.0.port.shared.members.states(), vec![MemberState::InSync; shape.members]);
+        let errors =
+            world.events.lock().iter().filter(|event| matches!(event, Event::MemberError { .. })).count();
+        assert!(errors > 0, "{shape:?}: the zone was written");
+        array.flush(&world).expect("a flush");
+        world.cut(&array.executor, &mut Chance(1));
+        check_all(&world, &world.start().expect("a start"), 4, "after a crash");
+    }
+}
+
+#[test]
+fn a_read_only_zone_does_not_fail_its_member() {
+    for access in ACCESSES {
+        let world = World::new(Shape { access, ..RAID5 }, 7);
+        let array = world.start().expect("a new array");
+        write_all(&world, &array, 1);
+        let open = (2..world.shape.zones).find(|zone| world.devices[2].zone(*zone).state.is_open());
+        let Some(open) = open else { continue }; // a placed device has no such state
+        world.devices[2].turn(open, ZoneState::ReadOnly);
+        write_all(&world, &array, 2);
+        check_all(&world, &array, 2, "a zone is read-only");
+        assert_eq!(array.set.0.port.shared.members.state(2), MemberState::InSync);
+        array.flush(&world).expect("a flush");
+        world.cut(&array.executor, &mut Chance(2));
+        check_all(&world, &world.start().expect("a start"), 2, "after a crash");
+    }
+}
+
+/// Z-I12: any one byte that is wrong on a member, wherever it is, changes nothing that is read; also at the next start.
+#[test]
+fn wrong_blocks_are_made_from_the_others() {
+    for shape in redundant() {
+        for clean in [false, true] {
+            let world = World::new(shape, 8);
+            let array = world.start().expect("a new array");
+            write_all(&world, &array, 1);
+            array.flush(&world).expect("a flush");
+            if clean {
+                array.stop(&world).expect("a stop");
+            }
+            let mut chance = Chance(9);
+            for _ in 0..30 {
+                let member = chance.below(shape.members as u64) as usize;
+                let zone = 2 + chance.below(6) as u32;
+                let at = chance.below(shape.zone_blocks * BLOCK_BYTES as u64);
+                world.devices[member].flip(zone, at);
+                check_all(&world, &array, 1, &format!("member {member} zone {zone} byte {at}"));
+                world.devices[member].flip(zone, at);
+            }
+            let (member, zone, block) = (chance.below(shape.members as u64) as usize, 2, chance.below(40));
+            world.devices[member].flip(zone, block * BLOCK_BYTES as u64 + 100);
+            world.cut(&array.executor, &mut Chance(1));
+            let array = world.start().expect("a start");
+            check_all(&world, &array, 1, &format!("restarted, member {member} zone {zone} block {block}"));
+        }
+    }
+}
+
+/// With any one member missing, or replaced by an empty one, the array starts, and nothing that is mapped is reset: the
+/// released prototype erases the array there.
+#[test]
+fn no_start_without_a_member_resets_what_is_mapped() {
+    for shape in redundant() {
+        for (slot, empty) in (0..shape.members).flat_map(|slot| [(slot, false), (slot, true)]) {
+            let mut world = World::new(shape, 10);
+            let array = world.start().expect("a new array");
+            write_all(&world, &array, 1);
+            array.flush(&world).expect("a flush");
+            world.cut(&array.executor, &mut Chance(slot as u64));
+            let context = format!("member {slot} {}", if empty { "empty" } else { "missing" });
+            if empty {
+                world.devices[slot] = MemoryZones::new(world.devices[slot].zoned().clone(), 4096, "empty");
+            } else {
+                world.absent = vec![slot];
+            }
+            let array = world.start().unwrap_or_else(|error| panic!("{shape:?} {context}: {error}"));
+            check_all(&world, &array, 1, &context);
+            array.self_check();
+            write_all(&world, &array, 2);
+            check_all(&world, &array, 2, &context);
+        }
+    }
+}
+
+#[test]
+fn a_start_with_too_few_members_is_refused_and_changes_nothing() {
+    for shape in redundant().filter(|shape| matches!(shape.level, Level::Raid4 | Level::Raid5)) {
+        let mut world = World::new(shape, 11);
+        let array = world.start().expect("a new array");
+        write_all(&world, &array, 1);
+        array.flush(&world).expect("a flush");
+        world.cut(&array.executor, &mut Chance(1));
+        let image = |world: &World| -> Vec<Vec<u8>> {
+            let zones =
+                world.devices.iter().flat_map(|device| (0..shape.zones).map(move |zone| (device, zone)));
+            zones
+                .map(|(device, zone)| device.peek(zone, 0, shape.zone_blocks as usize * BLOCK_BYTES))
+                .collect()
+        };
+        let before = image(&world);
+        world.absent = vec![0, 2];
+        let error = world.start().err().expect("two are missing").to_string();
+        assert!(error.contains("lacks 2 of its 4 columns"), "{error}");
+        assert!(before == image(&world), "nothing was written");
+        world.absent.clear();
+        world.saved.borrow_mut().states = vec![MemberState::InSync; shape.members];
+        check_all(&world, &world.start().expect("a start"), 1, "all are back");
+    }
+}
+
+/// Z-I10, as far as it goes without reclaim: a log that is full says so, keeps what it has, and leaves room for recovery.
+#[test]
+fn a_full_log_says_so_and_a_start_still_has_room() {
+    for access in ACCESSES {
+        let world = World::new(Shape { access, zones: 12, ..RAID5 }, 12);
+        let array = world.start().expect("a new array");
+        let mut version = 0;
+        let full = loop {
+            version += 1;
+            match array.write(&world, version % 100, &pattern(version % 100, version)) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, VolumeError::NoSpace { .. }), "{full}");
+        assert!(version > 100, "each block was written");
+        for block in 0..100 {
+            let newest = (1..version).rev().find(|version| version % 100 == block).expect("each was written");
+            assert!(array.read(&world, block, 1).expect("a read") == pattern(block, newest), "block {block}");
+        }
+        array.flush(&world).expect("a flush");
+        let free = array.set.0.port.shared.table.free_zones();
+        assert!(free.iter().all(|free| *free >= super::config::RESERVED_SEGMENTS), "{free:?}");
+        for seed in 0..10 {
+            world.cut(&array.executor, &mut Chance(seed));
+            let array = world.start().expect("ten crashes in a row");
+            let newest = (1..version).rev().find(|version| version % 100 == 7).expect("written");
+            assert!(array.read(&world, 7, 1).expect("a read") == pattern(7, newest), "after crash {seed}");
+        }
+    }
+}
+
+/// Z-I16: a start never hands out the number of a segment that a run before it may have used, however short it was.
+#[test]
+fn segment_numbers_never_come_twice() {
+    let world = World::new(RAID5, 13);
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..5 {
+        let array = world.start().expect("a start");
+        let before: Vec<u64> =
+            array.set.0.port.shared.table.all().iter().map(|segment| segment.number()).collect();
+        (0..6).for_each(|version| write_all(&world, &array, seed * 6 + version)); // more than are reserved at first
+        for segment in array.set.0.port.shared.table.all() {
+            let is_new = seen.insert((segment.number(), segment.headers[0].tag));
+            assert!(is_new || before.contains(&segment.number()), "{} again", segment.number());
+        }
+        let numbers = seen.iter().map(|(number, _)| number).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(numbers.len(), seen.len(), "one tag for each number");
+        world.cut(&array.executor, &mut Chance(seed));
+    }
+}
+
+/// Z-I7: FUA alone, with every cache lost at the cut.
+#[test]
+fn a_durable_write_needs_no_flush() {
+    for shape in shapes() {
+        let world = World::new(shape, 14);
+        let array = world.start().expect("a new array");
+        let set = Rc::clone(&array.set);
+        let data = crate::buffer::Gather::from(crate::buffer::Slice::from_bytes(&pattern(9, 1)));
+        array.write(&world, 3, &pattern(3, 1)).expect("a write that is not durable");
+        array
+            .wait(&world, async move { set.write(9 * BLOCK_BYTES as u64, data, true).await })
+            .expect("a write");
+        for device in &world.devices {
+            device.cut(|_, durable, _| durable, |_| false);
+        }
+        array.executor.abandon();
+        let array = world.start().expect("a start");
+        assert!(array.read(&world, 9, 1).expect("a read") == pattern(9, 1), "{shape:?}");
+    }
+}

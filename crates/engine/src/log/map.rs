@@ -1,0 +1,308 @@
+//! Which place holds a block: the map of an array, in groups of one mapping block each, all of them in memory.
+//!
+//! An entry of 8 bytes holds a place of 40 bits and 24 bits of the block's checksum, so that every read is verified without
+//! reading metadata (Z-I12); an entry of 4 bytes holds a place alone. Z-I3: of the writes of a block the one with the highest
+//! sequence stands, in whatever order they complete ([`pending`]).
+
+mod pending;
+
+use std::ops::Range;
+
+use self::pending::{PendingBlocks, PendingRanges};
+use super::sequence::Sequence;
+use crate::sync::sequential::Mutex;
+use layout::zoned::{MapEntry, MapShape};
+
+/// Whether contents with this checksum are those that an entry means.
+pub fn check_matches(shape: &MapShape, check: u32, checksum: u32) -> bool {
+    shape.checksum_of(checksum) == check
+}
+
+enum Entries {
+    Narrow(Box<[u32]>),
+    Wide(Box<[u64]>),
+}
+
+impl Entries {
+    fn zeroes(shape: &MapShape) -> Entries {
+        let count = shape.entries_per_block() as usize;
+        match shape.entry_bytes() {
+            4 => Entries::Narrow(vec![u32::MAX; count].into()),
+            _ => Entries::Wide(vec![u64::MAX; count].into()),
+        }
+    }
+
+    fn get(&self, shape: &MapShape, at: usize) -> MapEntry {
+        let word = match self {
+            Entries::Narrow(entries) => entries[at].into(),
+            Entries::Wide(entries) => entries[at],
+        };
+        shape.entry(word).expect("an entry that was set")
+    }
+
+    fn set(&mut self, shape: &MapShape, at: usize, entry: MapEntry) {
+        let word = shape.word(entry);
+        match self {
+            Entries::Narrow(entries) => entries[at] = word as u32,
+            Entries::Wide(entries) => entries[at] = word,
+        }
+    }
+}
+
+/// One mapping block, and the writes of its blocks that are in flight.
+#[derive(Default)]
+struct Group {
+    /// None: all zeroes.
+    entries: Option<Entries>,
+    pending: PendingBlocks,
+}
+
+/// The map of an array, shared by all shards. A lock is held for a few entries of one group at a time.
+pub struct Map {
+    shape: MapShape,
+    blocks: u64,
+    groups: Box<[Mutex<Group>]>,
+    ranges: PendingRanges,
+}
+
+impl Map {
+    /// A map of `blocks` blocks, all zeroes.
+    pub fn new(blocks: u64, shape: MapShape) -> Self {
+        let groups = blocks.div_ceil(shape.entries_per_block());
+        let groups = (0..groups).map(|_| Mutex::new(Group::default())).collect();
+        Map { shape, blocks, groups, ranges: PendingRanges::default() }
+    }
+
+    /// Blocks of the array.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// How entries are kept.
+    pub fn shape(&self) -> &MapShape {
+        &self.shape
+    }
+
+    fn group(&self, block: u64) -> (&Mutex<Group>, usize) {
+        assert!(block < self.blocks, "block {block} is in the array");
+        let group_blocks = self.shape.entries_per_block();
+        (&self.groups[(block / group_blocks) as usize], (block % group_blocks) as usize)
+    }
+
+    /// Where a block's contents are. The caller has pinned what it may find.
+    pub fn get(&self, block: u64) -> MapEntry {
+        let (group, at) = self.group(block);
+        group.lock().entries.as_ref().map_or(MapEntry::Zeroes, |entries| entries.get(&self.shape, at))
+    }
+
+    /// Sets an entry, at a start, before anything is served. Returns what stood there.
+    pub fn set(&self, block: u64, mapped: MapEntry) -> MapEntry {
+        let (group, at) = self.group(block);
+        let mut group = group.lock();
+        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(&self.shape));
+        let old = entries.get(&self.shape, at);
+        entries.set(&self.shape, at, mapped);
+        old
+    }
+
+    /// A write of a block begins: called before it takes its sequence.
+    pub fn begin(&self, block: u64) {
+        self.group(block).0.lock().pending.begin(block);
+    }
+
+    /// Maps a block that was written (Z-I1: the caller has seen all records of its stripe return). Returns what it replaces,
+    /// or None if a newer write stands: the place is then dead.
+    pub fn apply(&self, block: u64, sequence: Sequence, mapped: MapEntry) -> Option<MapEntry> {
+        let (group, at) = self.group(block);
+        let mut group = group.lock();
+        if !group.pending.apply(block, sequence) {
+            return None;
+        }
+        self.ranges.note(block, sequence);
+        let entries = group.entries.get_or_insert_with(|| Entries::zeroes(&self.shape));
+        let old = entries.get(&self.shape, at);
+        entries.set(&self.shape, at, mapped);
+        Some(old)
+    }
+
+    /// A write of a block ends, applied or not.
+    pub fn end(&self, block: u64) {
+        self.group(block).0.lock().pending.end(block);
+    }
+
+    /// Zeroes of a range begin: called before they take their sequence.
+    pub fn begin_range(&self, blocks: Range<u64>) -> RangeInFlight<'_> {
+        assert!(blocks.start < blocks.end && blocks.end <= self.blocks, "the range is in the array");
+        RangeInFlight { map: self, id: self.ranges.begin(blocks.clone()), blocks }
+    }
+
+    /// Blocks that are mapped to a place, in order.
+    pub fn mapped(&self) -> impl Iterator<Item = (u64, MapEntry)> {
+        (0..self.blocks)
+            .map(|block| (block, self.get(block)))
+            .filter(|(_, mapped)| *mapped != MapEntry::Zeroes)
+    }
+}
+
+/// Zeroes of a range that are in flight, until this is dropped.
+pub struct RangeInFlight<'a> {
+    map: &'a Map,
+    id: u64,
+    blocks: Range<u64>,
+}
+
+impl RangeInFlight<'_> {
+    /// Maps the range to zeroes, but for what newer writes have mapped meanwhile. `replaced` gets what stood there.
+    pub fn apply(&self, sequence: Sequence, mut replaced: impl FnMut(MapEntry)) {
+        let group_blocks = self.map.shape.entries_per_block();
+        let mut start = self.blocks.start;
+        while start < self.blocks.end {
+            let end = ((start / group_blocks + 1) * group_blocks).min(self.blocks.end);
+            self.apply_group(start..end, sequence, &mut replaced);
+            start = end;
+        }
+    }
+
+    fn apply_group(&self, part: Range<u64>, sequence: Sequence, replaced: &mut impl FnMut(MapEntry)) {
+        let (group, first) = self.map.group(part.start);
+        let mut group = group.lock();
+        let Group { entries, pending } = &mut *group;
+        if entries.is_none() && pending.is_empty() {
+            return;
+        }
+        let newer = self.map.ranges.newer(self.id, &part, sequence);
+        let mut is_clear = true;
+        for (at, block) in (first..).zip(part.clone()) {
+            if !pending.apply(block, sequence) || newer.binary_search(&block).is_ok() {
+                is_clear = false;
+                continue;
+            }
+            if let Some(entries) = entries {
+                replaced(entries.get(&self.map.shape, at));
+                entries.set(&self.map.shape, at, MapEntry::Zeroes);
+            }
+        }
+        if is_clear && part.end - part.start == self.map.shape.entries_per_block() {
+            *entries = None;
+        }
+    }
+}
+
+impl Drop for RangeInFlight<'_> {
+    fn drop(&mut self) {
+        self.map.ranges.end(self.id);
+    }
+}
+
+#[cfg(all(test, feature = "model"))]
+mod model {
+    //! Model of the map: whatever the order of completion, the highest sequence stands.
+
+    use super::tests::{WIDE, at, new};
+    use super::*;
+    use crate::log::sequence::Sequences;
+    use crate::sync::models::{check, threads};
+    use std::sync::Mutex as StdMutex;
+
+    #[test]
+    fn the_highest_sequence_stands() {
+        check(|| {
+            let (map, sequences) = (new(4, WIDE), Sequences::new(1));
+            let written = StdMutex::new(Vec::new());
+            let left = std::sync::atomic::AtomicUsize::new(3);
+            threads(3, move |thread| {
+                if thread == 0 {
+                    let range = map.begin_range(0..4);
+                    let sequence = sequences.take().expect("numbers are left");
+                    shuttle::thread::yield_now();
+                    range.apply(sequence, |_| {});
+                    written.lock().unwrap().push((sequence, MapEntry::Zeroes));
+                } else {
+                    for _ in 0..2 {
+                        map.begin(1);
+                        let sequence = sequences.take().expect("numbers are left");
+                        let mapped = at(sequence.0 & 0xff);
+                        shuttle::thread::yield_now();
+                        map.apply(1, sequence, mapped);
+                        map.end(1);
+                        written.lock().unwrap().push((sequence, mapped));
+                    }
+                }
+                if left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) == 1 {
+                    let mut written = written.lock().unwrap();
+                    written.sort_by_key(|(sequence, _)| *sequence);
+                    assert_eq!(map.get(1), written.last().expect("five writes").1);
+                }
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::zoned::{BlockPlace, MapEntryBytes};
+
+    pub(super) const WIDE: MapEntryBytes = MapEntryBytes::Eight;
+    #[cfg(not(feature = "model"))]
+    pub(super) const NARROW: MapEntryBytes = MapEntryBytes::Four;
+
+    pub(super) fn new(blocks: u64, bytes: MapEntryBytes) -> Map {
+        Map::new(blocks, MapShape::new(bytes, 4, 4096).expect("a shape"))
+    }
+
+    pub(super) fn at(block: u64) -> MapEntry {
+        let place = BlockPlace { slot: 3, column: 2, block: block as u32 + 1 };
+        MapEntry::At { place, checksum: 0xabcd }
+    }
+
+    #[cfg(not(feature = "model"))]
+    fn kept(entry: MapEntry, bytes: MapEntryBytes) -> MapEntry {
+        match entry {
+            MapEntry::At { place, .. } if bytes == NARROW => MapEntry::At { place, checksum: 0 },
+            entry => entry,
+        }
+    }
+
+    /// Z-I3, in memory: the completions of two writes come in the other order.
+    #[cfg(not(feature = "model"))]
+    #[test]
+    fn an_older_completion_never_overwrites_a_newer_one() {
+        for bytes in [WIDE, NARROW] {
+            let map = new(3000, bytes);
+            map.begin(2000);
+            map.begin(2000);
+            assert_eq!(map.apply(2000, Sequence(6), at(60)), Some(MapEntry::Zeroes));
+            map.end(2000);
+            assert_eq!(map.apply(2000, Sequence(5), at(50)), None, "the place of the older is dead");
+            map.end(2000);
+            assert_eq!(map.get(2000), kept(at(60), bytes));
+            map.begin(2000);
+            let old = map.apply(2000, Sequence(7), at(70));
+            assert_eq!(old, Some(kept(at(60), bytes)), "nothing of it was in flight");
+            map.end(2000);
+        }
+    }
+
+    #[cfg(not(feature = "model"))]
+    #[test]
+    fn zeroes_pass_what_is_newer_and_hold_back_what_is_older() {
+        let map = new(2000, WIDE);
+        for block in [10, 600, 1999] {
+            map.set(block, at(block));
+        }
+        map.begin(11); // sequence 8: in flight when the zeroes are applied, and older
+        let range = map.begin_range(5..1999);
+        map.begin(600); // sequence 10: begins, is applied and ends while the zeroes, 9, are in flight
+        map.apply(600, Sequence(10), at(601));
+        map.end(600);
+        let mut replaced = Vec::new();
+        range.apply(Sequence(9), |old| replaced.extend((old != MapEntry::Zeroes).then_some(old)));
+        drop(range);
+        assert_eq!((replaced, map.get(10), map.get(600)), (vec![at(10)], MapEntry::Zeroes, at(601)));
+        assert_eq!(map.apply(11, Sequence(8), at(11)), None);
+        map.end(11);
+        assert_eq!((map.get(11), map.get(1999)), (MapEntry::Zeroes, at(1999)));
+        assert_eq!(map.mapped().map(|(block, _)| block).collect::<Vec<_>>(), [600, 1999]);
+    }
+}

@@ -1,0 +1,37 @@
+//! Log-structured RAID over zones (ZapRAID): only whole stripes are written, to the ends of open segments.
+
+mod append;
+pub mod append_table;
+mod batch;
+pub mod config;
+mod degraded;
+pub mod dispatch;
+pub mod encode;
+pub mod engine;
+mod flush;
+pub mod footer;
+pub mod health;
+pub mod map;
+mod open;
+pub mod pins;
+pub mod port;
+mod read;
+pub mod recover;
+pub mod segment;
+pub mod segment_table;
+pub mod sequence;
+pub mod shard;
+pub mod shared;
+pub mod stripe_group;
+mod write;
+mod zeroes;
+pub mod zone_budget;
+
+#[cfg(all(test, not(feature = "model")))]
+mod crash_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod failure_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod serve_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod world;

@@ -1,0 +1,370 @@
+//! The life of a segment while the array serves: opened with durable headers, closed when it is full or a column failed,
+//! sealed by its footers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use layout::geometry::Level;
+use layout::zoned::{Class, DataOffset, SegmentColumn, SegmentHeader, ZonePlace};
+use smallvec::SmallVec;
+
+use super::config::{LogConfig, RESERVED_SEGMENTS};
+use super::encode::Record;
+use super::flush::flush_members;
+use super::footer::footer;
+use super::port::{Blame, LogPort, member_needed};
+use super::segment::{Segment, SegmentState};
+use super::segment_table::{NotTaken, Taken};
+use super::zone_budget::Purpose;
+use crate::buffer::{Gather, Slice};
+use crate::error::VolumeError;
+use crate::executor::join_all;
+use crate::limits::BLOCK_BYTES;
+use crate::members::MemberState;
+use crate::zone_device::ZoneDevice;
+
+/// Segments that are tried before a request fails: each one failed on a zone or member of its own.
+const TRIES_MAX: usize = 8;
+
+/// A shard's open segment of one class.
+#[derive(Default)]
+enum Current {
+    #[default]
+    None,
+    /// A task opens one.
+    Opening(Vec<Waker>),
+    Open(Arc<Segment>),
+}
+
+/// A shard's open segments.
+#[derive(Default)]
+pub struct OpenSegments {
+    classes: [RefCell<Current>; 3],
+}
+
+/// What a segment is opened for, as an index.
+fn index(class: Class) -> usize {
+    match class {
+        Class::Small => 0,
+        Class::Large => 1,
+        Class::Reclaim | Class::Recovery => 2,
+    }
+}
+
+impl OpenSegments {
+    /// The shard's open segment of a class. Opens one where there is none, or where the one there is takes no more stripes.
+    ///
+    /// # Errors
+    /// No zone is free, or the array cannot do without a member that failed.
+    pub async fn current<D: ZoneDevice>(
+        &self,
+        port: &Rc<LogPort<D>>,
+        class: Class,
+    ) -> Result<Arc<Segment>, VolumeError> {
+        let current = &self.classes[index(class)];
+        loop {
+            let found = match &*current.borrow() {
+                Current::Open(segment) if takes_stripes(port, segment) => return Ok(Arc::clone(segment)),
+                Current::Open(segment) => Some(Some(Arc::clone(segment))),
+                Current::Opening(_) => None,
+                Current::None => Some(None),
+            };
+            let Some(full) = found else {
+                self.opened(class).await;
+                continue;
+            };
+            *current.borrow_mut() = Current::Opening(Vec::new());
+            if let Some(full) = full {
+                let port_of_task = Rc::clone(port);
+                port.executor.spawn(async move { close_segment(&port_of_task, &full).await });
+            }
+            let opened = open_segment(port, class).await;
+            let state = opened.as_ref().map_or(Current::None, |segment| Current::Open(Arc::clone(segment)));
+            let Current::Opening(waiting) = current.replace(state) else { unreachable!("one task opens") };
+            waiting.into_iter().for_each(Waker::wake);
+            return opened;
+        }
+    }
+
+    async fn opened(&self, class: Class) {
+        let mut is_first = true;
+        std::future::poll_fn(|context| match &mut *self.classes[index(class)].borrow_mut() {
+            Current::Opening(waiting) if std::mem::take(&mut is_first) => {
+                waiting.push(context.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    /// Closes all segments, and writes their footers: the array stops cleanly.
+    pub async fn close_all<D: ZoneDevice>(&self, port: &Rc<LogPort<D>>) {
+        for current in &self.classes {
+            let taken = current.take();
+            if let Current::Open(segment) = taken {
+                close_segment(port, &segment).await;
+            }
+        }
+    }
+}
+
+/// Z-I15: new stripes go only to segments all of whose columns, but those left out, are in sync.
+fn takes_stripes<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> bool {
+    if segment.state() != SegmentState::Open {
+        return false;
+    }
+    let states = port.shared.members.states();
+    let is_whole =
+        segment.zones().all(|(_, slot, zone)| zone.is_none() || states[slot] == MemberState::InSync);
+    if !is_whole {
+        segment.close();
+    }
+    is_whole
+}
+
+/// The slots of a new segment's columns, and whether each has a member. After a failure a segment is narrower, and all of
+/// it is redundant; where too few members are left for the level, columns are left out.
+pub fn columns_of(config: &LogConfig, in_sync: &[usize]) -> Vec<(usize, bool)> {
+    let least = match config.level {
+        Level::Raid6 => 3,
+        Level::Raid0 => config.devices.len(),
+        Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
+    };
+    let mut columns: Vec<(usize, bool)> = in_sync.iter().map(|&slot| (slot, true)).collect();
+    if config.level == Level::Raid10 && columns.len() > least {
+        columns.truncate(columns.len() / 2 * 2);
+    }
+    let out = (0..config.devices.len()).filter(|slot| !in_sync.contains(slot));
+    let missing = least.saturating_sub(columns.len());
+    columns.extend(out.take(missing).map(|slot| (slot, false)));
+    columns.sort_unstable();
+    columns
+}
+
+/// Opens a segment: its headers are durable on all columns before its first record (Z-I7).
+pub async fn open_segment<D: ZoneDevice>(
+    port: &LogPort<D>,
+    class: Class,
+) -> Result<Arc<Segment>, VolumeError> {
+    for _ in 0..TRIES_MAX {
+        let number = take_number(port).await?;
+        let columns = columns_of(&port.shared.config, &port.shared.members.in_sync());
+        let present: Vec<usize> = columns.iter().filter(|(_, there)| *there).map(|(slot, _)| *slot).collect();
+        let taken = take_zones(port, &present, class).await?;
+        let header = header(port, class, number, &columns, &taken)?;
+        let segment = Arc::new(Segment::new(&header, SegmentState::Open));
+        match write_headers(port, &segment).await {
+            Ok(()) => {
+                port.shared.table.insert(Arc::clone(&segment));
+                return Ok(segment);
+            }
+            Err(Blame::Array) => {
+                return Err(VolumeError::Io {
+                    reason: "no segment can be opened without the members that failed".to_owned(),
+                });
+            }
+            // The zone or member is out: the next segment uses others.
+            Err(Blame::Zone | Blame::Member) => {
+                abandon(port, &segment).await;
+                port.shared.table.give_back_slot(taken.slot);
+            }
+        }
+    }
+    Err(VolumeError::Io { reason: format!("the headers of {TRIES_MAX} segments could not be written") })
+}
+
+/// Resets the zones of a segment that could not be opened: none of its records was ever written. A zone that cannot be reset
+/// stays aside, and counts as active (Z-I9).
+async fn abandon<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+    for (_, slot, zone) in segment.zones() {
+        let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
+        if port.shared.members.state(slot) == MemberState::InSync && device.reset(zone).await.is_ok() {
+            port.shared.table.finished(slot);
+            port.shared.table.freed(slot, zone);
+        }
+    }
+}
+
+/// Z-I16: a segment number that superblocks have reserved.
+async fn take_number<D: ZoneDevice>(port: &LogPort<D>) -> Result<u64, VolumeError> {
+    loop {
+        if let Some(number) = port.shared.table.take_number() {
+            return Ok(number);
+        }
+        port.shared.members.want_metadata();
+        port.shared.members.settled().await?;
+    }
+}
+
+/// Z-I10: user writes leave the reserved segments alone; a log that is full for them says so (ENOSPC).
+async fn take_zones<D: ZoneDevice>(
+    port: &LogPort<D>,
+    present: &[usize],
+    class: Class,
+) -> Result<Taken, VolumeError> {
+    let (kept, purpose) = match class {
+        Class::Small | Class::Large => (RESERVED_SEGMENTS, Purpose::User),
+        Class::Reclaim | Class::Recovery => (0, Purpose::Recovery),
+    };
+    loop {
+        match port.shared.table.take(present, kept, purpose) {
+            Ok(taken) => return Ok(taken),
+            Err(NotTaken::Full { member }) => {
+                return Err(VolumeError::NoSpace { member: u32::try_from(member).expect("few members") });
+            }
+            Err(NotTaken::Busy { seen }) => port.shared.table.changed(seen).await,
+        }
+    }
+}
+
+fn header<D: ZoneDevice>(
+    port: &LogPort<D>,
+    class: Class,
+    segment: u64,
+    columns: &[(usize, bool)],
+    taken: &Taken,
+) -> Result<SegmentHeader, VolumeError> {
+    let config = &port.shared.config;
+    let shape = config.shape(class, columns.len() as u8);
+    let shape =
+        shape.map_err(|fault| VolumeError::Io { reason: format!("a segment cannot be made: {fault}") })?;
+    let mut zones = taken.zones.iter().copied();
+    let column = |&(slot, there): &(usize, bool)| SegmentColumn {
+        slot: u16::try_from(slot).expect("few members"),
+        zone: if there { zones.next() } else { None },
+    };
+    Ok(SegmentHeader {
+        segment,
+        tag: port.platform.random(),
+        epoch: port.shared.epoch,
+        first_sequence: port.shared.sequences.peek(),
+        class,
+        shape,
+        slot: taken.slot,
+        column: 0,
+        generation: 0,
+        columns: columns.iter().map(column).collect(),
+    })
+}
+
+async fn write_headers<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Result<(), Blame> {
+    let config = &port.shared.config;
+    let mut columns: SmallVec<[usize; 8]> = SmallVec::new();
+    let mut writing = Vec::new();
+    for (column, slot, zone) in segment.zones() {
+        let Some(zone) = zone else { continue };
+        let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+        let block = segment.headers[usize::from(column)].encode(place);
+        let record = plain_record(port, &block, segment);
+        let Some(write) = port.write(slot, zone, Some(0), &record, true) else { return Err(Blame::Member) };
+        columns.push(slot);
+        writing.push(write);
+    }
+    let mut worst = Ok(());
+    for (slot, result) in columns.into_iter().zip(join_all(writing).await) {
+        let Err(error) = result else { continue };
+        match port.judge(slot, &error) {
+            Blame::Array => worst = Err(Blame::Array),
+            blame if worst.is_ok() => worst = Err(blame),
+            _ => {}
+        }
+    }
+    worst
+}
+
+/// Blocks without entries of their own: a header, a footer. Metadata beside them is zeroes.
+fn plain_record<D: ZoneDevice>(port: &LogPort<D>, bytes: &[u8], segment: &Segment) -> Record {
+    let mut buffer = port.pool.take(bytes.len());
+    buffer.bytes_mut().copy_from_slice(bytes);
+    let blocks = bytes.len() / BLOCK_BYTES;
+    let is_oob = segment.shape().plan().carrier == layout::zoned::Carrier::Oob;
+    let metadata = is_oob.then(|| Slice::from_bytes(&vec![0; blocks * layout::zoned::OOB_BYTES]));
+    Record { data: Gather::from(buffer.freeze()), metadata }
+}
+
+/// Closes a segment: when everything in flight has returned, footers are written and the zones finished. A column that
+/// failed gets none; its records, or the other columns' footers, tell what it held.
+pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+    segment.close();
+    segment.drained().await;
+    // A footer is the authority for what it names, so that must be durable before: else a power cut could leave footers of
+    // blocks that are gone, while older ones, durable, stand elsewhere.
+    let is_durable = flush_members(port).await.is_ok();
+    let notes = segment.take_notes();
+    let damaged = segment.damaged();
+    let mut is_whole = damaged.is_empty() && is_durable;
+    let mut columns = Vec::new();
+    for (column, slot, zone) in segment.zones() {
+        let Some(zone) = zone else { continue };
+        let is_in_sync = port.shared.members.state(slot) == MemberState::InSync;
+        is_whole &= is_in_sync;
+        if !is_in_sync {
+            continue;
+        }
+        let has_footer = is_durable && !damaged.contains(&column);
+        let length = if has_footer { segment.length() } else { 0 };
+        let blocks = footer(&segment.headers[usize::from(column)], &notes, length, port.shared.epoch);
+        columns.push(Box::pin(seal_column(port, segment, (slot, zone), length, blocks, false)));
+    }
+    is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
+    segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
+}
+
+/// Writes a column's footer, if there is one, and finishes its zone, which is not active then. False if it has no footer now.
+pub(super) async fn seal_column<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    (slot, zone): (usize, u32),
+    length: u32,
+    blocks: Vec<Vec<u8>>,
+    fua: bool,
+) -> bool {
+    let is_written = write_footer(port, segment, (slot, zone), length, &blocks, fua).await;
+    let Some(device) = port.device(slot) else { return false };
+    match device.finish(zone).await {
+        Ok(()) => {
+            port.shared.table.finished(slot);
+            is_written
+        }
+        Err(error) => {
+            port.judge(slot, &error); // the zone may be active still, and counts as such (Z-I9)
+            false
+        }
+    }
+}
+
+/// Writes a column's footer. False if it has none then.
+pub(super) async fn write_footer<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    (slot, zone): (usize, u32),
+    length: u32,
+    blocks: &[Vec<u8>],
+    fua: bool,
+) -> bool {
+    let mut at = DataOffset(length).zone_block();
+    let per_write = (port.shared.config.record_bytes_max as usize / BLOCK_BYTES).max(1);
+    for chunk in blocks.chunks(per_write) {
+        let record = plain_record(port, &chunk.concat(), segment);
+        let Some(writing) = port.write(slot, zone, Some(at), &record, fua) else { return false };
+        if let Err(error) = writing.await {
+            port.judge(slot, &error);
+            return false;
+        }
+        at += chunk.len() as u32;
+    }
+    length > 0
+}
+
+/// The error of a request that no segment could take.
+pub fn refused(blame: Blame, tries: usize) -> VolumeError {
+    match blame {
+        Blame::Array => member_needed(0, "a write failed"),
+        Blame::Zone | Blame::Member => {
+            VolumeError::Io { reason: format!("a stripe could not be written to any of {tries} segments") }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! A start: what the members hold is read, what counts is decided, the map is made, and what a crash left half done is made
+//! whole, all before the first request.
+//!
+//! The order keeps what a second crash would need: what is moved is durable before the footers that no longer name it, what
+//! supersedes a segment's blocks before its emptied entry, that before the reset (Z-I4). A segment that a crash left open is
+//! sealed rather than written on (docs/decisions/2026-11-25-log-engine.md). Nothing here depends on the order in which things
+//! are found, so a recovery that was cut short is done again with the same result.
+
+pub mod decide;
+#[cfg(test)]
+mod decide_tests;
+pub mod found;
+mod heal;
+mod rebuild;
+pub mod scan;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
+
+use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable};
+use self::found::{Judged, RecoverError, RecoveryReport, live_blocks, read_live};
+use self::rebuild::Rebuild;
+use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
+use super::config::{LogConfig, SUPERBLOCK_ZONES};
+use super::health::LogMembers;
+use super::map::Map;
+use super::pins::Pins;
+use super::port::{LogPlatform, LogPort};
+use super::segment::{Segment, SegmentState};
+use super::segment_table::SegmentTable;
+use super::sequence::Sequences;
+use super::shared::LogShared;
+use super::zone_budget::ZoneBudget;
+use crate::buffer::Pool;
+use crate::counters::Counters;
+use crate::error::VolumeError;
+use crate::events::EventSink;
+use crate::executor::Executor;
+use crate::members::MemberState;
+use crate::zone_device::ZoneDevice;
+
+/// What a start is made from: what the superblocks say, and the members.
+pub struct Start<D> {
+    /// What is fixed.
+    pub config: LogConfig,
+    /// The device of each slot.
+    pub devices: Vec<Option<Rc<D>>>,
+    /// The state of each slot: members that are not in sync are neither read nor written.
+    pub states: Vec<MemberState>,
+    /// The new epoch, durable on every member that is present.
+    pub epoch: Epoch,
+    /// Segment numbers that the superblocks reserve for this epoch, none of them used before.
+    pub numbers: std::ops::Range<u64>,
+    /// The counters of each shard.
+    pub counters: Arc<[Counters]>,
+    /// Receives what happens.
+    pub events: EventSink,
+}
+
+/// Starts an array. On return it can serve, once the superblocks say so.
+///
+/// # Errors
+/// Nothing was changed but where the error says so.
+pub async fn recover<D: ZoneDevice>(
+    mut start: Start<D>,
+    executor: &Executor,
+    pool: &Arc<Pool>,
+    platform: &Rc<dyn LogPlatform>,
+) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
+    let zones = scan_zones(&start, pool).await?;
+    let mut segments = gather(&start, pool, &zones).await;
+    let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
+    let (shared, unused) = share(&start, events, &zones, &segments);
+    let port = LogPort::new(
+        Arc::clone(&shared),
+        0,
+        executor.clone(),
+        Arc::clone(pool),
+        Rc::clone(platform),
+        start.devices.clone(),
+    );
+    let emptied = emptied_of(&port, &segments).await;
+    for (key, judged) in segments.iter_mut().filter(|(key, _)| emptied.contains(key)) {
+        judged.is_gone = true;
+        let header = &judged.found.header;
+        if shared.table.get(header.slot).is_some_and(|there| there.number() == key.0) {
+            shared.table.remove(header.slot);
+        }
+    }
+    check_slots(&shared, &segments)?;
+    check_columns(&segments)?;
+    let mut report = RecoveryReport { segments: segments.len(), ..RecoveryReport::default() };
+    build_map(&port, &segments, &mut report).await?;
+    let open: Vec<&Judged> = segments.values().collect();
+    heal::heal(&port, &open, &unused, &mut report).await?;
+    Ok((shared, report))
+}
+
+async fn scan_zones<D: ZoneDevice>(
+    start: &Start<D>,
+    pool: &Arc<Pool>,
+) -> Result<Vec<ZoneFound>, RecoverError> {
+    let mut zones = Vec::new();
+    for (slot, device) in start.devices.iter().enumerate() {
+        let (Some(device), MemberState::InSync) = (device, start.states[slot]) else { continue };
+        let place =
+            ZonePlace { set_uuid: start.config.set_uuid, device_uuid: start.config.devices[slot], zone: 0 };
+        let found = scan_member(device, pool, SUPERBLOCK_ZONES, place, slot).await;
+        zones.extend(found.map_err(|error| RecoverError::Member { slot, error })?);
+    }
+    Ok(zones)
+}
+
+/// A segment: its number and the tag that was drawn for it.
+type SegmentKey = (u64, u64);
+
+/// Gathers the columns of each segment, reads their footers, and the records of segments whose footers are not enough.
+async fn gather<D: ZoneDevice>(
+    start: &Start<D>,
+    pool: &Arc<Pool>,
+    zones: &[ZoneFound],
+) -> BTreeMap<SegmentKey, Judged> {
+    let mut columns: BTreeMap<SegmentKey, Vec<(&ZoneFound, &SegmentHeader)>> = BTreeMap::new();
+    for zone in zones {
+        if let HeaderFound::Right(header) = &zone.header {
+            let is_own = header.columns[usize::from(header.column)].slot as usize == zone.slot;
+            if is_own {
+                columns.entry((header.segment, header.tag)).or_default().push((zone, header));
+            }
+        }
+    }
+    let mut segments = BTreeMap::new();
+    for (key, columns) in columns {
+        let first = SegmentHeader { column: 0, generation: 0, ..columns[0].1.clone() };
+        let width = first.columns.len();
+        let mut found = SegmentFound { header: first, columns: vec![None; width] };
+        let mut of_columns: Vec<Option<ZoneFound>> = vec![None; width];
+        for (zone, header) in columns {
+            let device = start.devices[zone.slot].as_ref().expect("it was scanned");
+            let footer = read_footer(&**device, pool, zone, header).await;
+            let column = ColumnFound { footer, records: Vec::new(), end_block: zone.end_block };
+            found.columns[usize::from(header.column)] = Some(column);
+            of_columns[usize::from(header.column)] = Some(zone.clone());
+        }
+        if matches!(decide(&found), Decision::Records { .. }) {
+            scan_records(start, pool, &mut found, &of_columns).await;
+        }
+        let is_gone = never_used(&found, zones);
+        let decision = decide(&found);
+        segments.insert(key, Judged { found, zones: of_columns, decision, is_gone });
+    }
+    segments
+}
+
+async fn scan_records<D: ZoneDevice>(
+    start: &Start<D>,
+    pool: &Arc<Pool>,
+    found: &mut SegmentFound,
+    zones: &[Option<ZoneFound>],
+) {
+    for (column, zone) in (0u8..).zip(zones) {
+        let Some(zone) = zone else { continue };
+        let device = start.devices[zone.slot].as_ref().expect("it was scanned");
+        let header = SegmentHeader { column, ..found.header.clone() };
+        let scanned = scan_column(&**device, pool, zone, &header).await;
+        let column = found.columns[usize::from(column)].as_mut().expect("it has a header");
+        column.records = scanned.records;
+        column.footer = column.footer.take().or(scanned.footer);
+    }
+}
+
+/// Whether a member in sync proves that no record was ever written: every header is durable before the first one, and this
+/// member's zone has none, though it is there.
+fn never_used(found: &SegmentFound, zones: &[ZoneFound]) -> bool {
+    let has_nothing = |column: &Option<ColumnFound>| {
+        column.as_ref().is_none_or(|column| column.records.is_empty() && column.footer.is_none())
+    };
+    let lacks_header = (0..).zip(&found.header.columns).any(|(index, column): (usize, _)| {
+        let is_at =
+            |zone: &&ZoneFound| zone.slot == usize::from(column.slot) && Some(zone.zone) == column.zone;
+        let there = zones.iter().find(is_at);
+        found.columns[index].is_none() && there.is_some_and(|zone| zone.header == HeaderFound::Absent)
+    });
+    lacks_header && found.columns.iter().all(has_nothing)
+}
+
+/// What shards will share: the table has the segments that hold something, and the zones that are free. Also returns zones
+/// that no segment names.
+fn share<D: ZoneDevice>(
+    start: &Start<D>,
+    events: EventSink,
+    zones: &[ZoneFound],
+    segments: &BTreeMap<SegmentKey, Judged>,
+) -> (Arc<LogShared>, Vec<ZoneFound>) {
+    let config = start.config.clone();
+    let mut named = BTreeSet::new();
+    for judged in segments.values() {
+        let columns = judged.found.header.columns.iter();
+        named.extend(columns.filter_map(|column| Some((usize::from(column.slot), column.zone?))));
+        named.extend(judged.zones.iter().flatten().map(|zone| (zone.slot, zone.zone)));
+    }
+    let mut free = vec![VecDeque::new(); config.devices.len()];
+    let mut unused = Vec::new();
+    let mut budget = ZoneBudget::new(config.zone_limits.iter().copied());
+    for zone in zones {
+        let is_named = named.contains(&(zone.slot, zone.zone));
+        match &zone.header {
+            HeaderFound::Absent if !zone.is_active() => free[zone.slot].push_back(zone.zone),
+            _ => {
+                if zone.is_active() {
+                    budget.found(zone.slot);
+                }
+                if !is_named {
+                    unused.push(zone.clone());
+                }
+            }
+        }
+    }
+    let table = SegmentTable::new(config.slots(), free, budget, start.numbers.start);
+    table.numbers_are_reserved(start.numbers.end);
+    let shared = LogShared {
+        epoch: start.epoch,
+        sequences: Sequences::new(start.epoch.number),
+        map: Map::new(config.logical_blocks, config.map),
+        members: members_of(start, events),
+        pins: Pins::new(start.counters.len()),
+        counters: Arc::clone(&start.counters),
+        table,
+        config,
+    };
+    insert(&shared, segments);
+    (Arc::new(shared), unused)
+}
+
+fn members_of<D>(start: &Start<D>, events: EventSink) -> LogMembers {
+    LogMembers::new(start.states.clone(), start.config.losses_survived(), events)
+}
+
+/// Puts segments into their slots, the newest first: where two say that they have the same slot, the older one was emptied,
+/// and its reset was lost.
+fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
+    for judged in segments.values().rev().filter(|judged| !judged.is_gone) {
+        let header = &judged.found.header;
+        if !shared.table.take_found(header.slot) {
+            continue;
+        }
+        let state = match judged.decision {
+            Decision::Sealed(_) => SegmentState::Sealed,
+            Decision::Records { .. } => SegmentState::Short,
+        };
+        let segment = Segment::new(header, state);
+        if let Some(table) = &segment.table {
+            // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
+            for (column, group, id, start) in places_of(judged) {
+                _ = table.place(column, group, id, start);
+            }
+        }
+        shared.table.insert(Arc::new(segment));
+    }
+}
+
+/// Where the records of an append segment are: column, group, id of the stripe, first block.
+fn places_of(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
+    let Decision::Records { stripes, .. } = &judged.decision else { return footer_places(&judged.found) };
+    let group_blocks = judged.found.header.shape.group_blocks();
+    let of_stripe = |stripe: &StripeFound| {
+        let id = stripe.id;
+        let starts = (0u8..).zip(stripe.starts.clone());
+        starts.filter_map(move |(column, start)| Some((column, start? / group_blocks, id, start?)))
+    };
+    stripes.iter().flat_map(of_stripe).collect()
+}
+
+/// Every segment that counts is in its slot.
+fn check_slots(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) -> Result<(), RecoverError> {
+    for judged in segments.values().filter(|judged| !judged.is_gone) {
+        let SegmentHeader { segment, slot, .. } = judged.found.header;
+        let there = shared.table.get(slot).map(|there| there.number());
+        if there != Some(segment) {
+            return Err(RecoverError::SameSlot { first: there.unwrap_or(0), second: segment, slot });
+        }
+    }
+    Ok(())
+}
+
+/// The segments that durable entries call emptied.
+async fn emptied_of<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &BTreeMap<SegmentKey, Judged>,
+) -> BTreeSet<SegmentKey> {
+    let mut emptied = BTreeSet::new();
+    for judged in segments.values() {
+        for live in live_blocks(judged, |verdict| verdict <= Verdict::Move) {
+            if live.entry.name == BlockName::Emptied
+                && let Some(contents) = read_live(port, &live).await
+                && let Ok(entries) = EmptiedEntry::parse_all(contents.bytes(), &live.entry)
+            {
+                emptied.extend(entries.iter().map(|entry| (entry.segment, entry.tag)));
+            }
+        }
+    }
+    emptied
+}
+
+/// A start needs as many columns of every segment as make all its data.
+fn check_columns(segments: &BTreeMap<SegmentKey, Judged>) -> Result<(), RecoverError> {
+    for judged in segments.values().filter(|judged| !judged.is_gone) {
+        if !is_readable(&judged.found) {
+            let columns = &judged.found.columns;
+            let missing = columns.iter().filter(|column| column.is_none()).count();
+            let segment = judged.found.header.segment;
+            return Err(RecoverError::TooFewColumns { segment, missing, width: columns.len() });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the map: entries of stripes that stay before those of stripes that are to be moved, in the order of segments.
+async fn build_map<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &BTreeMap<SegmentKey, Judged>,
+    report: &mut RecoveryReport,
+) -> Result<(), RecoverError> {
+    let shared = &port.shared;
+    let mut rebuild = Rebuild::new(&shared.map);
+    let used = || segments.values().filter(|judged| !judged.is_gone);
+    for verdict in [Verdict::Keep, Verdict::Move] {
+        for live in used().flat_map(|judged| live_blocks(judged, |of| of == verdict)) {
+            match live.entry.name {
+                BlockName::User(lba) => {
+                    let checksum = shared.map.shape().checksum_of(live.entry.checksum);
+                    let entry = MapEntry::At { place: live.place, checksum };
+                    rebuild.offer(lba, live.entry.sequence, entry);
+                }
+                BlockName::Zeroes => {
+                    let contents = read_live(port, &live).await;
+                    let ranges =
+                        contents.and_then(|block| ZeroesEntry::parse_all(block.bytes(), &live.entry).ok());
+                    let unreadable = || VolumeError::Unreadable { member: 0, offset_bytes: 0 };
+                    ranges.ok_or_else(unreadable)?.iter().for_each(|range| rebuild.offer_range(range));
+                }
+                _ => {}
+            }
+        }
+    }
+    for judged in used() {
+        for live in live_blocks(judged, |of| of == Verdict::Lost) {
+            if let BlockName::User(lba) = live.entry.name {
+                report.lost_blocks += 1;
+                rebuild.offer(lba, live.entry.sequence, MapEntry::Lost);
+            }
+        }
+        if let Decision::Records { stripes, unknown_blocks } = &judged.decision {
+            report.void_stripes += stripes.iter().filter(|stripe| stripe.verdict == Verdict::Void).count();
+            report.unknown_blocks += unknown_blocks;
+        }
+    }
+    drop(rebuild);
+    for (_, entry) in shared.map.mapped() {
+        if let MapEntry::At { place, .. } = entry {
+            shared.table.add_live(place.slot);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,407 @@
+//! Makes whole what a crash left half done. Each step leaves what the next start needs to do it again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use layout::zoned::{
+    Access, BlockEntry, BlockName, BlockPlace, Class, DataOffset, EMPTIED_MAX, EmptiedEntry, MapEntry,
+    RecordKind, SegmentHeader, ZEROES_MAX, ZeroesEntry,
+};
+use smallvec::SmallVec;
+
+use super::decide::{Decision, LiveBlock, StripeFound, Verdict, newest_footers};
+use super::found::{Judged, RecoverError, RecoveryReport, placed, read_live};
+use super::scan::{HeaderFound, ZoneFound};
+use crate::buffer::Slice;
+use crate::error::VolumeError;
+use crate::executor::join_all;
+use crate::limits::BLOCK_BYTES;
+use crate::log::append::{block_at, reserve, returned, write_stripe};
+use crate::log::encode::StripeBlock;
+use crate::log::flush::flush_members;
+use crate::log::footer::footer;
+use crate::log::open::{close_segment, open_segment, refused, seal_column, write_footer};
+use crate::log::port::{Blame, LogPort};
+use crate::log::segment::{Segment, SegmentState, StripeNote};
+use crate::members::MemberState;
+use crate::zone_device::{ZoneDevice, ZoneState};
+
+/// Zones that were active and are finished by now: member and zone.
+type Finished = BTreeSet<(usize, u32)>;
+
+/// Segments that are tried for one stripe.
+const TRIES_MAX: usize = 8;
+
+/// Moves stripes that lack a column, seals what is open, and resets what nothing maps to.
+pub async fn heal<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &[&Judged],
+    unused: &[ZoneFound],
+    report: &mut RecoveryReport,
+) -> Result<(), RecoverError> {
+    // What was read may still be in the members' caches, if no power was cut: what is decided from it must not be lost alone.
+    flush_members(port).await?;
+    let mut writer = Writer { port, segment: None };
+    // First what needs no zone of its own, so that recovery always has one (Z-I9, Z-I10).
+    let needs_room = |judged: &Judged| {
+        [Verdict::Move, Verdict::Lost].into_iter().any(|verdict| stripes_of(judged, verdict).next().is_some())
+    };
+    let (later, now): (Vec<&Judged>, Vec<&Judged>) =
+        segments.iter().copied().partition(|judged| needs_room(judged));
+    let mut finished = BTreeSet::new();
+    seal(port, &now, &mut finished, report).await?;
+    make_room(port, segments, &mut finished).await;
+    move_stripes(&mut writer, &later, report).await?;
+    keep_lost(&mut writer, &later).await?;
+    seal(port, &later, &mut finished, report).await?;
+    // Z-I4: only now, with the whole map known.
+    let empty = empty_segments(port, segments);
+    let entry = |judged: &&Judged| {
+        let header = &judged.found.header;
+        EmptiedEntry { segment: header.segment, tag: header.tag }
+    };
+    let entries: Vec<EmptiedEntry> = empty.iter().map(entry).collect();
+    for entries in entries.chunks(EMPTIED_MAX) {
+        let contents = Slice::from_bytes(&EmptiedEntry::encode_all(entries));
+        writer.write(BlockName::Emptied, None, contents).await?;
+    }
+    flush_members(port).await?;
+    reset(port, &empty, unused, &finished, report).await;
+    flush_members(port).await?;
+    if let Some(segment) = writer.segment {
+        close_segment(port, &segment).await;
+    }
+    Ok(())
+}
+
+/// Writes blocks durably into segments of recovery, which user writes leave room for (Z-I10).
+struct Writer<'a, D> {
+    port: &'a LogPort<D>,
+    segment: Option<Arc<Segment>>,
+}
+
+impl<D: ZoneDevice> Writer<'_, D> {
+    async fn write(
+        &mut self,
+        name: BlockName,
+        sequence: Option<layout::zoned::Sequence>,
+        contents: Slice,
+    ) -> Result<(), VolumeError> {
+        let fresh = || self.port.shared.sequences.take().expect("an epoch that just began has numbers");
+        let block = StripeBlock::new(name, sequence.unwrap_or_else(fresh), contents);
+        self.write_all(&[block], |_, _| {}).await
+    }
+
+    /// Writes blocks, and passes the place of each to `at`.
+    async fn write_all(
+        &mut self,
+        blocks: &[StripeBlock],
+        mut at: impl FnMut(&StripeBlock, BlockPlace),
+    ) -> Result<(), VolumeError> {
+        let (mut rest, mut tries) = (blocks, 0);
+        while !rest.is_empty() {
+            let segment = match &self.segment {
+                Some(segment) => Arc::clone(segment),
+                None => open_segment(self.port, Class::Recovery).await?,
+            };
+            self.segment = Some(Arc::clone(&segment));
+            let Some((reserved, count)) = reserve(&segment, rest.len()).await else {
+                self.segment = None;
+                close_segment(self.port, &segment).await;
+                continue;
+            };
+            let (now, later) = rest.split_at(count);
+            match write_stripe(self.port, &segment, reserved, now, true).await {
+                Ok(written) => {
+                    for (index, block) in now.iter().enumerate() {
+                        at(block, block_at(&segment, &written, index));
+                    }
+                    returned(&segment, reserved, Some(written.note));
+                    rest = later;
+                }
+                Err(blame) => {
+                    returned(&segment, reserved, None);
+                    tries += 1;
+                    self.segment = None;
+                    if blame == Blame::Array || tries == TRIES_MAX {
+                        return Err(refused(blame, tries));
+                    }
+                    close_segment(self.port, &segment).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stripes_of(judged: &Judged, verdict: Verdict) -> impl Iterator<Item = &StripeFound> {
+    let stripes: &[StripeFound] = match &judged.decision {
+        Decision::Records { stripes, .. } if !judged.is_gone => stripes,
+        _ => &[],
+    };
+    stripes.iter().filter(move |stripe| stripe.verdict == verdict)
+}
+
+/// Writes the blocks that still count of stripes that lack a column anew, with their sequences: there they are redundant.
+async fn move_stripes<D: ZoneDevice>(
+    writer: &mut Writer<'_, D>,
+    segments: &[&Judged],
+    report: &mut RecoveryReport,
+) -> Result<(), RecoverError> {
+    let shared = Arc::clone(&writer.port.shared);
+    let mut others = BTreeSet::new();
+    for judged in segments {
+        for stripe in stripes_of(judged, Verdict::Move) {
+            let mut moved = Vec::new();
+            for live in placed(&judged.found.header, stripe) {
+                let counts = match live.entry.name {
+                    BlockName::User(lba) => {
+                        lba < shared.map.blocks()
+                            && matches!(shared.map.get(lba), MapEntry::At { place, .. } if place == live.place)
+                    }
+                    _ => others.insert((live.entry.name.to_word(), live.entry.sequence, live.entry.checksum)),
+                };
+                if counts {
+                    moved.push(moved_block(writer.port, &live).await?);
+                }
+            }
+            report.moved_stripes += usize::from(!moved.is_empty());
+            let map = |block: &StripeBlock, place: BlockPlace| {
+                shared.table.add_live(place.slot);
+                if let BlockName::User(lba) = block.entry.name {
+                    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+                    shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
+                }
+            };
+            writer.write_all(&moved, map).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn moved_block<D: ZoneDevice>(
+    port: &LogPort<D>,
+    live: &LiveBlock,
+) -> Result<StripeBlock, RecoverError> {
+    let Some(data) = read_live(port, live).await else {
+        let reason = format!("{} of a stripe that was whole cannot be read again", live.entry.name);
+        return Err(VolumeError::Io { reason }.into());
+    };
+    Ok(StripeBlock { entry: live.entry, data })
+}
+
+/// Writes down which blocks are lost, so that no later start takes an older value for them (Z-I7).
+async fn keep_lost<D: ZoneDevice>(
+    writer: &mut Writer<'_, D>,
+    segments: &[&Judged],
+) -> Result<(), RecoverError> {
+    let shared = Arc::clone(&writer.port.shared);
+    let mut lost = Vec::new();
+    for judged in segments {
+        for stripe in stripes_of(judged, Verdict::Lost) {
+            for BlockEntry { name, sequence, .. } in &stripe.descriptor.entries {
+                if let BlockName::User(lba) = *name
+                    && lba < shared.map.blocks()
+                    && shared.map.get(lba) == MapEntry::Lost
+                {
+                    lost.push(ZeroesEntry { lba, blocks: 1, is_lost: true, sequence: *sequence });
+                }
+            }
+        }
+    }
+    for ranges in lost.chunks(ZEROES_MAX) {
+        let contents = Slice::from_bytes(&ZeroesEntry::encode_all(ranges));
+        writer.write(BlockName::Zeroes, None, contents).await?;
+    }
+    Ok(())
+}
+
+/// Seals every segment without footers: from here on its footers say what counts, and no later crash or returning member
+/// changes it (Z-I6).
+async fn seal<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &[&Judged],
+    finished: &mut Finished,
+    report: &mut RecoveryReport,
+) -> Result<(), RecoverError> {
+    for judged in segments.iter().filter(|judged| !judged.is_gone) {
+        let header = &judged.found.header;
+        let Decision::Records { stripes, .. } = &judged.decision else { continue };
+        if port.shared.table.live(header.slot) == 0 && !holds_others(judged) {
+            continue; // it is emptied instead
+        }
+        let Some(segment) = port.shared.table.get(header.slot) else { continue };
+        let kept = stripes.iter().filter(|stripe| stripe.verdict == Verdict::Keep);
+        let notes: Vec<StripeNote> = kept.map(|stripe| note_of(&segment.headers, stripe)).collect();
+        let newest = newest_footers(&judged.found);
+        let mut sealing = Vec::new();
+        for (column, zone) in (0u8..).zip(&judged.zones) {
+            let Some(zone) = zone else { continue };
+            let is_open = zone.is_active() && !finished.contains(&(zone.slot, zone.zone));
+            let is_writable = is_open || zone.state == ZoneState::NoPointer;
+            if !is_writable || newest[usize::from(column)] && !is_open {
+                continue;
+            }
+            let length = footer_length(header, zone, &notes, column).filter(|_| !newest[usize::from(column)]);
+            let own = &segment.headers[usize::from(column)];
+            let blocks = footer(own, &notes, length.unwrap_or(0), port.shared.epoch);
+            finished.insert((zone.slot, zone.zone));
+            let at = (zone.slot, zone.zone);
+            sealing.push(Box::pin(close_column(port, &segment, at, (length, blocks), is_open)));
+        }
+        let count = sealing.len();
+        let is_sealed = join_all(sealing).await.into_iter().filter(|sealed| *sealed).count() == count;
+        if is_sealed && count > 0 {
+            segment.set_state(SegmentState::Sealed);
+            report.sealed += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the footer of a column, durably, and finishes its zone where that was active. True if it has a footer now.
+async fn close_column<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    (slot, zone): (usize, u32),
+    (length, blocks): (Option<u32>, Vec<Vec<u8>>),
+    is_open: bool,
+) -> bool {
+    let length = length.unwrap_or(0);
+    if is_open {
+        return seal_column(port, segment, (slot, zone), length, blocks, true).await;
+    }
+    write_footer(port, segment, (slot, zone), length, &blocks, true).await
+}
+
+/// After crashes in recoveries so many segments may be open that no other may be opened: then theirs are finished as they
+/// are, and their records tell what they hold.
+async fn make_room<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged], finished: &mut Finished) {
+    for zone in
+        segments.iter().flat_map(|judged| judged.zones.iter().flatten()).filter(|zone| zone.is_active())
+    {
+        let members = port.shared.members.in_sync();
+        if port.shared.table.may_take(&members) {
+            return;
+        }
+        let Some(device) = port.device(zone.slot) else { continue };
+        if !finished.contains(&(zone.slot, zone.zone)) && device.finish(zone.zone).await.is_ok() {
+            finished.insert((zone.slot, zone.zone));
+            port.shared.table.finished(zone.slot);
+        }
+    }
+}
+
+/// Whether a segment has blocks that no map entry names and that must stay.
+fn holds_others(judged: &Judged) -> bool {
+    let is_other = |entry: &BlockEntry| matches!(entry.name, BlockName::Zeroes | BlockName::Emptied);
+    match &judged.decision {
+        Decision::Sealed(live) => live.iter().any(|live| is_other(&live.entry)),
+        Decision::Records { .. } => {
+            stripes_of(judged, Verdict::Keep).any(|stripe| stripe.descriptor.entries.iter().any(is_other))
+        }
+    }
+}
+
+fn note_of(headers: &[SegmentHeader], stripe: &StripeFound) -> StripeNote {
+    let any = stripe.starts.iter().flatten().next().copied().unwrap_or(0);
+    let descriptor = &stripe.descriptor;
+    let plan = headers[0].shape.plan();
+    let data = plan.columns.data();
+    let blocks = plan.carrier.descriptor_blocks(descriptor.rows.into(), data).unwrap_or(0) as usize;
+    let mut sums = SmallVec::new();
+    for index in 0..if blocks > 0 { data } else { 0 } {
+        let column = usize::from(headers[0].shape.data_column(index, DataOffset(any)));
+        let checksums: Vec<u32> = (0..usize::from(descriptor.rows))
+            .map(|row| descriptor.row(row)[usize::from(index)].checksum)
+            .collect();
+        let mut bytes = vec![0; blocks * BLOCK_BYTES];
+        let place = (!headers[0].shape.is_append()).then_some(DataOffset(any).zone_block());
+        descriptor.encode_into(&headers[column], RecordKind::Data, place, &checksums, &mut bytes);
+        sums.extend(bytes.chunks_exact(BLOCK_BYTES).map(layout::zoned::Checksum::of));
+    }
+    StripeNote {
+        starts: stripe.starts.iter().map(|start| start.unwrap_or(any)).collect(),
+        id: stripe.id,
+        rows: descriptor.rows,
+        descriptors: sums,
+        entries: descriptor.entries.clone(),
+    }
+}
+
+/// Blocks of a column's data region that its footer names. None: there is no room for one, or the zone cannot be written.
+fn footer_length(header: &SegmentHeader, zone: &ZoneFound, notes: &[StripeNote], column: u8) -> Option<u32> {
+    let shape = &header.shape;
+    let end = |note: &StripeNote| {
+        let blocks = shape.plan().carrier.record_blocks(note.rows.into(), shape.plan().columns.data());
+        note.starts[usize::from(column)] + blocks.unwrap_or(0)
+    };
+    let needed = notes.iter().map(end).max().unwrap_or(0);
+    let length = match (shape.plan().access, zone.state) {
+        (Access::Placed, ZoneState::NoPointer) => needed,
+        (_, ZoneState::NoPointer | ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline) => {
+            return None;
+        }
+        _ => DataOffset::of_zone_block(zone.end_block)?.0,
+    };
+    (length >= needed && length > 0 && length <= shape.data_blocks()).then_some(length)
+}
+
+/// Segments that nothing maps to, and whose every column can be reset now.
+fn empty_segments<'a, D: ZoneDevice>(port: &LogPort<D>, segments: &[&'a Judged]) -> Vec<&'a Judged> {
+    let all_in_sync = |judged: &Judged| {
+        let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
+        columns.all(|column| port.shared.members.state(column.slot.into()) == MemberState::InSync)
+    };
+    let is_empty = |judged: &&&Judged| {
+        judged.is_gone || port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged)
+    };
+    segments.iter().filter(is_empty).filter(|judged| all_in_sync(judged)).copied().collect()
+}
+
+/// Resets the zones of empty segments, and, where no member is missing, those that no segment names.
+async fn reset<D: ZoneDevice>(
+    port: &LogPort<D>,
+    empty: &[&Judged],
+    unused: &[ZoneFound],
+    finished: &Finished,
+    report: &mut RecoveryReport,
+) {
+    let table = &port.shared.table;
+    for judged in empty {
+        let mut all_reset = true;
+        for zone in judged.zones.iter().flatten() {
+            all_reset &= reset_zone(port, zone, finished, report).await;
+        }
+        if all_reset && !judged.is_gone {
+            table.remove(judged.found.header.slot);
+        }
+    }
+    let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
+    for zone in unused.iter().filter(|zone| is_whole && !matches!(zone.header, HeaderFound::Right(_))) {
+        reset_zone(port, zone, finished, report).await;
+    }
+}
+
+async fn reset_zone<D: ZoneDevice>(
+    port: &LogPort<D>,
+    zone: &ZoneFound,
+    finished: &Finished,
+    report: &mut RecoveryReport,
+) -> bool {
+    let Some(device) = port.device(zone.slot) else { return false };
+    match device.reset(zone.zone).await {
+        Ok(()) => {
+            report.reset_zones += 1;
+            if zone.is_active() && !finished.contains(&(zone.slot, zone.zone)) {
+                port.shared.table.finished(zone.slot);
+            }
+            port.shared.table.freed(zone.slot, zone.zone);
+            true
+        }
+        Err(error) => {
+            port.judge(zone.slot, &error); // it stays aside: a read-only zone never changes again
+            false
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What the members hold, read before anything is decided: the header of every zone, footers, and the records of segments
+//! that have none.
+
+use std::rc::Rc;
+
+use layout::zoned::{
+    Carrier, Checksum, DataOffset, ENTRY_BYTES, FooterBlock, OOB_BYTES, OobBlock, OobPart, RecordDescriptor,
+    RecordKind, SegmentHeader, Sequence, StripeDescriptor, ZonePlace,
+};
+
+use crate::buffer::{Buffer, Pool};
+use crate::device::DeviceError;
+use crate::executor::join_all;
+use crate::limits::BLOCK_BYTES;
+use crate::zone_device::{ZoneDevice, ZoneState};
+use std::sync::Arc;
+
+/// Zones whose headers are read at once.
+const HEADERS_AT_ONCE: usize = 64;
+/// Blocks of a zone that are read at once.
+const WINDOW_BLOCKS: u32 = 256;
+
+/// What block 0 of a zone holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderFound {
+    /// A header of this array, member and zone.
+    Right(SegmentHeader),
+    /// Proof that none was written since the zone was reset: its pointer, or zeroes where there is no pointer.
+    Absent,
+    /// Neither: a header that is damaged, or what something else wrote.
+    Unknown,
+}
+
+/// One zone of a member.
+#[derive(Clone, Debug)]
+pub struct ZoneFound {
+    /// The member's slot.
+    pub slot: usize,
+    /// The zone.
+    pub zone: u32,
+    /// Its state.
+    pub state: ZoneState,
+    /// The block after the last that may be written: the pointer, or the capacity where there is none.
+    pub end_block: u32,
+    /// Its header.
+    pub header: HeaderFound,
+}
+
+impl ZoneFound {
+    /// Whether the zone counts against the limit of active zones.
+    pub fn is_active(&self) -> bool {
+        self.state.is_active()
+    }
+}
+
+/// A record as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordFound {
+    /// The block of the zone at which it begins.
+    pub block: u32,
+    /// Its descriptor, which is right.
+    pub descriptor: RecordDescriptor,
+    /// Whether all of its blocks have the checksums that it names.
+    pub is_whole: bool,
+    /// What it says of each row, where metadata lies out of band: an entry, or entries coded. The descriptor then names no
+    /// entries: those of the whole stripe are made from the parts of its columns.
+    pub parts: Vec<[u8; ENTRY_BYTES]>,
+}
+
+/// What a column of a segment holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ColumnFound {
+    /// Its footer, if all blocks of one are right.
+    pub footer: Option<Vec<FooterBlock>>,
+    /// Its records, if they were looked for.
+    pub records: Vec<RecordFound>,
+    /// Where its zone ends, as in [`ZoneFound`].
+    pub end_block: u32,
+}
+
+/// Reads the report and the headers of all zones of a member, but those of the superblock log.
+///
+/// # Errors
+/// The member cannot be read.
+pub async fn scan_member<D: ZoneDevice>(
+    device: &Rc<D>,
+    pool: &Arc<Pool>,
+    first_zone: u32,
+    place: ZonePlace,
+    slot: usize,
+) -> Result<Vec<ZoneFound>, DeviceError> {
+    let zones = device.report(first_zone..device.zoned().zones).await?;
+    let mut found = Vec::with_capacity(zones.len());
+    for zones in zones.chunks(HEADERS_AT_ONCE) {
+        let reads = zones.iter().map(|zone| {
+            let at = device.zoned().offset_bytes(zone.number, 0);
+            device.read(at, pool.take(BLOCK_BYTES))
+        });
+        for (zone, (buffer, result)) in zones.iter().zip(join_all(reads).await) {
+            let has_pointer = zone.pointer_bytes.is_some();
+            let end_bytes = zone.pointer_bytes.unwrap_or(zone.capacity_bytes);
+            let header = match result {
+                _ if has_pointer && end_bytes < BLOCK_BYTES as u64 => HeaderFound::Absent,
+                Err(_) => HeaderFound::Unknown,
+                Ok(()) => header_of(buffer.bytes(), ZonePlace { zone: zone.number, ..place }, zone.state),
+            };
+            let end_block = (end_bytes / BLOCK_BYTES as u64) as u32;
+            found.push(ZoneFound { slot, zone: zone.number, state: zone.state, end_block, header });
+        }
+    }
+    Ok(found)
+}
+
+fn header_of(bytes: &[u8], place: ZonePlace, state: ZoneState) -> HeaderFound {
+    match SegmentHeader::parse(bytes, place) {
+        Ok(header) => HeaderFound::Right(header),
+        // Only where no pointer is kept do contents say anything: a reset leaves zeroes there.
+        Err(_) if state == ZoneState::NoPointer && bytes.iter().all(|byte| *byte == 0) => HeaderFound::Absent,
+        Err(_) => HeaderFound::Unknown,
+    }
+}
+
+/// Reads the footer of a full column. None: it has none at its place.
+pub async fn read_footer<D: ZoneDevice>(
+    device: &D,
+    pool: &Arc<Pool>,
+    zone: &ZoneFound,
+    header: &SegmentHeader,
+) -> Option<Vec<FooterBlock>> {
+    let start = header.shape.footer_start();
+    let blocks = header.shape.footer_blocks();
+    if zone.end_block < start + blocks {
+        return None;
+    }
+    let read = read_blocks(device, pool, zone.zone, start, blocks).await?;
+    let parse = |(index, bytes): (u32, &[u8])| FooterBlock::parse(bytes, header, start + index).ok();
+    let footer: Vec<_> = (0..).zip(read.bytes().chunks_exact(BLOCK_BYTES)).map_while(parse).collect();
+    is_complete(&footer, header).then_some(footer)
+}
+
+/// Whether these are all blocks of one footer.
+fn is_complete(footer: &[FooterBlock], header: &SegmentHeader) -> bool {
+    let Some(first) = footer.first() else { return false };
+    let count = header.shape.footer_blocks_of(first.data_blocks) as usize;
+    footer.len() == count
+        && (0..).zip(footer).all(|(index, block)| {
+            block.index == index && block.epoch == first.epoch && block.data_blocks == first.data_blocks
+        })
+}
+
+async fn read_blocks<D: ZoneDevice>(
+    device: &D,
+    pool: &Arc<Pool>,
+    zone: u32,
+    block: u32,
+    blocks: u32,
+) -> Option<Buffer> {
+    let at = device.zoned().offset_bytes(zone, u64::from(block) * BLOCK_BYTES as u64);
+    let (buffer, result) = device.read(at, pool.take(blocks as usize * BLOCK_BYTES)).await;
+    result.is_ok().then_some(buffer)
+}
+
+/// Walks a zone from its first record to its end. Every block is looked at: a volatile cache may lose any part of what was
+/// not flushed, and what follows it may be there. Where a record is right the walk goes on behind it.
+pub async fn scan_column<D: ZoneDevice>(
+    device: &D,
+    pool: &Arc<Pool>,
+    zone: &ZoneFound,
+    header: &SegmentHeader,
+) -> ColumnFound {
+    let mut found = ColumnFound { end_block: zone.end_block, ..ColumnFound::default() };
+    let is_oob = header.shape.plan().carrier == Carrier::Oob;
+    let mut window = Window { first: 0, bytes: Vec::new(), metadata: Vec::new() };
+    let mut footer: Vec<FooterBlock> = Vec::new();
+    let mut block = DataOffset(0).zone_block();
+    let longest = u32::from(header.shape.plan().record_blocks);
+    while block < zone.end_block {
+        let wanted = longest.min(zone.end_block - block);
+        if !window.holds(block, wanted) {
+            window.load(device, pool, zone, block, is_oob).await;
+        }
+        let bytes = window.from(block);
+        let record = match is_oob {
+            true => oob_record(bytes, window.metadata_from(block), header, block, wanted),
+            false => inband_record(bytes, header, block, wanted),
+        };
+        if let Some((record, blocks)) = record {
+            found.records.push(record);
+            block += blocks;
+            continue;
+        }
+        if let Ok(part) = FooterBlock::parse(&bytes[..BLOCK_BYTES], header, block) {
+            if part.index == 0 {
+                footer.clear();
+            }
+            footer.push(part);
+            if is_complete(&footer, header) {
+                found.footer = Some(std::mem::take(&mut footer));
+                return found;
+            }
+        }
+        block += 1;
+    }
+    found
+}
+
+/// The record that begins at a block, and its length. `wanted`: blocks up to the end of the zone.
+fn inband_record(
+    bytes: &[u8],
+    header: &SegmentHeader,
+    block: u32,
+    wanted: u32,
+) -> Option<(RecordFound, u32)> {
+    let descriptor = RecordDescriptor::parse(bytes, header, block).ok()?;
+    let blocks = descriptor.record_blocks(header);
+    let is_whole = blocks <= wanted && contents_are_right(bytes, &descriptor, blocks);
+    Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, blocks))
+}
+
+/// As [`inband_record`], where metadata lies out of band: a record is told by what stands beside its first block.
+fn oob_record(
+    bytes: &[u8],
+    metadata: &[u8],
+    header: &SegmentHeader,
+    block: u32,
+    wanted: u32,
+) -> Option<(RecordFound, u32)> {
+    let parse = |row: usize| {
+        let beside = metadata.get(row * OOB_BYTES..)?.first_chunk::<OOB_BYTES>()?;
+        OobBlock::parse(beside, header, block + row as u32).ok()
+    };
+    let first = parse(0).filter(|first| first.row == 0)?;
+    let rows = usize::from(first.rows);
+    let (mut parts, mut checksums, mut durable_blocks) = (Vec::new(), Vec::new(), 0);
+    let (mut is_whole, mut kind, mut sequence) =
+        (rows as u32 <= wanted, RecordKind::Parity, Sequence::default());
+    for row in 0..rows.min(wanted as usize) {
+        let of_record = |own: &OobBlock| {
+            (own.stripe, own.rows, own.epoch, usize::from(own.row))
+                == (first.stripe, first.rows, first.epoch, row)
+        };
+        let Some(own) = parse(row).filter(of_record) else {
+            is_whole = false;
+            break;
+        };
+        let checksum = match own.part {
+            OobPart::Named { kind: named, entry, durable_blocks: durable } => {
+                (kind, durable_blocks) = (named, durable);
+                parts.push(entry.to_bytes());
+                entry.checksum
+            }
+            OobPart::Parity { sequence: dispatched, checksum, coded } => {
+                sequence = dispatched;
+                parts.push(coded.0);
+                checksum
+            }
+        };
+        let contents = &bytes[row * BLOCK_BYTES..][..BLOCK_BYTES];
+        is_whole &= Checksum::of(contents) == checksum;
+        checksums.push(checksum);
+    }
+    let stripe = StripeDescriptor {
+        epoch: first.epoch,
+        stripe: if header.shape.is_append() {
+            first.stripe.into()
+        } else {
+            DataOffset::of_zone_block(block)?.0
+        },
+        sequence,
+        durable_blocks,
+        rows: first.rows,
+        entries: Vec::new(),
+    };
+    let blocks = parts.len() as u32; // what is torn is looked at again, block by block
+    let descriptor = RecordDescriptor { stripe, kind, place: None, checksums };
+    Some((RecordFound { block, descriptor, is_whole, parts }, blocks.max(1)))
+}
+
+fn contents_are_right(bytes: &[u8], descriptor: &RecordDescriptor, blocks: u32) -> bool {
+    let first = blocks as usize - descriptor.checksums.len();
+    let contents = bytes.chunks_exact(BLOCK_BYTES).skip(first);
+    descriptor.checksums.iter().zip(contents).all(|(sum, block)| Checksum::of(block) == *sum)
+}
+
+/// A part of a zone in memory, with its metadata where there is some. What cannot be read is zeroes, which no checksum takes
+/// for right.
+struct Window {
+    first: u32,
+    bytes: Vec<u8>,
+    metadata: Vec<u8>,
+}
+
+impl Window {
+    fn holds(&self, block: u32, blocks: u32) -> bool {
+        let end = self.first + (self.bytes.len() / BLOCK_BYTES) as u32;
+        self.first <= block && block + blocks <= end
+    }
+
+    fn from(&self, block: u32) -> &[u8] {
+        &self.bytes[(block - self.first) as usize * BLOCK_BYTES..]
+    }
+
+    fn metadata_from(&self, block: u32) -> &[u8] {
+        &self.metadata[(block - self.first) as usize * OOB_BYTES..]
+    }
+
+    async fn load<D: ZoneDevice>(
+        &mut self,
+        device: &D,
+        pool: &Arc<Pool>,
+        zone: &ZoneFound,
+        block: u32,
+        with_metadata: bool,
+    ) {
+        let most =
+            if with_metadata { device.zoned().record_bytes_max / BLOCK_BYTES as u32 } else { WINDOW_BLOCKS };
+        let blocks = WINDOW_BLOCKS.min(most).min(zone.end_block - block);
+        self.first = block;
+        self.bytes = vec![0; blocks as usize * BLOCK_BYTES];
+        self.metadata = vec![0; if with_metadata { blocks as usize * OOB_BYTES } else { 0 }];
+        if self.read(device, pool, zone.zone, (block, blocks)).await {
+            return;
+        }
+        // One bad block hides no others.
+        for index in 0..blocks {
+            self.read(device, pool, zone.zone, (block + index, 1)).await;
+        }
+    }
+
+    async fn read<D: ZoneDevice>(&mut self, device: &D, pool: &Arc<Pool>, zone: u32, at: (u32, u32)) -> bool {
+        let (block, blocks) = (at.0, at.1 as usize);
+        let index = (block - self.first) as usize;
+        let (data, metadata) = match self.metadata.is_empty() {
+            true => (read_blocks(device, pool, zone, block, at.1).await, None),
+            false => {
+                let (data, beside) = (pool.take(blocks * BLOCK_BYTES), Buffer::new(blocks * OOB_BYTES));
+                let in_zone = u64::from(block) * BLOCK_BYTES as u64;
+                let (data, beside, result) = device.read_metadata(zone, in_zone, data, beside).await;
+                (result.is_ok().then_some(data), Some(beside))
+            }
+        };
+        let Some(data) = data else { return false };
+        self.bytes[index * BLOCK_BYTES..][..blocks * BLOCK_BYTES].copy_from_slice(data.bytes());
+        if let Some(beside) = metadata {
+            self.metadata[index * OOB_BYTES..][..blocks * OOB_BYTES].copy_from_slice(beside.bytes());
+        }
+        true
+    }
+}

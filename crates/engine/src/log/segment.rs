@@ -1,0 +1,263 @@
+//! One segment in memory: which zones it has, what is written of it and what is in flight, and what its footer will say.
+//! Shared by all shards; a lock is held for a few numbers at a time.
+
+use std::collections::VecDeque;
+use std::task::{Poll, Waker};
+
+use layout::zoned::{BlockEntry, DataOffset, SegmentHeader, SegmentShape};
+use smallvec::SmallVec;
+
+use super::append_table::AppendTable;
+use super::stripe_group::StripeGroups;
+use crate::sync::sequential::Mutex;
+
+/// Where a segment is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Its headers are durable and it takes stripes.
+    Open,
+    /// It takes no more stripes: those in flight return, then its footers are written.
+    Closing,
+    /// Its footers are written and its zones are finished.
+    Sealed,
+    /// It was closed early, and at least one column has no footer.
+    Short,
+    /// Its zones are being reset.
+    Resetting,
+}
+
+/// A stripe that was written whole: what the footer says of it.
+#[derive(Clone, Debug)]
+pub struct StripeNote {
+    /// The block of the data region at which its record begins, for each column: the same in all that are not appended.
+    pub starts: SmallVec<[u32; 8]>,
+    /// Its id in the group; 0 where there are no groups.
+    pub id: u16,
+    /// Rows of its records.
+    pub rows: u8,
+    /// Checksums of the descriptor blocks by data index, all of one index first.
+    pub descriptors: SmallVec<[u32; 8]>,
+    /// Its data blocks, row by row.
+    pub entries: Vec<BlockEntry>,
+}
+
+/// Room for a stripe where the engine chooses the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Where it begins.
+    pub offset: DataOffset,
+    /// Its rows. 0: the rest of a band is too short for a row.
+    pub rows: u8,
+    /// Blocks of each record.
+    pub record_blocks: u32,
+}
+
+#[derive(Debug)]
+struct Progress {
+    state: SegmentState,
+    /// The first block of the data region that is not reserved.
+    next: u32,
+    /// Stripes that are reserved and begin at or after `returned`, in order.
+    out: VecDeque<(u32, u32, bool)>,
+    /// Everything below has returned on all columns.
+    returned: u32,
+    /// Everything below was flushed on all columns.
+    durable: u32,
+    notes: Vec<StripeNote>,
+    /// Columns with a record whose end is not known, or that failed.
+    damaged: SmallVec<[u8; 2]>,
+    waiting: Vec<Waker>,
+}
+
+/// A segment.
+pub struct Segment {
+    /// The header of each column.
+    pub headers: Vec<SegmentHeader>,
+    /// The groups, where the drive chooses places.
+    pub groups: Option<StripeGroups>,
+    /// Where the stripes of each group are, where the drive chooses places.
+    pub table: Option<AppendTable>,
+    progress: Mutex<Progress>,
+}
+
+impl Segment {
+    /// A segment whose headers are durable; `header` is that of its first column.
+    pub fn new(header: &SegmentHeader, state: SegmentState) -> Self {
+        let shape = header.shape;
+        let headers: Vec<SegmentHeader> = (0..shape.plan().columns.width())
+            .map(|column| SegmentHeader { column, ..header.clone() })
+            .collect();
+        let groups = shape.is_append().then(|| {
+            let count = shape.data_blocks() / shape.group_blocks();
+            StripeGroups::new(count, shape.plan().group)
+        });
+        let table = shape.is_append().then(|| AppendTable::new(&shape));
+        let progress = Progress {
+            state,
+            next: 0,
+            out: VecDeque::new(),
+            returned: 0,
+            durable: 0,
+            notes: Vec::new(),
+            damaged: SmallVec::new(),
+            waiting: Vec::new(),
+        };
+        Segment { headers, groups, table, progress: Mutex::new(progress) }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.headers[0].segment
+    }
+
+    /// Its slot in the map.
+    pub fn slot(&self) -> u32 {
+        self.headers[0].slot
+    }
+
+    /// How its zones are divided.
+    pub fn shape(&self) -> &SegmentShape {
+        &self.headers[0].shape
+    }
+
+    /// Data columns.
+    pub fn data_columns(&self) -> usize {
+        self.shape().plan().columns.data().into()
+    }
+
+    /// The member and zone of each column. None: the column is left out.
+    pub fn zones(&self) -> impl Iterator<Item = (u8, usize, Option<u32>)> {
+        let columns = (0u8..).zip(&self.headers[0].columns);
+        columns.map(|(column, at)| (column, usize::from(at.slot), at.zone))
+    }
+
+    /// Where it is in its life.
+    pub fn state(&self) -> SegmentState {
+        self.progress.lock().state
+    }
+
+    /// Sets where it is in its life.
+    pub fn set_state(&self, state: SegmentState) {
+        let mut progress = self.progress.lock();
+        progress.state = state;
+        let waiting = std::mem::take(&mut progress.waiting);
+        drop(progress);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// No stripe is reserved from now on.
+    pub fn close(&self) {
+        let mut progress = self.progress.lock();
+        if progress.state == SegmentState::Open {
+            progress.state = SegmentState::Closing;
+        }
+        drop(progress);
+        self.groups.iter().for_each(StripeGroups::close);
+    }
+
+    /// A record of a column failed: no stripe is reserved any more, and the column gets no footer.
+    pub fn damage(&self, column: u8) {
+        self.progress.lock().damaged.push(column);
+        self.close();
+    }
+
+    /// Whether a record of any column failed.
+    pub fn is_damaged(&self) -> bool {
+        !self.progress.lock().damaged.is_empty()
+    }
+
+    /// Columns of which a record failed.
+    pub fn damaged(&self) -> SmallVec<[u8; 2]> {
+        self.progress.lock().damaged.clone()
+    }
+
+    /// Reserves room for up to `blocks` data blocks where the engine chooses the place, in the order of calls. None: the
+    /// segment is full or closed.
+    pub fn reserve(&self, blocks: usize) -> Option<Room> {
+        let (shape, data) = (self.shape(), self.data_columns());
+        let mut progress = self.progress.lock();
+        let offset = DataOffset(progress.next);
+        if progress.state != SegmentState::Open || offset.0 >= shape.data_blocks() {
+            return None;
+        }
+        let plan = shape.plan();
+        let room = shape.room_at(offset).min(plan.record_blocks.into());
+        let rows = plan.carrier.rows_in(room, plan.columns.data()).min(blocks.div_ceil(data) as u32);
+        // A rest of a band too short for a row is a record of no rows, one block for each.
+        let record_blocks = plan.carrier.record_blocks(rows, plan.columns.data()).unwrap_or(1).max(1);
+        progress.next += record_blocks;
+        progress.out.push_back((offset.0, record_blocks, false));
+        Some(Room { offset, rows: rows as u8, record_blocks })
+    }
+
+    /// All records of a stripe have returned. `note`: it was written whole.
+    pub fn returned(&self, offset: DataOffset, note: Option<StripeNote>) {
+        let mut progress = self.progress.lock();
+        progress.notes.extend(note);
+        let out = progress.out.iter_mut().find(|(start, ..)| *start == offset.0);
+        out.expect("a stripe returns once").2 = true;
+        while let Some(&(start, blocks, true)) = progress.out.front() {
+            progress.out.pop_front();
+            progress.returned = start + blocks;
+        }
+        let waiting = match progress.out.is_empty() {
+            true => std::mem::take(&mut progress.waiting),
+            false => Vec::new(),
+        };
+        drop(progress);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// As [`Segment::returned`] where the drive chooses places: a group of which everything returned moves the end on.
+    pub fn appended(&self, group: u32, note: Option<StripeNote>) {
+        let mut progress = self.progress.lock();
+        progress.notes.extend(note);
+        // A group begins only when the one before has returned (Z-I5).
+        progress.returned = progress.returned.max(group * self.shape().group_blocks());
+    }
+
+    /// Waits until nothing is in flight. Called after [`Segment::close`].
+    pub async fn drained(&self) {
+        if let Some(groups) = &self.groups {
+            return groups.drained().await;
+        }
+        std::future::poll_fn(|context| {
+            let mut progress = self.progress.lock();
+            if progress.out.is_empty() {
+                return Poll::Ready(());
+            }
+            progress.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Up to where all columns have returned: what a flush that is sent now makes durable.
+    pub fn returned_to(&self) -> u32 {
+        self.progress.lock().returned
+    }
+
+    /// A flush of all columns that was sent at `returned` has returned.
+    pub fn flushed_to(&self, returned: u32) {
+        let mut progress = self.progress.lock();
+        progress.durable = progress.durable.max(returned);
+    }
+
+    /// What a record that is sent now says was flushed on all columns: a block of the zone (Z-I7).
+    pub fn durable_block(&self) -> u32 {
+        DataOffset(self.progress.lock().durable).zone_block()
+    }
+
+    /// Blocks of the data region that were reserved.
+    pub fn length(&self) -> u32 {
+        match &self.groups {
+            Some(_) => self.table.as_ref().map_or(0, AppendTable::length),
+            None => self.progress.lock().next,
+        }
+    }
+
+    /// What its footers say, once nothing is in flight.
+    pub fn take_notes(&self) -> Vec<StripeNote> {
+        std::mem::take(&mut self.progress.lock().notes)
+    }
+}

@@ -1,0 +1,232 @@
+//! The segments of an array by their slot in the map, how many live blocks each holds, and the zones that are free.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use super::segment::{Segment, SegmentState};
+use super::zone_budget::{Purpose, ZoneBudget};
+use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Numbers that the superblocks reserve at a time.
+pub const NUMBERS_RESERVED: u64 = 1024;
+
+#[derive(Default)]
+struct Slot {
+    segment: Mutex<Option<Arc<Segment>>>,
+    /// Blocks that the map, or a record that recovery must not lose, names.
+    live: AtomicU64,
+}
+
+struct Free {
+    /// Free zones of each member, in the order in which they became free: even wear.
+    zones: Vec<VecDeque<u32>>,
+    slots: VecDeque<u32>,
+    budget: ZoneBudget,
+    /// Counts changes.
+    version: u64,
+    waiting: Vec<Waker>,
+}
+
+/// What a new segment gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The map's slot.
+    pub slot: u32,
+    /// A zone of each member, in the order that was asked for.
+    pub zones: Vec<u32>,
+}
+
+/// Why a new segment gets nothing now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// A member has no free zone but the reserved ones, or the map no free slot.
+    Full {
+        /// The member with the fewest.
+        member: usize,
+    },
+    /// Too many zones are active: one that is closed must be finished first (Z-I9).
+    Busy {
+        /// For [`SegmentTable::changed`].
+        seen: u64,
+    },
+}
+
+/// All segments.
+pub struct SegmentTable {
+    slots: Box<[Slot]>,
+    free: Mutex<Free>,
+    next_number: AtomicU64,
+    /// Numbers below are reserved in the superblocks (Z-I16).
+    numbers_reserved: AtomicU64,
+    /// What the next superblocks should reserve.
+    numbers_wanted: AtomicU64,
+}
+
+impl SegmentTable {
+    /// No segments; `zones` are the free ones of each member. Numbers from `number` on were never used, and none of them is
+    /// reserved.
+    pub fn new(slots: u32, zones: Vec<VecDeque<u32>>, budget: ZoneBudget, number: u64) -> Self {
+        let free = Free { zones, slots: (0..slots).collect(), budget, version: 0, waiting: Vec::new() };
+        SegmentTable {
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+            free: Mutex::new(free),
+            next_number: AtomicU64::new(number),
+            numbers_reserved: AtomicU64::new(number),
+            numbers_wanted: AtomicU64::new(number + NUMBERS_RESERVED),
+        }
+    }
+
+    /// The segment in a slot.
+    pub fn get(&self, slot: u32) -> Option<Arc<Segment>> {
+        self.slots.get(slot as usize)?.segment.lock().clone()
+    }
+
+    /// All segments.
+    pub fn all(&self) -> Vec<Arc<Segment>> {
+        self.slots.iter().filter_map(|slot| slot.segment.lock().clone()).collect()
+    }
+
+    /// Segments that take stripes, or have some in flight: what a flush makes durable a part of.
+    pub fn unsealed(&self) -> Vec<Arc<Segment>> {
+        let is_unsealed =
+            |segment: &Arc<Segment>| matches!(segment.state(), SegmentState::Open | SegmentState::Closing);
+        self.all().into_iter().filter(is_unsealed).collect()
+    }
+
+    /// Puts a segment into its slot, which [`SegmentTable::take`] or [`SegmentTable::take_found`] gave.
+    pub fn insert(&self, segment: Arc<Segment>) {
+        let slot = &self.slots[segment.slot() as usize].segment;
+        let before = slot.lock().replace(segment);
+        assert!(before.is_none(), "a slot holds one segment");
+    }
+
+    /// Live blocks of a segment.
+    pub fn live(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].live.load(SeqCst)
+    }
+
+    /// A block of a segment is mapped.
+    pub fn add_live(&self, slot: u32) {
+        self.slots[slot as usize].live.fetch_add(1, SeqCst);
+    }
+
+    /// A block of a segment is not mapped any more.
+    pub fn remove_live(&self, slot: u32) {
+        let before = self.slots[slot as usize].live.fetch_sub(1, SeqCst);
+        assert!(before > 0, "a block dies once");
+    }
+
+    /// Takes a zone of each of `members`, and a slot. User writes leave `kept` zones of each member free (Z-I10).
+    ///
+    /// # Errors
+    /// There are none, or too many are active (Z-I9).
+    pub fn take(&self, members: &[usize], kept: usize, purpose: Purpose) -> Result<Taken, NotTaken> {
+        let mut free = self.free.lock();
+        let least = members.iter().copied().min_by_key(|&member| free.zones[member].len());
+        let member = least.expect("a segment has columns");
+        if free.zones[member].len() <= kept || free.slots.is_empty() {
+            return Err(NotTaken::Full { member });
+        }
+        if !free.budget.take(members, purpose) {
+            return Err(NotTaken::Busy { seen: free.version });
+        }
+        let slot = free.slots.pop_front().expect("not empty");
+        let mut zone = |member: &usize| free.zones[*member].pop_front().expect("not empty");
+        Ok(Taken { slot, zones: members.iter().map(&mut zone).collect() })
+    }
+
+    /// Whether one more zone of each of `members` may be active now.
+    pub fn may_take(&self, members: &[usize]) -> bool {
+        self.free.lock().budget.may_take(members, Purpose::Recovery)
+    }
+
+    /// Takes the slot that a segment found at a start names. False if another has it.
+    pub fn take_found(&self, slot: u32) -> bool {
+        let mut free = self.free.lock();
+        let Some(at) = free.slots.iter().position(|free| *free == slot) else { return false };
+        free.slots.remove(at);
+        true
+    }
+
+    /// Waits until zones have changed since [`SegmentTable::take`] said that they are busy.
+    pub async fn changed(&self, seen: u64) {
+        std::future::poll_fn(|context| {
+            let mut free = self.free.lock();
+            if free.version != seen {
+                return Poll::Ready(());
+            }
+            free.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// A zone of a member is full, or set aside, and not active any more.
+    pub fn finished(&self, member: usize) {
+        let mut free = self.free.lock();
+        free.budget.give_back(member);
+        Self::wake(free);
+    }
+
+    /// A zone of a member is empty.
+    pub fn freed(&self, member: usize, zone: u32) {
+        let mut free = self.free.lock();
+        assert!(!free.zones[member].contains(&zone), "zone {zone} is free once");
+        free.zones[member].push_back(zone);
+        Self::wake(free);
+    }
+
+    /// A slot that was taken is free again: no segment came to be in it.
+    pub fn give_back_slot(&self, slot: u32) {
+        self.free.lock().slots.push_back(slot);
+    }
+
+    /// A slot is free: all zones of its segment are empty or set aside.
+    pub fn remove(&self, slot: u32) {
+        assert_eq!(self.live(slot), 0, "nothing maps to a segment that goes (Z-I4)");
+        *self.slots[slot as usize].segment.lock() = None;
+        self.free.lock().slots.push_back(slot);
+    }
+
+    fn wake(mut free: impl std::ops::DerefMut<Target = Free>) {
+        free.version += 1;
+        let waiting = std::mem::take(&mut free.waiting);
+        drop(free);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Free zones of each member.
+    pub fn free_zones(&self) -> Vec<usize> {
+        self.free.lock().zones.iter().map(VecDeque::len).collect()
+    }
+
+    /// Active zones of a member.
+    pub fn active_zones(&self, member: usize) -> u32 {
+        self.free.lock().budget.active(member)
+    }
+
+    /// The next segment number, if the superblocks reserve it (Z-I16). None: they are to be written first.
+    pub fn take_number(&self) -> Option<u64> {
+        let mut next = self.next_number.load(SeqCst);
+        while next < self.numbers_reserved.load(SeqCst) {
+            match self.next_number.compare_exchange(next, next + 1, SeqCst, SeqCst) {
+                Ok(number) => return Some(number),
+                Err(now) => next = now,
+            }
+        }
+        self.numbers_wanted.fetch_max(next + NUMBERS_RESERVED, SeqCst);
+        None
+    }
+
+    /// What superblocks that are written now reserve.
+    pub fn numbers_to_reserve(&self) -> u64 {
+        self.numbers_wanted.load(SeqCst)
+    }
+
+    /// Superblocks that reserve numbers below `number` are durable on all members.
+    pub fn numbers_are_reserved(&self, number: u64) {
+        self.numbers_reserved.fetch_max(number, SeqCst);
+    }
+}

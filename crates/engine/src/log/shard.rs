@@ -1,0 +1,74 @@
+//! One shard of a log engine: its way to the members, its open segments and its open stripes.
+
+use std::rc::Rc;
+
+use layout::zoned::Class;
+
+use super::batch::Batches;
+use super::open::OpenSegments;
+use super::port::LogPort;
+use crate::buffer::{Gather, Slice};
+use crate::limits::BLOCK_BYTES;
+use crate::zone_device::ZoneDevice;
+
+/// One shard's view of a zoned array.
+pub struct LogEngine<D> {
+    /// The way to the members.
+    pub port: Rc<LogPort<D>>,
+    /// The open segments of this shard.
+    pub open: OpenSegments,
+    batches: [Batches; 2],
+    /// Requests of so many blocks go to large segments (the paper's Cl).
+    pub large_from: usize,
+    /// Whether the drives choose places.
+    pub is_append: bool,
+    /// Data blocks of the longest stripe, small and large.
+    stripe_blocks: [usize; 2],
+    data_columns: usize,
+}
+
+impl<D: ZoneDevice> LogEngine<D> {
+    /// The engine of a shard.
+    ///
+    /// # Panics
+    /// If the configuration does not allow a segment over all members, which `create` and assembly check.
+    pub fn new(port: LogPort<D>) -> Self {
+        let config = &port.shared.config;
+        let width = u8::try_from(config.devices.len()).expect("few members");
+        let shape = |class| config.shape(class, width).expect("the configuration was checked");
+        let (small, large) = (shape(Class::Small), shape(Class::Large));
+        let data_columns = usize::from(small.plan().columns.data());
+        let stripe_blocks = [small, large].map(|shape| shape.rows_max() as usize * data_columns);
+        let is_append = small.is_append();
+        let batches = [Batches::new(config.fill_wait), Batches::new(config.fill_wait)];
+        let large_from = large.rows_max() as usize;
+        let open = OpenSegments::default();
+        LogEngine { port: Rc::new(port), open, batches, large_from, is_append, stripe_blocks, data_columns }
+    }
+
+    /// The batches of a class.
+    pub(super) fn batches(&self, class: Class) -> &Batches {
+        &self.batches[usize::from(class != Class::Small)]
+    }
+
+    /// Data blocks of the longest stripe of a class.
+    pub(super) fn stripe_blocks(&self, class: Class) -> usize {
+        self.stripe_blocks[usize::from(class != Class::Small)]
+    }
+
+    /// Data columns of a segment over all members.
+    pub(super) fn data_columns(&self) -> usize {
+        self.data_columns
+    }
+
+    /// A block of a request's data, in one piece.
+    pub(super) fn block_of(&self, data: &Gather, block: usize) -> Slice {
+        let part = data.part(block * BLOCK_BYTES, BLOCK_BYTES);
+        if let [slice] = part.slices() {
+            return slice.clone();
+        }
+        let mut buffer = self.port.pool.take(BLOCK_BYTES);
+        part.copy_to(buffer.bytes_mut());
+        buffer.freeze()
+    }
+}

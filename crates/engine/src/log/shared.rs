@@ -1,0 +1,42 @@
+//! What all shards of a zoned array share.
+
+use std::sync::Arc;
+
+use layout::zoned::{Epoch, MapEntry};
+
+use super::config::LogConfig;
+use super::health::LogMembers;
+use super::map::Map;
+use super::pins::Pins;
+use super::segment_table::SegmentTable;
+use super::sequence::Sequences;
+use crate::counters::Counters;
+
+/// The state of an array that serves.
+pub struct LogShared {
+    /// What is fixed.
+    pub config: LogConfig,
+    /// The epoch of this run, durable on every member that is present.
+    pub epoch: Epoch,
+    /// Sequences of this epoch.
+    pub sequences: Sequences,
+    /// Where each block is.
+    pub map: Map,
+    /// The segments.
+    pub table: SegmentTable,
+    /// The members' health.
+    pub members: LogMembers,
+    /// Readers.
+    pub pins: Pins,
+    /// The counters of each shard.
+    pub counters: Arc<[Counters]>,
+}
+
+impl LogShared {
+    /// The map does not name a place any more: its segment has one live block less.
+    pub fn unmapped(&self, old: MapEntry) {
+        if let MapEntry::At { place, .. } = old {
+            self.table.remove_live(place.slot);
+        }
+    }
+}

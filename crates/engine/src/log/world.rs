@@ -1,0 +1,354 @@
+//! A zoned array for tests: members in memory, virtual time, superblocks that are one value, and an oracle of what a block
+//! may hold after a crash.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use layout::geometry::Level;
+use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
+
+use super::config::LogConfig;
+use super::dispatch::FillWait;
+use super::engine::LogSet;
+use super::port::{LogPlatform, LogPort};
+use super::recover::found::{RecoverError, RecoveryReport};
+use super::recover::{Start, recover};
+use super::shard::LogEngine;
+use crate::buffer::{Gather, Pool, Slice};
+use crate::counters::Counters;
+use crate::device::DeviceErrorKind;
+use crate::error::VolumeError;
+use crate::events::Event;
+use crate::executor::Executor;
+use crate::limits::BLOCK_BYTES;
+use crate::members::MemberState;
+use crate::volume::Space;
+use crate::zone_device::memory::MemoryZones;
+use crate::zone_device::{ZoneAccess, ZonedInfo};
+
+/// A small generator: tests need chance that is the same each time.
+pub(super) struct Chance(pub(super) u64);
+
+impl Chance {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(super) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// Virtual time.
+pub(super) struct Platform {
+    now_ns: Cell<u64>,
+    timers: RefCell<Vec<(u64, Waker)>>,
+    chance: RefCell<Chance>,
+}
+
+impl LogPlatform for Rc<Platform> {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn sleep_until(&self, at_ns: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+        let platform = Rc::clone(self);
+        Box::pin(std::future::poll_fn(move |context| {
+            if platform.now_ns.get() >= at_ns {
+                return Poll::Ready(());
+            }
+            platform.timers.borrow_mut().push((at_ns, context.waker().clone()));
+            Poll::Pending
+        }))
+    }
+
+    fn random(&self) -> u64 {
+        self.chance.borrow_mut().next()
+    }
+}
+
+/// What the superblocks say. They are one value here: writing them is another file's matter.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    pub(super) epoch: u32,
+    pub(super) numbers: u64,
+    pub(super) states: Vec<MemberState>,
+}
+
+/// The shape of an array under test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) level: Level,
+    pub(super) members: usize,
+    pub(super) access: ZoneAccess,
+    pub(super) zones: u32,
+    pub(super) zone_blocks: u64,
+    pub(super) logical_blocks: u64,
+    pub(super) entry: MapEntryBytes,
+    /// Where metadata lies.
+    pub(super) carrier: Carrier,
+    /// Zones that a drive keeps open at most.
+    pub(super) open_max: Option<u32>,
+}
+
+pub(super) const RAID5: Shape = Shape {
+    level: Level::Raid5,
+    members: 4,
+    access: ZoneAccess::Placed,
+    zones: 40,
+    zone_blocks: 64,
+    logical_blocks: 200,
+    entry: MapEntryBytes::Eight,
+    carrier: Carrier::Inband,
+    open_max: Some(8),
+};
+
+/// A running array.
+pub(super) struct Array {
+    pub(super) executor: Executor,
+    pub(super) set: Rc<LogSet<MemoryZones>>,
+    /// Another shard of the same array.
+    pub(super) second: Rc<LogSet<MemoryZones>>,
+    pub(super) report: RecoveryReport,
+}
+
+/// Members, superblocks and time, which outlive a run.
+pub(super) struct World {
+    pub(super) shape: Shape,
+    pub(super) devices: Vec<MemoryZones>,
+    pub(super) saved: Rc<RefCell<Saved>>,
+    pub(super) platform: Rc<Platform>,
+    pub(super) events: Arc<parking_lot::Mutex<Vec<Event>>>,
+    /// Members that a start does not get to see.
+    pub(super) absent: Vec<usize>,
+}
+
+impl World {
+    pub(super) fn new(shape: Shape, seed: u64) -> Self {
+        let zoned = ZonedInfo {
+            access: shape.access,
+            zones: shape.zones,
+            zone_bytes: shape.zone_blocks * BLOCK_BYTES as u64,
+            capacity_bytes: shape.zone_blocks * BLOCK_BYTES as u64,
+            record_bytes_max: 64 << 12,
+            metadata_bytes: if shape.carrier == Carrier::Oob { 64 } else { 0 },
+            open_max: shape.open_max.filter(|_| shape.access != ZoneAccess::Placed),
+            active_max: shape.open_max.filter(|_| shape.access != ZoneAccess::Placed),
+        };
+        let device = |member: usize| MemoryZones::new(zoned.clone(), 4096, &format!("member {member}"));
+        let saved = Saved { epoch: 0, numbers: 1, states: vec![MemberState::InSync; shape.members] };
+        let chance = RefCell::new(Chance(seed));
+        let platform = Platform { now_ns: Cell::new(0), timers: RefCell::new(Vec::new()), chance };
+        World {
+            shape,
+            devices: (0..shape.members).map(device).collect(),
+            saved: Rc::new(RefCell::new(saved)),
+            platform: Rc::new(platform),
+            events: Arc::default(),
+            absent: Vec::new(),
+        }
+    }
+
+    pub(super) fn config(&self) -> LogConfig {
+        let shape = &self.shape;
+        let capacity_blocks = shape.zone_blocks as u32;
+        let access = match shape.access {
+            ZoneAccess::Append => Access::Append,
+            ZoneAccess::Sequential => Access::Sequential,
+            ZoneAccess::Placed => Access::Placed,
+        };
+        LogConfig {
+            set_uuid: [7; 16],
+            devices: (1..=shape.members as u8).map(|member| [member; 16]).collect(),
+            level: shape.level,
+            access,
+            carrier: shape.carrier,
+            zones: shape.zones,
+            capacity_blocks,
+            record_blocks: [4, 8],
+            group: 3,
+            band_blocks: 12,
+            map: MapShape::new(shape.entry, 2 * shape.members as u8, capacity_blocks).expect("a shape"),
+            logical_blocks: shape.logical_blocks,
+            fill_wait: FillWait::Auto,
+            zone_limits: vec![shape.open_max; shape.members],
+            record_bytes_max: 64 << 12,
+        }
+    }
+
+    /// Begins a start. The future is the recovery; what it returns serves once the epoch is called served.
+    pub(super) fn begin(
+        &self,
+        executor: &Executor,
+    ) -> impl Future<Output = Result<Array, RecoverError>> + use<> {
+        let (epoch, numbers, states) = {
+            let mut saved = self.saved.borrow_mut();
+            saved.epoch += 1;
+            let first = saved.numbers;
+            saved.numbers += 8;
+            (saved.epoch, first..saved.numbers, saved.states.clone())
+        };
+        let events = Arc::clone(&self.events);
+        let device = |(slot, device): (usize, &MemoryZones)| {
+            (!self.absent.contains(&slot)).then(|| Rc::new(device.clone()))
+        };
+        let devices: Vec<Option<Rc<MemoryZones>>> = self.devices.iter().enumerate().map(device).collect();
+        let mut states = states;
+        self.absent.iter().for_each(|&slot| states[slot] = MemberState::Missing);
+        let start = Start {
+            config: self.config(),
+            devices: devices.clone(),
+            states,
+            epoch: Epoch { number: epoch, random: self.platform.random() as u32 },
+            numbers,
+            counters: vec![Counters::default(), Counters::default()].into(),
+            events: Box::new(move |event| events.lock().push(event)),
+        };
+        let (executor, pool) = (executor.clone(), Pool::new(1 << 20));
+        let platform: Rc<dyn LogPlatform> = Rc::new(Rc::clone(&self.platform));
+        let saved = Rc::clone(&self.saved);
+        async move {
+            let (shared, report) = recover(start, &executor, &pool, &platform).await?;
+            // The epoch has served: who is not there is stale from here on.
+            saved.borrow_mut().states = shared.members.states();
+            let shard = |shard| {
+                let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
+                let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
+                Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+            };
+            let (set, second) = (shard(0), shard(1));
+            executor.spawn(async move {
+                loop {
+                    let version = shared.members.metadata_wanted().await;
+                    let numbers = shared.table.numbers_to_reserve();
+                    *saved.borrow_mut() = Saved { epoch, numbers, states: shared.members.states() };
+                    shared.table.numbers_are_reserved(numbers);
+                    shared.members.metadata_written(version);
+                }
+            });
+            Ok(Array { executor, set, second, report })
+        }
+    }
+
+    /// Starts the array and waits until it serves.
+    pub(super) fn start(&self) -> Result<Array, RecoverError> {
+        let executor = Executor::new(Box::new(|| {}));
+        let starting = executor.spawn_with_result(self.begin(&executor));
+        self.run(&executor);
+        starting.try_take().expect("the start ends")
+    }
+
+    /// Runs until nothing is ready and no timer is left.
+    pub(super) fn run(&self, executor: &Executor) {
+        loop {
+            executor.run_ready(usize::MAX);
+            if !self.advance() {
+                break;
+            }
+        }
+    }
+
+    /// Moves time on to the next timer. False if there is none.
+    pub(super) fn advance(&self) -> bool {
+        let mut timers = self.platform.timers.borrow_mut();
+        let Some(next) = timers.iter().map(|(at_ns, _)| *at_ns).min() else { return false };
+        self.platform.now_ns.set(self.platform.now_ns.get().max(next));
+        let due: Vec<Waker> =
+            timers.iter().filter(|(at_ns, _)| *at_ns <= next).map(|(_, waker)| waker.clone()).collect();
+        timers.retain(|(at_ns, _)| *at_ns > next);
+        drop(timers);
+        due.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Cuts the power: what is in flight is made or not, what is not durable is kept or not, by `chance`.
+    pub(super) fn cut(&self, executor: &Executor, chance: &mut Chance) {
+        let kept = chance.below(3); // nothing, some, all
+        for (_, device) in self.devices.iter().enumerate().filter(|(slot, _)| !self.absent.contains(slot)) {
+            let mut own = Chance(chance.next());
+            // A future that is dropped lets its operation take effect: half of them get an error instead.
+            device.set_fault(move |_, _| own.one_in(2).then_some(DeviceErrorKind::Gone));
+        }
+        executor.abandon();
+        self.platform.timers.borrow_mut().clear();
+        for device in &self.devices {
+            device.set_fault(|_, _| None);
+            let (mut pointers, mut blocks) = (Chance(chance.next()), Chance(chance.next()));
+            let block = BLOCK_BYTES as u64;
+            let pointer = |_, durable: u64, written: u64| match kept {
+                0 => durable,
+                1 => durable + pointers.below((written - durable) / block + 1) * block,
+                _ => written,
+            };
+            device.cut(pointer, |_| kept == 2 || kept == 1 && blocks.one_in(2));
+        }
+    }
+}
+
+impl Array {
+    pub(super) fn write(&self, world: &World, block: u64, data: &[u8]) -> Result<(), VolumeError> {
+        let set = Rc::clone(&self.set);
+        let data = Gather::from(Slice::from_bytes(data));
+        self.wait(world, async move { set.write(block * BLOCK_BYTES as u64, data, false).await })
+    }
+
+    pub(super) fn read(&self, world: &World, block: u64, blocks: u64) -> Result<Vec<u8>, VolumeError> {
+        let set = Rc::clone(&self.set);
+        let (at, bytes) = (block * BLOCK_BYTES as u64, blocks * BLOCK_BYTES as u64);
+        let data = self.wait(world, async move { set.read(at, bytes).await })?;
+        let mut read = vec![0; data.len()];
+        data.copy_to(&mut read);
+        Ok(read)
+    }
+
+    pub(super) fn flush(&self, world: &World) -> Result<(), VolumeError> {
+        let set = Rc::clone(&self.set);
+        self.wait(world, async move { set.flush().await })
+    }
+
+    pub(super) fn stop(&self, world: &World) -> Result<(), VolumeError> {
+        let set = Rc::clone(&self.set);
+        let second = Rc::clone(&self.second);
+        self.wait(world, async move { set.stop().await.and(second.stop().await) })
+    }
+
+    pub(super) fn wait<T: 'static>(&self, world: &World, future: impl Future<Output = T> + 'static) -> T {
+        let handle = self.executor.spawn_with_result(future);
+        world.run(&self.executor);
+        handle.try_take().expect("the request ends")
+    }
+
+    /// Live blocks of the table are those that the map names, and what else is kept.
+    pub(super) fn self_check(&self) {
+        let shared = &self.set.0.port.shared;
+        let mut live: BTreeMap<u32, u64> = BTreeMap::new();
+        for (_, entry) in shared.map.mapped() {
+            if let layout::zoned::MapEntry::At { place, .. } = entry {
+                *live.entry(place.slot).or_default() += 1;
+                assert!(shared.table.get(place.slot).is_some(), "a mapped segment is there (Z-I4)");
+            }
+        }
+        for (slot, mapped) in live {
+            assert!(shared.table.live(slot) >= mapped, "slot {slot}: every mapped block is counted");
+        }
+    }
+}
+
+/// A block whose every 8 bytes tell which write it is of.
+pub(super) fn pattern(block: u64, version: u64) -> Vec<u8> {
+    let word = (block << 32 | version).to_le_bytes();
+    word.iter().copied().cycle().take(BLOCK_BYTES).collect()
+}

@@ -1,0 +1,212 @@
+//! A write: into the open stripe of its class, out to all columns of a segment, into the map, acknowledged. Nothing is read
+//! first. Entry point first, helpers in call order.
+
+use std::rc::Rc;
+
+use layout::zoned::{BlockEntry, BlockName, Class, MapEntry};
+
+use super::append::{Written, block_at, reserve, returned, write_stripe};
+use super::batch::{Batch, Outcome};
+use super::dispatch::{Due, OpenStripe};
+use super::encode::StripeBlock;
+use super::open::refused;
+use super::port::Blame;
+use super::segment::Segment;
+use super::shard::LogEngine;
+use crate::buffer::{Gather, Slice};
+use crate::error::VolumeError;
+use crate::limits::BLOCK_BYTES;
+use crate::zone_device::ZoneDevice;
+
+/// Segments that a stripe is tried in before its writes fail.
+const TRIES_MAX: usize = 8;
+
+/// Writes whole blocks. With `fua` they are durable on return, their segment's headers included (Z-I7).
+///
+/// The blocks are registered in the map before they take their sequence (Z-I3), and take it before they wait for anything
+/// that reclaim must give: whoever has a sequence waits for neither reclaim nor recovery (Z-I10).
+pub async fn write_blocks<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    offset_bytes: u64,
+    data: Gather,
+    fua: bool,
+) -> Result<(), VolumeError> {
+    let shared = &engine.port.shared;
+    if shared.members.is_read_only() {
+        return Err(VolumeError::ReadOnly);
+    }
+    let (first, count) = (offset_bytes / BLOCK_BYTES as u64, data.len() / BLOCK_BYTES);
+    let slices: Vec<Slice> = (0..count).map(|block| engine.block_of(&data, block)).collect();
+    let lbas = first..first + count as u64;
+    lbas.clone().for_each(|lba| shared.map.begin(lba));
+    let Some(sequence) = shared.sequences.take() else {
+        lbas.for_each(|lba| shared.map.end(lba));
+        return Err(used_up());
+    };
+    let class = if count < engine.large_from { Class::Small } else { Class::Large };
+    let blocks = lbas.zip(slices).map(|(lba, data)| StripeBlock::new(BlockName::User(lba), sequence, data));
+    let outcomes = fill(engine, class, blocks, fua);
+    let mut result = Ok(());
+    for outcome in outcomes {
+        result = result.and(outcome.ended().await); // all of them, so that none is in flight on return
+    }
+    result?;
+    // Z-I2: mapped, and the health that the stripe relied on is in the superblocks.
+    Ok(shared.members.settled().await?)
+}
+
+/// Sequence numbers of an epoch are used up after 12 days at a million a second.
+pub(super) fn used_up() -> VolumeError {
+    let reason = "the sequence numbers of this epoch are used up: stop the array and start it again";
+    VolumeError::Io { reason: reason.to_owned() }
+}
+
+/// Puts blocks into the open batch of their class, and sends every batch that is full or due. Returns how the batches end.
+pub(super) fn fill<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    class: Class,
+    blocks: impl Iterator<Item = StripeBlock>,
+    fua: bool,
+) -> Vec<Rc<Outcome>> {
+    let batches = engine.batches(class);
+    let room = engine.stripe_blocks(class);
+    let mut outcomes: Vec<Rc<Outcome>> = Vec::new();
+    for block in blocks {
+        let mut open = batches.open.borrow_mut();
+        let batch =
+            open.get_or_insert_with(|| Batch { since_ns: engine.port.platform.now_ns(), ..Batch::default() });
+        batch.blocks.push(block);
+        batch.fua |= fua;
+        if outcomes.last().is_none_or(|last| !Rc::ptr_eq(last, &batch.outcome)) {
+            outcomes.push(Rc::clone(&batch.outcome));
+        }
+        let is_full = batch.blocks.len() >= room;
+        drop(open);
+        if is_full {
+            send_open(engine, class);
+        }
+    }
+    send_if_due(engine, class);
+    outcomes
+}
+
+/// Sends the open batch if it is due now, else sees to it that it is looked at again.
+fn send_if_due<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
+    let (batches, platform) = (engine.batches(class), &engine.port.platform);
+    let due = match &*batches.open.borrow() {
+        None => return,
+        Some(batch) => {
+            let data = engine.data_columns();
+            let padding = batch.blocks.len().next_multiple_of(data) - batch.blocks.len();
+            // A stripe needs no more rows than its blocks fill, but in an append segment, where all are alike.
+            let padding =
+                if engine.is_append { engine.stripe_blocks(class) - batch.blocks.len() } else { padding };
+            let in_flight = batches.in_flight.get();
+            let is_full = batch.blocks.len() >= engine.stripe_blocks(class);
+            let padding_blocks = if is_full { 0 } else { padding.max(1) as u64 };
+            let stripe = OpenStripe { since_ns: batch.since_ns, padding_blocks, in_flight };
+            (batches.dispatch.borrow_mut().due(platform.now_ns(), &stripe), Rc::clone(&batch.outcome))
+        }
+    };
+    match due {
+        (Due::Now, _) => send_open(engine, class),
+        (Due::WhenOneReturns { at_ns } | Due::At { at_ns }, of) => {
+            let engine = Rc::clone(engine);
+            let sleep = platform.sleep_until(at_ns);
+            engine.port.executor.clone().spawn(async move {
+                sleep.await;
+                let open = &engine.batches(class).open;
+                let is_still_open =
+                    open.borrow().as_ref().is_some_and(|batch| Rc::ptr_eq(&batch.outcome, &of));
+                if is_still_open {
+                    send_open(&engine, class);
+                }
+            });
+        }
+    }
+}
+
+/// Sends the open batch, as a task of its own: its writers may be many.
+fn send_open<D: ZoneDevice>(engine: &Rc<LogEngine<D>>, class: Class) {
+    let batches = engine.batches(class);
+    let Some(batch) = batches.open.take() else { return };
+    let data = engine.data_columns();
+    let padding = batch.blocks.len().next_multiple_of(data) - batch.blocks.len();
+    let now_ns = engine.port.platform.now_ns();
+    batches.dispatch.borrow_mut().sent(now_ns, batch.blocks.len() as u64, padding as u64);
+    batches.in_flight.set(batches.in_flight.get() + 1);
+    let engine = Rc::clone(engine);
+    engine.port.executor.clone().spawn(async move {
+        let Batch { blocks, fua, outcome, .. } = batch;
+        let result = send_blocks(&engine, class, &blocks, fua).await;
+        let user = blocks.iter().filter_map(|block| user_lba(&block.entry));
+        user.for_each(|lba| engine.port.shared.map.end(lba));
+        let batches = engine.batches(class);
+        batches.in_flight.set(batches.in_flight.get() - 1);
+        outcome.set(result);
+        send_if_due(&engine, class); // group commit: the first that returns sends what has gathered
+    });
+}
+
+fn user_lba(entry: &BlockEntry) -> Option<u64> {
+    if let BlockName::User(lba) = entry.name { Some(lba) } else { None }
+}
+
+/// Writes blocks as stripes, mostly one, and maps them. A stripe that a zone or member refused goes to another segment, from
+/// the buffers that it is still in.
+pub(super) async fn send_blocks<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    class: Class,
+    blocks: &[StripeBlock],
+    fua: bool,
+) -> Result<(), VolumeError> {
+    let (mut rest, mut tries) = (blocks, 0);
+    while !rest.is_empty() {
+        let segment = engine.open.current(&engine.port, class).await?;
+        let Some((reserved, count)) = reserve(&segment, rest.len()).await else {
+            segment.close(); // it is full: the next look opens another
+            continue;
+        };
+        let (now, later) = rest.split_at(count);
+        let written = write_stripe(&engine.port, &segment, reserved, now, fua).await;
+        let note = match written {
+            Ok(written) => {
+                map_blocks(engine, &segment, &written, now);
+                rest = later;
+                Some(written.note)
+            }
+            Err(blame) => {
+                tries += 1;
+                if blame == Blame::Array || tries == TRIES_MAX {
+                    returned(&segment, reserved, None);
+                    return Err(refused(blame, tries));
+                }
+                None
+            }
+        };
+        returned(&segment, reserved, note);
+    }
+    Ok(())
+}
+
+/// Z-I1: every record of the stripe has returned on all columns of its segment.
+fn map_blocks<D: ZoneDevice>(
+    engine: &LogEngine<D>,
+    segment: &Segment,
+    written: &Written,
+    blocks: &[StripeBlock],
+) {
+    let shared = &engine.port.shared;
+    for (index, block) in blocks.iter().enumerate() {
+        let place = block_at(segment, written, index);
+        let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+        shared.table.add_live(segment.slot());
+        let Some(lba) = user_lba(&block.entry) else {
+            continue; // it lives until reclaim finds that nothing needs it any more (Z-I13)
+        };
+        match shared.map.apply(lba, block.entry.sequence, MapEntry::At { place, checksum }) {
+            Some(old) => shared.unmapped(old),
+            None => shared.table.remove_live(segment.slot()),
+        }
+    }
+}
