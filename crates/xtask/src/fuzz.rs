@@ -16,6 +16,8 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("zoned_superblock", "layout", "readers"),
     ("zoned_segment", "layout", "readers"),
     ("zoned_map", "layout", "readers"),
+    ("nvme_to_target", "nvme_tcp", "streams"),
+    ("nvme_to_host", "nvme_tcp", "streams"),
     ("nvme_identify", "nvme_tcp", "readers"),
     ("nvme_log_pages", "nvme_tcp", "readers"),
     ("nvme_reservations", "nvme_tcp", "readers"),
