@@ -16,7 +16,7 @@ target=
 start_target() { # ARGUMENT…: serves /dev/ram0 and /dev/ram1 as namespaces 1 and 2
     "$TWILL" target --listen 127.0.0.1:$PORT "$@" /dev/ram0=$SUBSYSTEM /dev/ram1=$SUBSYSTEM \
         >"$scratch/target" 2>>"$scratch/target.log" & target=$!
-    wait_for "the target" grep -q listening "$scratch/target"
+    wait_for "the target" grep -qs listening "$scratch/target"
 }
 stop_target() {
     kill "$target"
