@@ -34,7 +34,7 @@ connect() { # OPTION…: connects, and sets $device to namespace 1
 find_device() {
     local one
     for one in /sys/class/nvme-subsystem/*/subsysnqn; do
-        [[ $(<"$one") == "$SUBSYSTEM" ]] || continue
+        [[ -e $one && $(<"$one") == "$SUBSYSTEM" ]] || continue
         for one in "${one%/*}"/nvme*n1; do
             device=/dev/${one##*/}
             [[ -b $device ]] && return 0
