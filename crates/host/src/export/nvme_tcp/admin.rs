@@ -6,12 +6,15 @@ use nvme_tcp::controller::{AdminCommand, Answer, DiscoveryService, Service};
 use nvme_tcp::status::Status;
 use nvme_tcp::target::queue::Slot;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::association::Association;
 use super::connection_limits::{COMMANDS, TRANSFER_BYTES_MAX};
 use super::link::Link;
+use super::reservation_work::notify;
 use super::server_state::Shared;
+use crate::shard::ShardContext;
 
 /// What a command that was not given up is completed with.
 const NOT_ABORTED: u64 = 1;
@@ -36,8 +39,9 @@ impl AdminQueue {
     /// The status to answer with.
     pub fn command(
         &mut self,
-        shared: &Shared,
-        link: &Link,
+        shared: &Arc<Shared>,
+        shard: &ShardContext,
+        link: &Rc<Link>,
         slot: Slot,
         sqe: &Sqe,
         data_bytes: u32,
@@ -59,6 +63,9 @@ impl AdminQueue {
             admin::ABORT => value(self.abort(link, sqe)),
             _ => {
                 let answer = self.answer(shared, sqe);
+                if let Answer::Persistence { namespace, persists } = answer {
+                    return self.persist(shared, shard, link, slot, (namespace, persists));
+                }
                 self.send(link, slot, sqe, answer, data_bytes)?;
             }
         }
@@ -131,12 +138,37 @@ impl AdminQueue {
             }
             Answer::Failed(status) => return Err(status),
             Answer::Waits => self.events.push((sqe.cid.get(), slot)),
-            // Reservations are in memory alone, so none outlives the server.
-            Answer::Persistence { persists: false, .. } => {
-                link.answer(slot, Status::SUCCESS, 0, Gather::new());
-            }
-            Answer::Persistence { .. } => return Err(Status::FEATURE_NOT_SAVEABLE),
+            Answer::Persistence { .. } => return Err(Status::INTERNAL_ERROR),
         }
+        Ok(())
+    }
+
+    /// Whether a namespace's reservations outlive a loss of power, from now on. Answered when that is durable.
+    fn persist(
+        &self,
+        shared: &Arc<Shared>,
+        shard: &ShardContext,
+        link: &Rc<Link>,
+        slot: Slot,
+        (namespace, persists): (u32, bool),
+    ) -> Result<(), Status> {
+        let entry = Arc::clone(self.association.entry.as_ref().ok_or(Status::INVALID_FIELD)?);
+        let changed = entry.change(namespace, move |subsystem| {
+            let namespace = subsystem.namespace(namespace).ok_or(Status::INVALID_NAMESPACE)?;
+            Ok(namespace.reservations().decide_persistence(persists))
+        });
+        let (shared, link) = (Arc::clone(shared), Rc::clone(link));
+        shard.executor.spawn(async move {
+            let status = match changed.await {
+                Ok(Ok(changed)) => {
+                    notify(&shared.associations, &entry, namespace, &changed);
+                    Status::SUCCESS
+                }
+                Ok(Err(status)) => status,
+                Err(_) => Status::INTERNAL_ERROR,
+            };
+            link.answer(slot, status, 0, Gather::new());
+        });
         Ok(())
     }
 

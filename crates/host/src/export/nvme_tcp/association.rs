@@ -5,6 +5,7 @@
 
 use nvme_tcp::controller::Controller;
 use nvme_tcp::names::{Host, Nqn};
+use nvme_tcp::reservation::Notice;
 use nvme_tcp::target::properties::Properties;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
@@ -128,6 +129,14 @@ impl Associations {
 
     pub fn find(&self, subsystem: &Nqn, id: u16) -> Option<Arc<Association>> {
         self.table.lock().open.get(&(subsystem.clone(), id)).cloned()
+    }
+
+    /// Every controller of a host hears of a reservation. Its admin queue sends that with its next answer.
+    pub fn notify(&self, subsystem: &Nqn, notice: &Notice, namespace: u32) {
+        let table = self.table.lock();
+        let concerned =
+            table.open.values().filter(|one| one.subsystem == *subsystem && one.host.id == notice.host);
+        concerned.for_each(|one| one.with(|controller, _| controller.notify(notice.kind, namespace)));
     }
 
     /// A number for a discovery controller. Their queues join nothing, so that it only tells them apart.
