@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --mod nvme-tcp,raid456 --timeout 1800
-# takes: 150 s
+# takes: 260 s
 # nvme-tcp.sh: the kernel's NVMe/TCP host uses `twill target`: discovery, Identify, data under load, with and without digests,
 # a target that is killed under load and comes back, and a host that is not allowed.
 set -euo pipefail
@@ -14,9 +14,9 @@ SUBSYSTEM=nqn.2026-11.test:drive
 target=
 
 start_target() { # ARGUMENT…: serves /dev/ram0 and /dev/ram1 as namespaces 1 and 2
-    "$TWILL" target --listen 127.0.0.1:$PORT "$@" /dev/ram0=$SUBSYSTEM /dev/ram1=$SUBSYSTEM \
+    "$TWILL" target --reservations-new --listen 127.0.0.1:$PORT "$@" /dev/ram0=$SUBSYSTEM /dev/ram1=$SUBSYSTEM \
         >"$scratch/target" 2>>"$scratch/target.log" & target=$!
-    wait_for "the target" grep -q listening "$scratch/target"
+    wait_for "the target" grep -qs listening "$scratch/target"
 }
 stop_target() {
     kill "$target"
@@ -34,7 +34,7 @@ connect() { # OPTION…: connects, and sets $device to namespace 1
 find_device() {
     local one
     for one in /sys/class/nvme-subsystem/*/subsysnqn; do
-        [[ $(<"$one") == "$SUBSYSTEM" ]] || continue
+        [[ -e $one && $(<"$one") == "$SUBSYSTEM" ]] || continue
         for one in "${one%/*}"/nvme*n1; do
             device=/dev/${one##*/}
             [[ -b $device ]] && return 0

@@ -48,7 +48,8 @@ const TRANSPORT_TCP: u8 = 3;
 const FAMILY_IPV4: u8 = 1;
 const FAMILY_IPV6: u8 = 2;
 const SECURE_REQUIRED: u8 = 1;
-const SECURE_NOT_REQUIRED: u8 = 2;
+/// Without TLS nothing is said: nvme-cli takes "not required" for an offer of TLS, and then fails because it has no key.
+const SECURE_NOT_SPECIFIED: u8 = 0;
 const SECURITY_TLS13: u8 = 2;
 const DYNAMIC_CONTROLLER: u16 = 0xffff;
 const ADMIN_QUEUE_ENTRIES: u16 = 32;
@@ -172,7 +173,7 @@ impl DiscoveryEntry {
         raw.family = if self.address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 };
         raw.subsystem_type =
             TYPES.iter().find(|(_, known)| *known == self.subsystem_type).map_or(0, |(number, _)| *number);
-        raw.requirements = if self.tls { SECURE_REQUIRED } else { SECURE_NOT_REQUIRED };
+        raw.requirements = if self.tls { SECURE_REQUIRED } else { SECURE_NOT_SPECIFIED };
         raw.port.set(self.port);
         raw.controller.set(DYNAMIC_CONTROLLER);
         raw.admin_queue.set(ADMIN_QUEUE_ENTRIES);
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(bytes.len(), 3 * ENTRY_BYTES);
         assert_eq!(
             (bytes[0], bytes[8], bytes[1024], bytes[1025], bytes[1026], bytes[1027]),
-            (3, 2, 3, 1, 3, 2)
+            (3, 2, 3, 1, 3, 0)
         );
         assert_eq!(&bytes[1056..1062], b"4420  ");
         assert_eq!(&bytes[1536..1546], b"192.0.2.1 ");

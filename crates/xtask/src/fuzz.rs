@@ -13,6 +13,8 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("bad_blocks", "layout", "readers"),
     ("redo_log", "layout", "readers"),
     ("generations", "layout", "readers"),
+    ("nvme_to_target", "nvme_tcp", "streams"),
+    ("nvme_to_host", "nvme_tcp", "streams"),
     ("nvme_identify", "nvme_tcp", "readers"),
     ("nvme_log_pages", "nvme_tcp", "readers"),
     ("nvme_reservations", "nvme_tcp", "readers"),

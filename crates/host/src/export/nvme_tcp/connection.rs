@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::admin::AdminQueue;
 use super::association::Association;
@@ -33,6 +33,9 @@ use crate::shard::ShardContext;
 
 /// Bytes of the data of Connect.
 const CONNECT_BYTES: u32 = 1024;
+
+/// Between two looks of a watch at whether its connection has ended: a server that stops waits no longer for it.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Serves one connection.
 pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: OwnedFd) {
@@ -408,11 +411,16 @@ impl Connection {
         let (ring, limit) = (self.shard.ring.clone(), self.shared.options.handshake_limit);
         let (link, socket) = (Rc::downgrade(&self.link), Rc::downgrade(&self.socket));
         self.shard.executor.spawn(async move {
-            ring.sleep(limit).await;
-            let (Some(link), Some(socket)) = (link.upgrade(), socket.upgrade()) else { return };
-            if !link.is_connected() {
-                tracing::debug!("a connection is no queue within the time limit");
-                let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+            let end = Instant::now() + limit;
+            while link.upgrade().is_some_and(|link| !link.is_connected()) {
+                let left = end.saturating_duration_since(Instant::now());
+                if !left.is_zero() {
+                    ring.sleep(left.min(LOOK)).await;
+                } else if let Some(socket) = socket.upgrade() {
+                    tracing::debug!("a connection is no queue within the time limit");
+                    let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                    return;
+                }
             }
         });
     }
@@ -426,7 +434,10 @@ impl Connection {
             let mut missed = false;
             while !association.has_ended() {
                 let time = u64::from(association.with(|controller, _| controller.features().keep_alive_ms()));
-                ring.sleep(if time == 0 { WITHOUT } else { Duration::from_millis(time) }).await;
+                let end = Instant::now() + if time == 0 { WITHOUT } else { Duration::from_millis(time) };
+                while Instant::now() < end && !association.has_ended() {
+                    ring.sleep(end.saturating_duration_since(Instant::now()).min(LOOK)).await;
+                }
                 if association.was_seen() || time == 0 {
                     missed = false;
                 } else if std::mem::replace(&mut missed, true) {
