@@ -414,13 +414,14 @@ impl Connection {
             let end = Instant::now() + limit;
             while link.upgrade().is_some_and(|link| !link.is_connected()) {
                 let left = end.saturating_duration_since(Instant::now());
-                if !left.is_zero() {
-                    ring.sleep(left.min(LOOK)).await;
-                } else if let Some(socket) = socket.upgrade() {
+                if left.is_zero() {
                     tracing::debug!("a connection is no queue within the time limit");
-                    let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                    if let Some(socket) = socket.upgrade() {
+                        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                    }
                     return;
                 }
+                ring.sleep(left.min(LOOK)).await;
             }
         });
     }
