@@ -179,6 +179,17 @@ fn data_that_comes_after_a_preempt_is_not_written() {
 }
 
 #[test]
+fn a_victim_hears_of_its_loss_at_once() {
+    /// Asynchronous event: of an I/O command set, reservation log page available, page 80h.
+    const RESERVATION_EVENT: u64 = 0x0080_0006;
+    let (_world, mut first, mut second) = held();
+    first.admin.begin(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), Payload::None, Vec::new());
+    assert!(first.admin.is_silent_for(Duration::from_millis(100)));
+    assert_eq!(second.io.reserve(&preempt(22, 11)), Status::SUCCESS);
+    assert_eq!(first.admin.end().value, RESERVATION_EVENT);
+}
+
+#[test]
 fn a_reservation_outlives_its_server() {
     let (world, first, second) = held();
     drop((first, second));

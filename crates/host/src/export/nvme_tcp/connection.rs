@@ -374,7 +374,9 @@ impl Connection {
         self.shared.associations.enter(&association);
         tracing::info!(host = %host.nqn, subsystem = %association.subsystem, controller = id, "a host has connected");
         let local = self.shared.local_address(&self.socket);
-        self.role = Role::Admin(AdminQueue::new(Arc::clone(&association), local));
+        let admin = AdminQueue::new(Arc::clone(&association), local);
+        admin.watch_events(&self.shard, &self.link);
+        self.role = Role::Admin(admin);
         self.watch_keep_alive(association);
         Ok(id)
     }
