@@ -71,7 +71,10 @@ impl KeptReservations {
         if !may_be_new {
             return Err(lost);
         }
-        tracing::warn!("{lost}: it begins without reservations, as was asked for");
+        let path = file.path.display();
+        tracing::warn!(
+            "{path}: missing or damaged; the namespace begins without reservations, as was asked for"
+        );
         let state = Reservations::none();
         file.replace(&state).map_err(|error| file.failed(error))?;
         Ok(KeptReservations { state, file })
