@@ -14,7 +14,7 @@ SUBSYSTEM=nqn.2026-11.test:drive
 target=
 
 start_target() { # ARGUMENT…: serves /dev/ram0 and /dev/ram1 as namespaces 1 and 2
-    "$TWILL" target --listen 127.0.0.1:$PORT "$@" /dev/ram0=$SUBSYSTEM /dev/ram1=$SUBSYSTEM \
+    TWILL_STATE_DIR=$scratch/state "$TWILL" target --reservations-new --listen 127.0.0.1:$PORT "$@" /dev/ram0=$SUBSYSTEM /dev/ram1=$SUBSYSTEM \
         >"$scratch/target" 2>>"$scratch/target.log" & target=$!
     wait_for "the target" grep -qs listening "$scratch/target"
 }

@@ -298,10 +298,11 @@ pub struct NamedFile {
 /// Arguments of `target`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a drive for one host of this network
-  twill target --listen 10.0.0.1:4420 --insecure --allow nqn.2014-08.org.nvmexpress:uuid:4c4c4544-0000-1000-8000-000000000001 \\
+  twill target --reservations-new --listen 10.0.0.1:4420 --insecure --allow nqn.2014-08.org.nvmexpress:uuid:4c4c4544-0000-1000-8000-000000000001 \\
     /dev/nvme0n1=nqn.2026-11.example:drive0
 and on that host
   nvme connect-all -t tcp -a 10.0.0.1 -s 4420
+Later starts go without --reservations-new: which host holds the drive is kept in the state folder, and outlives them.
 
 Ctrl-C and SIGTERM end it.")]
 pub struct TargetArguments {
@@ -320,6 +321,10 @@ pub struct TargetArguments {
     /// No host may write.
     #[arg(long)]
     pub read_only: bool,
+    /// Begin without reservations where the file that keeps them is missing or damaged: at the first start, and when no host
+    /// that may have held one still runs.
+    #[arg(long)]
+    pub reservations_new: bool,
     /// Threads that serve, each with a core of its own [default: as many as cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,

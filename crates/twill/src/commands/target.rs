@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use host::device::SharedDevice;
 use host::export::nvme_tcp::{
-    DeviceVolume, NewNamespace, NewSubsystem, Server, ServerOptions, SubsystemError, Subsystems,
+    DeviceVolume, KeptReservations, NewNamespace, NewSubsystem, ReservationFileError, Server, ServerOptions,
+    SubsystemError, Subsystems,
 };
 use host::machine::memory_bytes;
 use host::shard::{ShardContext, ShardOptions, Shards};
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 use super::output::Output;
 use crate::arguments::TargetArguments;
+use crate::control::state_folder;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::serving::open_device;
@@ -132,6 +134,10 @@ fn add_all(
 ) -> Result<(Arc<Subsystems>, Vec<Announced>), Failure> {
     let (subsystems, mut numbers) = (Arc::new(Subsystems::default()), BTreeMap::new());
     let mut announced = Vec::new();
+    let states = state_folder().ok_or_else(|| {
+        let message = "there is no place for the state of reservations";
+        Failure::new(ExitKind::Usage, message).help("set TWILL_STATE_DIR, or HOME")
+    })?;
     for served in &arguments.served {
         let device = open_device(&served.path, arguments.read_only, true)
             .map_err(|problem| Failure::from_problems("it cannot be served", vec![problem]))?;
@@ -151,9 +157,11 @@ fn add_all(
         let namespace = NewNamespace { id: *number, uuid: *uuid.as_bytes() };
         let size_bytes = device.info().size_bytes;
         let read_only = arguments.read_only;
+        let reservations = KeptReservations::open(&states, *uuid.as_bytes(), arguments.reservations_new)
+            .map_err(|error| not_known(&served.path, &error))?;
         let open = move |context: &ShardContext| open_volume(&device, context, read_only);
         subsystems
-            .add_namespace(&nqn, &namespace, &shards.handle(), open)
+            .add_namespace(&nqn, &namespace, &shards.handle(), reservations, open)
             .map_err(|error| failure(&error))?;
         let (path, namespace) = (served.path.clone(), *number);
         announced.push(Announced {
@@ -176,10 +184,23 @@ fn open_volume(
     Rc::new(DeviceVolume::new(way, Arc::clone(&context.pool), read_only))
 }
 
+/// F-I9: a namespace whose reservations are lost is served to no host.
+fn not_known(path: &Path, error: &ReservationFileError) -> Failure {
+    const NEW: &str = "--reservations-new begins without any: at the first start, or if no host that may have held one still runs";
+    let message = format!("{} is not served: {error}", path.display());
+    match error {
+        ReservationFileError::Io { error, .. } => Failure::new(ExitKind::from(error.kind()), message),
+        ReservationFileError::Missing(_) => Failure::new(ExitKind::NeedsForce, message).help(NEW),
+        ReservationFileError::Lost { .. } => Failure::new(ExitKind::Damaged, message).help(NEW),
+    }
+}
+
 fn failure(error: &SubsystemError) -> Failure {
     let kind = match error {
         SubsystemError::Exists(_) | SubsystemError::NamespaceId(_) => ExitKind::AlreadyExists,
-        SubsystemError::Unknown(_) | SubsystemError::Stopping => ExitKind::Internal,
+        SubsystemError::Unknown(_) | SubsystemError::Stopping | SubsystemError::NoKeeper(_) => {
+            ExitKind::Internal
+        }
         SubsystemError::BlockSize(_) => ExitKind::Unsupported,
     };
     Failure::new(kind, error.to_string())

@@ -5,13 +5,19 @@ use nvme_tcp::command::{Direction, FABRICS, Sqe, admin, fabrics};
 use nvme_tcp::controller::{AdminCommand, Answer, DiscoveryService, Service};
 use nvme_tcp::status::Status;
 use nvme_tcp::target::queue::Slot;
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::association::Association;
 use super::connection_limits::{COMMANDS, TRANSFER_BYTES_MAX};
 use super::link::Link;
+use super::reservation_work::notify;
 use super::server_state::Shared;
+use crate::shard::ShardContext;
 
 /// What a command that was not given up is completed with.
 const NOT_ABORTED: u64 = 1;
@@ -21,13 +27,18 @@ pub(super) struct AdminQueue {
     pub association: Arc<Association>,
     /// The server's address, as this host knows it.
     local: SocketAddr,
-    /// Event requests that wait, with the id by which the controller knows them.
-    events: Vec<(u16, Slot)>,
+    events: Rc<EventRequests>,
+}
+
+/// Event requests that wait, with the id by which the controller knows them.
+#[derive(Default)]
+struct EventRequests {
+    waiting: RefCell<Vec<(u16, Slot)>>,
 }
 
 impl AdminQueue {
     pub fn new(association: Arc<Association>, local: SocketAddr) -> Self {
-        AdminQueue { association, local, events: Vec::new() }
+        AdminQueue { association, local, events: Rc::default() }
     }
 
     /// Answers a command.
@@ -36,8 +47,9 @@ impl AdminQueue {
     /// The status to answer with.
     pub fn command(
         &mut self,
-        shared: &Shared,
-        link: &Link,
+        shared: &Arc<Shared>,
+        shard: &ShardContext,
+        link: &Rc<Link>,
         slot: Slot,
         sqe: &Sqe,
         data_bytes: u32,
@@ -59,10 +71,13 @@ impl AdminQueue {
             admin::ABORT => value(self.abort(link, sqe)),
             _ => {
                 let answer = self.answer(shared, sqe);
+                if let Answer::Persistence { namespace, persists } = answer {
+                    return self.persist(shared, shard, link, slot, (namespace, persists));
+                }
                 self.send(link, slot, sqe, answer, data_bytes)?;
             }
         }
-        self.send_events(link);
+        self.events.send(&self.association, link);
         Ok(())
     }
 
@@ -84,8 +99,7 @@ impl AdminQueue {
         if queue != 0 || !self.association.with(|controller, _| controller.abort_event_request(cid)) {
             return NOT_ABORTED;
         }
-        if let Some(at) = self.events.iter().position(|(waiting, _)| *waiting == cid) {
-            let (_, slot) = self.events.swap_remove(at);
+        if let Some(slot) = self.events.take(cid) {
             link.answer(slot, Status::ABORT_REQUESTED, 0, Gather::new());
         }
         0
@@ -130,20 +144,67 @@ impl AdminQueue {
                 link.answer(slot, Status::SUCCESS, u64::from(dword0), data);
             }
             Answer::Failed(status) => return Err(status),
-            Answer::Waits => self.events.push((sqe.cid.get(), slot)),
-            // Reservations are in memory alone, so none outlives the server.
-            Answer::Persistence { persists: false, .. } => {
-                link.answer(slot, Status::SUCCESS, 0, Gather::new());
-            }
-            Answer::Persistence { .. } => return Err(Status::FEATURE_NOT_SAVEABLE),
+            Answer::Waits => self.events.waiting.borrow_mut().push((sqe.cid.get(), slot)),
+            Answer::Persistence { .. } => return Err(Status::INTERNAL_ERROR),
         }
         Ok(())
     }
 
-    fn send_events(&mut self, link: &Link) {
-        while let Some((cid, dword0)) = self.association.with(|controller, _| controller.next_event()) {
-            let Some(at) = self.events.iter().position(|(waiting, _)| *waiting == cid) else { return };
-            let (_, slot) = self.events.swap_remove(at);
+    /// Whether a namespace's reservations outlive a loss of power, from now on. Answered when that is durable.
+    fn persist(
+        &self,
+        shared: &Arc<Shared>,
+        shard: &ShardContext,
+        link: &Rc<Link>,
+        slot: Slot,
+        (namespace, persists): (u32, bool),
+    ) -> Result<(), Status> {
+        let entry = Arc::clone(self.association.entry.as_ref().ok_or(Status::INVALID_FIELD)?);
+        let changed = entry.change(namespace, move |subsystem| {
+            let namespace = subsystem.namespace(namespace).ok_or(Status::INVALID_NAMESPACE)?;
+            Ok(namespace.reservations().decide_persistence(persists))
+        });
+        let (shared, link) = (Arc::clone(shared), Rc::clone(link));
+        shard.executor.spawn(async move {
+            let status = match changed.await {
+                Ok(Ok(changed)) => {
+                    notify(&shared.associations, &entry, namespace, &changed);
+                    Status::SUCCESS
+                }
+                Ok(Err(status)) => status,
+                Err(_) => Status::INTERNAL_ERROR,
+            };
+            link.answer(slot, status, 0, Gather::new());
+        });
+        Ok(())
+    }
+
+    /// Sends events of other queues and hosts when they happen, until the association ends.
+    pub fn watch_events(&self, shard: &ShardContext, link: &Rc<Link>) {
+        let (association, events) = (Arc::clone(&self.association), Rc::clone(&self.events));
+        let link = Rc::downgrade(link);
+        shard.executor.spawn(poll_fn(move |context| {
+            // It listens before it looks, so that no event falls between.
+            association.listen(context.waker());
+            match link.upgrade() {
+                Some(link) if !association.has_ended() => events.send(&association, &link),
+                _ => return Poll::Ready(()),
+            }
+            Poll::Pending
+        }));
+    }
+}
+
+impl EventRequests {
+    fn take(&self, cid: u16) -> Option<Slot> {
+        let mut waiting = self.waiting.borrow_mut();
+        let at = waiting.iter().position(|(known, _)| *known == cid)?;
+        Some(waiting.swap_remove(at).1)
+    }
+
+    fn send(&self, association: &Association, link: &Link) {
+        while let Some((cid, dword0)) = association.with(|controller, _| controller.next_event()) {
+            let Some(slot) = self.take(cid) else { return };
             link.answer(slot, Status::SUCCESS, u64::from(dword0), Gather::new());
         }
     }

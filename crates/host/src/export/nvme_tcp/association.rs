@@ -5,6 +5,7 @@
 
 use nvme_tcp::controller::Controller;
 use nvme_tcp::names::{Host, Nqn};
+use nvme_tcp::reservation::Notice;
 use nvme_tcp::target::properties::Properties;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
@@ -12,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 
 use super::connection_limits::COMMANDS;
 use super::subsystems::Entry;
@@ -26,6 +28,8 @@ pub(super) struct Association {
     /// A command has come since the watch looked last.
     seen: AtomicBool,
     ended: AtomicBool,
+    /// Wakes the admin queue's task that sends events.
+    listener: Mutex<Option<Waker>>,
 }
 
 struct State {
@@ -57,6 +61,7 @@ impl Association {
             }),
             seen: AtomicBool::new(true),
             ended: AtomicBool::new(false),
+            listener: Mutex::new(None),
         })
     }
 
@@ -94,6 +99,18 @@ impl Association {
         self.seen.swap(false, Ordering::Relaxed)
     }
 
+    /// The task of `waker` looks for events when one happens, and when the association ends.
+    pub fn listen(&self, waker: &Waker) {
+        *self.listener.lock() = Some(waker.clone());
+    }
+
+    fn wake_listener(&self) {
+        let listener = self.listener.lock().take();
+        if let Some(listener) = listener {
+            listener.wake();
+        }
+    }
+
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -105,6 +122,8 @@ impl Association {
         for socket in state.sockets.drain(..) {
             let _ = shutdown(&socket, Shutdown::Both);
         }
+        drop(state);
+        self.wake_listener();
     }
 }
 
@@ -128,6 +147,17 @@ impl Associations {
 
     pub fn find(&self, subsystem: &Nqn, id: u16) -> Option<Arc<Association>> {
         self.table.lock().open.get(&(subsystem.clone(), id)).cloned()
+    }
+
+    /// Every controller of a host hears of a reservation.
+    pub fn notify(&self, subsystem: &Nqn, notice: &Notice, namespace: u32) {
+        let table = self.table.lock();
+        for one in table.open.values() {
+            if one.subsystem == *subsystem && one.host.id == notice.host {
+                one.with(|controller, _| controller.notify(notice.kind, namespace));
+                one.wake_listener();
+            }
+        }
     }
 
     /// A number for a discovery controller. Their queues join nothing, so that it only tells them apart.

@@ -4,7 +4,6 @@ use engine::buffer::{Buffer, Gather, Pool};
 use nvme_tcp::command::{FABRICS, Sqe, fabrics};
 use nvme_tcp::names::{DISCOVERY_NQN, Host, HostId, Nqn};
 use nvme_tcp::pdu::{Fatal, Side, Unverified};
-use nvme_tcp::reservation::CommandClass;
 use nvme_tcp::session::{Offer, STAGED_BYTES_MAX, Session};
 use nvme_tcp::status::Status;
 use nvme_tcp::target::connect::{Connect, Refused};
@@ -15,16 +14,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::admin::AdminQueue;
 use super::association::Association;
 use super::connection_limits::{
     ADMIN_IN_CAPSULE_BYTES, COMMANDS, H2C_DATA_BYTES_MAX, IN_CAPSULE_BYTES, R2T_BYTES_MAX,
 };
+use super::gate::Gate;
 use super::link::{Item, Link};
-use super::namespace::{Namespace, shape};
+use super::namespace::{Namespace, Started};
 use super::outgoing::send;
+use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
 use super::stream::Stream;
 use super::subsystems::Entry;
@@ -32,6 +33,9 @@ use crate::shard::ShardContext;
 
 /// Bytes of the data of Connect.
 const CONNECT_BYTES: u32 = 1024;
+
+/// Between two looks of a watch at whether its connection has ended: a server that stops waits no longer for it.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Serves one connection.
 pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: OwnedFd) {
@@ -47,6 +51,7 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
     let queue = Queue::new(Session::new(Side::Controller, offer), COMMANDS, R2T_BYTES_MAX);
     let link = Link::new(queue, COMMANDS);
     let commands = Rc::new(Commands {
+        shared: Arc::clone(&shared),
         link: Rc::clone(&link),
         pool: Arc::clone(&shard.pool),
         pending: RefCell::new((0..COMMANDS).map(|_| Pending::default()).collect()),
@@ -110,11 +115,13 @@ struct Pending {
 
 enum Work {
     Connect(Unverified<Sqe>),
-    Io { namespace: Rc<dyn Namespace>, request: Request, shape: Shape },
+    Io { namespace: Rc<dyn Namespace>, request: Request, shape: Shape, id: u32, opcode: u8, gate: Rc<Gate> },
+    Reservation { command: ReservationWork, gate: Rc<Gate> },
 }
 
 /// The commands of a queue that have not been handed on.
 struct Commands {
+    shared: Arc<Shared>,
     link: Rc<Link>,
     pool: Arc<Pool>,
     pending: RefCell<Box<[Pending]>>,
@@ -125,6 +132,7 @@ impl Commands {
     fn begin(&self, slot: Slot) {
         let out_bytes = match &self.pending.borrow()[slot.index()].work {
             Some(Work::Io { request, .. }) => request.data_out_bytes(),
+            Some(Work::Reservation { command, .. }) => command.data_out_bytes(),
             Some(Work::Connect(_)) => CONNECT_BYTES,
             None => return,
         };
@@ -144,8 +152,20 @@ impl Commands {
     /// All of a command's data is here.
     fn carry_out(&self, slot: Slot, data: Gather) {
         let work = self.pending.borrow_mut()[slot.index()].work.take();
-        if let Some(Work::Io { namespace, request, shape }) = work {
-            namespace.carry_out(Rc::clone(&self.link), slot, request, data, shape);
+        match work {
+            Some(Work::Io { namespace, request, shape, id, opcode, gate }) => {
+                match gate.begin(slot, id, opcode) {
+                    Ok(ticket) => {
+                        let started = Started { request, shape, ticket };
+                        namespace.carry_out(Rc::clone(&self.link), slot, started, data);
+                    }
+                    Err(status) => self.link.answer(slot, status, 0, Gather::new()),
+                }
+            }
+            Some(Work::Reservation { command, gate }) => {
+                command.carry_out(&self.shared, &gate, Rc::clone(&self.link), slot, &data);
+            }
+            Some(Work::Connect(_)) | None => {}
         }
     }
 }
@@ -162,19 +182,23 @@ enum Role {
 
 struct IoQueue {
     association: Arc<Association>,
-    entry: Arc<Entry>,
+    gate: Rc<Gate>,
     id: u16,
-    epoch: u64,
-    opened: Vec<Open>,
 }
 
-/// A namespace that this queue has used.
-struct Open {
-    id: u32,
-    namespace: Rc<dyn Namespace>,
-    shape: Shape,
-    read: Result<(), Status>,
-    write: Result<(), Status>,
+impl IoQueue {
+    /// What a command asks for, if the host may ask for it now, and the bytes of its data.
+    fn work(&self, sqe: &Unverified<Sqe>, data_bytes: u32) -> Result<(Work, u32), Status> {
+        let (received, gate) = (sqe.as_received(), Rc::clone(&self.gate));
+        let (id, opcode) = (received.nsid.get(), received.opcode);
+        if let Some(command) = ReservationWork::parse(received, data_bytes)? {
+            return Ok((Work::Reservation { command, gate }, command.data_bytes()));
+        }
+        let (namespace, shape) = gate.open(id, opcode)?;
+        let request = check(sqe, &shape, data_bytes)?;
+        let bytes = request.data_out_bytes().max(request.data_in_bytes());
+        Ok((Work::Io { namespace, request, shape, id, opcode, gate }, bytes))
+    }
 }
 
 struct Connection {
@@ -272,7 +296,7 @@ impl Connection {
             _ if fabrics_type == Some(fabrics::CONNECT) => Err(Status::COMMAND_SEQUENCE_ERROR),
             Role::Admin(admin) => {
                 admin.association.see();
-                admin.command(&self.shared, &self.link, slot, received, data_bytes)
+                admin.command(&self.shared, &self.shard, &self.link, slot, received, data_bytes)
             }
             Role::Io(io) if fabrics_type == Some(fabrics::DISCONNECT) => {
                 io.association.leave(io.id);
@@ -283,12 +307,8 @@ impl Connection {
             Role::Io(_) if fabrics_type.is_some() => Err(Status::INVALID_OPCODE),
             Role::Io(io) => {
                 io.association.see();
-                let open = io.open(received.nsid.get(), received.opcode, &self.shard)?;
-                let (namespace, shape) = (Rc::clone(&open.namespace), open.shape);
-                let request = check(&sqe, &shape, data_bytes)?;
-                let bytes = request.data_out_bytes().max(request.data_in_bytes());
-                self.commands.pending.borrow_mut()[slot.index()].work =
-                    Some(Work::Io { namespace, request, shape });
+                let (work, bytes) = io.work(&sqe, data_bytes)?;
+                self.commands.pending.borrow_mut()[slot.index()].work = Some(work);
                 self.admit(slot, bytes, in_capsule_bytes);
                 Ok(())
             }
@@ -354,7 +374,9 @@ impl Connection {
         self.shared.associations.enter(&association);
         tracing::info!(host = %host.nqn, subsystem = %association.subsystem, controller = id, "a host has connected");
         let local = self.shared.local_address(&self.socket);
-        self.role = Role::Admin(AdminQueue::new(Arc::clone(&association), local));
+        let admin = AdminQueue::new(Arc::clone(&association), local);
+        admin.watch_events(&self.shard, &self.link);
+        self.role = Role::Admin(admin);
         self.watch_keep_alive(association);
         Ok(id)
     }
@@ -369,8 +391,8 @@ impl Connection {
             return Err(Refused::wrong_queue());
         }
         self.link.with_queue(|queue| queue.session_mut().set_in_capsule_bytes_max(IN_CAPSULE_BYTES));
-        let (epoch, id) = (entry.epoch(), connect.queue_id);
-        self.role = Role::Io(IoQueue { association, entry, id, epoch, opened: Vec::new() });
+        let gate = Gate::new(&entry, host, &self.shard);
+        self.role = Role::Io(IoQueue { association, gate, id: connect.queue_id });
         Ok(connect.controller_id)
     }
 
@@ -391,11 +413,17 @@ impl Connection {
         let (ring, limit) = (self.shard.ring.clone(), self.shared.options.handshake_limit);
         let (link, socket) = (Rc::downgrade(&self.link), Rc::downgrade(&self.socket));
         self.shard.executor.spawn(async move {
-            ring.sleep(limit).await;
-            let (Some(link), Some(socket)) = (link.upgrade(), socket.upgrade()) else { return };
-            if !link.is_connected() {
-                tracing::debug!("a connection is no queue within the time limit");
-                let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+            let end = Instant::now() + limit;
+            while link.upgrade().is_some_and(|link| !link.is_connected()) {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    tracing::debug!("a connection is no queue within the time limit");
+                    if let Some(socket) = socket.upgrade() {
+                        let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
+                    }
+                    return;
+                }
+                ring.sleep(left.min(LOOK)).await;
             }
         });
     }
@@ -409,7 +437,10 @@ impl Connection {
             let mut missed = false;
             while !association.has_ended() {
                 let time = u64::from(association.with(|controller, _| controller.features().keep_alive_ms()));
-                ring.sleep(if time == 0 { WITHOUT } else { Duration::from_millis(time) }).await;
+                let end = Instant::now() + if time == 0 { WITHOUT } else { Duration::from_millis(time) };
+                while Instant::now() < end && !association.has_ended() {
+                    ring.sleep(end.saturating_duration_since(Instant::now()).min(LOOK)).await;
+                }
                 if association.was_seen() || time == 0 {
                     missed = false;
                 } else if std::mem::replace(&mut missed, true) {
@@ -419,34 +450,5 @@ impl Connection {
                 }
             }
         });
-    }
-}
-
-impl IoQueue {
-    /// The namespace, if the host may do to it what the opcode does.
-    fn open(&mut self, id: u32, opcode: u8, shard: &ShardContext) -> Result<&Open, Status> {
-        let epoch = self.entry.epoch();
-        if epoch != self.epoch {
-            self.opened.clear();
-            self.epoch = epoch;
-        }
-        let at = match self.opened.iter().position(|open| open.id == id) {
-            Some(at) => at,
-            None => {
-                let admitted = self.entry.admit(&self.association.host, id)?;
-                let namespace = admitted.source.open(shard);
-                let shape = shape(&namespace.info());
-                let (read, write) = (admitted.read, admitted.write);
-                self.opened.push(Open { id, namespace, shape, read, write });
-                self.opened.len() - 1
-            }
-        };
-        let open = &self.opened[at];
-        match CommandClass::of_io(opcode) {
-            CommandClass::Read => open.read?,
-            CommandClass::Write => open.write?,
-            CommandClass::Other => {}
-        }
-        Ok(open)
     }
 }

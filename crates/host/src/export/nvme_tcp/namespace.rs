@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::connection_limits::TRANSFER_BYTES_MAX;
 use super::link::Link;
+use super::running::Ticket;
 use crate::shard::ShardContext;
 
 /// A volume of any type.
@@ -23,12 +24,19 @@ impl<V: Volume, F: Fn(&ShardContext) -> Rc<V> + Send + Sync> Source for F {
     }
 }
 
+/// A request that passed the gate: it is at work.
+pub(super) struct Started {
+    pub request: Request,
+    pub shape: Shape,
+    pub ticket: Ticket,
+}
+
 /// A namespace as one shard sees it.
 pub(super) trait Namespace {
     fn info(&self) -> VolumeInfo;
 
-    /// Carries a request out in a task of its own, which answers it.
-    fn carry_out(&self, link: Rc<Link>, slot: Slot, request: Request, data: Gather, shape: Shape);
+    /// Carries a request out in a task of its own, which answers it. The command is at work until the volume has answered.
+    fn carry_out(&self, link: Rc<Link>, slot: Slot, work: Started, data: Gather);
 }
 
 struct Opened<V> {
@@ -41,13 +49,16 @@ impl<V: Volume> Namespace for Opened<V> {
         self.volume.info()
     }
 
-    fn carry_out(&self, link: Rc<Link>, slot: Slot, request: Request, data: Gather, shape: Shape) {
+    fn carry_out(&self, link: Rc<Link>, slot: Slot, work: Started, data: Gather) {
+        let Started { request, shape, ticket } = work;
         let volume = Rc::clone(&self.volume);
         self.shard.executor.spawn(async move {
             let (status, data) = match apply(&*volume, request, data, &shape).await {
                 Ok(data) => (Status::SUCCESS, data),
                 Err(status) => (status, Gather::new()),
             };
+            // Before the answer, after which the slot may be another command's.
+            drop(ticket);
             link.answer(slot, status, 0, data);
         });
     }

@@ -4,7 +4,7 @@ use engine::volume::{Volume, VolumeInfo};
 use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
 use nvme_tcp::identify::{CAPABILITY_BYTES, NamespaceFacts, WriteHints};
 use nvme_tcp::names::{Host, Nqn};
-use nvme_tcp::reservation::Reservations;
+use nvme_tcp::reservation::Change;
 use nvme_tcp::status::Status;
 use nvme_tcp::subsystem::{AllowList, NAMESPACE_ID_MAX, Subsystem, SubsystemFacts};
 use parking_lot::{Mutex, RwLock};
@@ -15,7 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
+use super::keeper::Keeper;
 use super::namespace::Source;
+use super::reservation_file::{KeptReservations, ReservationFile};
+use super::running::Queues;
+use crate::call::Call;
 use crate::shard::{Handle, ShardContext};
 
 /// I/O queues of a controller.
@@ -58,6 +62,9 @@ pub enum SubsystemError {
     /// The blocks are none that hosts know.
     #[error("blocks of {0} bytes cannot be served")]
     BlockSize(u32),
+    /// The system gives no thread that keeps reservations.
+    #[error("no thread can be started that keeps reservations: {0}")]
+    NoKeeper(std::io::ErrorKind),
     /// The shard that was to look at it has ended.
     #[error("the server is stopping")]
     Stopping,
@@ -74,13 +81,28 @@ pub struct Subsystems {
 /// One subsystem.
 pub(super) struct Entry {
     state: Mutex<State>,
+    /// Its queues, as far as commands of theirs are at work.
+    pub queues: Queues,
+    keeper: Keeper,
     /// Counts changes of what a command may do to a namespace, so that a queue looks only when there was one.
     epoch: AtomicU64,
 }
 
 struct State {
     subsystem: Subsystem,
-    sources: BTreeMap<u32, Arc<dyn Source>>,
+    served: BTreeMap<u32, Served>,
+}
+
+struct Served {
+    source: Arc<dyn Source>,
+    reservations: Arc<ReservationFile>,
+}
+
+/// A change of reservations that is durable and installed.
+pub(super) struct Changed {
+    pub change: Change,
+    /// Commands that began before this epoch may not know of the change.
+    pub epoch: u64,
 }
 
 impl Entry {
@@ -91,7 +113,7 @@ impl Entry {
 
     /// Changes whenever what commands may do has changed.
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+        self.epoch.load(Ordering::SeqCst)
     }
 
     /// A namespace, and whether `host` may read and write it now.
@@ -99,8 +121,48 @@ impl Entry {
         use nvme_tcp::command::io;
         let state = self.state.lock();
         let verdict = |opcode| state.subsystem.admit(host, id, opcode).map(|_| ());
-        let source = state.sources.get(&id).ok_or(Status::INVALID_NAMESPACE)?;
-        Ok(Admitted { source: Arc::clone(source), read: verdict(io::READ), write: verdict(io::WRITE) })
+        let served = state.served.get(&id).ok_or(Status::INVALID_NAMESPACE)?;
+        Ok(Admitted {
+            source: Arc::clone(&served.source),
+            read: verdict(io::READ),
+            write: verdict(io::WRITE),
+        })
+    }
+
+    /// Changes the reservations of a namespace: decided, written, installed (F-I9), by the keeper's thread and so one after the
+    /// other.
+    pub fn change(
+        self: &Arc<Self>,
+        id: u32,
+        decide: impl FnOnce(&Subsystem) -> Result<Change, Status> + Send + 'static,
+    ) -> Call<Result<Changed, Status>> {
+        let entry = Arc::clone(self);
+        self.keeper.call(move || entry.change_now(id, decide))
+    }
+
+    fn change_now(
+        &self,
+        id: u32,
+        decide: impl FnOnce(&Subsystem) -> Result<Change, Status>,
+    ) -> Result<Changed, Status> {
+        let (change, file) = {
+            let state = self.state.lock();
+            let served = state.served.get(&id).ok_or(Status::INVALID_NAMESPACE)?;
+            (decide(&state.subsystem)?, Arc::clone(&served.reservations))
+        };
+        let synced = match change.must_be_durable {
+            false => None,
+            true => Some(file.replace(change.next()).map_err(|error| {
+                let path = file.path().display();
+                tracing::error!(%path, %error, "a change of reservations cannot be kept, so the host gets an error");
+                Status::INTERNAL_ERROR
+            })?),
+        };
+        let mut state = self.state.lock();
+        state.subsystem.install(id, &change, synced.as_ref());
+        // F-I6: with the state locked, so that a queue which sees the new epoch sees the new state.
+        let epoch = self.epoch.fetch_add(1, Ordering::SeqCst) + 1;
+        Ok(Changed { change, epoch })
     }
 }
 
@@ -115,7 +177,7 @@ impl Subsystems {
     /// Adds a subsystem without namespaces.
     ///
     /// # Errors
-    /// [`SubsystemError::Exists`].
+    /// [`SubsystemError::Exists`], [`SubsystemError::NoKeeper`].
     pub fn add(&self, new: NewSubsystem) -> Result<(), SubsystemError> {
         let NewSubsystem { nqn, serial, allow } = new;
         let mut table = self.table.write();
@@ -139,14 +201,17 @@ impl Subsystems {
             capability: [0; CAPABILITY_BYTES],
         });
         subsystem.allow(allow);
-        let state = Mutex::new(State { subsystem, sources: BTreeMap::new() });
-        table.insert(nqn, Arc::new(Entry { state, epoch: AtomicU64::new(0) }));
+        let keeper = Keeper::start().map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
+        let state = Mutex::new(State { subsystem, served: BTreeMap::new() });
+        let (queues, epoch) = (Queues::default(), AtomicU64::new(0));
+        table.insert(nqn, Arc::new(Entry { state, queues, keeper, epoch }));
         self.changes.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// Adds a namespace. `open` gives the shard it is called on its handle of the volume; it is called for each queue that uses
-    /// the namespace. Waits for a shard, so it is not for one.
+    /// the namespace. Its reservations are those of its state file: a namespace without one is not served (F-I9). Waits for a
+    /// shard, so it is not for one.
     ///
     /// # Errors
     /// [`SubsystemError`].
@@ -155,6 +220,7 @@ impl Subsystems {
         nqn: &Nqn,
         new: &NewNamespace,
         shards: &Handle,
+        reservations: KeptReservations,
         open: impl Fn(&ShardContext) -> Rc<V> + Send + Sync + 'static,
     ) -> Result<(), SubsystemError> {
         let entry = self.find(nqn).ok_or_else(|| SubsystemError::Unknown(nqn.clone()))?;
@@ -163,13 +229,13 @@ impl Subsystems {
         let info = shards.run_on(0, async move |context: ShardContext| looked_at.open(&context).info());
         let facts = facts(new, &info.map_err(|_| SubsystemError::Stopping)?)?;
         let mut state = entry.state.lock();
-        if !(1..=NAMESPACE_ID_MAX).contains(&new.id) || state.sources.contains_key(&new.id) {
+        if !(1..=NAMESPACE_ID_MAX).contains(&new.id) || state.served.contains_key(&new.id) {
             return Err(SubsystemError::NamespaceId(new.id));
         }
-        state.subsystem.add_namespace(new.id, facts, Reservations::none());
-        state.sources.insert(new.id, source);
-        drop(state);
-        entry.epoch.fetch_add(1, Ordering::Release);
+        let KeptReservations { state: kept, file } = reservations;
+        state.subsystem.add_namespace(new.id, facts, kept);
+        state.served.insert(new.id, Served { source, reservations: Arc::new(file) });
+        entry.epoch.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
