@@ -1,6 +1,6 @@
 #!/bin/bash
-# vm: --mem 3G --mod nvme-tcp,raid456 --timeout 1800
-# takes: 260 s
+# vm: --mem 2G --mod nvme-tcp,raid456 --timeout 1800
+# takes: 30 s
 # nvme-tcp.sh: the kernel's NVMe/TCP host uses `twill target`: discovery, Identify, data under load, with and without digests,
 # a target that is killed under load and comes back, and a host that is not allowed.
 set -euo pipefail

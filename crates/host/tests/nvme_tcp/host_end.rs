@@ -17,7 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 const IN_CAPSULE_BYTES: u32 = 8192;
 const REPORT_BYTES: usize = 4096;
 const PROPERTY_CONFIGURATION: u32 = 0x14;
-const ENABLED: u32 = 0x0046_0001;
+pub const ENABLED: u32 = 0x0046_0001;
 
 /// One queue.
 pub struct HostQueue {
@@ -38,9 +38,7 @@ impl Connected {
     pub fn new(address: SocketAddr, subsystem: &Nqn, host: &Host) -> Connected {
         let mut admin = HostQueue::open(address);
         let controller = admin.connect(subsystem, host, 0, 0xffff).expect("it is allowed");
-        let mut enable = Sqe::fabrics(fabrics::PROPERTY_SET);
-        (enable.cdw11, enable.cdw12) = (U32::new(PROPERTY_CONFIGURATION), U32::new(ENABLED));
-        assert_eq!(admin.call(enable, Payload::None, Vec::new()).0, Status::SUCCESS);
+        assert_eq!(admin.configure(ENABLED), Status::SUCCESS);
         let mut io = HostQueue::open(address);
         io.connect(subsystem, host, 1, controller).expect("it has a controller");
         Connected { admin, io }
@@ -75,6 +73,23 @@ impl HostQueue {
         let bytes = data.as_bytes().to_vec();
         let (status, value, _) = self.call(sqe, Payload::Out { bytes: 1024 }, bytes);
         if status.is_success() { Ok(value as u16) } else { Err(status) }
+    }
+
+    /// Sets the controller's configuration.
+    pub fn configure(&mut self, value: u32) -> Status {
+        let mut sqe = Sqe::fabrics(fabrics::PROPERTY_SET);
+        (sqe.cdw11, sqe.cdw12) = (U32::new(PROPERTY_CONFIGURATION), U32::new(value));
+        self.call(sqe, Payload::None, Vec::new()).0
+    }
+
+    /// Sends bytes that are no command.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("sent");
+    }
+
+    /// Whether the other end has closed the connection.
+    pub fn is_closed(&mut self) -> bool {
+        !matches!(self.socket.read(&mut [0]), Ok(bytes) if bytes > 0)
     }
 
     /// Sends a command and waits for its end: status, value, data.

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zerocopy::little_endian::U32;
 
-use host_end::Connected;
+use host_end::{Connected, ENABLED};
 use paused::Memory;
 
 const NAMESPACE: [u8; 16] = [9; 16];
@@ -212,4 +212,18 @@ fn a_reservation_that_is_not_to_persist_ends_with_its_server() {
     let mut stranger = world.connect(3);
     assert_eq!(write_status(&mut stranger, 3), Status::SUCCESS);
     assert!(stranger.io.report().registrants.is_empty());
+}
+
+/// As Linux disconnects: it closes its I/O queues, then shuts the controller down. It waited a minute for the answer.
+#[test]
+fn an_io_queue_that_is_closed_in_order_ends_by_itself_and_one_that_fails_ends_all() {
+    const SHUT_DOWN: u32 = ENABLED | 1 << 14;
+    let world = World::new();
+    let Connected { mut admin, io } = world.connect(1);
+    drop(io);
+    std::thread::sleep(Duration::from_millis(200)); // the server sees it
+    assert_eq!(admin.configure(SHUT_DOWN), Status::SUCCESS);
+    let Connected { mut admin, mut io } = world.connect(1);
+    io.send_bytes(&[0xff; 128]);
+    assert!(admin.is_closed());
 }

@@ -54,8 +54,10 @@ pub enum Request {
     },
     /// Ranges are no longer needed: those of the data that comes, if `discard`; otherwise hints that are passed over.
     Dataset {
-        /// Bytes of the ranges.
+        /// Bytes of the data: there may be room for more ranges.
         bytes: u32,
+        /// How many ranges the data begins with.
+        ranges: usize,
         /// They are no longer needed.
         discard: bool,
     },
@@ -83,6 +85,7 @@ pub const ALL_NAMESPACES: u32 = u32::MAX;
 /// Ranges that one Dataset Management command may name.
 pub const DATASET_RANGES_MAX: usize = 256;
 
+const DATASET_BYTES_MAX: u32 = (DATASET_RANGES_MAX * size_of::<DatasetRange>()) as u32;
 const FUA: u32 = 1 << 30;
 const PROTECTION: u32 = 0xf << 26;
 const MAY_UNMAP: u32 = 1 << 25;
@@ -150,14 +153,16 @@ pub fn check(sqe: &Unverified<Sqe>, shape: &Shape, data_bytes: u32) -> Result<Re
         io::DATASET_MANAGEMENT => {
             let ranges = (sqe.cdw10.get() & 0xff) + 1;
             let bytes = ranges * size_of::<DatasetRange>() as u32;
-            if data_bytes != bytes {
+            // Linux sends room for 256 ranges, however few there are.
+            if data_bytes < bytes || data_bytes > DATASET_BYTES_MAX {
                 return Err(Status::INVALID_SGL_LENGTH);
             }
             let discard = sqe.cdw11.get() & DATASET_DISCARD != 0;
+            let request = Request::Dataset { bytes: data_bytes, ranges: ranges as usize, discard };
             if !discard {
-                return Ok(Request::Dataset { bytes, discard });
+                return Ok(request);
             }
-            Request::Dataset { bytes, discard }
+            request
         }
         _ => return Err(Status::INVALID_OPCODE),
     };
@@ -196,13 +201,14 @@ fn transfer(sqe: &Sqe, shape: &Shape, data_bytes: u32) -> Result<(u64, u32), Sta
 /// Ranges of bytes that are no longer needed.
 pub type Discards = SmallVec<[(u64, u64); 4]>;
 
-/// The ranges of a Dataset Management command, in bytes.
+/// The first `ranges` ranges of the data of a Dataset Management command, in bytes.
 ///
 /// # Errors
 /// What the command is completed with: nothing is discarded then.
-pub fn dataset_ranges(data: &[u8], shape: &Shape) -> Result<Discards, Status> {
-    let ranges = <[DatasetRange]>::ref_from_bytes(data).map_err(|_| Status::INVALID_SGL_LENGTH)?;
-    ranges
+pub fn dataset_ranges(data: &[u8], ranges: usize, shape: &Shape) -> Result<Discards, Status> {
+    let all = <[DatasetRange]>::ref_from_bytes(data).map_err(|_| Status::INVALID_SGL_LENGTH)?;
+    let named = all.get(..ranges).ok_or(Status::INVALID_SGL_LENGTH)?;
+    named
         .iter()
         .filter(|each| each.blocks.get() > 0)
         .map(|each| range(each.slba.get(), u64::from(each.blocks.get()), shape))

@@ -193,7 +193,7 @@ impl Target {
                 Status::SUCCESS
             }
             Request::Flush | Request::Dataset { discard: false, .. } => Status::SUCCESS,
-            Request::Dataset { .. } => match dataset_ranges(&data, &self.shape()) {
+            Request::Dataset { ranges, .. } => match dataset_ranges(&data, ranges, &self.shape()) {
                 Ok(ranges) => {
                     ranges.iter().for_each(|(offset, bytes)| {
                         self.drive[at(*offset, *bytes as usize)].fill(0);

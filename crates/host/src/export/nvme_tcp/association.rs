@@ -1,7 +1,8 @@
-//! An association: a host's controller, from the Connect of its admin queue to the end of any of its queues.
+//! An association: a host's controller, from the Connect of its admin queue to that queue's end, or until a queue fails.
 //!
-//! Its queues are on different shards; this is what they share. Whichever queue ends, however it ends, shuts the others'
-//! sockets down, so that no command of a lost association comes later.
+//! Its queues are on different shards; this is what they share. The end of the admin queue, and a queue that fails, shut the
+//! others' sockets down, so that no command of a lost association comes later. An I/O queue that its host closes in order ends
+//! by itself: Linux closes these first, and shuts the controller down by the admin queue then.
 
 use nvme_tcp::controller::Controller;
 use nvme_tcp::names::{Host, Nqn};
@@ -9,7 +10,7 @@ use nvme_tcp::reservation::Notice;
 use nvme_tcp::target::properties::Properties;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,9 +36,8 @@ pub(super) struct Association {
 struct State {
     controller: Controller,
     properties: Properties,
-    queues: BTreeSet<u16>,
     /// Second descriptors of the queues' sockets.
-    sockets: Vec<OwnedFd>,
+    queues: BTreeMap<u16, OwnedFd>,
 }
 
 impl Association {
@@ -56,8 +56,7 @@ impl Association {
             state: Mutex::new(State {
                 controller: Controller::new(id, host.clone(), keep_alive_ms),
                 properties: Properties::new(COMMANDS as u16),
-                queues: BTreeSet::new(),
-                sockets: Vec::new(),
+                queues: BTreeMap::new(),
             }),
             seen: AtomicBool::new(true),
             ended: AtomicBool::new(false),
@@ -75,14 +74,14 @@ impl Association {
     pub fn join(&self, queue: u16, socket: OwnedFd) -> bool {
         let mut state = self.state.lock();
         let is_open = !self.ended.load(Ordering::Acquire) && (queue == 0 || state.properties.is_ready());
-        if !is_open || !state.queues.insert(queue) {
+        if !is_open || state.queues.contains_key(&queue) {
             return false;
         }
-        state.sockets.push(socket);
+        state.queues.insert(queue, socket);
         true
     }
 
-    /// A host has deleted a queue. The socket's second descriptor stays until the association's end.
+    /// A host has deleted a queue, or closed its connection.
     pub fn leave(&self, queue: u16) {
         self.state.lock().queues.remove(&queue);
     }
@@ -119,7 +118,7 @@ impl Association {
     pub fn end(&self) {
         let mut state = self.state.lock();
         self.ended.store(true, Ordering::Release);
-        for socket in state.sockets.drain(..) {
+        for socket in std::mem::take(&mut state.queues).into_values() {
             let _ = shutdown(&socket, Shutdown::Both);
         }
         drop(state);

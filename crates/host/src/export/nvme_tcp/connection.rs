@@ -70,7 +70,9 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
         role: Role::None,
     };
     connection.watch_handshake();
-    match connection.run().await {
+    let ended = connection.run().await;
+    let is_orderly = ended.is_ok();
+    match ended {
         Ok(()) => {}
         Err(Ended::Fatal(fatal)) => {
             tracing::warn!(%fatal, "a host broke the rules of the transport; its connection ends");
@@ -89,6 +91,7 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
     match &connection.role {
         Role::None | Role::Left => {}
         Role::Admin(admin) => shared.associations.remove(&admin.association),
+        Role::Io(io) if is_orderly => io.association.leave(io.id),
         Role::Io(io) => shared.associations.remove(&io.association),
     }
 }

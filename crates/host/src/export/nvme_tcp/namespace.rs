@@ -86,10 +86,10 @@ async fn apply<V: Volume>(
         Request::WriteZeroes { offset, bytes, may_unmap, fua } => {
             volume.write_zeroes(offset, bytes, may_unmap, fua).await.map_err(failed)?;
         }
-        Request::Dataset { discard, .. } if discard => {
+        Request::Dataset { ranges, discard, .. } if discard => {
             let mut list = vec![0; data.len()];
             data.copy_to(&mut list);
-            for (offset, bytes) in dataset_ranges(&list, shape)? {
+            for (offset, bytes) in dataset_ranges(&list, ranges, shape)? {
                 volume.discard(offset, bytes).await.map_err(failed)?;
             }
         }
