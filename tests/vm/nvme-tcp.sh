@@ -35,9 +35,10 @@ find_device() {
     local one
     for one in /sys/class/nvme-subsystem/*/subsysnqn; do
         [[ -e $one && $(<"$one") == "$SUBSYSTEM" ]] || continue
-        for one in "${one%/*}"/nvme*n1; do
+        # Linux numbers disks as it finds them: the one with a 1 may be namespace 2.
+        for one in "${one%/*}"/nvme*n*; do
             device=/dev/${one##*/}
-            [[ -b $device ]] && return 0
+            [[ -b $device && $(<"$one/nsid") == 1 ]] && return 0
         done
     done
     return 1
