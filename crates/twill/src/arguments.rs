@@ -299,9 +299,9 @@ pub struct NamedFile {
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a drive for one host of this network
   twill target --reservations-new --listen 10.0.0.1:4420 --insecure \\
-    --allow nqn.2014-08.org.nvmexpress:uuid:4c4c4544-0000-1000-8000-000000000001 \\
+    --allow nqn.2026-11.example:host0 \\
     /dev/nvme0n1=nqn.2026-11.example:drive0
-and on that host
+and on that host, whose NQN is in /etc/nvme/hostnqn
   nvme connect-all -t tcp -a 10.0.0.1 -s 4420
 Later starts go without --reservations-new: which host holds the drive is kept in the state folder, and outlives them.
 
