@@ -29,12 +29,19 @@ fn nothing_is_found_at_each_level_of_copies() {
 }
 
 /// What longer runs at one level found once.
-/// - RAID-1 1704: an only copy that cannot be read was made to agree with itself over and over.
+/// - RAID-1 1704: an only copy that cannot be read was read over and over to agree with itself.
+/// - RAID-10 1411: an only copy was trusted without being read, though its write had failed half way.
 /// - RAID-4 1383: superblocks called a member in sync that had not taken its bitmap.
 /// - RAID-5 1444, RAID-10 1593: a spare whose adding had failed came back with the number that another device had got.
 #[test]
 fn nothing_is_found_where_longer_runs_once_did() {
-    let found = [(Level::Raid1, 1704), (Level::Raid4, 1383), (Level::Raid5, 1444), (Level::Raid10, 1593)];
+    let found = [
+        (Level::Raid1, 1704),
+        (Level::Raid4, 1383),
+        (Level::Raid5, 1444),
+        (Level::Raid10, 1411),
+        (Level::Raid10, 1593),
+    ];
     found.into_iter().for_each(|(level, seed)| finds_nothing(seed, Some(level)));
 }
 

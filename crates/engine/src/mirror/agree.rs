@@ -55,9 +55,6 @@ async fn copy_owned<D: Device>(
             return Err(no_copy(&run.places));
         };
         let targets = run.places.iter().filter(wanted).filter(|place| place.member != source.member);
-        if targets.clone().next().is_none() {
-            continue; // one copy is left: it agrees with itself, whether or not it can be read
-        }
         let contents = match read_any_copy_owned(engine, region, &run).await {
             Err(VolumeError::Unreadable { .. }) => {
                 let targets: SmallVec<[u32; 4]> = targets.map(|place| place.member).collect();
