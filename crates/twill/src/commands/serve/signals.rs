@@ -84,9 +84,9 @@ impl Watch {
         in_background: bool,
     ) -> Result<Self, Failure> {
         let failed = |error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}"));
-        // A signal that nohup(1) or a shell has set to be ignored stays ignored.
-        let heard: Vec<i32> =
-            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+        // A signal that nohup(1) or a shell has set to be ignored stays ignored. But a daemon's log can be rotated all the same.
+        let is_heard = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && in_background;
+        let heard: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect();
         let mut signals = Signals::new(heard).map_err(failed)?;
         let is_obeyed = Arc::new(AtomicBool::new(false));
         let (sender, obeyed, mut during_start) = (sender.clone(), Arc::clone(&is_obeyed), Heard::default());
