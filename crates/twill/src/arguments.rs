@@ -655,8 +655,8 @@ pub struct MemberArguments {
   twill accept-doubt --all store
 
 What missing members held in these stripes is made from parity from then on, though a crash may have left it older than
-the data beside it, or a mix of both. Bring the member back instead if you can: twill re-add. Compare what matters
-with a backup afterwards."
+the data beside it, or a mix of both. If nothing was written without the missing member, stop the array and serve it
+with that member instead. Compare what matters with a backup afterwards."
 )]
 pub struct AcceptDoubtArguments {
     /// Which array.

@@ -41,10 +41,10 @@ pub async fn accept_doubt<D: Device>(set: &InPlace<D>, range: StripeRange) -> Re
     let end = range.end.min(shared.geometry.stripes());
     let accepted = shared.consistency.accept(StripeRange { first: range.first.min(end), end });
     if accepted > 0 {
-        let (first, end, stripes) = (range.first, end, accepted);
-        shared.members.report(Event::DoubtAccepted { first, end, stripes });
         shared.members.want_metadata();
         shared.members.settled().await?;
+        let (first, end, stripes) = (range.first, end, accepted);
+        shared.members.report(Event::DoubtAccepted { first, end, stripes });
     }
     Ok(accepted)
 }

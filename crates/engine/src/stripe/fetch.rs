@@ -44,7 +44,10 @@ pub(super) fn may_compare_parities<D: Device>(owned: Owned<'_, D>) -> bool {
 
 /// Reads fragments of a RAID-6 stripe in doubt. The lost chunk is made by P alone and by Q alone: what a crash left half
 /// written, in data or in one of the two, changes the results in different ways, so where they agree they are right
-/// (invariant 10). Only errors of several writes that happen to be multiples of each other in every byte would agree. `error` if they do not, or cannot be made.
+/// (invariant 10). Only errors of several writes that happen to be multiples of each other in every byte would agree.
+///
+/// # Errors
+/// `error` if the two results differ or cannot be made; what the members say.
 async fn read_by_each_parity<D: Device>(
     owned: Owned<'_, D>,
     fragments: &[Fragment],
