@@ -21,6 +21,9 @@ const SKIPPED: i32 = 77;
 /// The status of a machine whose time was over.
 const TIMED_OUT: i32 = 124;
 
+/// The status of a machine that did not start or did not live to the end.
+const MACHINE_STOPPED: i32 = 125;
+
 /// What `cargo xtask kernel-tests` was asked to do.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -98,9 +101,15 @@ fn run_one(root: &Path, script: &Path, twill: &Path, arguments: &Arguments) -> R
     let name = script.file_stem().unwrap_or_default().to_string_lossy();
     let start = Instant::now();
     let (mut status, mut output) = boot(root, script, twill, arguments.all)?;
-    if status == TIMED_OUT && Counts::none_said(&output) {
-        // Cases that hang are ended and say so: here the machine itself did, its emulation or its way to this host's files.
-        print!("hung    {name}: no case ended; once more\n{}", indented(&output));
+    // Cases that hang are ended and say so: here the machine itself did, its emulation or its way to this host's files.
+    let hung = status == TIMED_OUT && Counts::none_said(&output);
+    if hung || is_emulation_fault(status, &output) {
+        let what = if hung {
+            "no case ended"
+        } else {
+            "the emulation ran an instruction that the kernel was patching"
+        };
+        print!("again   {name}: {what}; once more\n{}", indented(&output));
         (status, output) = boot(root, script, twill, arguments.all)?;
     }
     let seconds = start.elapsed().as_secs();
@@ -115,6 +124,12 @@ fn run_one(root: &Path, script: &Path, twill: &Path, arguments: &Arguments) -> R
     }
     print!("{told}"); // at once: others are running
     Ok(Counts::of(status, last))
+}
+
+/// Whether the machine died of a breakpoint without an owner: TCG with threads may run the `int3` that the kernel puts
+/// in place of an instruction while it patches it, after the patch is over.
+fn is_emulation_fault(status: i32, output: &str) -> bool {
+    status == MACHINE_STOPPED && output.contains("Oops: int3")
 }
 
 fn indented(output: &str) -> String {
@@ -218,6 +233,16 @@ mod tests {
         assert!(Counts::none_said("vm: timed out after 1800 s\n[ 0.036] tsc: Unable to calibrate\n"));
         assert!(!Counts::none_said("ok      fsx (54 s)\nvm: timed out after 1800 s\n"));
         assert!(!Counts::none_said("FAILED  fsx (status 143, 600 s)\n"));
+    }
+
+    #[test]
+    fn a_machine_runs_again_after_a_fault_of_its_emulation_only() {
+        assert!(is_emulation_fault(
+            125,
+            "vm: the machine stopped before the command ended\n[ 1.1] Oops: int3: 0000 [#1]\n"
+        ));
+        assert!(!is_emulation_fault(125, "[ 90.5] Oops: general protection fault: 0000 [#1]\n"));
+        assert!(!is_emulation_fault(1, "FAILED  fsx: Oops: int3\n"));
     }
 
     #[test]
