@@ -1,10 +1,7 @@
 //! An array on the shards of this machine: on each its own volume, over devices that all shards share.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::array::volume::{ArrayVolume, VolumeMode};
 use engine::in_place::InPlace;
@@ -13,17 +10,10 @@ use engine::stripe::Shared;
 
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
-use crate::shard_writes::ShardWrites;
+use crate::volumes::Volumes;
 
 /// The volume of an array on one shard.
 pub type HostVolume = ArrayVolume<InPlace<HostDevice>>;
-
-thread_local! {
-    /// The arrays of this shard, by number.
-    static VOLUMES: RefCell<HashMap<u64, Rc<HostVolume>>> = RefCell::new(HashMap::new());
-}
-
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A member's device and where its data area starts.
 #[derive(Clone)]
@@ -44,15 +34,13 @@ impl MemberDevice {
 /// An array that all shards serve. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct HostArray {
-    number: u64,
-    shards: Handle,
+    volumes: Volumes<InPlace<HostDevice>>,
     /// The state that the engine shares between shards.
     pub shared: Arc<Shared>,
     /// Whether the array is read-only or stopping, for all shards.
     pub mode: Arc<VolumeMode>,
     /// Unit of addressing of the array: the largest that a member had at the start, or what its superblocks say.
     pub logical_block_bytes: u32,
-    writes: Arc<ShardWrites>,
 }
 
 impl HostArray {
@@ -71,24 +59,19 @@ impl HostArray {
         let block =
             |member: &Option<MemberDevice>| member.as_ref().map(|m| m.device.info().logical_block_bytes);
         let logical_block_bytes = members.iter().filter_map(block).fold(block_bytes_min, u32::max);
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let writes = Arc::new(ShardWrites::new(shards.count()));
-        let array = HostArray { number, shards, shared, mode, logical_block_bytes, writes };
-        for shard in 0..array.shards.count() {
-            let (on_shard, members) = (array.clone(), members.to_vec());
-            array.shards.run_on(shard, move |context| async move {
-                on_shard.set_up(&context, &members, logical_block_bytes);
-            })?;
-        }
-        Ok(array)
+        let volumes = Volumes::new(shards, Arc::clone(&mode), logical_block_bytes);
+        let (on_shard, members) = (Arc::clone(&shared), members.to_vec());
+        volumes.set_up(move |context| {
+            let attached = members.iter().map(|member| Some(member.as_ref()?.on(context))).collect();
+            let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
+            InPlace::new(Arc::clone(&on_shard), context.index, pool, executor, attached)
+        })?;
+        Ok(HostArray { volumes, shared, mode, logical_block_bytes })
     }
 
-    fn set_up(&self, context: &ShardContext, members: &[Option<MemberDevice>], logical_block_bytes: u32) {
-        let attached = members.iter().map(|member| Some(member.as_ref()?.on(context))).collect();
-        let (pool, executor) = (Arc::clone(&context.pool), context.executor.clone());
-        let set = InPlace::new(Arc::clone(&self.shared), context.index, pool, executor, attached);
-        let volume = Rc::new(ArrayVolume::new(set, logical_block_bytes, Arc::clone(&self.mode)));
-        VOLUMES.with_borrow_mut(|volumes| volumes.insert(self.number, volume));
+    /// Its volumes, for exports.
+    pub fn volumes(&self) -> &Volumes<InPlace<HostDevice>> {
+        &self.volumes
     }
 
     /// The array's volume on the calling shard.
@@ -96,17 +79,7 @@ impl HostArray {
     /// # Panics
     /// If the caller is not a task of one of the array's shards.
     pub fn volume(&self) -> Rc<HostVolume> {
-        self.volume_if_open().expect("an array of this shard")
-    }
-
-    /// The array's volume on the calling shard, or None if the array has been closed.
-    pub(crate) fn volume_if_open(&self) -> Option<Rc<HostVolume>> {
-        VOLUMES.with_borrow(|volumes| volumes.get(&self.number).map(Rc::clone))
-    }
-
-    /// The writes that each shard has in flight.
-    pub(crate) fn writes(&self) -> Arc<ShardWrites> {
-        Arc::clone(&self.writes)
+        self.volumes.here()
     }
 
     /// Puts a device into a slot on every shard, or takes it out. For tasks on a shard.
@@ -139,9 +112,10 @@ impl HostArray {
         &self,
         change: impl Fn(&InPlace<HostDevice>, &ShardContext) + Clone + Send + 'static,
     ) -> Result<(), ShardGone> {
-        for shard in 0..self.shards.count() {
+        let shards = self.volumes.shards();
+        for shard in 0..shards.count() {
             let (array, change) = (self.clone(), change.clone());
-            let changed = self.shards.call(shard, move |context| async move {
+            let changed = shards.call(shard, move |context| async move {
                 change(array.volume().engine(), &context);
             });
             changed.await?;
@@ -151,15 +125,6 @@ impl HostArray {
 
     /// Takes the array off every shard. Not for use on a shard.
     pub fn close(&self) {
-        for shard in 0..self.shards.count() {
-            let number = self.number;
-            let removed = self.shards.run_on(shard, move |_| async move {
-                let volume = VOLUMES.with_borrow_mut(|volumes| volumes.remove(&number));
-                drop(volume);
-            });
-            if let Err(error) = removed {
-                tracing::debug!(%error, "a shard ended before its array was taken off");
-            }
-        }
+        self.volumes.close();
     }
 }

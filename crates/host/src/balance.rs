@@ -14,56 +14,57 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::array::volume::ArrayVolume;
 use engine::buffer::Gather;
 use engine::error::VolumeError;
 use engine::foreign_buffer::Lease;
 use engine::stripe::streams::Streams;
-use engine::volume::{ReadInto, Space, Volume, VolumeInfo};
+use engine::volume::{Engine, ReadInto, Space, Volume, VolumeInfo};
 
-use crate::array::{HostArray, HostVolume};
 use crate::busy::Busy;
 use crate::shard::{Handle, ShardContext};
 use crate::shard_writes::ShardWrites;
+use crate::volumes::Volumes;
 
 /// Writes that a shard keeps for itself in any case.
 const KEPT_WRITES: usize = 4;
 
 /// An array's volume on one shard, for one client.
-pub struct BalancedVolume {
-    own: Rc<HostVolume>,
-    array: HostArray,
+pub struct BalancedVolume<E> {
+    own: Rc<ArrayVolume<E>>,
+    volumes: Volumes<E>,
     shards: Handle,
     busy: Busy,
     writes: Arc<ShardWrites>,
     choice: Choice,
 }
 
-impl BalancedVolume {
+impl<E: Engine> BalancedVolume<E> {
     /// The array for a client that came to this shard. Other shards help where it is busy, if they may.
     ///
     /// # Panics
-    /// As [`HostArray::volume`].
-    pub fn open(array: &HostArray, context: &ShardContext, may_help: bool) -> Rc<Self> {
-        let own = array.volume();
+    /// As [`Volumes::here`].
+    pub fn open(volumes: &Volumes<E>, context: &ShardContext, may_help: bool) -> Rc<Self> {
+        let own = volumes.here();
         let helpers = if may_help { context.shards.count() } else { 1 };
         Rc::new(BalancedVolume {
             choice: Choice::new(context.index, helpers, own.info().io_opt_bytes),
             own,
-            array: array.clone(),
+            volumes: volumes.clone(),
             shards: context.shards.clone(),
             busy: context.busy.clone(),
-            writes: array.writes(),
+            writes: volumes.writes(),
         })
     }
 }
 
-impl Volume for BalancedVolume {
+impl<E: Engine> Volume for BalancedVolume<E> {
     fn info(&self) -> VolumeInfo {
         self.own.info()
     }
 }
 
-impl Space for BalancedVolume {
+impl<E: Engine> Space for BalancedVolume<E> {
     async fn write(&self, offset_bytes: u64, data: Gather, fua: bool) -> Result<(), VolumeError> {
         let bytes = data.len() as u64;
         let shard = self.choice.shard_for(offset_bytes, bytes, self.busy.is_busy(), &self.writes);
@@ -71,9 +72,9 @@ impl Space for BalancedVolume {
         if shard == self.choice.own {
             return self.own.write(offset_bytes, data, fua).await;
         }
-        let array = self.array.clone();
+        let volumes = self.volumes.clone();
         let write = move |_| async move {
-            let volume = array.volume_if_open().ok_or(VolumeError::Stopping)?;
+            let volume = volumes.here_if_open().ok_or(VolumeError::Stopping)?;
             volume.write(offset_bytes, data, fua).await
         };
         self.shards.call(shard, write).await.unwrap_or(Err(VolumeError::Stopping))
@@ -102,7 +103,7 @@ impl Space for BalancedVolume {
     }
 }
 
-impl ReadInto for BalancedVolume {
+impl<E: Engine + ReadInto> ReadInto for BalancedVolume<E> {
     fn read_into(&self, offset_bytes: u64, bytes: u64, target: &Lease) -> impl Future<Output = bool> {
         self.own.read_into(offset_bytes, bytes, target)
     }

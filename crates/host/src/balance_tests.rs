@@ -77,7 +77,7 @@ fn block(number: u64, round: u8) -> Vec<u8> {
 
 /// Writes every 37th block again and again from one shard, until `enough`; the round that each block was last written in.
 async fn write(context: ShardContext, array: HostArray, enough: Arc<AtomicBool>) -> Vec<u8> {
-    let volume = BalancedVolume::open(&array, &context, true);
+    let volume = BalancedVolume::open(array.volumes(), &context, true);
     let tasks = (0..64u64).map(|task| {
         let (volume, context, enough) = (Rc::clone(&volume), context.clone(), Arc::clone(&enough));
         context.executor.clone().spawn_with_result(async move {

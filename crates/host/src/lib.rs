@@ -20,3 +20,5 @@ mod shard_writes;
 pub mod socket;
 #[cfg(test)]
 mod testing;
+pub mod volumes;
+pub mod zoned_array;

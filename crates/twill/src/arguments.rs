@@ -141,9 +141,10 @@ pub struct CreateArguments {
     /// Name of the array [default: the start of its UUID].
     #[arg(short = 'N', long)]
     pub name: Option<String>,
-    /// Version of the superblock: 1.2 (4 KiB from the start), 1.1 (at the start) or 1.0 (at the end).
-    #[arg(short = 'e', long, default_value = "1.2")]
-    pub metadata: String,
+    /// Version of md's superblock: 1.2 (4 KiB from the start), 1.1 (at the start) or 1.0 (at the end); or zoned, for a
+    /// log-structured array over zoned drives or software zones [default: zoned if all members are zoned drives, else 1.2].
+    #[arg(short = 'e', long)]
+    pub metadata: Option<String>,
     /// How much of each member to use [default: the size of the smallest].
     #[arg(short = 'z', long, value_parser = bytes::parse, value_name = "SIZE")]
     pub size: Option<u64>,
@@ -182,9 +183,54 @@ pub struct CreateArguments {
     /// Stay until the resync is done.
     #[arg(short = 'W', long)]
     pub wait: bool,
+    /// How a zoned array is laid out.
+    #[command(flatten)]
+    pub zoned: ZonedArguments,
     /// Files or block devices in their order; `missing` leaves a slot empty.
     #[arg(required = true, value_name = "MEMBER")]
     pub members: Vec<PathBuf>,
+}
+
+/// Arguments of `create` that say how a zoned array is laid out.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Zoned arrays")]
+pub struct ZonedArguments {
+    /// Cut ordinary devices and files into software zones of this size, a power of two from 256K to 2G [default: a 64th of the
+    /// smallest member, 256M at most].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub zone_size: Option<u64>,
+    /// Length of a record that small writes fill, metadata included [default: 32K].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub small_chunk: Option<u64>,
+    /// Length of a record that large writes fill, metadata included [default: 128K].
+    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    pub large_chunk: Option<u64>,
+    /// Records of a stripe group, in which drives choose the places of appends [default: 256, or what fits].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub group: Option<u16>,
+    /// Room for what is overwritten, in hundredths of the array's size [default: 25].
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub reserve: Option<u32>,
+    /// Bytes of an entry of the map: 8, with bits of a checksum by which each read is verified, or the paper's 4.
+    #[arg(long, value_name = "4|8", value_parser = clap::value_parser!(u8).range(4..=8))]
+    pub map_entry: Option<u8>,
+    /// Where metadata lies: in the drives' 64 bytes out of band, or beside the data [default: auto, out of band where all have it].
+    #[arg(long, value_name = "auto|oob|inband")]
+    pub carrier: Option<CarrierChoice>,
+    /// How zones of drives are written [default: auto, by appends where all drives have them].
+    #[arg(long, value_name = "auto|append|write")]
+    pub member_access: Option<MemberAccess>,
+}
+
+/// Where the metadata of a zoned array lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CarrierChoice {
+    /// Out of band where all members have it.
+    Auto,
+    /// In the drives' 64 bytes beside each block.
+    Oob,
+    /// In blocks beside the data.
+    Inband,
 }
 
 /// Where a bitmap is.
@@ -534,6 +580,14 @@ pub struct SetArguments {
     /// Slow it down while more than a hundredth of the clients' requests takes longer than this, like 5ms; 0s for never.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
     pub p99_budget: Option<std::time::Duration>,
+}
+
+/// A reserve: `25` or `25%`.
+fn percent(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    number
+        .filter(|percent| (5..=1000).contains(percent))
+        .ok_or_else(|| "it is 5 to 1000, like 25 or 25%".to_owned())
 }
 
 /// FILE or FILE=NQN.

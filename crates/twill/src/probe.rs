@@ -12,3 +12,4 @@ pub mod member_file;
 pub mod signatures;
 pub mod superblocks;
 pub mod zoned;
+pub mod zoned_candidates;

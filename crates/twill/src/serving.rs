@@ -18,9 +18,11 @@ pub mod re_add;
 pub mod replace;
 pub mod scrub;
 mod scrub_file;
+mod served;
 mod speed;
 mod start;
 mod status;
+pub mod zoned;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,20 +35,22 @@ use serde_json::Value;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
-use clock::now_unix_s;
+pub use clock::now_unix_s;
 use event_log::EventLog;
 pub use exports::Exports;
 pub use managed::ManagedArray;
 use manager::ArrayManager;
-pub use open::open_device;
+pub use open::{open_device, open_problem};
 pub use options::ServeOptions;
 use scrub_file::ScrubFile;
+pub use served::ServedArray;
 pub use speed::NewLimits;
+pub use zoned::random;
 
 /// A served array. Its methods may be called from any thread that is no shard.
 pub struct Serving {
     /// What operators act on.
-    pub array: ManagedArray,
+    pub array: ServedArray,
     /// What clients are connected to.
     pub exports: Exports,
     log: Arc<EventLog>,
@@ -69,7 +73,10 @@ pub struct Stopped {
 impl Serving {
     /// Everything that `status` and `detail` print.
     pub fn status(&self) -> ArrayStatus {
-        let gathered = status::gather(&self.array, &self.exports);
+        let gathered = match &self.array {
+            ServedArray::InPlace(array) => status::gather(array, &self.exports),
+            ServedArray::Zoned(array) => zoned::gather(array, &self.exports),
+        };
         let failing = self.log.is_failing();
         ArrayStatus {
             clean: gathered.clean && !failing,
@@ -97,8 +104,13 @@ impl Serving {
         }
         let connections = self.exports.connections();
         self.exports.stop();
-        let ManagedArray { host, shards, manager, .. } = self.array;
-        let clean = end(&manager, &host, shards)?;
+        let clean = match self.array {
+            ServedArray::InPlace(ManagedArray { host, shards, manager, .. }) => end(&manager, &host, shards)?,
+            ServedArray::Zoned(array) => {
+                let stopped = array.stop();
+                end_shards(array.shards, stopped)?
+            }
+        };
         Ok(Stopped { clean, connections })
     }
 }
@@ -108,6 +120,11 @@ fn end(manager: &ArrayManager, array: &HostArray, shards: Arc<Shards>) -> Result
     array.mode.stopping.store(true, Relaxed);
     let stopped = manager.stop(&shards);
     array.close();
+    end_shards(shards, stopped)
+}
+
+/// Ends the shards, and says how the array was stopped.
+fn end_shards(shards: Arc<Shards>, stopped: Result<bool, Failure>) -> Result<bool, Failure> {
     // Whoever holds the shards last stops them.
     let panicked = Arc::try_unwrap(shards).ok().and_then(|shards| shards.stop().err());
     match panicked {

@@ -16,7 +16,7 @@ pub struct ArrayStatus {
     pub name: String,
     /// Its identity, as mdadm prints it.
     pub uuid: String,
-    /// Version of the superblock: 1.0, 1.1 or 1.2.
+    /// Version of the superblock: 1.0, 1.1 or 1.2; or zoned.
     pub metadata: String,
     /// `raid5` and so on.
     pub level: String,
@@ -108,6 +108,36 @@ pub struct ArrayStatus {
     /// Stale members that `--force` took at the start: which, how old, and what may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken_by_force: Vec<String>,
+    /// Of a zoned array: its zones and segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zoned: Option<ZonedStatus>,
+}
+
+/// Zones and segments of a zoned array.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZonedStatus {
+    /// How zones are written: append, sequential or placed.
+    pub access: String,
+    /// Where metadata lies: oob or inband.
+    pub carrier: String,
+    /// From one zone to the next, in bytes.
+    pub zone_bytes: u64,
+    /// Zones of each member.
+    pub zones: u32,
+    /// Zones that are free, of the member with the fewest.
+    pub free_zones: u64,
+    /// Zones that are open or closed, of the member with the most.
+    pub open_zones: u32,
+    /// Segments that hold something.
+    pub segments: u64,
+    /// What the map names, in bytes.
+    pub live_bytes: u64,
+    /// Room that clients do not see.
+    pub reserve_bytes: u64,
+    /// This run of the array.
+    pub epoch: String,
+    /// Whether every read is verified by a checksum.
+    pub reads_verified: bool,
 }
 
 /// A write-intent bitmap.

@@ -125,7 +125,8 @@ impl Ours {
         let array = Array::start(setting, &OpenMembers::open(setting)?)?;
         let server = Server::new(array.shards.handle(), ServerOptions::default());
         let host = array.host.clone();
-        let volume = move |context: &ShardContext| host::balance::BalancedVolume::open(&host, context, true);
+        let volume =
+            move |context: &ShardContext| host::balance::BalancedVolume::open(host.volumes(), context, true);
         let options = ExportOptions::default();
         server.exports().add("bench", options, volume).map_err(shards_failed)?;
         server.exports().set_default(Some("bench"));

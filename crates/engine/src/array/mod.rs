@@ -45,3 +45,4 @@ mod window;
 #[cfg(test)]
 mod window_tests;
 pub mod works;
+pub mod zoned;

@@ -82,11 +82,16 @@ impl LogConfig {
         SegmentShape::new(plan, self.capacity_blocks)
     }
 
-    /// Members that may be lost: of mirrors one, since pairs differ from segment to segment.
+    /// Members that may be lost.
     pub fn losses_survived(&self) -> usize {
-        match self.level {
-            Level::Raid10 => 1,
-            level => level.parity_chunks() as usize,
-        }
+        losses_survived(self.level)
+    }
+}
+
+/// Members that an array of this level may lose: of mirrors one, since pairs differ from segment to segment.
+pub fn losses_survived(level: Level) -> usize {
+    match level {
+        Level::Raid10 => 1,
+        level => level.parity_chunks() as usize,
     }
 }

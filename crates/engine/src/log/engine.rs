@@ -12,8 +12,9 @@ use super::zeroes::zero_blocks;
 use crate::buffer::Gather;
 use crate::counters::Counters;
 use crate::error::VolumeError;
+use crate::foreign_buffer::Lease;
 use crate::limits::BLOCK_BYTES;
-use crate::volume::{Engine, EngineShape, Space};
+use crate::volume::{Engine, EngineShape, ReadInto, Space};
 use crate::zone_device::ZoneDevice;
 
 /// One shard's log engine as an engine of a volume. A handle: tasks of the engine hold others.
@@ -80,5 +81,12 @@ impl<D: ZoneDevice> Space for LogSet<D> {
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
         zero_blocks(&self.0, offset_bytes, bytes, false).await
+    }
+}
+
+impl<D: ZoneDevice> ReadInto for LogSet<D> {
+    /// What is read is verified before it is given away (Z-I12), and a client could change it meanwhile.
+    async fn read_into(&self, _offset_bytes: u64, _bytes: u64, _target: &Lease) -> bool {
+        false
     }
 }

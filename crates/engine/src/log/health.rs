@@ -13,6 +13,8 @@ use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 pub struct LogMembers {
     states: Mutex<Vec<MemberState>>,
     losses_survived: usize,
+    /// Errors of each member since the start.
+    errors: Vec<AtomicU64>,
     /// Counts changes of a state: the write path compares one number.
     changes: AtomicU64,
     metadata: Metadata,
@@ -25,6 +27,7 @@ impl LogMembers {
     /// Members in these states.
     pub fn new(states: Vec<MemberState>, losses_survived: usize, events: EventSink) -> Self {
         LogMembers {
+            errors: states.iter().map(|_| AtomicU64::new(0)).collect(),
             states: Mutex::new(states),
             losses_survived,
             changes: AtomicU64::new(0),
@@ -82,8 +85,14 @@ impl LogMembers {
 
     /// Reports an error of a member.
     pub fn note_error(&self, slot: usize, error: &DeviceError) {
+        self.errors[slot].fetch_add(1, SeqCst);
         let member = u32::try_from(slot).expect("few members");
         self.report(Event::MemberError { member, kind: error.kind, error: error.to_string() });
+    }
+
+    /// Errors of a member since the start.
+    pub fn errors(&self, slot: usize) -> u64 {
+        self.errors[slot].load(SeqCst)
     }
 
     /// Passes an event to the sink.

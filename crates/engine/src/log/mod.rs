@@ -8,7 +8,7 @@ mod degraded;
 pub mod dispatch;
 pub mod encode;
 pub mod engine;
-mod flush;
+pub mod flush;
 pub mod footer;
 pub mod health;
 pub mod map;

@@ -102,6 +102,11 @@ impl<D: ZoneDevice> LogPort<D> {
         self.devices[slot].borrow().clone()
     }
 
+    /// Lets go of a member that is not used any more.
+    pub fn detach(&self, slot: usize) {
+        *self.devices[slot].borrow_mut() = None;
+    }
+
     /// Starts a write of a record. None: the slot is empty.
     pub fn write(
         &self,

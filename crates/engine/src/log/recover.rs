@@ -65,10 +65,25 @@ pub struct Start<D> {
 /// # Errors
 /// Nothing was changed but where the error says so.
 pub async fn recover<D: ZoneDevice>(
+    start: Start<D>,
+    executor: &Executor,
+    pool: &Arc<Pool>,
+    platform: &Rc<dyn LogPlatform>,
+) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
+    recover_with(start, executor, pool, platform, |_| {}).await
+}
+
+/// Starts an array as [`recover`] does. `keep` is called before the first write: superblocks have to follow from then on, since
+/// segments are opened and members may fail.
+///
+/// # Errors
+/// As [`recover`].
+pub async fn recover_with<D: ZoneDevice>(
     mut start: Start<D>,
     executor: &Executor,
     pool: &Arc<Pool>,
     platform: &Rc<dyn LogPlatform>,
+    keep: impl FnOnce(&Arc<LogShared>),
 ) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
     let zones = scan_zones(&start, pool).await?;
     let mut segments = gather(&start, pool, &zones).await;
@@ -95,6 +110,7 @@ pub async fn recover<D: ZoneDevice>(
     let mut report = RecoveryReport { segments: segments.len(), ..RecoveryReport::default() };
     build_map(&port, &segments, &mut report).await?;
     let open: Vec<&Judged> = segments.values().collect();
+    keep(&shared);
     heal::heal(&port, &open, &unused, &mut report).await?;
     Ok((shared, report))
 }

@@ -76,6 +76,16 @@ impl SharedZones {
         }
     }
 
+    /// Most zones that are open, and open or closed, at once.
+    pub fn limits(&self) -> (Option<u32>, Option<u32>) {
+        let of = |zoned: &ZonedInfo| (zoned.open_max, zoned.active_max);
+        match self {
+            SharedZones::Drive(drive) => of(drive.zoned()),
+            SharedZones::Placed(..) => (None, None),
+            SharedZones::Memory(memory) => of(memory.zoned()),
+        }
+    }
+
     /// The way of the shard that has `ring` to the member. None: this ring carries no NVMe commands, which the member needs.
     pub fn attach(&self, ring: &Ring) -> Option<HostZones> {
         Some(match self {

@@ -1,6 +1,7 @@
 //! `assemble`: which members make up an array, why each candidate is taken or not, and whether it would start.
 
 mod in_use;
+mod zoned;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,6 +26,7 @@ use crate::probe::chosen::{may_start, nothing_found, stale_taken, stale_words};
 use crate::probe::inspection::inspection;
 use crate::words;
 use in_use::{check_none, in_use};
+use zoned::Zoned;
 
 /// What `assemble` answers.
 #[derive(Debug, Serialize)]
@@ -90,6 +92,9 @@ struct Basis {
     device_role: String,
     update_unix_s: u64,
     clean: bool,
+    /// Of a member of a zoned array: the last epoch that it served, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    served_epoch: Option<String>,
 }
 
 /// Decides and says so. Nothing is written.
@@ -102,9 +107,11 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
     let found = assemble(&candidates.read, &filter);
     found.arrays.iter().try_for_each(|array| candidates.check_copies(array))?;
     let in_use: Vec<Vec<Problem>> = found.arrays.iter().map(|array| in_use(&candidates, array)).collect();
-    let answer = answer(&candidates, &found, &in_use, &filter);
+    let mut answer = answer(&candidates, &found, &in_use, &filter);
+    let zoned = Zoned::find(&paths(&arguments.choice)?, &filter);
+    zoned.add_to(&mut answer);
     output.print(&answer, |answer| answer_words(answer, arguments.explain))?;
-    if found.arrays.is_empty() {
+    if answer.arrays.is_empty() {
         return Err(nothing_found(&filter).answered());
     }
     let mut outcomes = found
@@ -112,7 +119,8 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
         .iter()
         .zip(&in_use)
         .map(|(array, in_use)| may_start(&candidates, array).and_then(|()| check_none(in_use)));
-    outcomes.try_for_each(|outcome| outcome).map_err(Failure::answered)
+    let outcome = outcomes.try_for_each(|outcome| outcome).and_then(|()| zoned.may_start());
+    outcome.map_err(Failure::answered)
 }
 
 /// The candidates that a command line means.
@@ -120,28 +128,39 @@ pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure>
 /// # Errors
 /// Members that are not there, and members that are there twice.
 pub fn read(choice: &Choice) -> Result<Candidates, Failure> {
+    let paths = paths(choice)?;
     match &choice.scan {
-        None if choice.members.is_empty() => {
-            Err(Failure::new(ExitKind::Usage, "no members are named").help("name them, or give --scan"))
+        None => candidates::read_named(&paths),
+        Some(_) => Ok(candidates::read_found(&paths)),
+    }
+}
+
+/// The paths that a command line means.
+///
+/// # Errors
+/// None are named, or a place that was named is not there.
+pub fn paths(choice: &Choice) -> Result<Vec<PathBuf>, Failure> {
+    let Some(places) = &choice.scan else {
+        if choice.members.is_empty() {
+            let failure = Failure::new(ExitKind::Usage, "no members are named");
+            return Err(failure.help("name them, or give --scan"));
         }
-        None => candidates::read_named(&choice.members),
-        Some(places) => {
-            let mut paths: BTreeSet<PathBuf> = choice.members.iter().cloned().collect();
-            if places.is_empty() {
-                paths.extend(block_devices());
-            }
-            for place in places {
-                // A place that was named must exist; only what is found in it may be skipped.
-                place.metadata().map_err(|error| Failure::from_io("look at", place, &error))?;
-                if place.is_dir() {
-                    paths.extend(files_in(place)?);
-                } else {
-                    paths.insert(place.clone());
-                }
-            }
-            Ok(candidates::read_found(&paths.into_iter().collect::<Vec<_>>()))
+        return Ok(choice.members.clone());
+    };
+    let mut paths: BTreeSet<PathBuf> = choice.members.iter().cloned().collect();
+    if places.is_empty() {
+        paths.extend(block_devices());
+    }
+    for place in places {
+        // A place that was named must exist; only what is found in it may be skipped.
+        place.metadata().map_err(|error| Failure::from_io("look at", place, &error))?;
+        if place.is_dir() {
+            paths.extend(files_in(place)?);
+        } else {
+            paths.insert(place.clone());
         }
     }
+    Ok(paths.into_iter().collect())
 }
 
 /// The engine's filter for a command line.
@@ -189,6 +208,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], filte
             device_role: words::superblock::role(superblock.role()),
             update_unix_s: superblock.utime_s(),
             clean: superblock.resync_offset().is_none(),
+            served_epoch: None,
         }),
     };
     let array = |(array, in_use): (&Assembly, &Vec<Problem>)| {
@@ -330,12 +350,16 @@ fn candidate_words(candidate: &AnswerCandidate, explain: bool) -> String {
     let mut text = format!("  {}: {}\n", plain(&candidate.path), plain(&verdict));
     if let Some(basis) = candidate.basis.as_ref().filter(|_| explain) {
         text += &format!(
-            "      says {}, {}, {}, last written {}, device UUID {}\n",
+            "      says {}, {}, {}, last written {}, device UUID {}{}\n",
             basis.device_role,
             counted(basis.events, "event"),
             if basis.clean { "clean" } else { "active" },
             words::time::seconds(basis.update_unix_s),
-            basis.device_uuid
+            basis.device_uuid,
+            basis
+                .served_epoch
+                .as_ref()
+                .map_or_else(String::new, |epoch| format!(", last served epoch {epoch}"))
         );
     }
     text

@@ -7,6 +7,7 @@ mod place;
 mod plan;
 mod wanted;
 mod write;
+mod zoned;
 
 use layout::md_bitmap::BitmapSuper;
 use layout::md_superblock::display_uuid;
@@ -62,6 +63,10 @@ struct AnswerMember {
 /// # Errors
 /// All reasons against it at once; nothing was written then.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
+    if zoned::is_wanted(arguments) {
+        return zoned::run(arguments, output);
+    }
+    zoned::check_not_given(&arguments.zoned)?;
     let wanted = wanted::wanted(arguments)?;
     let places = checks::look_at(arguments, &wanted)?;
     let plan = plan::make(arguments, wanted, places)?;

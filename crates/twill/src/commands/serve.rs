@@ -4,6 +4,7 @@ mod announcement;
 mod background;
 mod control;
 mod ending;
+mod picked;
 mod signals;
 mod spares;
 
@@ -12,9 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use engine::array::assemble::{Assembly, Filter, Verdict};
+use engine::array::assemble::Filter;
 use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
-use engine::members::MemberState;
 use engine::members::load::UpdatePolicy;
 use host::machine::{MemoryLimit, check_memory};
 
@@ -25,15 +25,14 @@ use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::own_files::PidFile;
-use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
-use crate::serving::re_add::re_add;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
+use picked::Picked;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Most cores that serve one array unless --shards asks for more.
@@ -61,15 +60,13 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         block_device::check()?;
     }
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
-    let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
-    if arguments.no_degraded {
-        check_whole(&chosen.array)?;
-    }
-    let warnings = warnings(&chosen);
+    let chosen = Picked::decide(&arguments.choice, &choose::filter(&arguments.choice)?)?;
+    chosen.check(arguments)?;
+    let warnings = chosen.warnings();
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
-    let name = chosen.array.name.rsplit(':').next().unwrap_or_default().to_owned();
+    let name = chosen.name().to_owned();
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, arguments.in_background)?;
     let server = Server::bind(&match &arguments.control {
@@ -77,18 +74,18 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         None => own_folder()?.join(format!("{}.sock", file_name(&name))),
     })?;
     let pid_file = arguments.pid_file.as_deref();
-    let pid_file = pid_file.map(|path| PidFile::at(path, &chosen.candidates.paths)).transpose()?;
-    let filter = Filter { set_uuid: Some(chosen.array.set_uuid), name: None, force: arguments.choice.force };
+    let pid_file = pid_file.map(|path| PidFile::at(path, chosen.paths())).transpose()?;
+    let filter = Filter { set_uuid: Some(chosen.set_uuid()), name: None, force: arguments.choice.force };
     let (chosen, serving) =
-        start_when_free(with_absolute_paths(chosen), &options(arguments, &name, &server), || {
-            Chosen::decide(choose::read(&arguments.choice)?, &filter).map(with_absolute_paths)
+        start_when_free(chosen.with_absolute_paths(), &options(arguments, &name, &server), || {
+            Picked::decide(&arguments.choice, &filter).map(Picked::with_absolute_paths)
         })?;
     if let Some(Err(failure)) = pid_file.as_ref().map(PidFile::write) {
         serving.stop()?;
         return Err(failure);
     }
     if !arguments.read_only {
-        take_back(&serving, &away(&chosen, arguments.re_add));
+        take_back(&serving, &chosen.away(arguments.re_add));
     }
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = Announcement::new(controlled.status()?, server.path(), warnings);
@@ -120,15 +117,15 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
 /// Starts to serve, and waits for members that a killed server still holds. That server may have written after the choice was
 /// made, so each further attempt chooses `again`.
 fn start_when_free(
-    chosen: Chosen,
+    chosen: Picked,
     options: &ServeOptions,
-    again: impl Fn() -> Result<Chosen, Failure>,
-) -> Result<(Chosen, Serving), Failure> {
+    again: impl Fn() -> Result<Picked, Failure>,
+) -> Result<(Picked, Serving), Failure> {
     let is_in_use = |failure: &Failure| failure.kind == ExitKind::MemberInUse;
     let mut first = Some(chosen);
     when_free(is_in_use, || {
         let chosen = first.take().map_or_else(&again, Ok)?;
-        let serving = Serving::start(&chosen, options)?;
+        let serving = chosen.start(options)?;
         Ok((chosen, serving))
     })
 }
@@ -141,7 +138,7 @@ pub fn resync_and_stop(members: &[PathBuf], set_uuid: [u8; 16], output: Output) 
     let (sender, endings) = mpsc::channel();
     let watch = Watch::start(&sender, output, false)?;
     let filter = Filter { set_uuid: Some(set_uuid), ..Filter::default() };
-    let choose = || Chosen::decide(read_named(members)?, &filter);
+    let choose = || Chosen::decide(read_named(members)?, &filter).map(Picked::InPlace);
     let (_, serving) = start_when_free(choose()?, &quiet_options(), choose)?;
     watch.begin_to_obey();
     let interrupted = || endings.try_iter().any(|ending| matches!(ending, Ending::Signal { .. }));
@@ -251,63 +248,12 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Callers in other folders must understand the paths that `status` prints.
-fn with_absolute_paths(mut chosen: Chosen) -> Chosen {
-    for path in &mut chosen.candidates.paths {
-        *path = absolute(path);
-    }
-    chosen
-}
-
-/// Paths of stale members that may come back: those that no superblock calls failed, or with `all` those too.
-fn away(chosen: &Chosen, all: bool) -> Vec<PathBuf> {
-    let Chosen { candidates, array, .. } = chosen;
-    let is_away = |(index, verdict): &&(usize, Verdict)| {
-        matches!(verdict, Verdict::Refused { .. }) && (all || array.left_behind.contains(index))
-    };
-    let indices = array.verdicts.iter().filter(is_away).map(|(index, _)| *index);
-    indices.map(|index| candidates.paths[index].clone()).collect()
-}
-
 fn take_back(serving: &Serving, members: &[PathBuf]) {
     for member in members {
-        if let Err(failure) = re_add(&serving.array, member) {
+        if let Err(failure) = serving.array.re_add(member) {
             tracing::warn!("not taken back: {failure}");
         }
     }
-}
-
-fn check_whole(array: &Assembly) -> Result<(), Failure> {
-    let states = array.states();
-    let out: Vec<usize> = (0..states.len()).filter(|slot| states[*slot] != MemberState::InSync).collect();
-    if out.is_empty() {
-        return Ok(());
-    }
-    let message = format!("the array would start degraded: no member in sync in {}", slots_words(&out));
-    let help = "bring the members back, or start it without --no-degraded: `twill assemble --explain` says which are missing";
-    Err(Failure::new(ExitKind::NotEnoughMembers, message).help(help))
-}
-
-fn warnings(chosen: &Chosen) -> Vec<String> {
-    let Chosen { candidates, array, others, .. } = chosen;
-    let mut warnings = chosen.stale_words();
-    for (index, verdict) in array.verdicts.iter().chain(others) {
-        if let Verdict::Refused { reason } = verdict {
-            let path = candidates.paths[*index].display().to_string();
-            warnings.push(format!("{} is not taken: {}", plain(&path), plain(reason)));
-        }
-    }
-    let missing: Vec<usize> = (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect();
-    if !missing.is_empty() {
-        warnings.push(format!("degraded: no member in {}", slots_words(&missing)));
-    }
-    warnings
-}
-
-/// `slot 2`, `slots 2, 3`.
-fn slots_words(slots: &[usize]) -> String {
-    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
-    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
 /// Until `twill stop` or a signal.

@@ -207,6 +207,9 @@ fn status_words(status: &ArrayStatus) -> String {
     if let Some(bitmap) = &status.bitmap {
         text += &format!("  bitmap: {}\n", words::status::bitmap(bitmap));
     }
+    if let Some(zoned) = &status.zoned {
+        text += &format!("  zones: {}\n", words::status::zones(zoned));
+    }
     if let Some(choice) = words::status::choice(status) {
         text += &format!("  update policy: {choice}\n");
     }
@@ -292,6 +295,13 @@ fn detail_words(status: &ArrayStatus) -> String {
     }
     if let Some(bitmap) = &status.bitmap {
         add("Intent Bitmap", format!("Internal, {}", words::status::bitmap(bitmap)));
+    }
+    if let Some(zoned) = &status.zoned {
+        let how = words::status::zones_written(zoned);
+        add("Zones", format!("{} of {}, {how}", zoned.zones, bytes::human(zoned.zone_bytes)));
+        add("Zones In Use", words::status::zones(zoned));
+        add("Reserve", bytes::human(zoned.reserve_bytes));
+        add("Epoch", zoned.epoch.clone());
     }
     if let Some(rebuild) = &status.rebuild {
         let (key, value) = rebuild_words(rebuild);

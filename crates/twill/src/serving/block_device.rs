@@ -1,10 +1,10 @@
 //! The array as a block device of this machine.
 
-use engine::volume::Volume as _;
-use host::array::HostArray;
+use engine::volume::{Engine, ReadInto, Volume as _};
 use host::balance::BalancedVolume;
 use host::export::ublk::{Control, UblkDevice, UblkError, UblkOptions, is_awaited};
 use host::shard::{ShardContext, Shards};
+use host::volumes::Volumes;
 
 use super::manager::gone;
 use super::options::ServeOptions;
@@ -23,9 +23,9 @@ pub fn check() -> Result<(), Failure> {
 ///
 /// # Errors
 /// Why there is none.
-pub(super) fn start(
+pub(super) fn start<E: Engine + ReadInto>(
     shards: &Shards,
-    array: &HostArray,
+    volumes: &Volumes<E>,
     options: &ServeOptions,
     set_uuid: &[u8; 16],
 ) -> Result<Option<UblkDevice>, Failure> {
@@ -36,11 +36,11 @@ pub(super) fn start(
         (Err(error), Some(_)) => return Err(failure(&error)),
         (_, None) => return Ok(None),
     };
-    let on_shard = array.clone();
-    let info = shards.run_on(0, move |_| async move { on_shard.volume().info() }).map_err(gone)?;
+    let on_shard = volumes.clone();
+    let info = shards.run_on(0, move |_| async move { on_shard.here().info() }).map_err(gone)?;
     let ublk = UblkOptions { number: options.ublk.flatten(), identity, zero_copy: options.zero_copy };
-    let (volume, balance) = (array.clone(), options.balance);
-    let open = move |context: &ShardContext| BalancedVolume::open(&volume, context, balance);
+    let (volumes, balance) = (volumes.clone(), options.balance);
+    let open = move |context: &ShardContext| BalancedVolume::open(&volumes, context, balance);
     let started = UblkDevice::start(control, &shards.handle(), &ublk, &info, open);
     started.map(Some).map_err(|error| failure(&error))
 }

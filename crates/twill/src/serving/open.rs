@@ -51,7 +51,8 @@ pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
     when_free(is_in_use, || open_device(path, false, true))
 }
 
-fn open_problem(path: &Path, error: &OpenError) -> Problem {
+/// What the system says of a device, for a person.
+pub fn open_problem(path: &Path, error: &OpenError) -> Problem {
     let kind = match error.kind {
         OpenErrorKind::NotFound => ExitKind::NotFound,
         OpenErrorKind::Permission => ExitKind::Permission,

@@ -11,6 +11,7 @@ use engine::array::start::{
 use engine::array::volume::VolumeMode;
 use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
+use engine::volume::Engine;
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
 use host::buffer::BufferOptions;
@@ -18,6 +19,7 @@ use host::device::SharedDevice;
 use host::export::nbd::{Address, ExportOptions, Server, ServerOptions};
 use host::machine::MemoryLimit;
 use host::shard::{ShardOptions, Shards};
+use host::volumes::Volumes;
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
 use parking_lot::Mutex;
@@ -27,7 +29,7 @@ use super::manager::{ArrayManager, gone};
 use super::open::open_member;
 use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
-use super::{Exports, ManagedArray, ServeOptions, Serving, block_device, end, now_unix_s};
+use super::{Exports, ManagedArray, ServeOptions, ServedArray, Serving, block_device, end, now_unix_s};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::candidates::Candidates;
@@ -64,8 +66,9 @@ impl Serving {
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
-        let exported = export(&shards, &array, options).and_then(|server| {
-            let device = block_device::start(&shards, &array, options, &assembly.set_uuid)?;
+        let fast_zero = array.shared.geometry.parity_chunks() > 0;
+        let exported = export(&shards, array.volumes(), fast_zero, options).and_then(|server| {
+            let device = block_device::start(&shards, array.volumes(), options, &assembly.set_uuid)?;
             Ok((server, device))
         });
         let (server, device) = match exported {
@@ -77,7 +80,13 @@ impl Serving {
             }
         };
         Ok(Serving {
-            array: ManagedArray { host: array, shards, manager, known, read_only: options.read_only },
+            array: ServedArray::InPlace(ManagedArray {
+                host: array,
+                shards,
+                manager,
+                known,
+                read_only: options.read_only,
+            }),
             exports: Exports { server, device },
             log,
             spare_group: options.spare_group.clone(),
@@ -268,7 +277,7 @@ impl Clock for SinceStart {
     }
 }
 
-fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
+pub(super) fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     let busy_poll = if options.poll { POLL } else { Duration::ZERO };
     let buffers = BufferOptions::within(MemoryLimit::of_this_process(), options.shards);
     let shard_options = ShardOptions { busy_poll, buffers, abort_on_panic: true, ..ShardOptions::default() };
@@ -278,15 +287,20 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     started.map(Arc::new).map_err(failed)
 }
 
-fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
+/// Serves the volumes of an array over NBD, whichever engine is below. `fast_zero`: zeroes cost less than data.
+pub(super) fn export<E: Engine>(
+    shards: &Arc<Shards>,
+    volumes: &Volumes<E>,
+    fast_zero: bool,
+    options: &ServeOptions,
+) -> Result<Server, Failure> {
     let server =
         Server::new(shards.handle(), ServerOptions::default().within(MemoryLimit::of_this_process()));
-    let (volume, balance) = (array.clone(), options.balance);
-    let fast_zero = array.shared.geometry.parity_chunks() > 0;
+    let (volumes, balance) = (volumes.clone(), options.balance);
     let export = ExportOptions { read_only: options.read_only, fast_zero, ..ExportOptions::default() };
     let added = server
         .exports()
-        .add(&options.export_name, export, move |context| BalancedVolume::open(&volume, context, balance));
+        .add(&options.export_name, export, move |context| BalancedVolume::open(&volumes, context, balance));
     added.map_err(|error| Failure::new(ExitKind::Usage, error.to_string()))?;
     server.exports().set_default(Some(&options.export_name));
     let unix = options.unix.iter().cloned().map(Address::Unix);

@@ -7,6 +7,7 @@ use crate::counted::counted;
 use crate::plain::plain;
 use crate::status::{
     ArrayStatus, BitmapStatus, BlockDeviceStatus, DoubtRange, MemberHealth, MemberStatus, RebuildKind,
+    ZonedStatus,
 };
 
 /// What a member file without a name means for the operator.
@@ -94,6 +95,28 @@ pub fn member_state(member: &MemberStatus) -> String {
 pub fn bitmap(bitmap: &BitmapStatus) -> String {
     let chunk = bytes::short(u64::from(bitmap.chunk_bytes));
     format!("{}/{} bits set, {chunk} chunks", bitmap.bits_set, bitmap.bits)
+}
+
+/// How far the zones of a zoned array are used.
+pub fn zones(zoned: &ZonedStatus) -> String {
+    let ZonedStatus { free_zones, zones, open_zones, segments, live_bytes, reads_verified, .. } = zoned;
+    let verified = if *reads_verified { "" } else { ", reads are not verified" };
+    format!(
+        "{free_zones} of {zones} free, {open_zones} open, {} with {} live{verified}",
+        counted(*segments, "segment"),
+        bytes::human(*live_bytes)
+    )
+}
+
+/// How the zones of a zoned array are written.
+pub fn zones_written(zoned: &ZonedStatus) -> String {
+    let how = match zoned.access.as_str() {
+        "append" => "written by appends",
+        "sequential" => "written in order",
+        _ => "of software",
+    };
+    let metadata = if zoned.carrier == "oob" { "out of band" } else { "in band" };
+    format!("{how}, metadata {metadata}")
 }
 
 /// How reads and writes choose members, where that is not the default.

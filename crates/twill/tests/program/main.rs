@@ -22,4 +22,5 @@ mod serve;
 mod space;
 mod superblock_fields;
 mod world;
+mod zoned;
 mod zoned_examine;

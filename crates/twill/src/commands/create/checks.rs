@@ -48,7 +48,7 @@ pub fn look_at(arguments: &CreateArguments, wanted: &Wanted) -> Result<Vec<Place
 }
 
 /// The name under which the same file or device was named before.
-fn same_as(path: &Path, seen: &mut HashMap<(u64, u64), PathBuf>) -> Option<PathBuf> {
+pub(super) fn same_as(path: &Path, seen: &mut HashMap<(u64, u64), PathBuf>) -> Option<PathBuf> {
     let identity = match MemberFile::open(path) {
         Ok(member) => member.identity,
         // What is not there yet is known by its name.
@@ -72,7 +72,7 @@ fn same_as(path: &Path, seen: &mut HashMap<(u64, u64), PathBuf>) -> Option<PathB
     }
 }
 
-fn future_path(path: &Path) -> Option<PathBuf> {
+pub(super) fn future_path(path: &Path) -> Option<PathBuf> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some(folder.canonicalize().ok()?.join(path.file_name()?))
 }
@@ -101,7 +101,7 @@ fn look_at_one(path: &Path, role: DeviceRole, arguments: &CreateArguments) -> Re
 }
 
 /// Refuses a member with known contents, and a file with any data: it may be an image that no tool recognises.
-fn check_empty(member: &MemberFile, found: &[Signature]) -> Result<(), Problem> {
+pub(super) fn check_empty(member: &MemberFile, found: &[Signature]) -> Result<(), Problem> {
     let holds = |what: String| {
         Problem::new(ExitKind::NeedsForce, &member.path, what).help("--force destroys what is there")
     };

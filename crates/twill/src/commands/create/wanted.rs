@@ -41,12 +41,12 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
         None => Layout::default_for(level),
     };
     let chunk_bytes = chunk(arguments, level)?;
-    let minor = match arguments.metadata.as_str() {
+    let minor = match arguments.metadata.as_deref().unwrap_or("default") {
         "1" | "1.2" | "default" => MinorVersion::V1_2,
         "1.1" => MinorVersion::V1_1,
         "1.0" => MinorVersion::V1_0,
         other => {
-            let message = format!("metadata {other}: Twill writes 1.2, 1.1 and 1.0");
+            let message = format!("metadata {other}: Twill writes 1.2, 1.1, 1.0 and zoned");
             return Err(Failure::new(ExitKind::Unsupported, message));
         }
     };
@@ -95,7 +95,7 @@ fn layout_help(level: Level) -> String {
     }
 }
 
-fn checked_name(name: &str) -> Result<String, Failure> {
+pub(super) fn checked_name(name: &str) -> Result<String, Failure> {
     let fits = !name.is_empty() && name.len() <= 32 && !name.starts_with('.');
     let letters = name.chars().all(|letter| !letter.is_control() && !"/:".contains(letter));
     if fits && letters {

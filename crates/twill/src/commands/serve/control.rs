@@ -15,10 +15,7 @@ use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::clearing::Clearing;
-use crate::serving::add::add;
-use crate::serving::re_add::re_add;
-use crate::serving::replace::replace;
-use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, doubt, scrub};
+use crate::serving::{Exports, NewLimits, Serving, Stopped};
 use crate::status::{ArrayStatus, DoubtRange};
 
 /// A served array that callers reach.
@@ -179,7 +176,7 @@ impl Controlled {
     /// # Errors
     /// [`ExitKind::NotFound`] once it is being stopped, and why the device is not taken.
     pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
-        self.with(|serving| add(&serving.array, path, force))
+        self.with(|serving| serving.array.add(path, force))
     }
 
     fn tell(&self, ending: Ending) {
@@ -220,17 +217,17 @@ impl Handler for Controlled {
             }
             "fail" => {
                 let MemberParams { member } = parse(params)?;
-                self.with(|serving| acts::fail(&serving.array, &member))?;
+                self.with(|serving| serving.array.fail(&member))?;
                 Ok(Value::Null)
             }
             "accept-doubt" => {
                 let AcceptDoubtParams { ranges } = parse(params)?;
-                let stripes = self.with(|serving| doubt::accept(&serving.array, &ranges))?;
+                let stripes = self.with(|serving| serving.array.accept_doubt(&ranges))?;
                 Ok(json!({ "stripes": stripes }))
             }
             "remove" => {
                 let MemberParams { member } = parse(params)?;
-                let removed = self.with(|serving| acts::remove(&serving.array, &member))?;
+                let removed = self.with(|serving| serving.array.remove(&member))?;
                 let paths: Vec<String> = removed.iter().map(|path| path.display().to_string()).collect();
                 Ok(json!({ "removed": paths.len(), "paths": paths }))
             }
@@ -241,27 +238,27 @@ impl Handler for Controlled {
             }
             "re-add" => {
                 let ReAddParams { path } = parse(params)?;
-                self.with(|serving| re_add(&serving.array, Path::new(&path)))?;
+                self.with(|serving| serving.array.re_add(Path::new(&path)))?;
                 Ok(Value::Null)
             }
             "replace" => {
                 let ReplaceParams { member, with, force } = parse(params)?;
-                self.with(|serving| replace(&serving.array, &member, with.as_deref().map(Path::new), force))?;
+                self.with(|serving| serving.array.replace(&member, with.as_deref().map(Path::new), force))?;
                 Ok(Value::Null)
             }
             "scrub" => {
                 let ScrubParams { repair, trust_data, restart } = parse(params)?;
                 let mode = ScrubMode { repair, trust_data };
-                self.with(|serving| scrub::scrub(&serving.array, ScrubRequest::Start { mode, restart }))?;
+                self.with(|serving| serving.array.scrub(ScrubRequest::Start { mode, restart }))?;
                 Ok(Value::Null)
             }
             "scrub-wish" => {
                 let wish = scrub_wish(params)?;
-                self.with(|serving| scrub::scrub(&serving.array, wish))?;
+                self.with(|serving| serving.array.scrub(wish))?;
                 Ok(Value::Null)
             }
             "scrub-report" => {
-                let state = self.with(|serving| scrub::scrub_state(&serving.array))?;
+                let state = self.with(|serving| serving.array.scrub_state())?;
                 Ok(serde_json::to_value(state).expect("a report is plain data"))
             }
             "set" => {
@@ -270,7 +267,7 @@ impl Handler for Controlled {
                 let limits = NewLimits { rate_max, rate_min, p99_budget_ns };
                 let policy = update_policy.map(|policy| policy.parse()).transpose();
                 let policy = policy.map_err(CallError::Params)?;
-                self.with(|serving| acts::set(&serving.array, policy, avoid_slow, &limits))?;
+                self.with(|serving| serving.array.set(policy, avoid_slow, &limits))?;
                 Ok(Value::Null)
             }
             "stop" => self.stop_for_caller(params),

@@ -1,0 +1,207 @@
+//! Keeps the superblocks of a zoned array as new as what its members' health and segment numbers ask for, from the start to the
+//! stop. One task on one shard writes them; what it says depends on how far the start has come.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use layout::zoned::{EPOCHS_MAX, Epoch, MemberState as Row, Superblock};
+
+use super::assemble::Newest;
+use super::plan::NUMBERS_PER_START;
+use super::superblock_log::MemberLog;
+use crate::buffer::Pool;
+use crate::device::DeviceError;
+use crate::events::Event;
+use crate::executor::join_all;
+use crate::log::shared::LogShared;
+use crate::members::{Failing, MemberState};
+use crate::zone_device::ZoneDevice;
+
+/// How far an array is, which decides what its superblocks say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A start is under way: the epoch is begun, and members stand as before. Nobody is called failed yet (Z-I6).
+    Recovering,
+    /// Requests are served: the epoch is called served, and members that are not in sync are called failed.
+    Serving,
+    /// It is stopped with everything durable: these are the last superblocks of this run.
+    Stopped,
+    /// The start was given up, or the stop could not make everything durable: no more superblocks.
+    Abandoned,
+}
+
+/// What the task and others share.
+pub struct Said {
+    phase: Cell<Phase>,
+    superblock: RefCell<Superblock>,
+}
+
+impl Said {
+    /// How far the array is.
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// The newest superblock, as the member of the lowest slot has it.
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.borrow().clone()
+    }
+
+    /// Says how far the array is. The superblocks follow when they are asked for.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+    }
+}
+
+/// A member whose superblocks are written.
+pub struct Kept<D> {
+    /// Its device.
+    pub device: Rc<D>,
+    /// Its log.
+    pub log: MemberLog,
+}
+
+/// The superblocks of an array.
+pub struct Keeper<D> {
+    /// What all members are told, with the identity of none in particular.
+    superblock: Superblock,
+    members: Vec<Option<Kept<D>>>,
+    pool: Arc<Pool>,
+    clock: Rc<dyn Fn() -> u64>,
+}
+
+impl<D: ZoneDevice> Keeper<D> {
+    /// Goes on from what the array said last. `clock` tells the seconds since 1970.
+    pub fn new(
+        speaker: &Superblock,
+        newest: Newest,
+        members: Vec<Option<Kept<D>>>,
+        pool: &Arc<Pool>,
+        clock: Rc<dyn Fn() -> u64>,
+    ) -> Self {
+        let segments_below = newest.segments_below;
+        let superblock = Superblock { sequence: newest.sequence, segments_below, ..speaker.clone() };
+        Keeper { superblock, members, pool: Arc::clone(pool), clock }
+    }
+
+    /// Begins an epoch: it is durable, with the numbers of segments that it may use, on every member that is there and not
+    /// among those returned, which could not be written.
+    pub async fn begin(&mut self, epoch: Epoch) -> (std::ops::Range<u64>, Vec<(usize, DeviceError)>) {
+        let first = self.superblock.segments_below;
+        let numbers = first..first + NUMBERS_PER_START;
+        let superblock = &mut self.superblock;
+        superblock.epoch = epoch;
+        superblock.epochs.insert(0, epoch);
+        superblock.epochs.truncate(EPOCHS_MAX);
+        superblock.segments_below = numbers.end;
+        superblock.clean = false;
+        let failed = self.write().await;
+        (numbers, failed)
+    }
+
+    /// What others see of it.
+    pub fn said(&self) -> Rc<Said> {
+        let superblock = RefCell::new(self.superblock.clone());
+        Rc::new(Said { phase: Cell::new(Phase::Recovering), superblock })
+    }
+
+    /// Writes superblocks whenever they are asked for, until the array is stopped or they cannot be written any more.
+    pub async fn keep(mut self, shared: Arc<LogShared>, said: Rc<Said>) {
+        loop {
+            let version = shared.members.metadata_wanted().await;
+            let phase = said.phase();
+            if phase == Phase::Abandoned {
+                return shared.members.metadata_lost();
+            }
+            let states = shared.members.states();
+            for (slot, state) in states.iter().enumerate() {
+                if *state != MemberState::InSync {
+                    self.members[slot] = None; // it is stale from here on
+                }
+            }
+            let numbers = shared.table.numbers_to_reserve().max(self.superblock.segments_below);
+            self.superblock.segments_below = numbers;
+            self.tell(phase, &states);
+            let failed = self.write().await;
+            *said.superblock.borrow_mut() = self.superblock.clone();
+            if failed.is_empty() {
+                shared.table.numbers_are_reserved(numbers);
+                shared.members.metadata_written(version);
+                if phase == Phase::Stopped {
+                    return;
+                }
+                continue;
+            }
+            // Z-I11: a member without the newest superblock is not used: the others' superblocks say so next.
+            if !failed.iter().all(|(slot, error)| drop_member(&shared, *slot, error)) {
+                shared.members.set_read_only();
+                return shared.members.metadata_lost();
+            }
+        }
+    }
+
+    /// What the next superblocks say.
+    fn tell(&mut self, phase: Phase, states: &[MemberState]) {
+        let superblock = &mut self.superblock;
+        superblock.clean = phase == Phase::Stopped;
+        if phase == Phase::Recovering {
+            return;
+        }
+        superblock.served = Some(superblock.epoch);
+        let next = superblock.sequence + 1;
+        for row in &mut superblock.members {
+            let Some(state) = row.slot.and_then(|slot| states.get(usize::from(slot))) else { continue };
+            let before = (row.state, row.epoch);
+            if *state == MemberState::InSync {
+                (row.state, row.epoch) = (Row::InSync, Some(superblock.epoch));
+            } else {
+                row.state = Row::Failed;
+            }
+            if (row.state, row.epoch) != before {
+                row.events = next;
+            }
+        }
+    }
+
+    /// Writes the next superblock of every member that is there. Returns those that could not be written.
+    async fn write(&mut self) -> Vec<(usize, DeviceError)> {
+        self.superblock.sequence += 1;
+        self.superblock.utime_s = (self.clock)();
+        let device_of = |slot: usize, of: &Superblock| {
+            let is_own = |row: &&layout::zoned::Member| row.slot.map(usize::from) == Some(slot);
+            of.members.iter().find(is_own).map(|row| row.device_uuid)
+        };
+        let mut slots = Vec::new();
+        let mut writing = Vec::new();
+        for (slot, member) in self.members.iter_mut().enumerate() {
+            let (Some(Kept { device, log }), Some(device_uuid)) = (member, device_of(slot, &self.superblock))
+            else {
+                continue;
+            };
+            let slot_number = u16::try_from(slot).expect("few members");
+            let superblock = Superblock { device_uuid, slot: slot_number, ..self.superblock.clone() };
+            let pool = &self.pool;
+            slots.push(slot);
+            writing.push(Box::pin(async move { log.write(&**device, pool, &superblock).await })
+                as Pin<Box<dyn Future<Output = Result<(), DeviceError>> + '_>>);
+        }
+        let written = join_all(writing).await;
+        let failed = |(slot, written): (usize, Result<(), DeviceError>)| Some((slot, written.err()?));
+        slots.into_iter().zip(written).filter_map(failed).collect()
+    }
+
+    /// The members whose superblocks are kept.
+    pub(super) fn drop_member(&mut self, slot: usize) {
+        self.members[slot] = None;
+    }
+}
+
+/// Takes a member out of use that cannot be told. False if the array cannot do without it.
+fn drop_member(shared: &LogShared, slot: usize, error: &DeviceError) -> bool {
+    let reason = error.to_string();
+    let member = u32::try_from(slot).expect("few members");
+    shared.members.report(Event::MetadataError { member, reason: reason.clone() });
+    shared.members.fail(slot, &format!("its superblock cannot be written: {reason}")) == Failing::Failed
+}

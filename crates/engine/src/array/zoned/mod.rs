@@ -1,0 +1,11 @@
+//! Management of zoned arrays: which members belong together, the superblock log of each, start and stop. What is written into
+//! segments is `log/`'s matter.
+
+pub mod assemble;
+#[cfg(test)]
+mod assemble_tests;
+pub mod keeper;
+pub mod plan;
+pub mod running;
+pub mod start;
+pub mod superblock_log;

@@ -1,0 +1,222 @@
+//! A zoned array on the shards of this machine: started, kept and stopped on shard 0, served by all.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::array::volume::VolumeMode;
+use engine::array::zoned::assemble::ZonedAssembly;
+use engine::array::zoned::plan;
+use engine::array::zoned::running::Running;
+use engine::array::zoned::start::{Opened, StartError, Surroundings};
+use engine::counters::Counters;
+use engine::error::VolumeError;
+use engine::events::EventSink;
+use engine::limits::BLOCK_BYTES;
+use engine::log::engine::LogSet;
+use engine::log::port::{LogPlatform, LogPort};
+use engine::log::shard::LogEngine;
+use engine::log::shared::LogShared;
+use layout::zoned::Superblock;
+
+use crate::device::zoned::{HostZones, SharedZones};
+use crate::ring::Ring;
+use crate::shard::{Handle, ShardContext, ShardGone};
+use crate::volumes::Volumes;
+
+thread_local! {
+    /// The array that this process serves; on shard 0 only.
+    static RUNNING: RefCell<Option<Rc<Running<HostZones>>>> = const { RefCell::new(None) };
+}
+
+/// Time and chance for the log engine: `random` is the program's.
+pub struct RingPlatform {
+    ring: Ring,
+    started: Instant,
+    random: fn() -> u64,
+}
+
+impl RingPlatform {
+    /// Of the shard that has this ring.
+    pub fn new(ring: &Ring, random: fn() -> u64) -> Self {
+        RingPlatform { ring: ring.clone(), started: Instant::now(), random }
+    }
+}
+
+impl LogPlatform for RingPlatform {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn sleep_until(&self, at_ns: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+        let left = Duration::from_nanos(at_ns.saturating_sub(self.now_ns()));
+        let sleep = self.ring.sleep(left);
+        Box::pin(async move {
+            sleep.await;
+        })
+    }
+
+    fn random(&self) -> u64 {
+        (self.random)()
+    }
+}
+
+/// What a zoned array is started from.
+pub struct ZonedStart {
+    /// Which candidates make it up.
+    pub assembly: ZonedAssembly,
+    /// The open member of each slot that is in sync.
+    pub members: Vec<Option<SharedZones>>,
+    /// The superblock that each of them was chosen by.
+    pub chosen: Vec<Option<Superblock>>,
+    /// Receives what happens.
+    pub events: EventSink,
+    /// Seconds since 1970.
+    pub clock: fn() -> u64,
+    /// A random number.
+    pub random: fn() -> u64,
+}
+
+/// Why a zoned array is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// The engine says why.
+    #[error(transparent)]
+    Engine(#[from] StartError),
+    /// A ring that cannot carry what a member needs.
+    #[error("this system carries no NVMe commands, which the member in slot {slot} needs")]
+    NoNvme {
+        /// The member's slot.
+        slot: usize,
+    },
+    /// A shard has ended.
+    #[error(transparent)]
+    Shard(#[from] ShardGone),
+}
+
+/// A zoned array that all shards serve. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct ZonedArray {
+    volumes: Volumes<LogSet<HostZones>>,
+    /// The state that the engine shares between shards.
+    pub shared: Arc<LogShared>,
+}
+
+impl ZonedArray {
+    /// Starts the array, and sets it up on every shard. Not for use on a shard.
+    ///
+    /// # Errors
+    /// Why it is not served, and whether anything was written.
+    pub fn start(shards: &Handle, mode: Arc<VolumeMode>, start: ZonedStart) -> Result<Self, NotStarted> {
+        let (members, random) = (start.members.clone(), start.random);
+        let count = shards.count();
+        let shared = shards.run_on(0, move |context| async move {
+            let running = run(&context, start, count).await?;
+            let shared = Arc::clone(running.shared());
+            RUNNING.set(Some(Rc::new(running)));
+            Ok::<_, NotStarted>(shared)
+        })??;
+        let volumes = Volumes::new(shards.clone(), mode, BLOCK_BYTES as u32);
+        let array = ZonedArray { volumes, shared: Arc::clone(&shared) };
+        array.volumes.set_up(move |context| {
+            let devices = attach(&members, &context.ring);
+            let platform = Rc::new(RingPlatform::new(&context.ring, random));
+            let (executor, pool) = (context.executor.clone(), Arc::clone(&context.pool));
+            let port = LogPort::new(Arc::clone(&shared), context.index, executor, pool, platform, devices);
+            Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+        })?;
+        Ok(array)
+    }
+
+    /// Its volumes, for exports.
+    pub fn volumes(&self) -> &Volumes<LogSet<HostZones>> {
+        &self.volumes
+    }
+
+    /// Asks the array, on its shard.
+    ///
+    /// # Errors
+    /// The shard has ended.
+    ///
+    /// # Panics
+    /// If the array was stopped.
+    pub fn ask<T, F>(
+        &self,
+        question: impl FnOnce(Rc<Running<HostZones>>) -> F + Send + 'static,
+    ) -> Result<T, ShardGone>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        self.volumes.shards().run_on(0, move |_| question(running()))
+    }
+
+    /// Lets go of the device in a slot, which failed, on every shard. Not for use on a shard.
+    ///
+    /// # Errors
+    /// A shard has ended.
+    pub fn detach(&self, slot: usize) -> Result<(), ShardGone> {
+        self.ask(move |running| async move { running.port().detach(slot) })?;
+        for shard in 0..self.volumes.shards().count() {
+            let volumes = self.volumes.clone();
+            let detach = move |_| async move { volumes.here().engine().0.port.detach(slot) };
+            self.volumes.shards().run_on(shard, detach)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the segments of all shards, makes everything durable, writes the last superblocks and takes the array off the
+    /// shards. No client is left. Not for use on a shard.
+    ///
+    /// # Errors
+    /// A shard has ended, or within: something could not be made durable. The next start finds out what is there.
+    pub fn stop(&self) -> Result<Result<(), VolumeError>, ShardGone> {
+        let mut closed = Ok(());
+        for shard in 0..self.volumes.shards().count() {
+            let volumes = self.volumes.clone();
+            let stopped = self
+                .volumes
+                .shards()
+                .run_on(shard, move |_| async move { volumes.here().engine().stop().await })?;
+            closed = closed.and(stopped);
+        }
+        let stopped = self.ask(move |running| async move { running.stop(closed).await })?;
+        self.volumes.shards().run_on(0, |_| async { RUNNING.set(None) })?;
+        self.volumes.close();
+        Ok(stopped)
+    }
+}
+
+fn running() -> Rc<Running<HostZones>> {
+    RUNNING.with_borrow(|running| Rc::clone(running.as_ref().expect("shard 0 runs the array")))
+}
+
+fn attach(members: &[Option<SharedZones>], ring: &Ring) -> Vec<Option<Rc<HostZones>>> {
+    members.iter().map(|member| Some(Rc::new(member.as_ref()?.attach(ring)?))).collect()
+}
+
+async fn run(
+    context: &ShardContext,
+    start: ZonedStart,
+    shards: usize,
+) -> Result<Running<HostZones>, NotStarted> {
+    let ZonedStart { assembly, members, chosen, events, clock, random } = start;
+    let devices = attach(&members, &context.ring);
+    if let Some(slot) = (0..members.len()).find(|slot| members[*slot].is_some() && devices[*slot].is_none()) {
+        return Err(NotStarted::NoNvme { slot });
+    }
+    let opened = Opened::read(assembly, devices, &chosen, &context.pool).await?;
+    plan::check_shards(shards, opened.config()).map_err(StartError::Limit)?;
+    let around = Surroundings {
+        executor: context.executor.clone(),
+        pool: Arc::clone(&context.pool),
+        platform: Rc::new(RingPlatform::new(&context.ring, random)),
+        clock: Rc::new(clock),
+        counters: (0..shards).map(|_| Counters::default()).collect(),
+        events,
+    };
+    Ok(opened.start(around).await?)
+}

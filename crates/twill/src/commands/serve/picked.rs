@@ -1,0 +1,186 @@
+//! The one array that a command line means, of either kind, and what is said of it before it is served.
+
+use std::path::PathBuf;
+
+use engine::array::assemble::{Filter, Verdict, assemble};
+use engine::members::MemberState;
+
+use crate::arguments::{Choice, ServeArguments};
+use crate::commands::assemble as choose;
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::plain::plain;
+use crate::probe::chosen::Chosen;
+use crate::probe::zoned_candidates::{ZonedCandidates, ZonedChosen};
+use crate::serving::zoned::ManagedZones;
+use crate::serving::{ServeOptions, Serving};
+
+/// An array that may start.
+pub enum Picked {
+    /// On md's format.
+    InPlace(Chosen),
+    /// Log-structured, over zones.
+    Zoned(ZonedChosen),
+}
+
+impl Picked {
+    /// Decides which array is meant.
+    ///
+    /// # Errors
+    /// None or several, or it may not start.
+    pub fn decide(choice: &Choice, filter: &Filter) -> Result<Self, Failure> {
+        let candidates = choose::read(choice)?;
+        let mut zoned = ZonedCandidates::read(&choose::paths(choice)?);
+        if choice.scan.is_some() {
+            zoned.others.clear(); // of a search only what belongs together is worth a word
+        }
+        if zoned.arrays(filter).is_empty() {
+            return Chosen::decide(candidates, filter).map(Picked::InPlace);
+        }
+        if let Some(array) = assemble(&candidates.read, filter).arrays.first() {
+            let message =
+                format!("the members belong to several arrays, {} and a zoned one among them", array.name);
+            return Err(Failure::new(ExitKind::Ambiguous, message).help("choose one with --uuid or --name"));
+        }
+        let chosen = ZonedChosen::decide(zoned, filter)?;
+        Ok(Picked::Zoned(chosen.expect("there is one")))
+    }
+
+    /// The array's name, without the host's.
+    pub fn name(&self) -> &str {
+        match self {
+            Picked::InPlace(chosen) => chosen.array.name.rsplit(':').next().unwrap_or_default(),
+            Picked::Zoned(chosen) => chosen.array.name(),
+        }
+    }
+
+    /// Its identity.
+    pub fn set_uuid(&self) -> [u8; 16] {
+        match self {
+            Picked::InPlace(chosen) => chosen.array.set_uuid,
+            Picked::Zoned(chosen) => chosen.array.speaker.set_uuid,
+        }
+    }
+
+    /// Paths of all candidates.
+    pub fn paths(&self) -> &[PathBuf] {
+        match self {
+            Picked::InPlace(chosen) => &chosen.candidates.paths,
+            Picked::Zoned(chosen) => &chosen.candidates.paths,
+        }
+    }
+
+    /// Serves it.
+    ///
+    /// # Errors
+    /// What is wrong, with which member, and what would help.
+    pub fn start(&self, options: &ServeOptions) -> Result<Serving, Failure> {
+        match self {
+            Picked::InPlace(chosen) => Serving::start(chosen, options),
+            Picked::Zoned(chosen) => ManagedZones::start(chosen, options),
+        }
+    }
+
+    /// Callers in other folders must understand the paths that `status` prints.
+    pub fn with_absolute_paths(mut self) -> Self {
+        let paths = match &mut self {
+            Picked::InPlace(chosen) => &mut chosen.candidates.paths,
+            Picked::Zoned(chosen) => &mut chosen.candidates.paths,
+        };
+        for path in paths {
+            *path = super::absolute(path);
+        }
+        self
+    }
+
+    /// Refuses what does not go with the array.
+    ///
+    /// # Errors
+    /// [`ExitKind::Usage`] names the option; [`ExitKind::NotEnoughMembers`] with --no-degraded.
+    pub fn check(&self, arguments: &ServeArguments) -> Result<(), Failure> {
+        if let Picked::Zoned(_) = self {
+            check_zoned(arguments)?;
+        }
+        let states = match self {
+            Picked::InPlace(chosen) => chosen.array.states(),
+            Picked::Zoned(chosen) => chosen.array.states(),
+        };
+        let out: Vec<usize> = (0..states.len()).filter(|slot| states[*slot] != MemberState::InSync).collect();
+        if out.is_empty() || !arguments.no_degraded {
+            return Ok(());
+        }
+        let message = format!("the array would start degraded: no member in sync in {}", slots_words(&out));
+        let help = "bring the members back, or start it without --no-degraded: `twill assemble --explain` says which are missing";
+        Err(Failure::new(ExitKind::NotEnoughMembers, message).help(help))
+    }
+
+    /// What an operator should know before.
+    pub fn warnings(&self) -> Vec<String> {
+        let (mut warnings, slots, verdicts) = match self {
+            Picked::InPlace(chosen) => {
+                let verdicts: Vec<_> = chosen.array.verdicts.iter().chain(&chosen.others).collect();
+                (chosen.stale_words(), &chosen.array.slots, verdicts)
+            }
+            Picked::Zoned(chosen) => {
+                (Vec::new(), &chosen.array.slots, chosen.array.verdicts.iter().collect())
+            }
+        };
+        for (index, verdict) in verdicts {
+            if let Verdict::Refused { reason } = verdict {
+                let path = self.paths()[*index].display().to_string();
+                warnings.push(format!("{} is not taken: {}", plain(&path), plain(reason)));
+            }
+        }
+        if let Picked::Zoned(chosen) = self {
+            let foreign = |path: &PathBuf| {
+                format!(
+                    "{} is not taken: it has no superblock of this array",
+                    plain(&path.display().to_string())
+                )
+            };
+            warnings.extend(chosen.candidates.others.iter().map(foreign));
+        }
+        let missing: Vec<usize> = (0..slots.len()).filter(|slot| slots[*slot].is_none()).collect();
+        if !missing.is_empty() {
+            warnings.push(format!("degraded: no member in {}", slots_words(&missing)));
+        }
+        warnings
+    }
+
+    /// Paths of stale members that may come back: those that no superblock calls failed, or with `all` those too.
+    pub fn away(&self, all: bool) -> Vec<PathBuf> {
+        let Picked::InPlace(Chosen { candidates, array, .. }) = self else { return Vec::new() };
+        let is_away = |(index, verdict): &&(usize, Verdict)| {
+            matches!(verdict, Verdict::Refused { .. }) && (all || array.left_behind.contains(index))
+        };
+        let indices = array.verdicts.iter().filter(is_away).map(|(index, _)| *index);
+        indices.map(|index| candidates.paths[index].clone()).collect()
+    }
+}
+
+/// Options that say something of md arrays, which zoned ones have no use for.
+fn check_zoned(arguments: &ServeArguments) -> Result<(), Failure> {
+    let given = [
+        ("--parity-cache", arguments.parity_cache.is_some(), "nothing is read before a write"),
+        ("--no-two-phase", arguments.no_two_phase, "only whole stripes are written"),
+        ("--update-policy", arguments.update_policy != Default::default(), "nothing is read before a write"),
+        ("--avoid-slow", arguments.avoid_slow, "it is not built for zoned arrays yet"),
+        (
+            "--consistency-policy",
+            arguments.consistency_policy.is_some(),
+            "there is no write hole to be accepted",
+        ),
+        ("--no-redo-log", arguments.no_redo_log, "there is no redo log"),
+        ("--re-add", arguments.re_add, "it is not built for zoned arrays yet"),
+        ("--spare-group", arguments.spare_group.is_some(), "zoned arrays have no spares yet"),
+    ];
+    let Some((option, _, why)) = given.into_iter().find(|(_, is_given, _)| *is_given) else { return Ok(()) };
+    let message = format!("{option} is not for a zoned array: {why}");
+    Err(Failure::new(ExitKind::Usage, message).help(format!("leave out {option}")))
+}
+
+/// `slot 2`, `slots 2, 3`.
+fn slots_words(slots: &[usize]) -> String {
+    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
+    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
+}

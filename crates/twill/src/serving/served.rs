@@ -1,0 +1,128 @@
+//! A served array of either kind: what operators ask of one goes to its management.
+
+use std::path::{Path, PathBuf};
+
+use engine::array::scrub::{ScrubRequest, ScrubState};
+use engine::members::load::UpdatePolicy;
+
+use super::managed::ManagedArray;
+use super::speed::NewLimits;
+use super::zoned::ManagedZones;
+use super::{acts, add, doubt, re_add, replace, scrub};
+use crate::failure::Failure;
+use crate::probe::clearing::Clearing;
+use crate::status::DoubtRange;
+
+/// An array that is served.
+pub enum ServedArray {
+    /// On md's format.
+    InPlace(ManagedArray),
+    /// Log-structured, over zones.
+    Zoned(ManagedZones),
+}
+
+impl ServedArray {
+    /// Changes how it works.
+    ///
+    /// # Errors
+    /// It does not work so.
+    pub fn set(
+        &self,
+        policy: Option<UpdatePolicy>,
+        avoid_slow: Option<bool>,
+        limits: &NewLimits,
+    ) -> Result<(), Failure> {
+        match self {
+            ServedArray::InPlace(array) => acts::set(array, policy, avoid_slow, limits),
+            ServedArray::Zoned(array) => Err(array.refuse("set")),
+        }
+    }
+
+    /// Stops using a member.
+    ///
+    /// # Errors
+    /// There is no such member, or the array needs it.
+    pub fn fail(&self, member: &str) -> Result<(), Failure> {
+        match self {
+            ServedArray::InPlace(array) => acts::fail(array, member),
+            ServedArray::Zoned(array) => array.fail(member),
+        }
+    }
+
+    /// Lets go of a failed member. The paths of the devices.
+    ///
+    /// # Errors
+    /// There is no such member, or it is in use.
+    pub fn remove(&self, member: &str) -> Result<Vec<PathBuf>, Failure> {
+        match self {
+            ServedArray::InPlace(array) => acts::remove(array, member),
+            ServedArray::Zoned(array) => array.remove(member),
+        }
+    }
+
+    /// Adds a device.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
+        match self {
+            ServedArray::InPlace(array) => add::add(array, path, force),
+            ServedArray::Zoned(array) => Err(array.refuse("add")),
+        }
+    }
+
+    /// Takes back a member that was away.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub fn re_add(&self, path: &Path) -> Result<(), Failure> {
+        match self {
+            ServedArray::InPlace(array) => re_add::re_add(array, path),
+            ServedArray::Zoned(array) => Err(array.refuse("re-add")),
+        }
+    }
+
+    /// Replaces a member.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn replace(&self, member: &str, with: Option<&Path>, force: bool) -> Result<(), Failure> {
+        match self {
+            ServedArray::InPlace(array) => replace::replace(array, member, with, force),
+            ServedArray::Zoned(array) => Err(array.refuse("replace")),
+        }
+    }
+
+    /// Ends the doubt of stripes. How many there were.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn accept_doubt(&self, ranges: &[DoubtRange]) -> Result<u64, Failure> {
+        match self {
+            ServedArray::InPlace(array) => doubt::accept(array, ranges),
+            ServedArray::Zoned(array) => Err(array.refuse("accept-doubt")),
+        }
+    }
+
+    /// Starts, pauses, resumes or cancels a check or repair.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn scrub(&self, wish: ScrubRequest) -> Result<(), Failure> {
+        match self {
+            ServedArray::InPlace(array) => scrub::scrub(array, wish),
+            ServedArray::Zoned(array) => array.scrub(wish),
+        }
+    }
+
+    /// The last check or repair with all it found.
+    ///
+    /// # Errors
+    /// The array is being stopped.
+    pub fn scrub_state(&self) -> Result<Option<ScrubState>, Failure> {
+        match self {
+            ServedArray::InPlace(array) => scrub::scrub_state(array),
+            ServedArray::Zoned(array) => array.scrub_state(),
+        }
+    }
+}

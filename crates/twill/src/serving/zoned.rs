@@ -1,0 +1,124 @@
+//! A zoned array that is served, as its operators see it.
+
+mod start;
+mod status;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use engine::array::scrub::{ScrubRequest, ScrubState};
+use engine::members::{Failing, MemberState};
+use host::shard::Shards;
+use host::zoned_array::ZonedArray;
+use parking_lot::Mutex;
+
+use super::managed::slot_of;
+use super::manager::gone;
+use super::platform::Known;
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+
+pub use start::random;
+pub(super) use status::gather;
+
+/// A zoned array on its shards.
+pub struct ManagedZones {
+    pub(super) array: ZonedArray,
+    pub(super) shards: Arc<Shards>,
+    pub(super) known: Arc<Mutex<Known>>,
+}
+
+impl ManagedZones {
+    /// Stops using a member.
+    pub(super) fn fail(&self, member: &str) -> Result<(), Failure> {
+        let slot = self.slot(member)?;
+        let failing = self
+            .array
+            .ask(move |running| async move { running.fail(slot, "an operator said so").await })
+            .map_err(gone)?;
+        match failing {
+            Ok(Failing::Failed) => Ok(()),
+            Ok(Failing::Needed) => {
+                let message = format!("member {member} cannot fail: the array would be lost without it");
+                Err(Failure::new(ExitKind::WouldLoseData, message).help(
+                    "bring back the members that are missing first: stop the array and serve it with them",
+                ))
+            }
+            Err(error) => Err(Failure::new(ExitKind::IoError, error.to_string())),
+        }
+    }
+
+    /// Lets go of failed members, so that their devices can be pulled. Their slots stay theirs: segments name them.
+    pub(super) fn remove(&self, member: &str) -> Result<Vec<PathBuf>, Failure> {
+        let members = &self.array.shared.members;
+        let states = members.states();
+        let is_failed = |slot: &usize| states[*slot] == MemberState::Failed;
+        let slots: Vec<usize> = if ["failed", "faulty", "detached"].contains(&member) {
+            (0..states.len()).filter(is_failed).collect()
+        } else {
+            let slot = self.slot(member)?;
+            if !is_failed(&slot) {
+                let message = format!("member {member} is in use");
+                return Err(Failure::new(ExitKind::MemberInUse, message).help("fail it first: twill fail"));
+            }
+            vec![slot]
+        };
+        let mut removed = Vec::new();
+        for slot in slots {
+            self.array.detach(slot).map_err(gone)?;
+            removed.extend(self.known.lock().paths[slot].take());
+        }
+        Ok(removed)
+    }
+
+    /// Starts, pauses, resumes or cancels a check or repair.
+    pub(super) fn scrub(&self, _wish: ScrubRequest) -> Result<(), Failure> {
+        Err(self.refuse("check"))
+    }
+
+    /// The last check or repair.
+    pub(super) fn scrub_state(&self) -> Result<Option<ScrubState>, Failure> {
+        Ok(None)
+    }
+
+    /// Why an act that the engine of zoned arrays has no way to do yet is refused.
+    pub(super) fn refuse(&self, act: &str) -> Failure {
+        let why = match act {
+            "add" | "replace" => {
+                "a new member's columns would have to be rebuilt, and no rebuild of zoned arrays exists yet"
+            }
+            "re-add" => {
+                "its zones would have to be compared with the others', and only a start does that: stop the array, and serve it with the member"
+            }
+            "set" => "there is no rebuild to be held back, and no parity to be read before a write",
+            "accept-doubt" => "a write of a zoned array never leaves a stripe in doubt",
+            _ => "the engine of zoned arrays does not do it yet",
+        };
+        Failure::new(ExitKind::Unsupported, format!("{act} is not for this zoned array: {why}"))
+    }
+
+    /// Finishes what is in flight and writes the last superblocks. Whether everything is durable.
+    pub(super) fn stop(&self) -> Result<bool, Failure> {
+        self.array.volumes().mode().stopping.store(true, Relaxed);
+        match self.array.stop().map_err(gone)? {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                let message = format!("the array could not be stopped cleanly: {error}");
+                Err(Failure::new(ExitKind::IoError, message)
+                    .help("what was flushed is safe; the next start finds out what else is there"))
+            }
+        }
+    }
+
+    /// The slot that an operator names by number or path.
+    fn slot(&self, member: &str) -> Result<usize, Failure> {
+        let known = self.known.lock();
+        let number = member.parse().ok().filter(|slot: &usize| *slot < known.paths.len());
+        let by_path = || slot_of(&known.paths, member).map(|slot| slot as usize);
+        number.or_else(by_path).ok_or_else(|| {
+            let message = format!("{member} is not a member of the array");
+            Failure::new(ExitKind::NotFound, message).help("name a slot or a path that `twill detail` lists")
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Everything that `status` and `detail` print of a zoned array.
+
+use std::path::Path;
+
+use engine::counters::CounterTotals;
+use engine::limits::BLOCK_BYTES;
+use engine::members::MemberState;
+use layout::md_superblock::display_uuid;
+use layout::zoned::{Access, Carrier, Superblock};
+
+use super::super::deleted::Deleted;
+use super::super::exports::Exports;
+use super::ManagedZones;
+use crate::status::{ArrayStatus, MemberHealth, MemberStatus, ZonedStatus, counters_by_name};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What `status` and `detail` print of a zoned array and its exports, without the fields that only its server knows.
+pub fn gather(managed: &ManagedZones, exports: &Exports) -> ArrayStatus {
+    let said = managed.array.ask(|running| async move { running.said().superblock() }).ok();
+    let shared = &managed.array.shared;
+    let config = &shared.config;
+    let text = |of: &dyn Fn(&Superblock) -> String| said.as_ref().map(of).unwrap_or_default();
+    let unit = exports.status();
+    ArrayStatus {
+        name: text(&|superblock| superblock.set_name.clone()),
+        uuid: display_uuid(&config.set_uuid),
+        metadata: "zoned".to_owned(),
+        level: config.level.to_string(),
+        layout: "default".to_owned(),
+        chunk_bytes: u32::from(config.record_blocks[1]) * BLOCK_BYTES as u32,
+        logical_block_bytes: BLOCK_BYTES as u32,
+        size_bytes: config.logical_blocks * BLOCK,
+        member_bytes: u64::from(config.zones) * u64::from(config.capacity_blocks) * BLOCK,
+        raid_devices: u32::try_from(config.devices.len()).unwrap_or(u32::MAX),
+        created_unix_s: said.as_ref().map_or(0, |superblock| superblock.ctime_s),
+        updated_unix_s: said.as_ref().map_or(0, |superblock| superblock.utime_s),
+        events: said.as_ref().map_or(0, |superblock| superblock.sequence),
+        // No stripe of it can be torn: whatever is in flight, data and parity agree.
+        clean: !shared.members.is_read_only(),
+        read_only: shared.members.is_read_only(),
+        members: members(managed, said.as_ref()),
+        exports: unit,
+        block_device: exports.device_status(),
+        counters: counters_by_name(&CounterTotals::of(&shared.counters)),
+        shards: managed.shards.count(),
+        pid: std::process::id(),
+        zoned: Some(zoned(managed, said.as_ref())),
+        ..ArrayStatus::default()
+    }
+}
+
+fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatus> {
+    let shared = &managed.array.shared;
+    let known = managed.known.lock();
+    let deleted = Deleted::look();
+    let (zones, capacity) = (u64::from(shared.config.zones), u64::from(shared.config.capacity_blocks));
+    let member = |(slot, state): (usize, MemberState)| {
+        let path: Option<String> = known.paths[slot].as_ref().map(|path| path.display().to_string());
+        let state = match MemberHealth::from(state) {
+            MemberHealth::Failed if path.is_none() => MemberHealth::Missing,
+            other => other,
+        };
+        MemberStatus {
+            slot: u32::try_from(slot).ok(),
+            errors: shared.members.errors(slot),
+            device_uuid: said.map(|_| display_uuid(&shared.config.devices[slot])),
+            device_bytes: if path.is_some() { zones * capacity * BLOCK } else { 0 },
+            deleted: path.as_ref().is_some_and(|path| deleted.has(Path::new(path))),
+            path,
+            state,
+            ..MemberStatus::default()
+        }
+    };
+    shared.members.states().into_iter().enumerate().map(member).collect()
+}
+
+fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
+    let shared = &managed.array.shared;
+    let (config, table) = (&shared.config, &shared.table);
+    let live_blocks: u64 = table.all().iter().map(|segment| table.live(segment.slot())).sum();
+    let slots = 0..config.devices.len();
+    ZonedStatus {
+        access: match config.access {
+            Access::Append => "append",
+            Access::Sequential => "sequential",
+            Access::Placed => "placed",
+        }
+        .to_owned(),
+        carrier: match config.carrier {
+            Carrier::Oob => "oob",
+            Carrier::Inband => "inband",
+        }
+        .to_owned(),
+        zone_bytes: said.map_or(0, |superblock| u64::from(superblock.zones.zone_blocks) * BLOCK),
+        zones: config.zones,
+        free_zones: table.free_zones().into_iter().min().unwrap_or(0) as u64,
+        open_zones: slots.map(|slot| table.active_zones(slot)).max().unwrap_or(0),
+        segments: table.all().len() as u64,
+        live_bytes: live_blocks * BLOCK,
+        reserve_bytes: said.map_or(0, |superblock| superblock.plan.reserve_blocks * BLOCK),
+        epoch: shared.epoch.to_string(),
+        reads_verified: config.map.checksum_bits() > 0,
+    }
+}

@@ -1,0 +1,152 @@
+#!/bin/bash
+# vm: --mem 3G --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14,logical_block_size=4096,ms=64 --zns 4:64M:2M:zoned.max_open=14,zoned.max_active=14 --mod null_blk,configfs,ublk_drv,xfs,ext4 --timeout 600
+# takes: 110 s
+# zoned.sh: zoned arrays as a whole: made, served, killed under load and stopped, on emulated NVMe namespaces with and without
+# metadata, on the kernel's null_blk, and on files with software zones; fio verifies, ext4 and xfs are checked.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/device.sh"
+export TWILL_SCRATCH=/run
+device=$BLOCK_DEVICE
+cp "$TWILL" /run/twill && TWILL=/run/twill
+TREE=/run/tree
+cp -r "$root/docs" $TREE
+
+namespaces_with() { # BYTES: sets ${members[@]} to the zoned namespaces with blocks of so many bytes
+    local queue drive
+    members=()
+    for queue in /sys/block/nvme*/queue; do
+        if [[ $(<"$queue/logical_block_size") == "$1" ]]; then
+            drive=${queue%/queue}
+            members+=("/dev/${drive##*/}")
+        fi
+    done
+    ((${#members[@]} == 4)) || die "${#members[@]} drives with blocks of $1 bytes"
+}
+
+null_blks() { # sets ${members[@]} to four null_blk devices of 64 zones
+    local number folder setting
+    members=()
+    modprobe -r null_blk 2>/dev/null || true
+    modprobe null_blk nr_devices=0
+    for number in 0 1 2 3; do
+        folder=/sys/kernel/config/nullb/nullb$number
+        mkdir "$folder"
+        for setting in size=128 blocksize=4096 memory_backed=1 zoned=1 zone_size=2 zone_max_open=14 zone_max_active=14; do
+            echo "${setting#*=}" >"$folder/${setting%=*}"
+        done
+        echo 1 >"$folder/power"
+        members+=("/dev/nullb$number")
+        wait_for "/dev/nullb$number" test -b "/dev/nullb$number"
+    done
+}
+
+null_blks_gone() {
+    local number
+    for number in 0 1 2 3; do rmdir "/sys/kernel/config/nullb/nullb$number"; done
+}
+
+array_made() { # WORDS OPTION…: makes a RAID-5 over ${members[@]}; the answer has these words
+    local words=$1; shift
+    timeout 60 "$TWILL" create --level 5 --name test "$@" "${members[@]}" >"$scratch/made" 2>&1 || die "create: $(<"$scratch/made")"
+    grep -q -- "$words" "$scratch/made" || die "no '$words' in: $(<"$scratch/made")"
+}
+
+wrote_and_read() { # fio writes and verifies, the server stops, and the next one has the same
+    serve "${members[@]}"
+    fio_verify written --rw=randwrite --bs=4k --size=4M --numjobs=1 || die "fio"
+    nbdcopy "$uri" "$scratch/before" || die "nbdcopy"
+    stop_array
+    serve "${members[@]}"
+    nbdcopy "$uri" "$scratch/after" || die "nbdcopy"
+    cmp "$scratch/before" "$scratch/after" || die "a stop changed what is read"
+}
+
+killed_under_load() { # ROUNDS: a file system on the device of a server that is killed, and serves again
+    local round load
+    serve_block "${members[@]}"
+    mkfs.ext4 -q -F $device >"$scratch/made" 2>&1 || die "mkfs.ext4: $(<"$scratch/made")"
+    mkdir -p "$scratch/mnt"
+    for ((round = 0; round < $1; round++)); do
+        mount $device "$scratch/mnt"
+        rm -rf "$scratch"/mnt/[0-9]* "$scratch/enough"
+        copy_until_enough & load=$!
+        wait_for "a copy" test -d "$scratch/mnt/0"
+        kill_server
+        options='' serve_block "${members[@]}"
+        : >"$scratch/enough"
+        wait $load || die "cp saw the kill"
+        copies_are_whole $device
+        umount "$scratch/mnt"
+        e2fsck -fn $device >"$scratch/fsck" 2>&1 || die "e2fsck: $(tail -n 20 "$scratch/fsck")"
+    done
+    stop_array
+}
+
+on_namespaces_with_metadata() {
+    namespaces_with 4096
+    array_made "written by appends, metadata out of band"
+    wrote_and_read
+    stop_array
+    killed_under_load 1
+}
+
+on_namespaces_without_metadata() {
+    namespaces_with 512
+    array_made "written by appends, metadata in band"
+    grep -q "all members are zoned drives" "$scratch/made" || die "it is not said that zoned is implied: $(<"$scratch/made")"
+    wrote_and_read
+    fail_member "${members[1]}"
+    nbdcopy "$uri" "$scratch/degraded" || die "nbdcopy"
+    cmp "$scratch/before" "$scratch/degraded" || die "without a member other data is read"
+    stop_array
+}
+
+in_order_on_null_blk() {
+    null_blks
+    array_made "written in order, metadata in band"
+    wrote_and_read
+    stop_array
+    killed_under_load 1
+    null_blks_gone
+}
+
+a_drive_that_holds_something_needs_force() {
+    local code=0
+    null_blks
+    dd if=/dev/urandom of="${members[2]}" bs=4K count=3 oflag=direct status=none
+    blkzone report "${members[2]}" >"$scratch/zones"
+    "$TWILL" create --level 5 "${members[@]}" >"$scratch/made" 2>&1 || code=$?
+    [[ $code == 3 ]] || die "code $code: $(<"$scratch/made")"
+    blkzone report "${members[2]}" | diff - "$scratch/zones" >&2 || die "a refusal changed zones"
+    array_made "1 zone held something and were emptied" --force
+    null_blks_gone
+}
+
+xfs_on_files() {
+    make_members 4 512M
+    array_made "of software" --metadata zoned --zone-size 4M
+    serve_block "${members[@]}"
+    mkfs.xfs -q -f $device >"$scratch/made" 2>&1 || die "mkfs.xfs: $(<"$scratch/made")"
+    mkdir -p "$scratch/mnt"
+    mount $device "$scratch/mnt"
+    cp -r $TREE "$scratch/mnt/0"
+    sync -f "$scratch/mnt"
+    kill_server
+    serve_block "${members[@]}"
+    copies_are_whole $device
+    fstrim "$scratch/mnt"
+    umount "$scratch/mnt"
+    xfs_repair -n $device >"$scratch/fsck" 2>&1 || die "xfs_repair: $(tail -n 20 "$scratch/fsck")"
+    stop_array
+}
+
+many_kills() { namespaces_with 4096; array_made "appends" --force; killed_under_load 8; }
+
+run_case "appends with metadata: fio, ext4, kill -9" on_namespaces_with_metadata
+run_case "appends without metadata: fio, a member fails" on_namespaces_without_metadata
+run_case "null_blk in order: fio, ext4, kill -9" in_order_on_null_blk
+run_case "a drive that holds something needs --force" a_drive_that_holds_something_needs_force
+run_case "xfs on files with software zones, kill -9" xfs_on_files
+long_case "ext4 over appends through eight kills" many_kills
+summary
