@@ -17,6 +17,7 @@ mod phrasebook;
 mod plain;
 mod probe;
 mod quoted;
+mod service_manager;
 mod serving;
 mod status;
 mod words;

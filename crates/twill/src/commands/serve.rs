@@ -29,6 +29,7 @@ use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
+use crate::service_manager;
 use crate::serving::re_add::re_add;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
@@ -108,6 +109,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         tracing::warn!("{failure}"); // it serves all the same
     }
     watch.begin_to_obey();
+    service_manager::ready(&announcement::summary(&announcement));
     let outcome = wait(&controlled, &endings);
     if let (Err(failure), true) = (&outcome, arguments.in_background) {
         tracing::error!("{failure}");

@@ -20,6 +20,7 @@ mod refusals;
 mod replacing;
 mod scrub;
 mod serve;
+mod service_manager;
 mod space;
 mod superblock_fields;
 mod world;
