@@ -159,6 +159,29 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// As [`Superblock::parse`], of a device whose size is no longer what the superblock says: the data area goes to the end of
+    /// the device, as `mdadm --assemble --update=devicesize` has it. Writing the superblock makes it so.
+    ///
+    /// # Errors
+    /// Those of [`Superblock::parse`]; [`SuperblockError::DataBeyondEnd`] if the device lacks what the array uses, and at RAID-0 and
+    /// version 1.0 if it lacks anything: there the size decides where data or the superblock is.
+    pub fn parse_resized(
+        bytes: &[u8],
+        minor: MinorVersion,
+        device_bytes: u64,
+    ) -> Result<Self, SuperblockError> {
+        let mut superblock = Self::checked_bytes(bytes, minor, device_bytes)?;
+        superblock.check_values()?;
+        let device = Sectors::from_bytes_floor(device_bytes);
+        let is_fixed = superblock.level() == Level::Raid0 || minor == MinorVersion::V1_0;
+        let there = device.0.saturating_sub(superblock.data_offset().0);
+        if !is_fixed && superblock.size().0 <= there {
+            superblock.raw.data_size.set(there);
+        }
+        superblock.check_areas(device)?;
+        Ok(superblock)
+    }
+
     fn checked_bytes(bytes: &[u8], minor: MinorVersion, device_bytes: u64) -> Result<Self, SuperblockError> {
         let found_at = minor.superblock_offset(device_bytes)?;
         let truncated = |needed| SuperblockError::Truncated { found: bytes.len(), needed };
@@ -452,6 +475,17 @@ impl Superblock {
 
 /// Changes: while the array runs, and when a device joins it.
 impl Superblock {
+    /// Sets the array's name, as `mdadm --assemble --update=name` does.
+    ///
+    /// # Panics
+    /// If the name has more than 32 bytes, or a zero byte, at which it would end.
+    pub fn rename(&mut self, name: &str) {
+        let field = &mut self.raw.set_name;
+        assert!(name.len() <= field.len() && !name.contains('\0'), "{name:?} does not fit");
+        field.fill(0);
+        field[..name.len()].copy_from_slice(name.as_bytes());
+    }
+
     /// Sets the event count.
     pub fn set_events(&mut self, events: u64) {
         self.raw.events.set(events);

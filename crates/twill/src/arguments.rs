@@ -1,8 +1,10 @@
 //! The command line: every command, option and its help. What the words mean is checked where they are used.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
@@ -10,6 +12,9 @@ use nvme_tcp::names::Nqn;
 
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
+use crate::commands::correct_size::CorrectSizeArguments;
+use crate::commands::rename::RenameArguments;
+use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
 use crate::status::DoubtRange;
 
@@ -37,10 +42,38 @@ impl Arguments {
     /// # Errors
     /// What is wrong with it, or the help that was asked for.
     pub fn read() -> Result<Self, clap::Error> {
+        Self::read_from(std::env::args_os())
+    }
+
+    /// Reads these words, of which the first is the program's name.
+    ///
+    /// # Errors
+    /// As [`Arguments::read`].
+    pub fn read_from<T: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = T>,
+    ) -> Result<Self, clap::Error> {
         let mut command = with_negative_numbers(Self::command());
-        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let matches = command.try_get_matches_from_mut(words).map_err(without_tip_of_force)?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
+}
+
+/// clap suggests options that look like a word that it does not know. `--force` is never a guess: it gives something up.
+fn without_tip_of_force(mut error: clap::Error) -> clap::Error {
+    let is_force = |value: Option<&ContextValue>| {
+        let text = match value {
+            Some(ContextValue::StyledStrs(tips)) => tips.iter().map(ToString::to_string).collect(),
+            Some(value) => value.to_string(),
+            None => String::new(),
+        };
+        text.contains("--force")
+    };
+    for kind in [ContextKind::SuggestedArg, ContextKind::Suggested] {
+        if is_force(error.get(kind)) {
+            error.remove(kind);
+        }
+    }
+    error
 }
 
 /// No option is a digit, so -1 is a value: that of an option which says what numbers it takes.
@@ -90,6 +123,8 @@ pub enum Command {
     Detail(ServedArguments),
     /// Say what a member's superblock says, as mdadm --examine does.
     Examine(ExamineArguments),
+    /// Say which arrays are served, and which ones devices make.
+    List(ListArguments),
     /// Say how the zones of a zoned device are, as blkzone report does, or try whether it keeps to the rules of zones.
     Zones(ZonesArguments),
     /// Stop using a member.
@@ -112,6 +147,12 @@ pub enum Command {
     Scrub(ScrubArguments),
     /// Say what happened to a served array, one event a line.
     Events(EventsArguments),
+    /// Give an array that is not served another name.
+    Rename(RenameArguments),
+    /// Make devices members of no array, as mdadm --zero-superblock does.
+    ZeroSuperblock(ZeroSuperblockArguments),
+    /// Put the size right that a member's superblock names, as mdadm --update=devicesize does.
+    CorrectSize(CorrectSizeArguments),
     /// Change how a served array works, at once and until it is stopped.
     Set(SetArguments),
     /// Measure what an array does on this machine.
@@ -136,7 +177,7 @@ pub struct CreateArguments {
     #[arg(short = 'p', long)]
     pub layout: Option<String>,
     /// Chunk, a member's share of a stripe [default: 64K, where mdadm takes 512K].
-    #[arg(short, long, value_parser = bytes::parse, value_name = "SIZE")]
+    #[arg(short, long, value_parser = bytes::parse_with_unit, value_name = "SIZE")]
     pub chunk: Option<u64>,
     /// Name of the array [default: the start of its UUID].
     #[arg(short = 'N', long)]
@@ -146,11 +187,11 @@ pub struct CreateArguments {
     #[arg(short = 'e', long)]
     pub metadata: Option<String>,
     /// How much of each member to use [default: the size of the smallest].
-    #[arg(short = 'z', long, value_parser = bytes::parse, value_name = "SIZE")]
+    #[arg(short = 'z', long, value_parser = bytes::parse_with_unit, value_name = "SIZE")]
     pub size: Option<u64>,
     /// Where the data begins on each member [default: mdadm's choice, by the size of the members]. What is free before it has
     /// the log of degraded writes: up to 16M of use.
-    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    #[arg(long, value_parser = bytes::parse_with_unit, value_name = "SIZE")]
     pub data_offset: Option<u64>,
     /// Members that hold data; must agree with those given.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MEMBERS_MAX)))]
@@ -162,7 +203,7 @@ pub struct CreateArguments {
     #[arg(short, long, value_name = "internal|none")]
     pub bitmap: Option<NewBitmap>,
     /// Bytes of a member that one bit of the bitmap stands for [default: 64M, or more where the room is short].
-    #[arg(long, value_parser = bytes::parse, value_name = "SIZE")]
+    #[arg(long, value_parser = bytes::parse_with_unit, value_name = "SIZE")]
     pub bitmap_chunk: Option<u64>,
     /// Which part of the members a bit stands for: a chunk, or with dblock stripes all over, so that streams of writes do not
     /// meet at one bit. md does not start an array with dblock [default: contiguous].
@@ -656,8 +697,10 @@ pub struct SsdsimArguments {
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: see a rebuild go on
-  twill status --watch")]
+#[command(after_help = "Example: see a rebuild go on; let a script know whether all is well
+  twill status --watch
+
+  twill status --test || echo 'look after the arrays'")]
 pub struct StatusArguments {
     /// Its control socket.
     #[arg(long, value_name = "PATH")]
@@ -667,9 +710,27 @@ pub struct StatusArguments {
     /// Show progress until the array is stopped.
     #[arg(short, long)]
     pub watch: bool,
+    /// End with code 21 if an array is degraded, 22 if one has failed.
+    #[arg(short, long, conflicts_with = "watch")]
+    pub test: bool,
     /// Wait until no resync or recovery is under way. Code 20 if stripes are in doubt then.
     #[arg(short = 'W', long)]
     pub wait: bool,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: what is served, and what could be served from the devices of this machine
+  twill list
+  twill list --scan
+  twill list --json /dev/nvme?n1 | jq -r '.found[].name'")]
+pub struct ListArguments {
+    /// Look for arrays on these files or block devices, too.
+    #[arg(value_name = "MEMBER")]
+    pub members: Vec<PathBuf>,
+    /// Look at the files of a folder, or at a file or device. Without PATH at all block devices.
+    #[arg(long, value_name = "PATH", num_args = 0..)]
+    pub scan: Option<Vec<PathBuf>>,
 }
 
 /// Arguments of `examine`.
@@ -925,6 +986,23 @@ mod tests {
             let error = command.try_get_matches_from(line.split(' ')).expect_err(line).to_string();
             assert!(error.contains(says) && !error.contains("--'"), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn force_is_never_suggested() {
+        for line in [
+            "twill create -l 5 --forc a b c",
+            "twill fail --force a",
+            "twill list --force",
+            "twill add --forces a",
+        ] {
+            let error = Arguments::read_from(line.split(' ')).expect_err(line).to_string();
+            let tips: Vec<&str> = error.lines().filter(|line| line.contains("tip:")).collect();
+            assert!(!tips.iter().any(|tip| tip.contains("--force")), "{line}: {error}");
+        }
+        let error =
+            Arguments::read_from(["twill", "create", "--leve", "5"]).expect_err("no option").to_string();
+        assert!(error.contains("exists: '--level'"), "other tips stay: {error}");
     }
 
     #[test]

@@ -28,6 +28,19 @@ pub fn parse(text: &str) -> Result<u64, String> {
     u64::try_from(total).map_err(|_| format!("{text} is too large"))
 }
 
+/// As [`parse`], for sizes that mdadm takes in KiB where they have no unit: a bare number could mean either, and is refused.
+///
+/// # Errors
+/// Words with both spellings, for clap.
+pub fn parse_with_unit(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    let bare = text.trim();
+    if bytes == 0 || !bare.ends_with(|letter: char| letter.is_ascii_digit()) {
+        return Ok(bytes);
+    }
+    Err(format!("it has no unit: write {bare}K, as mdadm would take it, or {bare}B if it is bytes"))
+}
+
 fn unit_shift(unit: &str) -> Option<u32> {
     let unit = unit.trim().to_ascii_uppercase();
     let letters = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit);
@@ -100,6 +113,16 @@ mod tests {
         for text in ["", "K", "-1", "64X", "1.5", "1..5K", "64KK", "99999999E", "iB", "0x10", "1.K", ".5K"] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_that_mdadm_would_take_as_kib_needs_a_unit() {
+        let said = parse_with_unit("102400").unwrap_err();
+        assert!(said.contains("102400K") && said.contains("102400B"), "{said}");
+        for (text, bytes) in [("102400K", 102_400 << 10), ("102400B", 102_400), ("0", 0), ("1.5M", 3 << 19)] {
+            assert_eq!(parse_with_unit(text), Ok(bytes), "{text}");
+        }
+        assert!(parse_with_unit("64X").unwrap_err().contains("no size"));
     }
 
     #[test]

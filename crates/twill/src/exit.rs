@@ -54,13 +54,17 @@ pub enum ExitKind {
     LacksMore = 19,
     /// Stripes of the array are in doubt.
     InDoubt = 20,
+    /// Members of the array are missing; its data is all there.
+    Degraded = 21,
+    /// Too many members of the array are gone, or it is losing data.
+    Failed = 22,
     /// A signal ended it, or what it waited for was paused or cancelled.
     Interrupted = 130,
 }
 
 impl ExitKind {
     /// Every kind with its name and a line for a person, in the order of the codes.
-    pub const TABLE: [(Self, &str, &str); 22] = [
+    pub const TABLE: [(Self, &str, &str); 24] = [
         (Self::Ok, "ok", "Done."),
         (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
         (Self::Usage, "usage", "The command line is wrong."),
@@ -105,6 +109,16 @@ impl ExitKind {
             Self::InDoubt,
             "in-doubt",
             "Stripes of the array are in doubt: what missing members held there cannot be read.",
+        ),
+        (
+            Self::Degraded,
+            "degraded",
+            "`status --test`: members of the array are missing or being rebuilt; its data is all there.",
+        ),
+        (
+            Self::Failed,
+            "failed",
+            "`status --test`: too many members of the array are gone, or it is losing data.",
         ),
         (
             Self::Interrupted,

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod array_name;
 mod bytes;
 mod commands;
 mod control;
@@ -12,27 +13,37 @@ mod exit;
 mod failure;
 mod logging;
 mod own_files;
+mod phrasebook;
 mod plain;
 mod probe;
+mod quoted;
+mod service_manager;
 mod serving;
 mod status;
 mod words;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show, target,
-    zones,
+    assemble, bench, correct_size, create, doubt, events, examine, list, members, rename, scrub, serve,
+    ssdsim, status as show, target, zero_superblock, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
+use phrasebook::Phrase;
+use plain::plain;
 
 /// The program.
 pub fn main() -> ExitCode {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(phrase) = phrasebook::answer(&words, |path| Path::new(path).exists()) {
+        return in_mdadm_words(&phrase, words.iter().any(|word| word == "--json"));
+    }
     let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(error) => return not_understood(&error),
@@ -61,6 +72,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Status(arguments) => show::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),
         Command::Examine(arguments) => examine::run(arguments, output),
+        Command::List(arguments) => list::run(arguments, output),
         Command::Zones(arguments) => zones::run(arguments, output),
         Command::Fail(arguments) => members::fail(arguments, output),
         Command::AcceptDoubt(arguments) => doubt::accept(arguments, output),
@@ -72,6 +84,9 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Repair(arguments) => scrub::repair(arguments, output),
         Command::Scrub(arguments) => scrub::control(arguments, output),
         Command::Events(arguments) => events::run(arguments, output),
+        Command::Rename(arguments) => rename::run(arguments, output),
+        Command::ZeroSuperblock(arguments) => zero_superblock::run(arguments, output),
+        Command::CorrectSize(arguments) => correct_size::run(arguments, output),
         Command::Set(arguments) => members::set(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Ssdsim(arguments) => ssdsim::run(arguments, output),
@@ -94,6 +109,16 @@ fn not_understood(error: &clap::Error) -> ExitCode {
     }
     let _gone = error.print();
     ExitKind::Usage.into()
+}
+
+/// Answers a line of mdadm's by the line to type here.
+fn in_mdadm_words(phrase: &Phrase, json: bool) -> ExitCode {
+    let how = if phrase.lines.is_empty() { "Twill has no such thing" } else { "here you type" };
+    let failure = Failure::new(ExitKind::Usage, format!("{} is mdadm's; {how}", phrase.said));
+    let help: Vec<_> = phrase.lines.iter().chain(&phrase.notes).map(|line| plain(line)).collect();
+    let _gone = writeln!(io::stderr(), "twill: {failure}\n  {}", help.join("\n  "));
+    let help = help.join("\n");
+    report(&failure.help(help).said(), Output { json })
 }
 
 /// clap's words: what is wrong, in as many lines as it takes, and how the command is used.

@@ -35,6 +35,7 @@ use serde_json::Value;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
+use crate::words::status::state;
 pub use clock::now_unix_s;
 use event_log::EventLog;
 pub use exports::Exports;
@@ -78,14 +79,16 @@ impl Serving {
             ServedArray::Zoned(array) => zoned::gather(array, &self.exports),
         };
         let failing = self.log.is_failing();
-        ArrayStatus {
+        let status = ArrayStatus {
             clean: gathered.clean && !failing,
             failing,
+            degraded: !gathered.failed && gathered.working() < gathered.raid_devices as usize,
             spare_group: self.spare_group.clone(),
             started_unix_s: self.started_unix_s,
             taken_by_force: self.taken_by_force.clone(),
             ..gathered
-        }
+        };
+        ArrayStatus { state: state(&status).join(", "), ..status }
     }
 
     /// Events after the one with number `since`.

@@ -48,6 +48,12 @@ pub struct ArrayStatus {
     /// A member had errors that should have failed it, and stays since the array would be lost without it: data is being lost.
     #[serde(default)]
     pub failing: bool,
+    /// Members are missing or being rebuilt; the data is all there.
+    #[serde(default)]
+    pub degraded: bool,
+    /// mdadm's words for the array: `clean, degraded, recovering`.
+    #[serde(default)]
+    pub state: String,
     /// All slots in order, then spares, then failed members that have no slot any more.
     pub members: Vec<MemberStatus>,
     /// Resync, recovery or check under way, or waiting; the first of several.

@@ -1,6 +1,6 @@
 //! `assemble`: which members make up an array, why each candidate is taken or not, and whether it would start.
 
-mod in_use;
+pub mod in_use;
 mod zoned;
 
 use std::collections::BTreeSet;

@@ -20,6 +20,8 @@ use crate::counted::{counted, counted_as};
 use crate::failure::Failure;
 use crate::plain::plain;
 use crate::probe::clearing::Clearing;
+use crate::quoted::quoted;
+use crate::serving::block_device;
 use crate::words;
 use plan::Plan;
 
@@ -45,6 +47,8 @@ struct Answer {
     /// Why no resync is needed, or that one is.
     resync: &'static str,
     members: Vec<AnswerMember>,
+    /// The line that serves the array.
+    next: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,7 +135,15 @@ fn answer(plan: &Plan) -> Answer {
         bitmap_mapping: plan.created.bitmap.as_ref().map(words::superblock::mapping),
         resync: plan.resync,
         members: members.collect(),
+        next: next(plan),
     }
+}
+
+/// What an operator types next: root as a block device, which others may not make.
+fn next(plan: &Plan) -> String {
+    let how = if block_device::check().is_ok() { "--daemon --ublk" } else { "--daemon" };
+    let members = plan.places.iter().map(|place| quoted(&place.path.to_string_lossy()).into_owned());
+    format!("twill serve {how} {}", members.collect::<Vec<_>>().join(" "))
 }
 
 fn answer_words(answer: &Answer) -> String {
@@ -169,5 +181,5 @@ fn answer_words(answer: &Answer) -> String {
     if empty > 0 {
         text += &format!("{} empty: add members to it\n", counted_as(empty as u64, "slot is", "slots are"));
     }
-    text
+    text + &format!("next: {}\n", answer.next)
 }

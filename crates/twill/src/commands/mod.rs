@@ -2,15 +2,19 @@
 
 pub mod assemble;
 pub mod bench;
+pub mod correct_size;
 pub mod create;
 pub mod doubt;
 pub mod events;
 pub mod examine;
+pub mod list;
 pub mod members;
 pub mod output;
+pub mod rename;
 pub mod scrub;
 pub mod serve;
 pub mod ssdsim;
 pub mod status;
 pub mod target;
+pub mod zero_superblock;
 pub mod zones;

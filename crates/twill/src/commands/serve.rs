@@ -28,6 +28,7 @@ use crate::own_files::PidFile;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
+use crate::service_manager;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
 pub use control::Controlled;
@@ -105,6 +106,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         tracing::warn!("{failure}"); // it serves all the same
     }
     watch.begin_to_obey();
+    service_manager::ready(&announcement::summary(&announcement));
     let outcome = wait(&controlled, &endings);
     if let (Err(failure), true) = (&outcome, arguments.in_background) {
         tracing::error!("{failure}");

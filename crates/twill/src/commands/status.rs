@@ -14,7 +14,7 @@ use crate::bytes;
 use crate::control::{self, Client, Which};
 use crate::counted::counted;
 use crate::exit::ExitKind;
-use crate::failure::Failure;
+use crate::failure::{Failure, Problem};
 use crate::plain::plain;
 use crate::status::{ArrayStatus, MemberHealth, MemberStatus, RebuildKind, RebuildStatus};
 use crate::words::{
@@ -32,17 +32,41 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 pub fn run(arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
     let which = Which { control: arguments.control.as_deref(), array: arguments.array.as_deref() };
     if arguments.watch || arguments.wait {
-        return watch(&mut control::connect(which)?, arguments.watch, output);
+        return watch(&mut control::connect(which)?, arguments, output);
     }
-    let arrays = if arguments.control.is_some() || arguments.array.is_some() {
-        vec![ask(&mut control::connect(which)?)?]
+    let (arrays, unanswered) = if arguments.control.is_some() || arguments.array.is_some() {
+        (vec![ask(&mut control::connect(which)?)?], Vec::new())
     } else {
         all()?
     };
-    output.print(&json!({ "arrays": arrays }), |_| {
-        arrays.iter().map(status_words).collect::<Vec<_>>().join("\n")
-    })?;
-    arrays.iter().try_for_each(none_in_doubt).map_err(Failure::answered)
+    let answer = match unanswered.as_slice() {
+        [] => json!({ "arrays": arrays }),
+        some => json!({ "arrays": arrays, "unanswered": some }),
+    };
+    output.print(&answer, |_| arrays.iter().map(status_words).collect::<Vec<_>>().join("\n"))?;
+    if !unanswered.is_empty() {
+        return Err(Failure::from_problems("not every server answers", unanswered).answered());
+    }
+    judge(&arrays, arguments.test).map_err(Failure::answered)
+}
+
+/// What the exit code says of arrays that were shown: the worst of them.
+fn judge(arrays: &[ArrayStatus], test: bool) -> Result<(), Failure> {
+    let named = |is: fn(&ArrayStatus) -> bool| {
+        let names: Vec<&str> =
+            arrays.iter().filter(|array| is(array)).map(|array| array.name.as_str()).collect();
+        (test && !names.is_empty()).then(|| names.join(", "))
+    };
+    if let Some(names) = named(|array| array.failed || array.failing) {
+        let failure = Failure::new(ExitKind::Failed, format!("failed: {names}"));
+        return Err(failure.help("twill detail and twill events say which members are gone, and why"));
+    }
+    arrays.iter().try_for_each(none_in_doubt)?;
+    match named(|array| array.working() < array.raid_devices as usize) {
+        None => Ok(()),
+        Some(names) => Err(Failure::new(ExitKind::Degraded, format!("degraded: {names}"))
+            .help("twill add gives it a new member, and twill status --watch follows the rebuild")),
+    }
 }
 
 /// Says all about one array.
@@ -62,23 +86,29 @@ pub fn ask(client: &mut Client) -> Result<ArrayStatus, Failure> {
     client.ask("status", Value::Null)
 }
 
-fn all() -> Result<Vec<ArrayStatus>, Failure> {
-    let mut arrays = Vec::new();
+/// Every array that is served, and the servers that do not answer: one that hangs must not hide the others.
+fn all() -> Result<(Vec<ArrayStatus>, Vec<Problem>), Failure> {
+    let (mut arrays, mut unanswered) = (Vec::new(), Vec::new());
     for (_, path) in control::served() {
-        // One that is being stopped just now is no failure.
-        match Client::connect(&path).and_then(|mut client| ask(&mut client)) {
+        match Client::ask_briefly(&path, "status") {
             Ok(status) => arrays.push(status),
-            Err(failure) => tracing::debug!("{}: {failure}", path.display()),
+            // One that is being stopped just now is no failure.
+            Err(failure) if failure.kind == ExitKind::NotFound => tracing::debug!("{failure}"),
+            Err(failure) => {
+                let problem = Problem::new(failure.kind, &path, failure.message);
+                unanswered.push(Problem { help: failure.help, ..problem });
+            }
         }
     }
-    if arrays.is_empty() {
+    if arrays.is_empty() && unanswered.is_empty() {
         let failure = Failure::new(ExitKind::NotFound, "no array is served");
         return Err(failure.help("start one with twill serve, or name its socket with --control PATH"));
     }
-    Ok(arrays)
+    Ok((arrays, unanswered))
 }
 
-fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Failure> {
+fn watch(client: &mut Client, arguments: &StatusArguments, output: Output) -> Result<(), Failure> {
+    let for_ever = arguments.watch;
     let mut bars = Bars::new(output);
     loop {
         let status = match ask(client) {
@@ -91,14 +121,14 @@ fn watch(client: &mut Client, for_ever: bool, output: Output) -> Result<(), Fail
         // --wait --json prints one document, at the end.
         if output.json && is_over {
             output.print(&json!({ "arrays": [status] }), |_| String::new())?;
-            return none_in_doubt(&status).map_err(Failure::answered);
+            return judge(&[status], arguments.test).map_err(Failure::answered);
         }
         if for_ever || !output.json {
             bars.show(&status)?;
         }
         if is_over {
             bars.finish();
-            return none_in_doubt(&status);
+            return judge(&[status], arguments.test);
         }
         std::thread::sleep(INTERVAL);
     }

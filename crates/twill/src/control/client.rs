@@ -17,6 +17,9 @@ use crate::failure::Failure;
 /// How long a server may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a command that asks every server waits for one of them.
+const BRIEF: Duration = Duration::from_secs(3);
+
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Client {
@@ -41,6 +44,20 @@ impl Client {
                 _ => Err(Failure::from_io("connect to", path, &error)),
             },
         }
+    }
+
+    /// Calls a method without parameters of the server at a socket, and does not wait long for a server that hangs.
+    ///
+    /// # Errors
+    /// [`ExitKind::NotFound`] if there is no server; [`ExitKind::IoError`] if it does not answer, or what it says.
+    pub fn ask_briefly<T: DeserializeOwned>(path: &Path, method: &str) -> Result<T, Failure> {
+        let mut client = Self::connect(path)?;
+        let stream = client.stream.get_ref();
+        stream
+            .set_read_timeout(Some(BRIEF))
+            .and_then(|()| stream.set_write_timeout(Some(BRIEF)))
+            .map_err(|error| Failure::from_io("ask", path, &error))?;
+        client.ask(method, Value::Null)
     }
 
     /// Calls a method and waits for its answer as long as it takes.
@@ -82,8 +99,17 @@ impl Client {
     }
 
     fn gone(&self, error: &io::Error) -> Failure {
-        let message = format!("the server at {} did not answer: {error}", self.path.display());
-        Failure::new(ExitKind::IoError, message).help("its log says why")
+        let path = self.path.display();
+        if error.kind() != io::ErrorKind::WouldBlock {
+            let message = format!("the server at {path} did not answer: {error}");
+            return Failure::new(ExitKind::IoError, message).help("its log says why");
+        }
+        let process = match rustix::net::sockopt::socket_peercred(self.stream.get_ref()) {
+            Ok(peer) => format!(" (process {})", peer.pid.as_raw_nonzero()),
+            Err(_) => String::new(),
+        };
+        let message = format!("the server at {path}{process} does not answer within {} s", BRIEF.as_secs());
+        Failure::new(ExitKind::IoError, message).help("a member may hang: its log says more")
     }
 
     /// Waits until the server has gone, and its members are free.

@@ -5,10 +5,15 @@ use layout::md_superblock::{
     superblock_0_90_offset,
 };
 
+use layout::units::Sectors;
+
 use super::member_file::MemberFile;
 use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::Problem;
+
+/// More than any device has.
+const DEVICE_BYTES_MAX: u64 = 1 << 62;
 
 /// A place with md's magic number.
 #[derive(Debug)]
@@ -38,7 +43,15 @@ pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
                 }
                 None => format!("its superblock {} is not usable: {error}", found.version),
             };
-            problem(ExitKind::Damaged, what)
+            let problem = problem(ExitKind::Damaged, what);
+            match resized(member) {
+                Ok(Some((superblock, _))) => problem.help(format!(
+                    "the array uses only {} of it, all of which is there: twill correct-size {} makes the superblock say so",
+                    bytes::human(superblock.size().bytes()),
+                    member.path.display()
+                )),
+                _ => problem,
+            }
         }),
         None if is_too_small(member) => Err(problem(
             ExitKind::Damaged,
@@ -46,6 +59,24 @@ pub fn superblock_of(member: &MemberFile) -> Result<Superblock, Problem> {
         )),
         None => Err(problem(ExitKind::NotAMember, "has no md superblock".into())),
     }
+}
+
+/// The member's superblock with the size that the device has now, and the size of the data area that it names. None where the
+/// device lacks a part that the array uses.
+///
+/// # Errors
+/// What the system says.
+pub fn resized(member: &MemberFile) -> std::io::Result<Option<(Superblock, Sectors)>> {
+    for minor in MinorVersion::PROBE_ORDER {
+        let Ok(offset) = minor.superblock_offset(member.device_bytes) else { continue };
+        let bytes = member.read(offset, SUPERBLOCK_BYTES_MAX)?;
+        // Larger than any device: what the superblock names is not held against this one's size.
+        let Ok(former) = Superblock::parse(&bytes, minor, DEVICE_BYTES_MAX) else { continue };
+        if let Ok(superblock) = Superblock::parse_resized(&bytes, minor, member.device_bytes) {
+            return Ok(Some((superblock, former.data_size())));
+        }
+    }
+    Ok(None)
 }
 
 /// Where the data of a superblock would end, if that is what is wrong with it.

@@ -259,7 +259,7 @@ fn options_that_contradict_each_other_are_refused() {
     }
     let none = world.twill(&create(&["--consistency-policy", "none"]), &members);
     assert!(none.code != 0 && none.stderr.contains("serve"), "{none:?}");
-    let small = world.twill(&create(&["--bitmap", "internal", "--bitmap-chunk", "5000"]), &members);
+    let small = world.twill(&create(&["--bitmap", "internal", "--bitmap-chunk", "5000B"]), &members);
     assert!(small.code != 0 && small.stderr.contains("power of two"), "{small:?}");
     let striped = ["create", "--level", "0", "--bitmap", "internal"];
     let striped = world.twill(&striped, &members);

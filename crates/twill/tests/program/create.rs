@@ -71,7 +71,7 @@ fn the_json_answer_keeps_its_names() {
     let world = World::new();
     let names = world.twill(&["create", "--json", "--level", "5"], &world.members(3)).succeeds().names();
     let wanted = "bitmap_chunk_bytes bitmap_mapping chunk_bytes consistency_policy layout level member_bytes members[].device_uuid members[].path members[].role \
-                  metadata name raid_devices resync size_bytes spare_devices uuid";
+                  metadata name next raid_devices resync size_bytes spare_devices uuid";
     assert_eq!(names, wanted.split_whitespace().collect::<Vec<_>>());
 }
 

@@ -1,6 +1,7 @@
 //! The program as a person runs it: the built binary on temporary files. What it refuses leaves every byte as it was.
 
 mod assemble;
+mod at_rest;
 mod bench;
 mod bitmap;
 #[path = "../control_lines/calls.rs"]
@@ -19,6 +20,7 @@ mod refusals;
 mod replacing;
 mod scrub;
 mod serve;
+mod service_manager;
 mod space;
 mod superblock_fields;
 mod world;

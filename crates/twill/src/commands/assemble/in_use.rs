@@ -8,7 +8,7 @@ use crate::probe::candidates::Candidates;
 use crate::probe::member_file::MemberFile;
 
 /// The members in use, of an array that may start otherwise.
-pub(super) fn in_use(candidates: &Candidates, array: &Assembly) -> Vec<Problem> {
+pub fn in_use(candidates: &Candidates, array: &Assembly) -> Vec<Problem> {
     if array.start.is_err() {
         return Vec::new();
     }
@@ -23,7 +23,7 @@ pub(super) fn in_use(candidates: &Candidates, array: &Assembly) -> Vec<Problem> 
 ///
 /// # Errors
 /// [`ExitKind::MemberInUse`] with the members.
-pub(super) fn check_none(in_use: &[Problem]) -> Result<(), Failure> {
+pub fn check_none(in_use: &[Problem]) -> Result<(), Failure> {
     if in_use.is_empty() {
         return Ok(());
     }

@@ -15,6 +15,7 @@ use super::bitmap;
 use super::place::Place;
 use super::wanted::Wanted;
 use crate::arguments::CreateArguments;
+use crate::array_name;
 use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -124,13 +125,11 @@ fn data_offset(asked: Option<u64>, wanted: &Wanted, devices: &[NewMember]) -> Re
     )))
 }
 
-/// `host:name`, as mdadm has it, where that fits.
+/// The name on the members: the one that was asked for, or the start of the UUID.
 fn full_name(name: Option<String>, set_uuid: &[u8; 16]) -> String {
-    let name = name.unwrap_or_else(|| set_uuid[..4].iter().map(|byte| format!("{byte:02x}")).collect());
+    let start = || set_uuid[..4].iter().map(|byte| format!("{byte:02x}")).collect();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let host = host.split('.').next().unwrap_or_default();
-    let full = format!("{host}:{name}");
-    if host.is_empty() || full.len() > 32 { name } else { full }
+    array_name::with_host(host.split('.').next().unwrap_or_default(), &name.unwrap_or_else(start))
 }
 
 fn explained(error: CreateError, places: &[Place], size: Option<u64>) -> Failure {

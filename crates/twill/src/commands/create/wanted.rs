@@ -7,6 +7,7 @@ use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion};
 
 use crate::arguments::CreateArguments;
+use crate::array_name;
 use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
@@ -50,7 +51,7 @@ pub fn wanted(arguments: &CreateArguments) -> Result<Wanted, Failure> {
             return Err(Failure::new(ExitKind::Unsupported, message));
         }
     };
-    let name = arguments.name.as_deref().map(checked_name).transpose()?;
+    let name = arguments.name.as_deref().map(array_name::checked).transpose()?;
     check_spares(arguments, level)?;
     let (roles, raid_disks) = roles(arguments)?;
     // Wrong numbers of members and wrong chunks are found before any member is opened.
@@ -93,17 +94,6 @@ fn layout_help(level: Level) -> String {
             }
         }
     }
-}
-
-pub(super) fn checked_name(name: &str) -> Result<String, Failure> {
-    let fits = !name.is_empty() && name.len() <= 32 && !name.starts_with('.');
-    let letters = name.chars().all(|letter| !letter.is_control() && !"/:".contains(letter));
-    if fits && letters {
-        return Ok(name.to_owned());
-    }
-    let message = format!("{name:?} is no name for an array");
-    Err(Failure::new(ExitKind::Usage, message)
-        .help("a name has 1 to 32 bytes without / and :, and does not start with a dot"))
 }
 
 /// Refuses spares at RAID-0, and spares without members.

@@ -11,8 +11,8 @@ use layout::zoned::{Access, BLOCK_BYTES, Carrier, Columns, MapEntryBytes};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::wanted::checked_name;
 use crate::arguments::{CarrierChoice, CreateArguments, ZonedArguments};
+use crate::array_name;
 use crate::bytes;
 use crate::commands::output::Output;
 use crate::counted::counted;
@@ -96,7 +96,7 @@ pub fn check_not_given(zoned: &ZonedArguments) -> Result<(), Failure> {
 /// Why not; nothing was written then, or the error says what was.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
     let wanted = wanted(arguments)?;
-    let name = arguments.name.as_deref().map(checked_name).transpose()?;
+    let name = arguments.name.as_deref().map(array_name::checked).transpose()?;
     let members = Members::look_at(arguments)?;
     let made = members.make_files(arguments)?;
     let result = make(arguments, &wanted, name, &members);

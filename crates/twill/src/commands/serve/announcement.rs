@@ -47,3 +47,8 @@ pub fn words(announcement: &Announcement) -> String {
     }
     text + &format!("  control  {}\n", announcement.control.display())
 }
+
+/// In one line.
+pub fn summary(announcement: &Announcement) -> String {
+    format!("{} is served: {}", plain(&announcement.name), announcement.exports.join(" "))
+}

@@ -15,6 +15,7 @@ use crate::control::{CallError, Handler};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::clearing::Clearing;
+use crate::service_manager;
 use crate::serving::{Exports, NewLimits, Serving, Stopped};
 use crate::status::{ArrayStatus, DoubtRange};
 
@@ -157,6 +158,7 @@ impl Controlled {
         self.with(|serving| let_go(&serving.exports)).map_err(NotStopped::GoesOn)?;
         // Calls that are under way are finished first.
         let serving = self.serving.write().take().ok_or_else(|| NotStopped::GoesOn(stopping()))?;
+        service_manager::stopping();
         serving.stop().map_err(NotStopped::Ended)
     }
 
