@@ -66,14 +66,21 @@ pub(crate) fn pieces(
         if at >= end {
             return None;
         }
-        let place = geometry.locate(at);
-        let left = u64::from(geometry.chunk_bytes() - place.chunk_offset).min(end - at);
-        at += left;
-        let end = place.chunk_offset + u32::try_from(left).expect("less than a chunk");
-        let rows = Rows { start: place.chunk_offset, end };
-        let fragment = Fragment { chunk: data_chunk(place.data_index), rows };
-        Some(ChunkPiece { stripe: place.stripe, fragment })
+        let piece = first_piece(&geometry, at, end - at);
+        at += piece.fragment.rows.bytes() as u64;
+        Some(piece)
     })
+}
+
+/// The first piece of a range: the whole range, if it lies in one chunk.
+#[inline]
+pub(crate) fn first_piece(geometry: &Geometry, offset_bytes: u64, bytes: u64) -> ChunkPiece {
+    let place = geometry.locate(offset_bytes);
+    let in_chunk = u64::from(geometry.chunk_bytes() - place.chunk_offset).min(bytes);
+    let end = place.chunk_offset + u32::try_from(in_chunk).expect("less than a chunk");
+    let fragment =
+        Fragment { chunk: data_chunk(place.data_index), rows: Rows { start: place.chunk_offset, end } };
+    ChunkPiece { stripe: place.stripe, fragment }
 }
 
 /// Rows cut at the borders of blocks.

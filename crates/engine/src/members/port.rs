@@ -110,13 +110,12 @@ impl<D: Device> MemberPort<D> {
     /// Makes all reads at once. The results are in the order of `reads`.
     pub(crate) async fn read(&self, reads: &[MemberRead]) -> SmallVec<[Result<Buffer, MemberError>; 4]> {
         let mut results = SmallVec::new();
-        let started = reads.iter().map(|read| self.start_read(read));
-        let (from, started) = split::<D, Timed<'_, D::Read>>(started);
-        if let ([read], [Some(from)]) = (reads, &from[..]) {
-            let only = started.into_iter().next().expect("one read");
-            results.push(self.finish_read(read, from, only.await).await);
+        if let [read] = reads {
+            results.push(self.read_one(read).await);
             return results;
         }
+        let started = reads.iter().map(|read| self.start_read(read));
+        let (from, started) = split::<D, Timed<'_, D::Read>>(started);
         let mut done = join_all(started).await.into_iter();
         for (read, from) in reads.iter().zip(from) {
             results.push(match from {
@@ -127,6 +126,12 @@ impl<D: Device> MemberPort<D> {
             });
         }
         results
+    }
+
+    /// Makes one read, without a list.
+    pub(crate) async fn read_one(&self, read: &MemberRead) -> Result<Buffer, MemberError> {
+        let Some((from, started)) = self.start_read(read) else { return Err(self.not_started(read)) };
+        self.finish_read(read, &from, started.await).await
     }
 
     /// Starts a read. None if no device can serve it; [`Self::not_started`] says why.
@@ -163,10 +168,22 @@ impl<D: Device> MemberPort<D> {
         &self,
         read: &MemberRead,
         from: &Rc<Attached<D>>,
-        (buffer, result): (Buffer, Result<(), DeviceError>),
+        done: (Buffer, Result<(), DeviceError>),
     ) -> Result<Buffer, MemberError> {
-        let Err(mut error) = result else { return Ok(buffer) };
-        drop(buffer);
+        match done {
+            (buffer, Ok(())) => Ok(buffer),
+            // On the heap: the future of a read that succeeds carries nothing of a second try.
+            (_, Err(error)) => Box::pin(self.read_again(read, from, error)).await,
+        }
+    }
+
+    /// The second try of a read that failed, at the device that is in the slot by now.
+    async fn read_again(
+        &self,
+        read: &MemberRead,
+        from: &Rc<Attached<D>>,
+        mut error: DeviceError,
+    ) -> Result<Buffer, MemberError> {
         let (mut from, mut is_second) = (Rc::clone(from), false);
         loop {
             if !self.devices.is_in_slot(read.slot, &from) {

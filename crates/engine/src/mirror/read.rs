@@ -21,9 +21,12 @@ pub(crate) async fn read_copies<D: Device>(
     for ((run, read), result) in runs.iter().zip(&reads).zip(engine.port.read(&reads).await) {
         let pieces = match result {
             Ok(buffer) => Gather::from(buffer.freeze()),
-            Err(MemberError::Gone) => read_any_copy(engine, run).await?,
-            Err(MemberError::Unreadable) => salvage_run(engine, run, read.slot).await?,
-            Err(MemberError::Request(error)) => read_other_copy(engine, run, read.slot, error).await?,
+            // On the heap: the future of a read that succeeds carries nothing of the other ways.
+            Err(MemberError::Gone) => Box::pin(read_any_copy(engine, run)).await?,
+            Err(MemberError::Unreadable) => Box::pin(salvage_run(engine, run, read.slot)).await?,
+            Err(MemberError::Request(error)) => {
+                Box::pin(read_other_copy(engine, run, read.slot, error)).await?
+            }
         };
         pieces.slices().iter().for_each(|slice| gather.push(slice.clone()));
     }

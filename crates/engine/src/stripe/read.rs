@@ -7,7 +7,7 @@ use super::avoid::read_avoiding;
 use super::engine::ParityEngine;
 use super::fetch::read_owned;
 use crate::buffer::{Gather, Slice};
-use crate::code::rows::{ChunkPiece, Fragment, pieces};
+use crate::code::rows::{ChunkPiece, Fragment, first_piece, pieces};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberRead};
@@ -15,6 +15,33 @@ use crate::members::read_into::Reads;
 
 /// Reads a range of a parity array.
 pub(crate) async fn read_stripes<D: Device>(
+    engine: &ParityEngine<D>,
+    offset_bytes: u64,
+    bytes: u64,
+) -> Result<Gather, VolumeError> {
+    let shared = &*engine.shared;
+    let piece = first_piece(&shared.geometry, offset_bytes, bytes);
+    let is_whole = piece.fragment.rows.bytes() as u64 == bytes;
+    if is_whole && shared.members.all_in_sync() && !shared.loads.avoid_slow() {
+        return read_piece(engine, &piece).await;
+    }
+    // On the heap: the future of a read of one piece carries nothing of the other ways.
+    Box::pin(read_pieces(engine, offset_bytes, bytes)).await
+}
+
+/// Fast path: reads one piece from its member, without a list.
+async fn read_piece<D: Device>(engine: &ParityEngine<D>, piece: &ChunkPiece) -> Result<Gather, VolumeError> {
+    match engine.port.read_one(&engine.read_of(piece.stripe, &piece.fragment)).await {
+        Ok(buffer) => Ok(Gather::from(buffer.freeze())),
+        Err(MemberError::Gone | MemberError::Unreadable) => {
+            Ok(Gather::from(Box::pin(read_lost(engine, piece.stripe, &[piece.fragment])).await?.remove(0)))
+        }
+        Err(MemberError::Request(error)) => Err(error),
+    }
+}
+
+/// The general path: a range of any length, with members that are lost or slow.
+async fn read_pieces<D: Device>(
     engine: &ParityEngine<D>,
     offset_bytes: u64,
     bytes: u64,
