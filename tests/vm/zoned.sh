@@ -12,7 +12,7 @@ cp "$TWILL" /run/twill && TWILL=/run/twill
 TREE=/run/tree
 cp -r "$root/docs" $TREE
 
-namespaces_with() { # BYTES: sets ${members[@]} to the zoned namespaces with blocks of so many bytes
+namespaces_with() { # BYTES: sets ${members[@]} to the zoned namespaces with blocks of this size
     local queue drive
     members=()
     for queue in /sys/block/nvme*/queue; do

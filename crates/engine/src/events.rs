@@ -196,6 +196,14 @@ pub enum Event {
         /// When the newest member was.
         newest_written_unix_s: u64,
     },
+    /// Of a zoned array: new segments are over another number of members than those before.
+    SegmentsChanged {
+        /// Members that have a column of them.
+        columns: u32,
+        /// Columns of missing members that are left out, since narrower segments would not hold what is live: what is written
+        /// is redundant by so many less. 0: it is as redundant as the level says.
+        left_out: u32,
+    },
     /// The superblock of a member could not be written.
     MetadataError {
         /// Slot of the member.
@@ -237,7 +245,8 @@ impl Event {
             | Event::RedoLogAbsent { .. }
             | Event::RedoLogReplayed { .. }
             | Event::StripesInDoubt { .. }
-            | Event::DoubtAccepted { .. } => None,
+            | Event::DoubtAccepted { .. }
+            | Event::SegmentsChanged { .. } => None,
         }
     }
 }

@@ -140,6 +140,9 @@ pub struct ZonedStatus {
     pub live_bytes: u64,
     /// Room that clients do not see.
     pub reserve_bytes: u64,
+    /// Columns of missing members that are left out of new segments, since the array is too full for narrower ones: what is
+    /// written is redundant by so many less.
+    pub columns_left_out: u64,
     /// This run of the array.
     pub epoch: String,
     /// Whether every read is verified by a checksum.

@@ -197,7 +197,7 @@ pub fn apply(old: Option<&ScrubState>, request: ScrubRequest) -> Result<ScrubSta
 
 impl ScrubReport {
     /// Adds what the check of a stripe found. Returns those that are worth an event.
-    fn add(&mut self, checked: Checked, mode: ScrubMode) -> Vec<Mismatch> {
+    pub(in crate::array) fn add(&mut self, checked: Checked, mode: ScrubMode) -> Vec<Mismatch> {
         if checked.skipped {
             self.stripes_skipped += 1;
         } else {

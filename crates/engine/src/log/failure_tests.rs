@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::open::columns_of;
 use super::serve_tests::{ACCESSES, shapes};
 use super::world::*;
 use crate::device::DeviceErrorKind;
@@ -13,6 +14,7 @@ use crate::volume::Space;
 use crate::zone_device::memory::MemoryZones;
 use crate::zone_device::{ZoneDevice, ZoneState};
 use layout::geometry::Level;
+use layout::zoned::Class;
 
 fn write_all(world: &World, array: &Array, version: u64) {
     for block in (0..world.shape.logical_blocks).step_by(8) {
@@ -278,4 +280,19 @@ fn a_durable_write_needs_no_flush() {
         let array = world.start().expect("a start");
         assert!(array.read(&world, 9, 1).expect("a read") == pattern(9, 1), "{shape:?}");
     }
+}
+
+/// Section 7: what is written after a failure is fully redundant while that fits, and is redundant by one less where it does not.
+#[test]
+fn segments_are_narrower_while_what_is_live_fits_into_narrower_ones() {
+    let config = World::new(RAID5, 1).config();
+    let shape = config.shape(Class::Small, 3).expect("a shape");
+    let room = u64::from(config.slots() - 3) * u64::from(shape.rows()) * 2;
+    let narrow = vec![(0, true), (1, true), (3, true)];
+    let left_out = vec![(0, true), (1, true), (2, false), (3, true)];
+    for (live, expected) in [(0, &narrow), (room * 10 / 11, &narrow), (room, &left_out)] {
+        assert_eq!(&columns_of(&config, &[0, 1, 3], live), expected, "{live} of {room}");
+    }
+    let whole: Vec<(usize, bool)> = (0..4).map(|slot| (slot, true)).collect();
+    assert_eq!(columns_of(&config, &[0, 1, 2, 3], room * 2), whole, "without a failure nothing is left out");
 }

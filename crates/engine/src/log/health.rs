@@ -15,6 +15,8 @@ pub struct LogMembers {
     losses_survived: usize,
     /// Errors of each member since the start.
     errors: Vec<AtomicU64>,
+    /// Columns of the newest segment, and how many more are left out of it.
+    columns: Mutex<(usize, usize)>,
     /// Counts changes of a state: the write path compares one number.
     changes: AtomicU64,
     metadata: Metadata,
@@ -27,6 +29,7 @@ impl LogMembers {
     /// Members in these states.
     pub fn new(states: Vec<MemberState>, losses_survived: usize, events: EventSink) -> Self {
         LogMembers {
+            columns: Mutex::new((states.len(), 0)),
             errors: states.iter().map(|_| AtomicU64::new(0)).collect(),
             states: Mutex::new(states),
             losses_survived,
@@ -88,6 +91,19 @@ impl LogMembers {
         self.errors[slot].fetch_add(1, SeqCst);
         let member = u32::try_from(slot).expect("few members");
         self.report(Event::MemberError { member, kind: error.kind, error: error.to_string() });
+    }
+
+    /// New segments have so many columns, and so many of members that are missing are left out of them. Reports a change.
+    pub fn note_columns(&self, columns: usize, left_out: usize) {
+        if std::mem::replace(&mut *self.columns.lock(), (columns, left_out)) != (columns, left_out) {
+            let number = |count: usize| u32::try_from(count).expect("few members");
+            self.report(Event::SegmentsChanged { columns: number(columns), left_out: number(left_out) });
+        }
+    }
+
+    /// Columns that are left out of the newest segment: what is written is redundant by so many less.
+    pub fn left_out(&self) -> usize {
+        self.columns.lock().1
     }
 
     /// Errors of a member since the start.

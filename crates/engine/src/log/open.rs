@@ -126,9 +126,11 @@ fn takes_stripes<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> bool {
 }
 
 /// The slots of a new segment's columns, and whether each has a member. After a failure a segment is narrower, and all of
-/// it is redundant; where too few members are left for the level, columns are left out.
-pub fn columns_of(config: &LogConfig, in_sync: &[usize]) -> Vec<(usize, bool)> {
+/// it is redundant. Where too few members are left for the level, and where what is `live` does not fit into narrower
+/// segments, the columns of missing members are left out instead: then it is redundant by so many less.
+pub fn columns_of(config: &LogConfig, in_sync: &[usize], live: u64) -> Vec<(usize, bool)> {
     let least = match config.level {
+        _ if !narrow_fits(config, in_sync.len(), live) => config.devices.len(),
         Level::Raid6 => 3,
         Level::Raid0 => config.devices.len(),
         Level::Raid1 | Level::Raid4 | Level::Raid5 | Level::Raid10 => 2,
@@ -144,6 +146,15 @@ pub fn columns_of(config: &LogConfig, in_sync: &[usize]) -> Vec<(usize, bool)> {
     columns
 }
 
+/// Whether an array whose segments are all over this many members would hold what is live, and a tenth more.
+fn narrow_fits(config: &LogConfig, members: usize, live: u64) -> bool {
+    let width = u8::try_from(members).unwrap_or(u8::MAX);
+    let Ok(shape) = config.shape(Class::Small, width) else { return true }; // too few members: see above
+    let segments = u64::from(config.slots()).saturating_sub(RESERVED_SEGMENTS as u64);
+    let room = segments * u64::from(shape.rows()) * u64::from(shape.plan().columns.data());
+    live + live / 10 <= room
+}
+
 /// Opens a segment: its headers are durable on all columns before its first record (Z-I7).
 pub async fn open_segment<D: ZoneDevice>(
     port: &LogPort<D>,
@@ -151,8 +162,10 @@ pub async fn open_segment<D: ZoneDevice>(
 ) -> Result<Arc<Segment>, VolumeError> {
     for _ in 0..TRIES_MAX {
         let number = take_number(port).await?;
-        let columns = columns_of(&port.shared.config, &port.shared.members.in_sync());
+        let live = port.shared.table.live_blocks();
+        let columns = columns_of(&port.shared.config, &port.shared.members.in_sync(), live);
         let present: Vec<usize> = columns.iter().filter(|(_, there)| *there).map(|(slot, _)| *slot).collect();
+        port.shared.members.note_columns(present.len(), columns.len() - present.len());
         let taken = take_zones(port, &present, class).await?;
         let header = header(port, class, number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));

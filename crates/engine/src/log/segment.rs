@@ -256,6 +256,23 @@ impl Segment {
         }
     }
 
+    /// Of a segment without footers yet: up to which block everything returned, and the stripes that were written whole, each by
+    /// the offset of its first column's record, its id and the blocks of a record.
+    pub fn notes_so_far(&self) -> Option<(u32, Vec<(u32, u16, u32)>)> {
+        let progress = self.progress.lock();
+        if !matches!(progress.state, SegmentState::Open | SegmentState::Closing) {
+            return None;
+        }
+        let plan = self.shape().plan();
+        let blocks = |rows: u8| plan.carrier.record_blocks(rows.into(), plan.columns.data()).unwrap_or(1);
+        let note = |note: &StripeNote| (note.starts[0], note.id, blocks(note.rows));
+        let notes: Vec<_> = progress.notes.iter().map(note).collect();
+        let end = notes.iter().map(|(start, _, blocks)| start + blocks).max().unwrap_or(0);
+        // Of appended records the ends differ by up to a group.
+        let end = if self.groups.is_some() { end + self.shape().group_blocks() } else { end };
+        Some((end.min(self.shape().data_blocks()), notes))
+    }
+
     /// What its footers say, once nothing is in flight.
     pub fn take_notes(&self) -> Vec<StripeNote> {
         std::mem::take(&mut self.progress.lock().notes)

@@ -107,6 +107,11 @@ impl SegmentTable {
         self.slots[slot as usize].live.load(SeqCst)
     }
 
+    /// Live blocks of all segments.
+    pub fn live_blocks(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.live.load(SeqCst)).sum()
+    }
+
     /// A block of a segment is mapped.
     pub fn add_live(&self, slot: u32) {
         self.slots[slot as usize].live.fetch_add(1, SeqCst);

@@ -1,5 +1,6 @@
 //! `assemble`: which members make up an array, why each candidate is taken or not, and whether it would start.
 
+mod answer;
 pub mod in_use;
 mod zoned;
 
@@ -12,7 +13,6 @@ use engine::array::start::FoundRedo;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
 use layout::redo_log::StripeRange;
-use serde::Serialize;
 
 use super::output::Output;
 use crate::arguments::{AssembleArguments, Choice};
@@ -25,77 +25,9 @@ use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found, stale_taken, stale_words};
 use crate::probe::inspection::inspection;
 use crate::words;
+use answer::{Answer, AnswerArray, AnswerCandidate, AnswerRange, Basis};
 use in_use::{check_none, in_use};
 use zoned::Zoned;
-
-/// What `assemble` answers.
-#[derive(Debug, Serialize)]
-struct Answer {
-    arrays: Vec<AnswerArray>,
-    /// Candidates that belong to no wanted array.
-    others: Vec<AnswerCandidate>,
-}
-
-#[derive(Debug, Serialize)]
-struct AnswerArray {
-    name: String,
-    uuid: String,
-    level: Option<String>,
-    layout: Option<String>,
-    chunk_bytes: Option<u32>,
-    size_bytes: Option<u64>,
-    raid_devices: usize,
-    events: u64,
-    would_start: bool,
-    /// Why it would not.
-    refusal: Option<String>,
-    refusal_kind: Option<ExitKind>,
-    /// Members that are in use.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    in_use: Vec<Problem>,
-    missing_slots: Vec<usize>,
-    resync_from_bytes: Option<u64>,
-    /// Writes that a crash left half done and the redo log tells how to finish.
-    redo_records: usize,
-    /// The stripes that they are about, ascending.
-    redo_stripes: Vec<u64>,
-    /// Stripes of which what missing members held may be wrong.
-    in_doubt: Vec<AnswerRange>,
-    /// Why.
-    in_doubt_reason: Option<String>,
-    /// Stale members that force takes: which, how old, and what may be lost.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    taken_by_force: Vec<String>,
-    candidates: Vec<AnswerCandidate>,
-}
-
-/// Stripes from `first` to `end` - 1.
-#[derive(Debug, Serialize)]
-struct AnswerRange {
-    first: u64,
-    end: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct AnswerCandidate {
-    path: String,
-    #[serde(flatten)]
-    verdict: Verdict,
-    /// What the verdict rests on.
-    basis: Option<Basis>,
-}
-
-#[derive(Debug, Serialize)]
-struct Basis {
-    events: u64,
-    device_uuid: String,
-    device_role: String,
-    update_unix_s: u64,
-    clean: bool,
-    /// Of a member of a zoned array: the last epoch that it served, or `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    served_epoch: Option<String>,
-}
 
 /// Decides and says so. Nothing is written.
 ///

@@ -33,7 +33,7 @@ use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
-use picked::Picked;
+use picked::{Picked, absolute};
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
 
 /// Most cores that serve one array unless --shards asks for more.
@@ -243,11 +243,6 @@ fn check_socket_place(path: &Path) -> Result<(), Failure> {
         _ if place.is_dir() => cannot(ExitKind::AlreadyExists, "it is a folder"),
         _ => Ok(()),
     }
-}
-
-/// A path that means the same in another folder.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 fn take_back(serving: &Serving, members: &[PathBuf]) {

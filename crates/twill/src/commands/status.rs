@@ -326,12 +326,8 @@ fn detail_words(status: &ArrayStatus) -> String {
     if let Some(bitmap) = &status.bitmap {
         add("Intent Bitmap", format!("Internal, {}", words::status::bitmap(bitmap)));
     }
-    if let Some(zoned) = &status.zoned {
-        let how = words::status::zones_written(zoned);
-        add("Zones", format!("{} of {}, {how}", zoned.zones, bytes::human(zoned.zone_bytes)));
-        add("Zones In Use", words::status::zones(zoned));
-        add("Reserve", bytes::human(zoned.reserve_bytes));
-        add("Epoch", zoned.epoch.clone());
+    for (key, value) in status.zoned.iter().flat_map(words::status::zoned_rows) {
+        add(key, value);
     }
     if let Some(rebuild) = &status.rebuild {
         let (key, value) = rebuild_words(rebuild);
@@ -340,17 +336,14 @@ fn detail_words(status: &ArrayStatus) -> String {
     if let Some(scrub) = &status.scrub {
         add("Last Check", words::scrub::summary(scrub));
     }
-    if let Some(choice) = words::status::choice(status) {
-        add("Update Policy", choice);
-    }
-    if let Some(limits) = words::status::limits(status) {
-        add("Limits", limits);
-    }
-    if let Some(redo) = words::status::redo_log(status) {
-        add("Redo Log", redo);
-    }
-    if let Some(doubts) = words::status::doubts(status) {
-        add("In Doubt", doubts);
+    let said = [
+        ("Update Policy", words::status::choice(status)),
+        ("Limits", words::status::limits(status)),
+        ("Redo Log", words::status::redo_log(status)),
+        ("In Doubt", words::status::doubts(status)),
+    ];
+    for (key, value) in said {
+        value.into_iter().for_each(|value| add(key, value));
     }
     add("Name", plain(&status.name).into_owned());
     add("UUID", status.uuid.clone());

@@ -11,15 +11,18 @@ use crate::failure::Failure;
 /// # Errors
 /// Why not.
 pub fn scrub(array: &ManagedArray, wish: ScrubRequest) -> Result<(), Failure> {
-    array.ask(move |manager| manager.request_scrub(wish))?.map_err(|refused| {
-        let kind = match refused {
-            Refused::NoRedundancy => ExitKind::Unsupported,
-            Refused::ReadOnly | Refused::Degraded | Refused::NotSynced => ExitKind::MemberInUse,
-            Refused::Another(..) => ExitKind::AlreadyExists,
-            Refused::Nothing(_) => ExitKind::NotFound,
-        };
-        Failure::new(kind, refused.to_string())
-    })
+    array.ask(move |manager| manager.request_scrub(wish))?.map_err(|refused| failure(&refused))
+}
+
+/// Why a request is not granted, for a person.
+pub(super) fn failure(refused: &Refused) -> Failure {
+    let kind = match refused {
+        Refused::NoRedundancy => ExitKind::Unsupported,
+        Refused::ReadOnly | Refused::Degraded | Refused::NotSynced => ExitKind::MemberInUse,
+        Refused::Another(..) => ExitKind::AlreadyExists,
+        Refused::Nothing(_) => ExitKind::NotFound,
+    };
+    Failure::new(kind, refused.to_string())
 }
 
 /// The last check or repair with all it found.

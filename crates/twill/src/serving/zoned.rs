@@ -73,13 +73,17 @@ impl ManagedZones {
     }
 
     /// Starts, pauses, resumes or cancels a check or repair.
-    pub(super) fn scrub(&self, _wish: ScrubRequest) -> Result<(), Failure> {
-        Err(self.refuse("check"))
+    pub(super) fn scrub(&self, wish: ScrubRequest) -> Result<(), Failure> {
+        if matches!(wish, ScrubRequest::Start { mode, .. } if mode.repair) {
+            return Err(self.refuse("repair"));
+        }
+        let asked = self.array.ask(move |running| async move { running.request_check(wish) });
+        asked.map_err(gone)?.map_err(|refused| super::scrub::failure(&refused))
     }
 
     /// The last check or repair.
     pub(super) fn scrub_state(&self) -> Result<Option<ScrubState>, Failure> {
-        Ok(None)
+        self.array.ask(|running| async move { running.check_state() }).map_err(gone)
     }
 
     /// Why an act that the engine of zoned arrays has no way to do yet is refused.
@@ -90,6 +94,9 @@ impl ManagedZones {
             }
             "re-add" => {
                 "its zones would have to be compared with the others', and only a start does that: stop the array, and serve it with the member"
+            }
+            "repair" => {
+                "nothing is rewritten in place: a bad block would have to be moved, as reclaim does, which does not exist yet; reads make it from the other columns"
             }
             "set" => "there is no rebuild to be held back, and no parity to be read before a write",
             "accept-doubt" => "a write of a zoned array never leaves a stripe in doubt",

@@ -93,10 +93,23 @@ fn event_words(event: &Event) -> String {
                 humantime::format_duration(std::time::Duration::from_secs(behind)),
             )
         }
+        Event::SegmentsChanged { columns, left_out } => segments_words(*columns, *left_out),
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }
     }
+}
+
+fn segments_words(columns: u32, left_out: u32) -> String {
+    let members = counted(columns, "member");
+    if left_out == 0 {
+        return format!("new segments are over {members}, and as redundant as the level says");
+    }
+    format!(
+        "new segments are over {members}, and {} missing: the array is too full for narrower segments, so what is written is \
+         less redundant; bring the missing members back",
+        counted_as(u64::from(left_out), "column is", "columns are")
+    )
 }
 
 fn redo_words(event: &Event) -> String {

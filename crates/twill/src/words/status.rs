@@ -99,17 +99,41 @@ pub fn bitmap(bitmap: &BitmapStatus) -> String {
 
 /// How far the zones of a zoned array are used.
 pub fn zones(zoned: &ZonedStatus) -> String {
-    let ZonedStatus { free_zones, zones, open_zones, segments, live_bytes, reads_verified, .. } = zoned;
+    let ZonedStatus {
+        free_zones,
+        zones,
+        open_zones,
+        segments,
+        live_bytes,
+        reads_verified,
+        columns_left_out,
+        ..
+    } = zoned;
+    let less = match columns_left_out {
+        0 => String::new(),
+        left_out => format!(", new segments lack {}", counted(*left_out, "column")),
+    };
     let verified = if *reads_verified { "" } else { ", reads are not verified" };
     format!(
-        "{free_zones} of {zones} free, {open_zones} open, {} with {} live{verified}",
+        "{free_zones} of {zones} free, {open_zones} open, {} with {} live{less}{verified}",
         counted(*segments, "segment"),
         bytes::human(*live_bytes)
     )
 }
 
+/// What `detail` says of a zoned array beside the rest.
+pub fn zoned_rows(zoned: &ZonedStatus) -> [(&'static str, String); 4] {
+    let how = zones_written(zoned);
+    [
+        ("Zones", format!("{} of {}, {how}", zoned.zones, bytes::human(zoned.zone_bytes))),
+        ("Zones In Use", zones(zoned)),
+        ("Reserve", bytes::human(zoned.reserve_bytes)),
+        ("Epoch", zoned.epoch.clone()),
+    ]
+}
+
 /// How the zones of a zoned array are written.
-pub fn zones_written(zoned: &ZonedStatus) -> String {
+fn zones_written(zoned: &ZonedStatus) -> String {
     let how = match zoned.access.as_str() {
         "append" => "written by appends",
         "sequential" => "written in order",

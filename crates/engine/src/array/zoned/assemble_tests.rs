@@ -1,4 +1,4 @@
-//! Who makes up a zoned array, as a table of histories.
+//! Which members make up a zoned array, as a table of histories.
 
 use layout::zoned::{Columns, Epoch, MapEntryBytes, MemberState as Row, Superblock};
 

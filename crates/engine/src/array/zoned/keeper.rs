@@ -22,7 +22,7 @@ use crate::zone_device::ZoneDevice;
 /// How far an array is, which decides what its superblocks say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// A start is under way: the epoch is begun, and members stand as before. Nobody is called failed yet (Z-I6).
+    /// A start is under way: the epoch is begun, and members stand as before. No member is called failed yet (Z-I6).
     Recovering,
     /// Requests are served: the epoch is called served, and members that are not in sync are called failed.
     Serving,
@@ -65,7 +65,7 @@ pub struct Kept<D> {
 
 /// The superblocks of an array.
 pub struct Keeper<D> {
-    /// What all members are told, with the identity of none in particular.
+    /// What the superblocks of all members have in common.
     superblock: Superblock,
     members: Vec<Option<Kept<D>>>,
     pool: Arc<Pool>,
@@ -198,7 +198,7 @@ impl<D: ZoneDevice> Keeper<D> {
     }
 }
 
-/// Takes a member out of use that cannot be told. False if the array cannot do without it.
+/// Takes a member out of use whose superblock cannot be written. False if the array cannot do without it.
 fn drop_member(shared: &LogShared, slot: usize, error: &DeviceError) -> bool {
     let reason = error.to_string();
     let member = u32::try_from(slot).expect("few members");

@@ -295,7 +295,7 @@ pub fn shards(wanted: usize, zones: u32, limits: impl IntoIterator<Item = Option
     (1..=wanted).rev().find(fits).unwrap_or(1)
 }
 
-/// Whether so many shards can have their segments open.
+/// Whether this number of shards can have their segments open.
 ///
 /// # Errors
 /// A drive allows fewer zones.

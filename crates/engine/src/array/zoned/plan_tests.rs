@@ -1,3 +1,5 @@
+//! What is chosen for new arrays of every level and kind of member, and what is refused.
+
 use super::super::assemble_tests::{new_array, zones};
 use super::*;
 use layout::geometry::Level;

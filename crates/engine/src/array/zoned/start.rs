@@ -18,7 +18,7 @@ use crate::events::{Event, EventSink};
 use crate::executor::Executor;
 use crate::log::config::LogConfig;
 use crate::log::port::{LogPlatform, LogPort};
-use crate::log::recover::found::{RecoverError, RecoveryReport};
+use crate::log::recover::found::RecoverError;
 use crate::log::recover::{Start, recover_with};
 use crate::log::shared::LogShared;
 use crate::log::zone_budget::{self, LimitTooLow};
@@ -224,6 +224,3 @@ fn check_zones<D: ZoneDevice>(slot: usize, device: &D, speaker: &Superblock) -> 
     let expected = words(zones.zones, u64::from(zones.zone_blocks) * block, capacity_bytes, zones.access);
     Err(StartError::OtherZones { slot, found, expected })
 }
-
-/// What a start found and did.
-pub type Recovered = RecoveryReport;

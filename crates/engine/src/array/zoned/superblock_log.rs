@@ -9,7 +9,7 @@ use std::sync::Arc;
 use layout::zoned::superblock_log::{
     LOG_ZONES, LogCursor, LogStep, LogZone, PLACED_LOG_BLOCKS, blocks_to_read, newest,
 };
-use layout::zoned::{Access, LogPlace, MemberZones, Superblock};
+use layout::zoned::{Access, LogPlace, MemberZones, Superblock, ZonedError};
 
 use crate::buffer::{Buffer, Pool};
 use crate::device::{DeviceError, DeviceErrorKind};
@@ -130,6 +130,27 @@ pub async fn empty_log<D: ZoneDevice>(
         device.write_at(zone, 0, zeroes.into(), None, true).await?;
     }
     device.flush().await
+}
+
+/// Blocks of the log that hold neither a superblock nor nothing. After a power cut one is normal, until it is written over.
+///
+/// # Errors
+/// The member cannot be read.
+pub async fn damaged_superblocks<D: ZoneDevice>(
+    device: &D,
+    pool: &Arc<Pool>,
+) -> Result<Vec<LogPlace>, DeviceError> {
+    let mut damaged = Vec::new();
+    for zone in device.report(0..LOG_ZONES).await? {
+        let number = zone.number;
+        let blocks = read_zone(device, pool, &zone).await?.blocks.into_iter();
+        let is_damaged = |read: &Result<Superblock, ZonedError>| {
+            !matches!(read, Ok(_) | Err(ZonedError::Absent { .. } | ZonedError::Truncated { .. }))
+        };
+        let bad = blocks.filter(|(_, read)| is_damaged(read));
+        damaged.extend(bad.map(|(block, _)| LogPlace { zone: number, block }));
+    }
+    Ok(damaged)
 }
 
 fn zeroed(mut buffer: Buffer) -> Buffer {

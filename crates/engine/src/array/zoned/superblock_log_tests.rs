@@ -1,3 +1,5 @@
+//! The superblock log through power cuts, torn blocks and failed writes, on every kind of member.
+
 use super::super::assemble_tests::new_array;
 use super::*;
 use crate::executor::Executor;
@@ -23,7 +25,7 @@ fn device(access: ZoneAccess, logical_block_bytes: u32) -> MemoryZones {
     MemoryZones::new(zoned, logical_block_bytes, "member")
 }
 
-/// A superblock of so many events, for zones as small as these.
+/// A superblock with this sequence, for zones as small as these.
 fn superblock(device: &MemoryZones, sequence: u64) -> Superblock {
     let mut superblock = new_array(Level::Raid5, 4).superblock(0);
     superblock.sequence = sequence;

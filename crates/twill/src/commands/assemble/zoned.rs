@@ -7,8 +7,8 @@ use engine::array::zoned::assemble::ZonedAssembly;
 use layout::md_superblock::display_uuid;
 use layout::zoned::BLOCK_BYTES;
 
+use super::answer::{Answer, AnswerArray, AnswerCandidate, Basis};
 use super::in_use::check_none;
-use super::{Answer, AnswerArray, AnswerCandidate, Basis};
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::probe::member_file::MemberFile;

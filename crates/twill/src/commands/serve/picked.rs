@@ -1,6 +1,6 @@
 //! The one array that a command line means, of either kind, and what is said of it before it is served.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engine::array::assemble::{Filter, Verdict, assemble};
 use engine::members::MemberState;
@@ -88,7 +88,7 @@ impl Picked {
             Picked::Zoned(chosen) => &mut chosen.candidates.paths,
         };
         for path in paths {
-            *path = super::absolute(path);
+            *path = absolute(path);
         }
         self
     }
@@ -156,6 +156,11 @@ impl Picked {
         let indices = array.verdicts.iter().filter(is_away).map(|(index, _)| *index);
         indices.map(|index| candidates.paths[index].clone()).collect()
     }
+}
+
+/// A path that means the same in another folder.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// Options that say something of md arrays, which zoned ones have no use for.

@@ -11,13 +11,15 @@ use layout::zoned::{Access, Carrier, Superblock};
 use super::super::deleted::Deleted;
 use super::super::exports::Exports;
 use super::ManagedZones;
-use crate::status::{ArrayStatus, MemberHealth, MemberStatus, ZonedStatus, counters_by_name};
+use crate::status::{ArrayStatus, MemberHealth, MemberStatus, ScrubSummary, ZonedStatus, counters_by_name};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What `status` and `detail` print of a zoned array and its exports, without the fields that only its server knows.
 pub fn gather(managed: &ManagedZones, exports: &Exports) -> ArrayStatus {
-    let said = managed.array.ask(|running| async move { running.said().superblock() }).ok();
+    let asked =
+        managed.array.ask(|running| async move { (running.said().superblock(), running.check_state()) });
+    let (said, check) = asked.map_or((None, None), |(said, check)| (Some(said), check));
     let shared = &managed.array.shared;
     let config = &shared.config;
     let text = |of: &dyn Fn(&Superblock) -> String| said.as_ref().map(of).unwrap_or_default();
@@ -45,6 +47,7 @@ pub fn gather(managed: &ManagedZones, exports: &Exports) -> ArrayStatus {
         counters: counters_by_name(&CounterTotals::of(&shared.counters)),
         shards: managed.shards.count(),
         pid: std::process::id(),
+        scrub: check.as_ref().map(ScrubSummary::from),
         zoned: Some(zoned(managed, said.as_ref())),
         ..ArrayStatus::default()
     }
@@ -78,7 +81,6 @@ fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatu
 fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
     let shared = &managed.array.shared;
     let (config, table) = (&shared.config, &shared.table);
-    let live_blocks: u64 = table.all().iter().map(|segment| table.live(segment.slot())).sum();
     let slots = 0..config.devices.len();
     ZonedStatus {
         access: match config.access {
@@ -97,9 +99,10 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
         free_zones: table.free_zones().into_iter().min().unwrap_or(0) as u64,
         open_zones: slots.map(|slot| table.active_zones(slot)).max().unwrap_or(0),
         segments: table.all().len() as u64,
-        live_bytes: live_blocks * BLOCK,
+        live_bytes: table.live_blocks() * BLOCK,
         reserve_bytes: said.map_or(0, |superblock| superblock.plan.reserve_blocks * BLOCK),
         epoch: shared.epoch.to_string(),
+        columns_left_out: shared.members.left_out() as u64,
         reads_verified: config.map.checksum_bits() > 0,
     }
 }

@@ -1,0 +1,342 @@
+//! The check of a zoned array beside its clients: every record of every stripe that counts is on every column that is in sync,
+//! and each of its blocks has the checksum that its descriptor names. So a bad block is named by member and byte at every
+//! level, RAID-0 too, and parity that was written wrong is found by what was written beside it.
+//!
+//! The footers of a sealed segment say which stripes count; of an open one the engine has noted it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use layout::zoned::{
+    BlockName, Carrier, Checksum, ColumnRole, DataOffset, FooterBlock, FooterPart, SegmentHeader, ZonePlace,
+    ZonedError,
+};
+
+use super::superblock_log::damaged_superblocks;
+use crate::array::scrub::{Phase, ScrubState};
+use crate::events::Event;
+use crate::limits::BLOCK_BYTES;
+use crate::log::port::LogPort;
+use crate::log::recover::scan::{ColumnFound, HeaderFound, RecordFound, ZoneFound, read_footer, scan_column};
+use crate::log::segment::{Segment, SegmentState};
+use crate::members::MemberState;
+use crate::mismatch::{BlockPlace, Checked, Mismatch, Outcome, Wrong};
+use crate::zone_device::{ZoneDevice, ZoneState};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Checks superblock logs and segments from `state.next_stripe` on, a segment number, until `state` is no longer running.
+pub async fn check<D: ZoneDevice>(port: Rc<LogPort<D>>, state: Rc<RefCell<Option<ScrubState>>>) {
+    let is_running = || state.borrow().as_ref().is_some_and(|state| state.phase == Phase::Running);
+    let from = state.borrow().as_ref().map_or(0, |state| state.next_stripe);
+    if from == 0 {
+        let checked = check_superblocks(&port).await;
+        add(&port, &state, checked, 1);
+    }
+    let mut numbers: Vec<(u64, u32)> =
+        port.shared.table.all().iter().map(|segment| (segment.number(), segment.slot())).collect();
+    numbers.sort_unstable();
+    for (number, slot) in numbers.into_iter().filter(|(number, _)| *number >= from) {
+        if !is_running() {
+            return;
+        }
+        // What was emptied meanwhile has nothing to be checked.
+        let there = port.shared.table.get(slot).filter(|segment| segment.number() == number);
+        let checked = match there {
+            Some(segment) => check_segment(&port, &segment).await,
+            None => Checked::default(),
+        };
+        add(&port, &state, checked, number + 1);
+    }
+    let mut state = state.borrow_mut();
+    if let Some(state) = state.as_mut().filter(|state| state.phase == Phase::Running) {
+        state.phase = Phase::Finished;
+        let report = &state.report;
+        port.shared.members.report(Event::ScrubFinished {
+            repair: false,
+            mismatch_sectors: report.mismatch_sectors,
+            repaired: report.repaired,
+            left: report.left,
+        });
+    }
+}
+
+fn add<D>(port: &LogPort<D>, state: &RefCell<Option<ScrubState>>, checked: Checked, next: u64) {
+    let mut state = state.borrow_mut();
+    let Some(state) = state.as_mut() else { return };
+    state.next_stripe = next;
+    for mismatch in state.report.add(checked, state.mode) {
+        port.shared.members.report(Event::Mismatch(mismatch));
+    }
+}
+
+async fn check_superblocks<D: ZoneDevice>(port: &LogPort<D>) -> Checked {
+    let mut checked = Checked::default();
+    for slot in port.shared.members.in_sync() {
+        let Some(device) = port.device(slot) else { continue };
+        let damaged = damaged_superblocks(&*device, &port.pool).await.unwrap_or_default();
+        for place in damaged {
+            let at = device.zoned().offset_bytes(place.zone, u64::from(place.block) * BLOCK);
+            checked.found.push(mismatch(0, Wrong::Data, (slot, at), u64::from(place.block) * BLOCK));
+        }
+    }
+    checked
+}
+
+/// A stripe that counts: its group and its number in it, or, where the engine chose the place, 0 and its offset.
+type Key = (u32, u32);
+
+/// A column of a segment, as far as it can be read.
+struct Column {
+    header: SegmentHeader,
+    slot: usize,
+    zone: u32,
+    found: ColumnFound,
+}
+
+async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Checked {
+    // Z-I4: its zones are not reset meanwhile.
+    let _pin = port.shared.pins.enter(port.shard);
+    let mut checked = Checked::default();
+    let noted = segment.notes_so_far();
+    let mut columns = Vec::new();
+    for (column, slot, zone) in segment.zones() {
+        let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
+        if port.shared.members.state(slot) != MemberState::InSync {
+            continue;
+        }
+        let header = segment.headers[usize::from(column)].clone();
+        if !header_is_right(port, &*device, &header, (slot, zone)).await {
+            let at = device.zoned().offset_bytes(zone, 0);
+            checked.found.push(mismatch(segment.number(), Wrong::Data, (slot, at), 0));
+        }
+        let found = scan(port, &*device, &header, (slot, zone), noted.as_ref().map(|noted| noted.0)).await;
+        columns.push(Column { header, slot, zone, found });
+    }
+    let Some(keys) = keys(segment, noted.map(|noted| noted.1), &columns) else {
+        checked.skipped = true;
+        return checked;
+    };
+    for column in &columns {
+        check_footer(port, segment, column, &columns, &mut checked).await;
+        for (key, (start, blocks)) in &keys {
+            check_record(port, segment, column, (*key, *start, *blocks), &mut checked).await;
+        }
+    }
+    checked
+}
+
+async fn header_is_right<D: ZoneDevice>(
+    port: &LogPort<D>,
+    device: &D,
+    header: &SegmentHeader,
+    (slot, zone): (usize, u32),
+) -> bool {
+    let config = &port.shared.config;
+    let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+    let (buffer, result) =
+        device.read(device.zoned().offset_bytes(zone, 0), port.pool.take(BLOCK_BYTES)).await;
+    let read: Result<SegmentHeader, ZonedError> = SegmentHeader::parse(buffer.bytes(), place);
+    result.is_ok()
+        && read.is_ok_and(|read| {
+            (read.segment, read.tag, read.column) == (header.segment, header.tag, header.column)
+        })
+}
+
+/// Reads a column: all of it, or up to a block of the data region.
+async fn scan<D: ZoneDevice>(
+    port: &LogPort<D>,
+    device: &D,
+    header: &SegmentHeader,
+    (slot, zone): (usize, u32),
+    length: Option<u32>,
+) -> ColumnFound {
+    let capacity = port.shared.config.capacity_blocks;
+    let end_block = length.map_or(capacity, |length| DataOffset(length).zone_block());
+    let found = HeaderFound::Right(header.clone());
+    let zone = ZoneFound { slot, zone, state: ZoneState::NoPointer, end_block, header: found };
+    let footer = read_footer(device, &port.pool, &zone, header).await;
+    let scanned = scan_column(device, &port.pool, &zone, header).await;
+    ColumnFound { footer: footer.or(scanned.footer), ..scanned }
+}
+
+/// The stripes that count, each with the place of its record where columns have it at the same one, and its length. None:
+/// nothing tells.
+fn keys(
+    segment: &Segment,
+    noted: Option<Vec<(u32, u16, u32)>>,
+    columns: &[Column],
+) -> Option<BTreeMap<Key, (u32, u32)>> {
+    let shape = segment.shape();
+    if let Some(noted) = noted {
+        let key = |(start, id, blocks): (u32, u16, u32)| {
+            let key =
+                if shape.is_append() { (shape.group_of(DataOffset(start)), id.into()) } else { (0, start) };
+            (key, (start, blocks))
+        };
+        return Some(noted.into_iter().map(key).collect());
+    }
+    if columns.iter().all(|column| column.found.footer.is_none()) {
+        return None;
+    }
+    let mut keys = BTreeMap::new();
+    for column in columns {
+        match shape.plan().carrier {
+            Carrier::Inband => keys.extend(named_records(column)),
+            // Out of band a footer names rows only: what it names of a record that some column has counts.
+            Carrier::Oob => {
+                for record in &column.found.records {
+                    let (start, blocks) =
+                        (DataOffset::of_zone_block(record.block)?.0, record.parts.len() as u32);
+                    let key = key_of(&column.header, record);
+                    if columns.iter().any(|named| names(named, &key, start, blocks)) {
+                        keys.insert(key, (start, blocks));
+                    }
+                }
+            }
+        }
+    }
+    Some(keys)
+}
+
+/// The records whose descriptors a column's footer names. What it does not name is void.
+fn named_records(column: &Column) -> Vec<(Key, (u32, u32))> {
+    let shape = &column.header.shape;
+    let (mut records, mut next) = (Vec::new(), 0);
+    let entries = column.found.footer.iter().flatten().flat_map(|block| &block.entries);
+    for (offset, entry) in (0u32..).zip(entries) {
+        let FooterPart::Named(named) = entry.part else { continue };
+        let BlockName::Descriptor(rows) = named.name else { continue };
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        let blocks = shape.plan().carrier.record_blocks(rows, shape.plan().columns.data());
+        let (Some(blocks), true) = (blocks, offset >= next) else { continue };
+        let key = match shape.is_append() {
+            true => (shape.group_of(DataOffset(offset)), entry.stripe.into()),
+            false => (0, offset),
+        };
+        records.push((key, (offset, blocks)));
+        next = offset + blocks;
+    }
+    records
+}
+
+fn key_of(header: &SegmentHeader, record: &RecordFound) -> Key {
+    let offset = DataOffset(record.block - DataOffset(0).zone_block());
+    match header.shape.is_append() {
+        true => (header.shape.group_of(offset), record.descriptor.stripe.stripe),
+        false => (0, offset.0),
+    }
+}
+
+/// Whether the footer of a column names a block of a stripe as something other than padding.
+fn names(column: &Column, key: &Key, start: u32, blocks: u32) -> bool {
+    let start = if column.header.shape.is_append() {
+        let own = column.found.records.iter().find(|record| key_of(&column.header, record) == *key);
+        match own {
+            Some(own) => own.block - DataOffset(0).zone_block(),
+            None => return false,
+        }
+    } else {
+        start
+    };
+    let entries = column.found.footer.iter().flatten().flat_map(|block| &block.entries);
+    entries.skip(start as usize).take(blocks as usize).any(|entry| match entry.part {
+        FooterPart::Named(named) => !matches!(named.name, BlockName::Padding | BlockName::Descriptor(_)),
+        FooterPart::Coded(_) => false,
+    })
+}
+
+/// A sealed column has its footer, whole.
+async fn check_footer<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    column: &Column,
+    columns: &[Column],
+    checked: &mut Checked,
+) {
+    if segment.state() != SegmentState::Sealed || column.found.footer.is_some() {
+        return;
+    }
+    let Some(device) = port.device(column.slot) else { return };
+    let others = columns.iter().filter_map(|other| other.found.footer.as_ref()?.first());
+    let length = others.map(|footer| footer.data_blocks).max().unwrap_or(0);
+    let first = DataOffset(length).zone_block();
+    for block in first..first + column.header.shape.footer_blocks_of(length) {
+        let at_bytes = device.zoned().offset_bytes(column.zone, u64::from(block) * BLOCK);
+        let (buffer, result) = device.read(at_bytes, port.pool.take(BLOCK_BYTES)).await;
+        if result.is_err() || FooterBlock::parse(buffer.bytes(), &column.header, block).is_err() {
+            checked.found_in(Some(at(port, segment, column, block, Wrong::Data)));
+        }
+    }
+}
+
+/// The record of a stripe is in its column, and all of its blocks are right.
+async fn check_record<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    column: &Column,
+    (key, start, blocks): (Key, u32, u32),
+    checked: &mut Checked,
+) {
+    let own = column.found.records.iter().find(|record| key_of(&column.header, record) == key);
+    let Some(record) = own else {
+        let start = match &segment.table {
+            Some(table) => table.find(column.header.column, key.0, key.1 as u16),
+            None => Some(start),
+        };
+        let block = DataOffset(start.unwrap_or(0)).zone_block();
+        let wrong = kind(column, block);
+        checked.found.push(at(port, segment, column, block, wrong));
+        return;
+    };
+    if record.is_whole {
+        return;
+    }
+    let first = record.block + blocks - record.descriptor.checksums.len() as u32;
+    let Some(device) = port.device(column.slot) else { return };
+    for (block, checksum) in (first..).zip(&record.descriptor.checksums) {
+        let place = device.zoned().offset_bytes(column.zone, u64::from(block) * BLOCK);
+        let (buffer, result) = device.read(place, port.pool.take(BLOCK_BYTES)).await;
+        if result.is_err() || Checksum::of(buffer.bytes()) != *checksum {
+            let wrong = kind(column, block);
+            checked.found_in(Some(at(port, segment, column, block, wrong)));
+        }
+    }
+}
+
+fn kind(column: &Column, block: u32) -> Wrong {
+    let Some(offset) = DataOffset::of_zone_block(block) else { return Wrong::Data };
+    match column.header.shape.role(column.header.column, offset) {
+        ColumnRole::Data(_) => Wrong::Data,
+        ColumnRole::Copy(_) => Wrong::Copy,
+        ColumnRole::P => Wrong::P,
+        ColumnRole::Q => Wrong::Q,
+    }
+}
+
+fn at<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Segment,
+    column: &Column,
+    block: u32,
+    wrong: Wrong,
+) -> Mismatch {
+    let in_zone = u64::from(block) * BLOCK;
+    let offset_bytes =
+        port.device(column.slot).map_or(0, |device| device.zoned().offset_bytes(column.zone, in_zone));
+    mismatch(segment.number(), wrong, (column.slot, offset_bytes), in_zone)
+}
+
+fn mismatch(segment: u64, wrong: Wrong, (slot, offset_bytes): (usize, u64), row_bytes: u64) -> Mismatch {
+    let member = u32::try_from(slot).expect("few members");
+    Mismatch {
+        stripe: segment,
+        row_bytes,
+        bytes: BLOCK,
+        wrong,
+        blocks: vec![BlockPlace { member, offset_bytes }],
+        array_offset_bytes: None,
+        outcome: Outcome::Found,
+    }
+}
