@@ -27,8 +27,8 @@ use super::namespace::{Namespace, Started};
 use super::outgoing::send;
 use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
-use super::stream::Stream;
 use super::subsystems::Entry;
+use crate::export::receiver::Receiver;
 use crate::shard::ShardContext;
 
 /// Bytes of the data of Connect.
@@ -59,12 +59,12 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
     let beginning = Rc::clone(&commands);
     link.set_begin(move |slot| beginning.begin(slot));
     shard.executor.spawn(send(Rc::clone(&link), shard.clone(), Rc::clone(&socket)));
-    let stream = Stream::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
+    let receiver = Receiver::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
     let mut connection = Connection {
         shared: Arc::clone(&shared),
         shard,
         socket,
-        stream,
+        receiver,
         link: Rc::clone(&link),
         commands,
         role: Role::None,
@@ -208,7 +208,7 @@ struct Connection {
     shared: Arc<Shared>,
     shard: ShardContext,
     socket: Rc<OwnedFd>,
-    stream: Stream,
+    receiver: Receiver,
     link: Rc<Link>,
     commands: Rc<Commands>,
     role: Role,
@@ -218,12 +218,12 @@ impl Connection {
     /// Takes what arrives until the connection ends.
     async fn run(&mut self) -> Result<(), Ended> {
         loop {
-            let received = self.link.with_queue(|queue| queue.receive(self.stream.bytes()));
+            let received = self.link.with_queue(|queue| queue.receive(self.receiver.bytes()));
             let (consumed, arrival) = received.map_err(Ended::Fatal)?;
-            self.stream.consume(consumed);
+            self.receiver.consume(consumed);
             match arrival {
                 Arrival::More => {
-                    if matches!(self.role, Role::Left) || !self.stream.receive_more().await? {
+                    if matches!(self.role, Role::Left) || !self.receiver.receive_more().await? {
                         return Ok(());
                     }
                 }
@@ -252,11 +252,14 @@ impl Connection {
         let (offset, bytes) = (offset as usize, bytes as usize);
         let waiting = slot.and_then(|slot| self.commands.pending.borrow_mut()[slot.index()].buffer.take());
         let passed_over = waiting.is_none();
-        let (buffer, offset) = match waiting {
+        let (mut buffer, offset) = match waiting {
             Some(buffer) => (buffer, offset),
             None => (self.shard.pool.take(bytes), 0),
         };
-        let buffer = self.stream.fill(buffer, offset, bytes).await?;
+        let here = self.receiver.begin_payload(&mut buffer, offset..offset + bytes);
+        if here < bytes {
+            buffer = self.receiver.receive_rest(buffer, offset + here..offset + bytes).await?;
+        }
         self.link.with_queue(|queue| queue.session_mut().placed(&buffer.bytes()[offset..offset + bytes]));
         if let (Some(slot), false) = (slot, passed_over) {
             self.commands.pending.borrow_mut()[slot.index()].buffer = Some(buffer);
