@@ -7,10 +7,13 @@
 
 mod admin;
 mod association;
+mod authentication;
+mod authenticator;
 mod connection;
 mod connection_limits;
 mod device_volume;
 mod gate;
+mod hearers;
 mod keeper;
 mod link;
 mod namespace;
@@ -22,8 +25,10 @@ mod server;
 mod server_state;
 mod subsystems;
 
+pub use association::ConnectedHost;
+pub use authenticator::HostKeys;
 pub use device_volume::DeviceVolume;
 pub use reservation_file::{KeptReservations, ReservationFileError};
-pub use server::Server;
+pub use server::{Server, ServerStatus};
 pub use server_state::ServerOptions;
 pub use subsystems::{NewNamespace, NewSubsystem, SubsystemError, Subsystems};

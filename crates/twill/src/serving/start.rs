@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use super::event_log::EventLog;
 use super::manager::{ArrayManager, gone};
+use super::nvme_tcp::NvmeTcpExport;
 use super::open::open_member;
 use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
@@ -64,11 +65,7 @@ impl Serving {
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
-        let exported = export(&shards, &array, options).and_then(|server| {
-            let device = block_device::start(&shards, &array, options, &assembly.set_uuid)?;
-            Ok((server, device))
-        });
-        let (server, device) = match exported {
+        let exports = match exports(&shards, &array, options, &assembly.set_uuid) {
             Ok(exported) => exported,
             Err(failure) => {
                 // Why nobody can be served says more than whether that was stopped well.
@@ -78,7 +75,7 @@ impl Serving {
         };
         Ok(Serving {
             array: ManagedArray { host: array, shards, manager, known, read_only: options.read_only },
-            exports: Exports { server, device },
+            exports,
             log,
             spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
@@ -278,7 +275,20 @@ fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failure> {
     started.map(Arc::new).map_err(failed)
 }
 
-fn export(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
+fn exports(
+    shards: &Arc<Shards>,
+    array: &HostArray,
+    options: &ServeOptions,
+    set_uuid: &[u8; 16],
+) -> Result<Exports, Failure> {
+    let server = over_nbd(shards, array, options)?;
+    let over_nvme_tcp = |nvme_tcp| NvmeTcpExport::start(shards, array, nvme_tcp, options.balance, set_uuid);
+    let nvme_tcp = options.nvme_tcp.as_ref().map(over_nvme_tcp).transpose()?;
+    let device = block_device::start(shards, array, options, set_uuid)?;
+    Ok(Exports { server, nvme_tcp, device })
+}
+
+fn over_nbd(shards: &Arc<Shards>, array: &HostArray, options: &ServeOptions) -> Result<Server, Failure> {
     let server =
         Server::new(shards.handle(), ServerOptions::default().within(MemoryLimit::of_this_process()));
     let (volume, balance) = (array.clone(), options.balance);
