@@ -135,6 +135,9 @@ pub struct Subsystem {
     allow: AllowList,
     namespaces: BTreeMap<u32, Namespace>,
     controllers: BTreeMap<u16, Host>,
+    /// Controllers of hosts that have not authenticated. They own nothing, else any machine could keep an identifier from the
+    /// host that it belongs to.
+    unproven: BTreeMap<u16, Host>,
     last_controller: u16,
     ana: BTreeMap<u32, (AnaState, u64)>,
     ana_changes: u64,
@@ -151,6 +154,7 @@ impl Subsystem {
             allow: AllowList::Named(BTreeSet::new()),
             namespaces: BTreeMap::new(),
             controllers: BTreeMap::new(),
+            unproven: BTreeMap::new(),
             last_controller: 0,
             ana: BTreeMap::new(),
             ana_changes: 0,
@@ -257,7 +261,7 @@ impl Subsystem {
         reservations.decide(host, &command).map(ReservationAnswer::Change)
     }
 
-    /// A host connects its admin queue; returns the number of its new controller.
+    /// A host connects its admin queue; returns the number of its new controller, which is usable after [`Subsystem::prove`].
     ///
     /// # Errors
     /// [`Refusal`]: a host that is not allowed learns nothing else.
@@ -273,16 +277,30 @@ impl Subsystem {
         if asked != CONTROLLER_ANY {
             return Err(invalid(AT_CONTROLLER_ID));
         }
-        if self.owner(host.id).is_some_and(|owner| owner != host) {
+        if self.is_anothers(host) {
             return Err(Status::CONNECT_INVALID_HOST.into());
         }
-        if self.controllers.len() >= usize::from(self.facts.controllers_max) {
+        if self.controllers.len() + self.unproven.len() >= usize::from(self.facts.controllers_max) {
             return Err(Status::CONNECT_BUSY.into());
         }
         let id = self.next_controller().ok_or(Status::CONNECT_BUSY)?;
         self.last_controller = id;
-        self.controllers.insert(id, host.clone());
+        self.unproven.insert(id, host.clone());
         Ok(id)
+    }
+
+    /// The host of a controller is the one that it says, by its proof or because none is asked for. From here on its
+    /// identifier is its own.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the identifier belongs to another name by now.
+    pub fn prove(&mut self, controller: u16) -> Result<(), Refusal> {
+        let Some(host) = self.unproven.remove(&controller) else { return Ok(()) };
+        if self.is_anothers(&host) {
+            return Err(Status::CONNECT_INVALID_HOST.into());
+        }
+        self.controllers.insert(controller, host);
+        Ok(())
     }
 
     /// A host connects an I/O queue to its controller.
@@ -310,11 +328,17 @@ impl Subsystem {
     /// A controller is gone.
     pub fn disconnect(&mut self, controller: u16) {
         self.controllers.remove(&controller);
+        self.unproven.remove(&controller);
     }
 
     /// Controllers that there are, and their hosts.
     pub fn controllers(&self) -> impl Iterator<Item = (u16, &Host)> {
         self.controllers.iter().map(|(id, host)| (*id, host))
+    }
+
+    /// If the identifier of a host belongs to another name.
+    fn is_anothers(&self, host: &Host) -> bool {
+        self.owner(host.id).is_some_and(|owner| owner != host)
     }
 
     /// The host that an identifier belongs to.
@@ -326,7 +350,9 @@ impl Subsystem {
     /// The next number that is free: one that was given back lately stays unused as long as there are others.
     fn next_controller(&self) -> Option<u16> {
         let above = self.last_controller + 1..=CONTROLLER_ID_MAX;
-        above.chain(1..=self.last_controller).find(|id| !self.controllers.contains_key(id))
+        above
+            .chain(1..=self.last_controller)
+            .find(|id| !self.controllers.contains_key(id) && !self.unproven.contains_key(id))
     }
 
     /// A group of asymmetric access has another state now. Returns if that is a change.
@@ -434,6 +460,12 @@ mod tests {
         subsystem.allow(AllowList::Any);
         let controller = subsystem.connect(&host(1, "a"), CONTROLLER_ANY).unwrap();
         let refused = Err(Status::CONNECT_INVALID_HOST.into());
+        // Before its proof it owns nothing, and has no queues.
+        assert!(subsystem.connect_queue(&host(1, "a"), controller, 1).is_err());
+        let impostor = subsystem.connect(&host(1, "b"), CONTROLLER_ANY).unwrap();
+        assert_eq!(subsystem.prove(controller), Ok(()));
+        assert_eq!(subsystem.prove(impostor), Err(Status::CONNECT_INVALID_HOST.into()));
+        assert_eq!((subsystem.prove(controller), subsystem.controllers().count()), (Ok(()), 1));
         assert_eq!(subsystem.connect(&host(1, "b"), CONTROLLER_ANY), refused);
         // A queue of another host's controller, and of none.
         assert_eq!(

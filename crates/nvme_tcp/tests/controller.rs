@@ -63,6 +63,7 @@ fn subsystem() -> Subsystem {
 
 fn connected(subsystem: &mut Subsystem, id: u8) -> Controller {
     let number = subsystem.connect(&host(id), CONTROLLER_ANY).unwrap();
+    subsystem.prove(number).unwrap();
     Controller::new(number, host(id), 5000)
 }
 

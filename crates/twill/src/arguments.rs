@@ -1,13 +1,14 @@
 //! The command line: every command, option and its help. What the words mean is checked where they are used.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use engine::members::load::UpdatePolicy;
 use layout::geometry::MEMBERS_MAX;
+use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
 
 use crate::bytes;
@@ -17,6 +18,9 @@ use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
 use crate::status::DoubtRange;
+
+/// Where hosts of NVMe/TCP look for namespaces.
+const NVME_TCP_PORT: u16 = 4420;
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
 #[derive(Debug, Parser)]
@@ -382,6 +386,53 @@ pub struct NamedFile {
     pub nqn: Option<Nqn>,
 }
 
+/// A secret of DH-HMAC-CHAP on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// Itself.
+    Text(Secret),
+    /// A file that holds it.
+    File(PathBuf),
+}
+
+/// The secret of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSecret {
+    /// Which host.
+    pub host: Nqn,
+    /// Where its secret is.
+    pub secret: SecretSource,
+}
+
+/// Which NVMe/TCP hosts may connect, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct HostArguments {
+    /// An NVMe/TCP host that may connect, by its name; may be repeated. No other host may.
+    #[arg(long, visible_alias = "allow", value_name = "NQN", value_parser = nqn, conflicts_with = "allow_any")]
+    pub allow_host: Vec<Nqn>,
+    /// Every NVMe/TCP host may connect.
+    #[arg(long)]
+    pub allow_any: bool,
+    /// A host that may connect if it proves by DH-HMAC-CHAP that it has this secret, DHHC-1:… as nvme gen-dhchap-key makes it, or
+    /// a file with it; may be repeated. Every user of this machine sees a secret in the command line: prefer a file.
+    #[arg(long, value_name = "NQN=SECRET|FILE", value_parser = host_secret)]
+    pub dhchap_key: Vec<HostSecret>,
+    /// The secret by which this end proves itself to hosts that ask for it, or a file with it.
+    #[arg(long, value_name = "SECRET|FILE", requires = "dhchap_key", value_parser = secret)]
+    pub dhchap_ctrl_key: Option<SecretSource>,
+    /// Listen for NVMe/TCP hosts also at addresses that other machines reach, although nothing on the way is encrypted, and
+    /// hosts without --dhchap-key prove nothing.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Refuse NVMe/TCP hosts that connect without digests of headers and data.
+    #[arg(long)]
+    pub require_digests: bool,
+    /// Begin without reservations where the file that keeps them is missing or damaged: at the first start, and when no host
+    /// that may have held one still runs.
+    #[arg(long)]
+    pub reservations_new: bool,
+}
+
 /// Arguments of `target`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: a drive for one host of this network
@@ -394,25 +445,15 @@ Later starts go without --reservations-new: which host holds the drive is kept i
 
 Ctrl-C and SIGTERM end it.")]
 pub struct TargetArguments {
-    /// Address and port to listen at; may be repeated.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address, default_value = "127.0.0.1:4420")]
+    /// Address to listen at, and port [default: 4420]; may be repeated.
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = nvme_address, default_value = "127.0.0.1:4420")]
     pub listen: Vec<SocketAddr>,
-    /// A host that may connect, by its name; may be repeated. No other host may.
-    #[arg(long, value_name = "NQN", value_parser = nqn, conflicts_with = "allow_any")]
-    pub allow: Vec<Nqn>,
-    /// Every host may connect.
-    #[arg(long)]
-    pub allow_any: bool,
-    /// Listen also at addresses that other machines reach, although nothing on the way is encrypted or proven.
-    #[arg(long)]
-    pub insecure: bool,
+    /// Which hosts may connect.
+    #[command(flatten)]
+    pub hosts: HostArguments,
     /// No host may write.
     #[arg(long)]
     pub read_only: bool,
-    /// Begin without reservations where the file that keeps them is missing or damaged: at the first start, and when no host
-    /// that may have held one still runs.
-    #[arg(long)]
-    pub reservations_new: bool,
     /// Threads that serve, each with a core of its own [default: as many as cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub shards: Option<u16>,
@@ -432,6 +473,12 @@ Example: two arrays that share a spare, which the first one has
   twill serve --daemon --spare-group rack /dev/nvme[0-3]n1 /dev/nvme8n1
   twill serve --daemon --spare-group rack /dev/nvme[4-7]n1
 
+Example: a drive of another machine, over NVMe/TCP
+  twill serve --daemon --nvme-tcp 10.0.0.1 --insecure --reservations-new \\
+    --allow-host nqn.2026-11.example:host0 /dev/nvme[0-5]n1
+and on that host, whose NQN is in /etc/nvme/hostnqn
+  nvme connect-all -t tcp -a 10.0.0.1 -s 4420
+
 Example: a block device with a file system on it
   twill serve --daemon --ublk=0 /dev/nvme[0-5]n1
   mkfs.ext4 /dev/ublkb0 && mount /dev/ublkb0 /mnt
@@ -447,6 +494,16 @@ pub struct ServeArguments {
     /// Serve NBD at this address; may be repeated. NBD knows no passwords: use a network you trust.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = socket_address)]
     pub tcp: Vec<SocketAddr>,
+    /// Serve the array to NVMe/TCP hosts at this address and port [default: 4420]; may be repeated. Not over NBD then unless
+    /// --unix or --tcp say so too. No host may connect until --allow-host names it.
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = nvme_address)]
+    pub nvme_tcp: Vec<SocketAddr>,
+    /// Name of the subsystem that NVMe/TCP hosts connect to [default: one made of the array's UUID].
+    #[arg(long, value_name = "NQN", value_parser = nqn, requires = "nvme_tcp")]
+    pub nvme_nqn: Option<Nqn>,
+    /// Which NVMe/TCP hosts may connect.
+    #[command(flatten)]
+    pub hosts: HostArguments,
     /// Serve the array as block device /dev/ublkbN of this machine, and not over NBD unless --unix or --tcp say so too.
     /// A device that a killed server of the array left behind is taken over, with this option or without.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
@@ -659,6 +716,35 @@ fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {
         "it is an address in digits and a port, like 127.0.0.1:10809 or [::1]:10809, or 0.0.0.0:10809 for all of this \
          machine; a name may stand for several"
     })
+}
+
+fn host_secret(words: &str) -> Result<HostSecret, String> {
+    let form = "it is NQN=SECRET or NQN=FILE, like nqn.2026-11.example:host0=DHHC-1:…";
+    let (host, rest) = words.split_once('=').ok_or(form)?;
+    Ok(HostSecret { host: nqn(host).map_err(|error| format!("the name: {error}"))?, secret: secret(rest)? })
+}
+
+/// A word that begins as a secret does is one, and never a file whose name a message would print.
+fn secret(words: &str) -> Result<SecretSource, String> {
+    match words {
+        "" => Err("there is no secret".to_owned()),
+        words if words.starts_with("DHHC-1") => {
+            Secret::parse(words).map(SecretSource::Text).map_err(|error| format!("the secret: {error}"))
+        }
+        path => Ok(SecretSource::File(path.into())),
+    }
+}
+
+/// An address with a port, or with the port of NVMe/TCP.
+fn nvme_address(words: &str) -> Result<SocketAddr, &'static str> {
+    let bare = words.strip_prefix('[').and_then(|words| words.strip_suffix(']')).unwrap_or(words);
+    match (words.parse(), bare.parse::<IpAddr>()) {
+        (Ok(address), _) => Ok(address),
+        (_, Ok(address)) => Ok(SocketAddr::new(address, NVME_TCP_PORT)),
+        _ => Err(
+            "it is an address in digits, with a port or without, like 10.0.0.1, 127.0.0.1:4420 or [::1]:4420",
+        ),
+    }
 }
 
 fn only_none(word: &str) -> Result<Policy, &'static str> {
@@ -951,6 +1037,36 @@ mod tests {
         assert_eq!(parse("/dev/x=y=nqn.2026-11.test:a"), Ok(named));
         assert!(parse("").is_err() && parse("=nqn.2026-11.test:a").is_err());
         assert!(parse("a=nqn.with space").is_err());
+    }
+
+    #[test]
+    fn an_address_of_nvme_tcp_may_leave_its_port_out() {
+        let parse = |words| nvme_address(words).map(|address| address.to_string());
+        for (words, address) in [
+            ("10.0.0.1", "10.0.0.1:4420"),
+            ("10.0.0.1:9", "10.0.0.1:9"),
+            ("::1", "[::1]:4420"),
+            ("[::1]", "[::1]:4420"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(parse(words).as_deref(), Ok(address));
+        }
+        assert!(["", "host0", "host0:4420", "[10.0.0.1", ":4420"].map(parse).iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn a_secret_is_itself_or_in_a_file_and_a_wrong_one_is_in_no_message() {
+        const TEXT: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+        let given = host_secret(&format!("nqn.2026-11.test:a={TEXT}")).expect("a secret");
+        assert_eq!(given.host.to_string(), "nqn.2026-11.test:a");
+        assert_eq!(given.secret, SecretSource::Text(Secret::parse(TEXT).expect("a secret")));
+        let in_file = host_secret("nqn.2026-11.test:a=/etc/secret=1").expect("a file");
+        assert_eq!(in_file.secret, SecretSource::File("/etc/secret=1".into()));
+        for words in ["", "nqn.2026-11.test:a", "nqn.2026-11.test:a=", "=x"] {
+            assert!(host_secret(words).is_err(), "{words}");
+        }
+        let message = host_secret(&format!("nqn.2026-11.test:a={}", &TEXT[..40])).expect_err("cut short");
+        assert!(!message.contains("AQID"), "{message}");
     }
 
     /// Terminals are this wide: a longer line of an example is broken, and what is copied from there does not run.

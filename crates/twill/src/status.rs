@@ -302,10 +302,14 @@ pub enum RebuildKind {
 /// A place where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportStatus {
-    /// As a client takes it: `nbd+unix:///demo?socket=/run/x`, `nbd://10.0.0.1:10809/demo`.
+    /// As a client takes it: `nbd+unix:///demo?socket=/run/x`, `nbd://10.0.0.1:10809/demo`. For NVMe/TCP
+    /// `nvme+tcp://10.0.0.1:4420/NQN`.
     pub uri: String,
     /// Clients connected now.
     pub connections: u64,
+    /// Names of the NVMe/TCP hosts that are connected, one for each controller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
 }
 
 /// A block device of this machine.

@@ -2,15 +2,18 @@
 //!
 //! The way of a host: it connects to a listener ([`Server`]), gets a shard, and says by its first command which queue of which
 //! subsystem the connection is (`connection`). Its admin queue makes an `association`, which its I/O queues join; the end of
-//! any of them ends all. Commands of an I/O queue go to a `namespace`, received by `stream` and answered by `outgoing`. What
+//! any of them ends all. Commands of an I/O queue go to a `namespace`, received by [`super::receiver`] and answered by `outgoing`. What
 //! is on the wire is the crate `nvme_tcp`; here are sockets, memory and time.
 
 mod admin;
 mod association;
+mod authentication;
+mod authenticator;
 mod connection;
 mod connection_limits;
 mod device_volume;
 mod gate;
+mod hearers;
 mod keeper;
 mod link;
 mod namespace;
@@ -20,11 +23,12 @@ mod reservation_work;
 mod running;
 mod server;
 mod server_state;
-mod stream;
 mod subsystems;
 
+pub use association::ConnectedHost;
+pub use authenticator::HostKeys;
 pub use device_volume::DeviceVolume;
 pub use reservation_file::{KeptReservations, ReservationFileError};
-pub use server::Server;
+pub use server::{Server, ServerStatus};
 pub use server_state::ServerOptions;
 pub use subsystems::{NewNamespace, NewSubsystem, SubsystemError, Subsystems};

@@ -1,5 +1,6 @@
 //! A host: one queue of it over a socket, one command at a time.
 
+use nvme_tcp::auth::{Failure, HostExchange, HostSettings, Randomness, TRANSFER_BYTES_MAX, transfer};
 use nvme_tcp::command::{ConnectData, Sqe, fabrics};
 use nvme_tcp::initiator::{Arrival, Completed, Payload, Queue};
 use nvme_tcp::names::{Host, Nqn};
@@ -65,14 +66,51 @@ impl HostQueue {
     }
 
     pub fn connect(&mut self, subsystem: &Nqn, host: &Host, id: u16, controller: u16) -> Result<u16, Status> {
+        self.connect_as(subsystem, host, (id, controller), 0)
+    }
+
+    /// With attributes of the command.
+    pub fn connect_as(
+        &mut self,
+        subsystem: &Nqn,
+        host: &Host,
+        (id, controller): (u16, u16),
+        attributes: u32,
+    ) -> Result<u16, Status> {
         let mut data = ConnectData::new_zeroed();
         (data.host_id, data.controller_id) = (host.id.0, U16::new(controller));
         (data.subsystem, data.host) = (subsystem.to_field(), host.nqn.to_field());
         let mut sqe = Sqe::fabrics(fabrics::CONNECT);
-        (sqe.cdw10, sqe.cdw11) = (U32::new(u32::from(id) << 16), U32::new(31));
+        (sqe.cdw10, sqe.cdw11) = (U32::new(u32::from(id) << 16), U32::new(31 | attributes << 16));
         let bytes = data.as_bytes().to_vec();
         let (status, value, _) = self.call(sqe, Payload::Out { bytes: 1024 }, bytes);
         if status.is_success() { Ok(value as u16) } else { Err(status) }
+    }
+
+    /// Proves by DH-HMAC-CHAP what `settings` has. Returns how it ends at the host.
+    pub fn authenticate(&mut self, settings: HostSettings) -> Result<(), Failure> {
+        let drawn = Randomness::draw(|bytes| {
+            bytes.fill(7);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        let Ok(randomness) = drawn;
+        let (mut exchange, first) = HostExchange::begin(settings, randomness, 5);
+        let (mut send, mut end) = (Some(first), None);
+        loop {
+            if let Some(message) = send.take() {
+                let bytes = message.len() as u32;
+                let sent = self.call(transfer(true, bytes), Payload::Out { bytes }, message);
+                assert_eq!(sent.0, Status::SUCCESS);
+            }
+            if let Some(end) = end {
+                return end;
+            }
+            let bytes = TRANSFER_BYTES_MAX;
+            let (status, _, message) = self.call(transfer(false, bytes), Payload::In { bytes }, Vec::new());
+            assert_eq!(status, Status::SUCCESS);
+            let step = exchange.receive(&message);
+            (send, end) = (step.send, step.end);
+        }
     }
 
     /// Sets the controller's configuration.

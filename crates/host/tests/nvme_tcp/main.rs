@@ -1,10 +1,13 @@
-//! The NVMe/TCP server over a socket, both ends in this process: reservations as hosts see them.
+//! The NVMe/TCP server over a socket, both ends in this process: reservations, proofs, limits and a stop as hosts see them.
 
+mod events;
 mod host_end;
+mod limits;
 mod paused;
+mod proof;
 
 use host::export::nvme_tcp::{
-    KeptReservations, NewNamespace, NewSubsystem, Server, ServerOptions, Subsystems,
+    HostKeys, KeptReservations, NewNamespace, NewSubsystem, Server, ServerOptions, Subsystems,
 };
 use host::shard::{ShardOptions, Shards};
 use nvme_tcp::command::{Sqe, admin, io};
@@ -32,6 +35,7 @@ struct World {
     server: Server,
     _shards: Shards,
     address: SocketAddr,
+    subsystems: Arc<Subsystems>,
     memory: Arc<Memory>,
     folder: tempfile::TempDir,
 }
@@ -47,20 +51,45 @@ fn host(number: u8) -> Host {
     }
 }
 
+/// How a world is served.
+struct Rules {
+    is_first: bool,
+    allow: AllowList,
+    keys: HostKeys,
+    options: ServerOptions,
+}
+
+impl Default for Rules {
+    /// For the first time, to every host, and no host has a key.
+    fn default() -> Self {
+        Rules {
+            is_first: true,
+            allow: AllowList::Any,
+            keys: HostKeys::default(),
+            options: ServerOptions::default(),
+        }
+    }
+}
+
 impl World {
     fn new() -> World {
+        World::with(Rules::default())
+    }
+
+    fn with(rules: Rules) -> World {
         let folder = tempfile::tempdir().expect("a folder");
         let memory = Memory::new(1 << 20);
-        let (server, shards, address) = serve(folder.path(), &memory, true);
-        World { server, _shards: shards, address, memory, folder }
+        let (server, shards, address, subsystems) = serve(folder.path(), &memory, rules);
+        World { server, _shards: shards, address, subsystems, memory, folder }
     }
 
     /// The server ends, and another begins with what the first has kept.
     fn restart(self) -> World {
-        let World { server, _shards, folder, memory, .. } = self;
-        drop((server, _shards));
-        let (server, shards, address) = serve(folder.path(), &memory, false);
-        World { server, _shards: shards, address, memory, folder }
+        let World { server, _shards, folder, memory, subsystems, .. } = self;
+        drop((server, _shards, subsystems));
+        let rules = Rules { is_first: false, ..Rules::default() };
+        let (server, shards, address, subsystems) = serve(folder.path(), &memory, rules);
+        World { server, _shards: shards, address, subsystems, memory, folder }
     }
 
     fn connect(&self, number: u8) -> Connected {
@@ -69,19 +98,20 @@ impl World {
     }
 }
 
-fn serve(folder: &Path, memory: &Arc<Memory>, is_first: bool) -> (Server, Shards, SocketAddr) {
+fn serve(folder: &Path, memory: &Arc<Memory>, rules: Rules) -> (Server, Shards, SocketAddr, Arc<Subsystems>) {
+    let Rules { is_first, allow, keys, options } = rules;
     let shards = Shards::start(2, &ShardOptions::default(), |_| {}).expect("shards");
-    let subsystems = Arc::new(Subsystems::default());
-    let new = NewSubsystem { nqn: subsystem(), serial: "1".to_owned(), allow: AllowList::Any };
+    let subsystems = Arc::new(Subsystems::with_keys(keys).expect("a thread"));
+    let new = NewSubsystem { nqn: subsystem(), serial: "1".to_owned(), allow };
     subsystems.add(new).expect("the first");
     let kept = KeptReservations::open(folder, NAMESPACE, is_first).expect("reservations");
     let namespace = NewNamespace { id: 1, uuid: NAMESPACE };
     subsystems
         .add_namespace(&subsystem(), &namespace, &shards.handle(), kept, Memory::opener(memory))
         .expect("a namespace");
-    let server = Server::new(shards.handle(), subsystems, ServerOptions::default());
+    let server = Server::new(shards.handle(), Arc::clone(&subsystems), options);
     let address = server.listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("an address");
-    (server, shards, address)
+    (server, shards, address, subsystems)
 }
 
 fn register(new_key: u64) -> ReservationCommand {

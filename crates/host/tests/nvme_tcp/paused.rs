@@ -25,6 +25,10 @@ impl Memory {
         Arc::new(Memory { bytes, paused: AtomicBool::new(false), waiting: AtomicUsize::new(0) })
     }
 
+    pub fn resize(&self, size_bytes: usize) {
+        self.bytes.lock().expect("no panic").resize(size_bytes, 0);
+    }
+
     pub fn byte(&self, at: usize) -> u8 {
         self.bytes.lock().expect("no panic")[at]
     }

@@ -29,6 +29,19 @@ pub struct Randomness {
 }
 
 impl Randomness {
+    /// Made of bytes that `fill` draws.
+    ///
+    /// # Errors
+    /// What `fill` says.
+    pub fn draw<E>(mut fill: impl FnMut(&mut [u8]) -> Result<(), E>) -> Result<Randomness, E> {
+        let (mut challenge, mut private) = ([0; CHALLENGE_BYTES], Zeroizing::new([0; PRIVATE_BYTES]));
+        let mut sequence = [0; 4];
+        fill(&mut challenge)?;
+        fill(private.as_mut_slice())?;
+        fill(&mut sequence)?;
+        Ok(Randomness { challenge, private, sequence: u32::from_le_bytes(sequence) })
+    }
+
     /// The number of the challenge, which is never 0: 0 says that there is no challenge.
     pub(super) fn sequence(&self) -> u32 {
         self.sequence.max(1)

@@ -143,9 +143,13 @@ pub struct Queue {
     announced: Option<(Slot, u32)>,
     entries: u16,
     head: u16,
+    /// The host looks at how far this end is in the submission queue.
+    has_flow_control: bool,
 }
 
 const NO_ID: u32 = u32::MAX;
+/// Stands for the head of a submission queue without flow control.
+const NO_HEAD: u16 = u16::MAX;
 
 impl Queue {
     /// A queue whose connection has just been opened, for at most `commands` in flight. One R2T asks for at most
@@ -166,6 +170,7 @@ impl Queue {
             announced: None,
             entries: 1,
             head: 0,
+            has_flow_control: true,
         }
     }
 
@@ -184,6 +189,17 @@ impl Queue {
     pub fn set_entries(&mut self, entries: u16) {
         self.entries = entries.max(1);
         self.head %= self.entries;
+    }
+
+    /// The host does without flow control of the submission queue, as it said in Connect.
+    pub fn drop_flow_control(&mut self) {
+        self.has_flow_control = false;
+    }
+
+    /// If the last data of a read that went well may stand for its completion, which would say nothing more.
+    #[must_use]
+    pub fn data_may_complete(&self) -> bool {
+        !self.has_flow_control
     }
 
     /// Commands in flight.
@@ -340,7 +356,7 @@ impl Queue {
         Cqe {
             dw0: U32::new(value as u32),
             dw1: U32::new((value >> 32) as u32),
-            sqhd: U16::new(self.head),
+            sqhd: U16::new(if self.has_flow_control { self.head } else { NO_HEAD }),
             sqid: U16::ZERO,
             cid: U16::new(cid),
             status: U16::new(status.to_completion()),

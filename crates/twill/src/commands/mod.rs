@@ -7,6 +7,7 @@ pub mod create;
 pub mod doubt;
 pub mod events;
 pub mod examine;
+mod host_access;
 pub mod list;
 pub mod members;
 pub mod output;

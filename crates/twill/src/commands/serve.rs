@@ -18,9 +18,10 @@ use engine::limits::PARITY_CACHE_BYTES_DEFAULT;
 use engine::members::load::UpdatePolicy;
 use host::machine::{MemoryLimit, check_memory};
 
+use super::host_access::host_access;
 use super::output::Output;
 use super::{assemble as choose, status};
-use crate::arguments::ServeArguments;
+use crate::arguments::{HostArguments, ServeArguments};
 use crate::control::{Server, file_name, own_folder};
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
 use crate::service_manager;
-use crate::serving::{ServeOptions, Serving, Stopped, block_device};
+use crate::serving::{NvmeTcpOptions, ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
@@ -60,6 +61,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.ublk.is_some() {
         block_device::check()?;
     }
+    let nvme_tcp = nvme_tcp(arguments)?;
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
     let chosen = Picked::decide(&arguments.choice, &choose::filter(&arguments.choice)?)?;
     chosen.check(arguments)?;
@@ -78,7 +80,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let pid_file = pid_file.map(|path| PidFile::at(path, chosen.paths())).transpose()?;
     let filter = Filter { set_uuid: Some(chosen.set_uuid()), name: None, force: arguments.choice.force };
     let (chosen, serving) =
-        start_when_free(chosen.with_absolute_paths(), &options(arguments, &name, &server), || {
+        start_when_free(chosen.with_absolute_paths(), &options(arguments, nvme_tcp, &name, &server), || {
             Picked::decide(&arguments.choice, &filter).map(Picked::with_absolute_paths)
         })?;
     if let Some(Err(failure)) = pid_file.as_ref().map(PidFile::write) {
@@ -183,6 +185,7 @@ fn quiet_options() -> ServeOptions {
         poll: false,
         unix: Vec::new(),
         tcp: Vec::new(),
+        nvme_tcp: None,
         ublk: None,
         export_name: String::new(),
         spare_group: None,
@@ -190,9 +193,14 @@ fn quiet_options() -> ServeOptions {
     }
 }
 
-fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOptions {
+fn options(
+    arguments: &ServeArguments,
+    nvme_tcp: Option<NvmeTcpOptions>,
+    name: &str,
+    server: &Server,
+) -> ServeOptions {
     let mut unix: Vec<PathBuf> = arguments.unix.iter().map(|path| absolute(path)).collect();
-    if unix.is_empty() && arguments.tcp.is_empty() && arguments.ublk.is_none() {
+    if unix.is_empty() && arguments.tcp.is_empty() && nvme_tcp.is_none() && arguments.ublk.is_none() {
         unix.push(server.path().with_file_name(format!("{}.nbd", file_name(name))));
     }
     for address in arguments.tcp.iter().filter(|address| !address.ip().is_loopback()) {
@@ -214,11 +222,26 @@ fn options(arguments: &ServeArguments, name: &str, server: &Server) -> ServeOpti
         poll: arguments.poll,
         unix,
         tcp: arguments.tcp.clone(),
+        nvme_tcp,
         ublk: arguments.ublk,
         export_name: arguments.export_name.clone().unwrap_or_else(|| name.to_owned()),
         spare_group: arguments.spare_group.clone(),
         direct: !arguments.buffered,
     }
+}
+
+/// Who is served over NVMe/TCP, if hosts are.
+fn nvme_tcp(arguments: &ServeArguments) -> Result<Option<NvmeTcpOptions>, Failure> {
+    let ServeArguments { nvme_tcp: listen, nvme_nqn: nqn, hosts, .. } = arguments;
+    if listen.is_empty() {
+        if *hosts == HostArguments::default() {
+            return Ok(None);
+        }
+        let message = "there are options for NVMe/TCP hosts, and the array is not served to any";
+        return Err(Failure::new(ExitKind::Usage, message).help("add --nvme-tcp ADDRESS, or leave them out"));
+    }
+    let access = host_access(hosts, listen)?;
+    Ok(Some(NvmeTcpOptions { listen: listen.clone(), nqn: nqn.clone(), access }))
 }
 
 /// What was asked for, or an eighth of the memory that the process may have, up to 64 MiB.

@@ -1,32 +1,33 @@
 //! `target`: serves files and block devices to NVMe/TCP hosts, without an array.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::device::SharedDevice;
-use host::export::nvme_tcp::{
-    DeviceVolume, KeptReservations, NewNamespace, NewSubsystem, ReservationFileError, Server, ServerOptions,
-    SubsystemError, Subsystems,
-};
-use host::machine::memory_bytes;
+use host::export::nvme_tcp::{DeviceVolume, NewNamespace, NewSubsystem, Server, Subsystems};
 use host::shard::{ShardContext, ShardOptions, Shards};
 use nvme_tcp::HashFunction;
 use nvme_tcp::names::Nqn;
-use nvme_tcp::subsystem::AllowList;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uuid::Uuid;
 
+use super::host_access::host_access;
 use super::output::Output;
 use crate::arguments::TargetArguments;
-use crate::control::state_folder;
+use crate::counted::counted_as;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use crate::serving::hosts::{HostAccess, listen, subsystem_failure};
 use crate::serving::open_device;
+
+/// How long commands at work get to finish at a stop.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// Hex digits of a UUID that make a serial number.
 const SERIAL_CHARACTERS: usize = 20;
@@ -52,33 +53,25 @@ struct Announced {
 /// # Errors
 /// Why it could not start.
 pub fn run(arguments: &TargetArguments, output: Output) -> Result<(), Failure> {
-    let allow = allow_list(arguments)?;
-    check_addresses(arguments)?;
+    let access = host_access(&arguments.hosts, &arguments.listen)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::new(ExitKind::Internal, format!("cannot wait for signals: {error}")))?;
     let shards = start_shards(arguments)?;
-    let (subsystems, namespaces) = add_all(arguments, &allow, &shards)?;
-    let options = ServerOptions::default().within(memory_bytes() / 4);
-    let server = Server::new(shards.handle(), subsystems, options);
-    let mut listening = Vec::new();
-    for address in &arguments.listen {
-        let bound = server.listen(*address).map_err(|error| {
-            let kind = match error.kind() {
-                std::io::ErrorKind::AddrInUse => ExitKind::AlreadyExists,
-                other => ExitKind::from(other),
-            };
-            Failure::new(kind, format!("cannot listen at {address}: {error}"))
-        })?;
-        listening.push(bound);
-    }
-    if arguments.allow_any {
-        tracing::warn!("--allow-any: every host that reaches the address reads and writes what is served");
-    }
+    let (subsystems, namespaces) = add_all(arguments, &access, &shards)?;
+    let server = Server::new(shards.handle(), subsystems, access.server_options());
+    let listening = listen(&server, &arguments.listen)?;
     output.print(&Announcement { listening, namespaces }, words)?;
     if let Some(signal) = signals.forever().next() {
         tracing::info!("signal {signal}: the target stops");
     }
-    server.stop();
+    let left = server.stop(STOP_LIMIT);
+    if left > 0 {
+        tracing::warn!(
+            "{} cut off: not all was answered in {} s",
+            counted_as(left as u64, "connection was", "connections were"),
+            STOP_LIMIT.as_secs()
+        );
+    }
     drop(server);
     shards.stop().map_err(|panic| Failure::new(ExitKind::Internal, panic.to_string()))
 }
@@ -92,32 +85,6 @@ fn words(announcement: &Announcement) -> String {
     lines.join("\n")
 }
 
-fn allow_list(arguments: &TargetArguments) -> Result<AllowList, Failure> {
-    if arguments.allow_any {
-        return Ok(AllowList::Any);
-    }
-    if arguments.allow.is_empty() {
-        let message = "no host may connect: none is named";
-        let help = "--allow NQN names one; a Linux host has its name in /etc/nvme/hostnqn";
-        return Err(Failure::new(ExitKind::Usage, message).help(help));
-    }
-    Ok(AllowList::Named(arguments.allow.iter().cloned().collect::<BTreeSet<Nqn>>()))
-}
-
-/// Plain TCP goes beyond this machine only if that was asked for by name.
-fn check_addresses(arguments: &TargetArguments) -> Result<(), Failure> {
-    let beyond = arguments.listen.iter().find(|address| !address.ip().is_loopback());
-    match beyond {
-        Some(address) if !arguments.insecure => {
-            let message = format!(
-                "{address} is reached by other machines: anybody on the way reads and changes what is sent, and any machine may call itself by an allowed name"
-            );
-            Err(Failure::new(ExitKind::Usage, message).help("--insecure serves there nevertheless"))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn start_shards(arguments: &TargetArguments) -> Result<Shards, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let count = arguments.shards.map_or(cores, usize::from);
@@ -129,15 +96,12 @@ fn start_shards(arguments: &TargetArguments) -> Result<Shards, Failure> {
 /// Opens every device and makes it a namespace. Those with one name are namespaces of one subsystem, numbered as they come.
 fn add_all(
     arguments: &TargetArguments,
-    allow: &AllowList,
+    access: &HostAccess,
     shards: &Shards,
 ) -> Result<(Arc<Subsystems>, Vec<Announced>), Failure> {
-    let (subsystems, mut numbers) = (Arc::new(Subsystems::default()), BTreeMap::new());
+    let subsystems = Subsystems::with_keys(access.keys.clone()).map_err(|error| subsystem_failure(&error))?;
+    let (subsystems, mut numbers) = (Arc::new(subsystems), BTreeMap::new());
     let mut announced = Vec::new();
-    let states = state_folder().ok_or_else(|| {
-        let message = "there is no place for the state of reservations";
-        Failure::new(ExitKind::Usage, message).help("set TWILL_STATE_DIR, or HOME")
-    })?;
     for served in &arguments.served {
         let device = open_device(&served.path, arguments.read_only, true)
             .map_err(|problem| Failure::from_problems("it cannot be served", vec![problem]))?;
@@ -151,18 +115,17 @@ fn add_all(
         if *number == 1 {
             let serial = uuid.simple().to_string()[..SERIAL_CHARACTERS].to_owned();
             subsystems
-                .add(NewSubsystem { nqn: nqn.clone(), serial, allow: allow.clone() })
-                .map_err(|error| failure(&error))?;
+                .add(NewSubsystem { nqn: nqn.clone(), serial, allow: access.allow.clone() })
+                .map_err(|error| subsystem_failure(&error))?;
         }
         let namespace = NewNamespace { id: *number, uuid: *uuid.as_bytes() };
         let size_bytes = device.info().size_bytes;
         let read_only = arguments.read_only;
-        let reservations = KeptReservations::open(&states, *uuid.as_bytes(), arguments.reservations_new)
-            .map_err(|error| not_known(&served.path, &error))?;
+        let reservations = access.reservations(&served.path.display().to_string(), *uuid.as_bytes())?;
         let open = move |context: &ShardContext| open_volume(&device, context, read_only);
         subsystems
             .add_namespace(&nqn, &namespace, &shards.handle(), reservations, open)
-            .map_err(|error| failure(&error))?;
+            .map_err(|error| subsystem_failure(&error))?;
         let (path, namespace) = (served.path.clone(), *number);
         announced.push(Announced {
             path,
@@ -182,28 +145,6 @@ fn open_volume(
 ) -> Rc<DeviceVolume<host::device::HostDevice>> {
     let way = device.attach(&context.ring);
     Rc::new(DeviceVolume::new(way, Arc::clone(&context.pool), read_only))
-}
-
-/// F-I9: a namespace whose reservations are lost is served to no host.
-fn not_known(path: &Path, error: &ReservationFileError) -> Failure {
-    const NEW: &str = "--reservations-new begins without any: at the first start, or if no host that may have held one still runs";
-    let message = format!("{} is not served: {error}", path.display());
-    match error {
-        ReservationFileError::Io { error, .. } => Failure::new(ExitKind::from(error.kind()), message),
-        ReservationFileError::Missing(_) => Failure::new(ExitKind::NeedsForce, message).help(NEW),
-        ReservationFileError::Lost { .. } => Failure::new(ExitKind::Damaged, message).help(NEW),
-    }
-}
-
-fn failure(error: &SubsystemError) -> Failure {
-    let kind = match error {
-        SubsystemError::Exists(_) | SubsystemError::NamespaceId(_) => ExitKind::AlreadyExists,
-        SubsystemError::Unknown(_) | SubsystemError::Stopping | SubsystemError::NoKeeper(_) => {
-            ExitKind::Internal
-        }
-        SubsystemError::BlockSize(_) => ExitKind::Unsupported,
-    };
-    Failure::new(kind, error.to_string())
 }
 
 /// Which namespace it is, for all time: made of the machine and the path, so that it is the same after a restart.

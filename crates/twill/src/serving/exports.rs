@@ -1,4 +1,4 @@
-//! Where clients reach a served array: over NBD, and as a block device of this machine.
+//! Where clients reach a served array: over NBD and NVMe/TCP, and as a block device of this machine.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,6 +7,7 @@ use host::export::nbd::Server;
 use host::export::ublk::UblkDevice;
 
 use super::block_device;
+use super::nvme_tcp::NvmeTcpExport;
 use crate::counted::counted_as;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -24,6 +25,7 @@ const LEAVING_INTERVAL: Duration = Duration::from_millis(10);
 /// What clients are connected to.
 pub struct Exports {
     pub(super) server: Server,
+    pub(super) nvme_tcp: Option<NvmeTcpExport>,
     pub(super) device: Option<UblkDevice>,
 }
 
@@ -67,17 +69,22 @@ impl Exports {
             .help("disconnect them, or cut them off: twill stop --force"))
     }
 
-    /// Connections of NBD clients.
+    /// Connections of NBD clients, and NVMe/TCP hosts.
     pub(super) fn connections(&self) -> u64 {
+        self.nbd_connections() + self.nvme_tcp.as_ref().map_or(0, NvmeTcpExport::hosts)
+    }
+
+    fn nbd_connections(&self) -> u64 {
         self.server.status().exports.iter().map(|export| export.connections as u64).sum()
     }
 
     /// Every address that clients connect to.
     pub(super) fn status(&self) -> Vec<ExportStatus> {
         let status = self.server.status();
-        let connections = self.connections();
-        let uri = |address: &String| ExportStatus { uri: address.clone(), connections };
-        status.addresses.iter().map(uri).collect()
+        let connections = self.nbd_connections();
+        let uri = |address: &String| ExportStatus { uri: address.clone(), connections, hosts: Vec::new() };
+        let over_nbd = status.addresses.iter().map(uri);
+        over_nbd.chain(self.nvme_tcp.iter().flat_map(NvmeTcpExport::status)).collect()
     }
 
     /// How the block device is.
@@ -96,6 +103,10 @@ impl Exports {
 
     /// Ends all connections, each after what it has under way.
     pub(super) fn stop(self) {
+        let end = Instant::now() + STOP_LIMIT;
         self.server.stop(STOP_LIMIT);
+        if let Some(nvme_tcp) = &self.nvme_tcp {
+            nvme_tcp.stop(end.saturating_duration_since(Instant::now()));
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use engine::members::load::UpdatePolicy;
 
+use super::nvme_tcp::NvmeTcpOptions;
+
 /// How an array is served.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
@@ -34,6 +36,8 @@ pub struct ServeOptions {
     pub unix: Vec<PathBuf>,
     /// TCP addresses to listen on.
     pub tcp: Vec<SocketAddr>,
+    /// Serve to NVMe/TCP hosts.
+    pub nvme_tcp: Option<NvmeTcpOptions>,
     /// Serve as a block device, with this number if there is one.
     pub ublk: Option<Option<u32>>,
     /// Name that clients ask for; the array is the default export too.

@@ -11,7 +11,7 @@ use engine::array::start::{
 use engine::array::volume::VolumeMode;
 use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
-use engine::volume::Engine;
+use engine::volume::{Engine, ReadInto};
 use host::array::{HostArray, MemberDevice};
 use host::balance::BalancedVolume;
 use host::buffer::BufferOptions;
@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 
 use super::event_log::EventLog;
 use super::manager::{ArrayManager, gone};
+use super::nvme_tcp::NvmeTcpExport;
 use super::open::open_member;
 use super::platform::Known;
 use super::scrub_file::{ScrubFile, left_open};
@@ -67,11 +68,7 @@ impl Serving {
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
         let manager = ArrayManager::start(&shards, &array, prepared, opened.others, scrub, &known)?;
         let fast_zero = array.shared.geometry.parity_chunks() > 0;
-        let exported = export(&shards, array.volumes(), fast_zero, options).and_then(|server| {
-            let device = block_device::start(&shards, array.volumes(), options, &assembly.set_uuid)?;
-            Ok((server, device))
-        });
-        let (server, device) = match exported {
+        let exports = match exports(&shards, array.volumes(), fast_zero, options, &assembly.set_uuid) {
             Ok(exported) => exported,
             Err(failure) => {
                 // Why nobody can be served says more than whether that was stopped well.
@@ -87,7 +84,7 @@ impl Serving {
                 known,
                 read_only: options.read_only,
             }),
-            exports: Exports { server, device },
+            exports,
             log,
             spare_group: options.spare_group.clone(),
             started_unix_s: now_unix_s(),
@@ -287,8 +284,22 @@ pub(super) fn start_shards(options: &ServeOptions) -> Result<Arc<Shards>, Failur
     started.map(Arc::new).map_err(failed)
 }
 
-/// Serves the volumes of an array over NBD, whichever engine is below. `fast_zero`: zeroes cost less than data.
-pub(super) fn export<E: Engine>(
+/// Serves the volumes of an array, whichever engine is below. `fast_zero`: zeroes cost less than data.
+pub(super) fn exports<E: Engine + ReadInto>(
+    shards: &Arc<Shards>,
+    volumes: &Volumes<E>,
+    fast_zero: bool,
+    options: &ServeOptions,
+    set_uuid: &[u8; 16],
+) -> Result<Exports, Failure> {
+    let server = over_nbd(shards, volumes, fast_zero, options)?;
+    let over_nvme_tcp = |nvme_tcp| NvmeTcpExport::start(shards, volumes, nvme_tcp, options.balance, set_uuid);
+    let nvme_tcp = options.nvme_tcp.as_ref().map(over_nvme_tcp).transpose()?;
+    let device = block_device::start(shards, volumes, options, set_uuid)?;
+    Ok(Exports { server, nvme_tcp, device })
+}
+
+fn over_nbd<E: Engine>(
     shards: &Arc<Shards>,
     volumes: &Volumes<E>,
     fast_zero: bool,

@@ -36,23 +36,15 @@ use super::memory::Memory;
 use super::negotiate::{self, Agreed, ExportInfo};
 use super::protocol::{self, Errno, HEAD_BYTES_MAX, Head, Malformed, command};
 use super::watch::{ConnectionState, Lifecycle};
+use crate::export::receiver::{Receiver, STAGING_BYTES};
 use crate::ring::Ring;
 use crate::shard::ShardContext;
 
 /// Longest payload of a refused write that is read and thrown away to keep the connection.
 const SKIPPED_PAYLOAD_BYTES_MAX: u32 = 4 * REQUEST_BYTES_MAX;
 
-/// Bytes asked for at once while requests are small. Also holds the longest option of the handshake.
-const STAGING_BYTES: usize = 64 << 10;
-
-/// A payload from here on is worth a receive of its own instead of a copy.
-const LARGE_PAYLOAD_BYTES: usize = 16 << 10;
-
 /// Bytes of a payload that must come within its time limit: at the slowest 1 MiB in 30 s.
 const PAYLOAD_PIECE_BYTES: usize = 1 << 20;
-
-/// Bytes asked for after a large payload: the next request, and little of what may be its payload.
-const STAGING_BYTES_BETWEEN_PAYLOADS: usize = 512;
 
 /// How often a request that waits for memory looks again.
 const MEMORY_PAUSE: Duration = Duration::from_millis(5);
@@ -335,50 +327,30 @@ pub enum ReceiveError {
     LeftEarly,
 }
 
-/// The receiving side of a connection.
+/// The requests of a connection, as they come.
 pub(super) struct Incoming {
-    ring: Ring,
-    socket: Rc<OwnedFd>,
-    staging: Buffer,
-    /// The bytes received and not yet consumed lie in `staging[start..end]`.
-    start: usize,
-    end: usize,
-    /// How many bytes to ask for next.
-    ask_bytes: usize,
+    receiver: Receiver,
 }
 
 impl Incoming {
     /// Nothing received yet.
     pub fn new(ring: Ring, pool: &Arc<Pool>, socket: Rc<OwnedFd>) -> Self {
-        let staging = pool.take(STAGING_BYTES);
-        Incoming { ring, socket, staging, start: 0, end: 0, ask_bytes: STAGING_BYTES }
+        Incoming { receiver: Receiver::new(ring, pool, socket) }
     }
 
     /// What was received and not consumed.
     pub fn bytes(&self) -> &[u8] {
-        &self.staging.bytes()[self.start..self.end]
+        self.receiver.bytes()
     }
 
     /// Drops the first `bytes` of [`Incoming::bytes`].
     pub fn consume(&mut self, bytes: usize) {
-        assert!(bytes <= self.end - self.start, "only what was received is consumed");
-        self.start += bytes;
+        self.receiver.consume(bytes);
     }
 
     /// Receives more. Returns false when the client has ended its side.
     pub async fn receive_more(&mut self) -> io::Result<bool> {
-        if self.start > 0 {
-            self.staging.bytes_mut().copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        assert!(self.end < STAGING_BYTES, "every message but a payload fits");
-        let room = self.end..STAGING_BYTES.min(self.end + self.ask_bytes);
-        let staging = std::mem::replace(&mut self.staging, Buffer::new(0));
-        let (staging, received) = self.ring.recv(&self.socket, staging, room).await;
-        self.staging = staging;
-        let received = received?;
-        self.end += received;
-        Ok(received > 0)
+        self.receiver.receive_more().await
     }
 
     /// The next request, or `None` when the client has ended its side between requests.
@@ -401,19 +373,12 @@ impl Incoming {
         lifecycle: &Lifecycle,
     ) -> Result<Buffer, ReceiveError> {
         let bytes = buffer.len();
-        let here = bytes.min(self.end - self.start);
-        buffer.bytes_mut()[..here].copy_from_slice(&self.bytes()[..here]);
-        self.consume(here);
-        self.ask_bytes =
-            if bytes >= LARGE_PAYLOAD_BYTES { STAGING_BYTES_BETWEEN_PAYLOADS } else { STAGING_BYTES };
-        let mut at = here;
+        let mut at = self.receiver.begin_payload(&mut buffer, 0..bytes);
         while at < bytes {
             // Piece by piece, so that the watcher sees whether more comes.
             let end = bytes.min(at + PAYLOAD_PIECE_BYTES);
             lifecycle.payload_comes();
-            let (same, received) = self.ring.recv_exact(&self.socket, buffer, at..end).await;
-            buffer = same;
-            received?;
+            buffer = self.receiver.receive_rest(buffer, at..end).await?;
             at = end;
         }
         lifecycle.payload_is_there();
@@ -422,9 +387,9 @@ impl Incoming {
 
     /// Passes over the next `bytes` bytes.
     pub async fn skip(&mut self, mut bytes: usize) -> Result<(), ReceiveError> {
-        self.ask_bytes = STAGING_BYTES;
+        self.receiver.expect_small();
         loop {
-            let here = bytes.min(self.end - self.start);
+            let here = bytes.min(self.bytes().len());
             self.consume(here);
             bytes -= here;
             if bytes == 0 {

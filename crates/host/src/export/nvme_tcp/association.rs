@@ -5,6 +5,7 @@
 //! by itself: Linux closes these first, and shuts the controller down by the admin queue then.
 
 use nvme_tcp::controller::Controller;
+use nvme_tcp::events::AsyncEvent;
 use nvme_tcp::names::{Host, Nqn};
 use nvme_tcp::reservation::Notice;
 use nvme_tcp::target::properties::Properties;
@@ -17,7 +18,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use super::connection_limits::COMMANDS;
+use super::hearers::Hearer;
 use super::subsystems::Entry;
+
+/// A host that is connected to namespaces: one controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectedHost {
+    /// The host.
+    pub host: Nqn,
+    /// What it is connected to.
+    pub subsystem: Nqn,
+    /// Its I/O queues.
+    pub queues: usize,
+}
 
 pub(super) struct Association {
     /// The subsystem; none: discovery.
@@ -26,6 +39,8 @@ pub(super) struct Association {
     pub host: Host,
     pub id: u16,
     state: Mutex<State>,
+    /// Its host may use it: it has authenticated, or need not.
+    proven: AtomicBool,
     /// A command has come since the watch looked last.
     seen: AtomicBool,
     ended: AtomicBool,
@@ -58,6 +73,7 @@ impl Association {
                 properties: Properties::new(COMMANDS as u16),
                 queues: BTreeMap::new(),
             }),
+            proven: AtomicBool::new(false),
             seen: AtomicBool::new(true),
             ended: AtomicBool::new(false),
             listener: Mutex::new(None),
@@ -68,6 +84,18 @@ impl Association {
     pub fn with<T>(&self, work: impl FnOnce(&mut Controller, &mut Properties) -> T) -> T {
         let State { controller, properties, .. } = &mut *self.state.lock();
         work(controller, properties)
+    }
+
+    /// The host has authenticated, or need not. False: its identifier belongs to another name.
+    pub fn prove(&self) -> bool {
+        let Association { entry, host, subsystem, id, .. } = self;
+        if entry.as_ref().is_some_and(|entry| entry.with(|one| one.prove(*id)).is_err()) {
+            return false;
+        }
+        if !self.proven.swap(true, Ordering::AcqRel) {
+            tracing::info!(host = %host.nqn, %subsystem, controller = id, "a host has connected");
+        }
+        true
     }
 
     /// A queue joins. False: it is there already, the controller is not ready, or the association has ended.
@@ -84,6 +112,11 @@ impl Association {
     /// A host has deleted a queue, or closed its connection.
     pub fn leave(&self, queue: u16) {
         self.state.lock().queues.remove(&queue);
+    }
+
+    /// I/O queues that are connected.
+    pub fn io_queues(&self) -> usize {
+        self.state.lock().queues.keys().filter(|queue| **queue != 0).count()
     }
 
     /// A command has come. Written only if the watch has looked since, so that queues do not fight for the line.
@@ -126,6 +159,18 @@ impl Association {
     }
 }
 
+impl Hearer for Association {
+    fn namespace_changed(&self, id: u32) {
+        self.with(|controller, _| controller.namespace_changed(id));
+        self.wake_listener();
+    }
+
+    fn discovery_changed(&self) {
+        self.with(|controller, _| controller.happened(AsyncEvent::DiscoveryChanged));
+        self.wake_listener();
+    }
+}
+
 /// The associations of a server, for queues that join.
 #[derive(Default)]
 pub(super) struct Associations {
@@ -157,6 +202,19 @@ impl Associations {
                 one.wake_listener();
             }
         }
+    }
+
+    /// Hosts that are connected to namespaces.
+    pub fn hosts(&self) -> Vec<ConnectedHost> {
+        let table = self.table.lock();
+        let proven = table.open.values().filter(|one| one.proven.load(Ordering::Acquire));
+        let of_namespaces = proven.filter(|one| one.entry.is_some());
+        let connected = of_namespaces.map(|one| ConnectedHost {
+            host: one.host.nqn.clone(),
+            subsystem: one.subsystem.clone(),
+            queues: one.io_queues(),
+        });
+        connected.collect()
     }
 
     /// A number for a discovery controller. Their queues join nothing, so that it only tells them apart.

@@ -1,6 +1,7 @@
 //! A connection from its first byte to its last: Connect, then the commands of a queue.
 
-use engine::buffer::{Buffer, Gather, Pool};
+use engine::buffer::{Buffer, Gather};
+use nvme_tcp::auth::{CONNECT_REQUIRES_AUTHENTICATION, transfer_bytes};
 use nvme_tcp::command::{FABRICS, Sqe, fabrics};
 use nvme_tcp::names::{DISCOVERY_NQN, Host, HostId, Nqn};
 use nvme_tcp::pdu::{Fatal, Side, Unverified};
@@ -13,22 +14,24 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::admin::AdminQueue;
 use super::association::Association;
+use super::authentication::Authentication;
 use super::connection_limits::{
     ADMIN_IN_CAPSULE_BYTES, COMMANDS, H2C_DATA_BYTES_MAX, IN_CAPSULE_BYTES, R2T_BYTES_MAX,
 };
 use super::gate::Gate;
+use super::hearers::Hearer;
 use super::link::{Item, Link};
 use super::namespace::{Namespace, Started};
 use super::outgoing::send;
 use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
-use super::stream::Stream;
 use super::subsystems::Entry;
+use crate::export::receiver::Receiver;
 use crate::shard::ShardContext;
 
 /// Bytes of the data of Connect.
@@ -36,6 +39,9 @@ const CONNECT_BYTES: u32 = 1024;
 
 /// Between two looks of a watch at whether its connection has ended: a server that stops waits no longer for it.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Between two looks of a connection that is asked to end at whether its commands have ended.
+const STOP_LOOK: Duration = Duration::from_millis(1);
 
 /// Serves one connection.
 pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: OwnedFd) {
@@ -53,25 +59,29 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
     let commands = Rc::new(Commands {
         shared: Arc::clone(&shared),
         link: Rc::clone(&link),
-        pool: Arc::clone(&shard.pool),
+        shard: shard.clone(),
         pending: RefCell::new((0..COMMANDS).map(|_| Pending::default()).collect()),
     });
     let beginning = Rc::clone(&commands);
     link.set_begin(move |slot| beginning.begin(slot));
     shard.executor.spawn(send(Rc::clone(&link), shard.clone(), Rc::clone(&socket)));
-    let stream = Stream::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
+    let receiver = Receiver::new(shard.ring.clone(), &shard.pool, Rc::clone(&socket));
     let mut connection = Connection {
         shared: Arc::clone(&shared),
         shard,
         socket,
-        stream,
+        receiver,
         link: Rc::clone(&link),
         commands,
         role: Role::None,
+        authentication: None,
     };
     connection.watch_handshake();
     let ended = connection.run().await;
     let is_orderly = ended.is_ok();
+    if shared.is_stopping() {
+        connection.finish_work().await;
+    }
     match ended {
         Ok(()) => {}
         Err(Ended::Fatal(fatal)) => {
@@ -80,6 +90,11 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
             let bytes = link.with_queue(|queue| queue.session().encode_term(fatal, &mut term));
             term.truncate(bytes);
             link.push(Item::Last(term));
+        }
+        Err(Ended::NotAuthentic) => {
+            // The end of the association would cut off the reason that the host has just fetched.
+            link.finish();
+            link.wait_for_end().await;
         }
         Err(Ended::Io(error)) => tracing::debug!(%error, "a connection has ended"),
         Err(Ended::Terminated { status, information }) => {
@@ -94,13 +109,20 @@ pub(super) async fn serve(shared: Arc<Shared>, shard: ShardContext, socket: Owne
         Role::Io(io) if is_orderly => io.association.leave(io.id),
         Role::Io(io) => shared.associations.remove(&io.association),
     }
+    // A host that reads nothing holds memory, so its connection counts until the last answer is sent or given up.
+    link.wait_for_end().await;
 }
 
 /// Why a connection ends.
 enum Ended {
     Io(io::Error),
     Fatal(Fatal),
-    Terminated { status: u16, information: u32 },
+    Terminated {
+        status: u16,
+        information: u32,
+    },
+    /// The host did not prove that it has its secret.
+    NotAuthentic,
 }
 
 impl From<io::Error> for Ended {
@@ -118,15 +140,30 @@ struct Pending {
 
 enum Work {
     Connect(Unverified<Sqe>),
-    Io { namespace: Rc<dyn Namespace>, request: Request, shape: Shape, id: u32, opcode: u8, gate: Rc<Gate> },
-    Reservation { command: ReservationWork, gate: Rc<Gate> },
+    /// A message of an authentication.
+    Proof {
+        authentication: Rc<Authentication>,
+        bytes: u32,
+    },
+    Io {
+        namespace: Rc<dyn Namespace>,
+        request: Request,
+        shape: Shape,
+        id: u32,
+        opcode: u8,
+        gate: Rc<Gate>,
+    },
+    Reservation {
+        command: ReservationWork,
+        gate: Rc<Gate>,
+    },
 }
 
 /// The commands of a queue that have not been handed on.
 struct Commands {
     shared: Arc<Shared>,
+    shard: ShardContext,
     link: Rc<Link>,
-    pool: Arc<Pool>,
     pending: RefCell<Box<[Pending]>>,
 }
 
@@ -136,6 +173,7 @@ impl Commands {
         let out_bytes = match &self.pending.borrow()[slot.index()].work {
             Some(Work::Io { request, .. }) => request.data_out_bytes(),
             Some(Work::Reservation { command, .. }) => command.data_out_bytes(),
+            Some(Work::Proof { bytes, .. }) => *bytes,
             Some(Work::Connect(_)) => CONNECT_BYTES,
             None => return,
         };
@@ -148,7 +186,7 @@ impl Commands {
     }
 
     fn take_buffer(&self, slot: Slot, bytes: u32) {
-        let buffer = self.pool.take(bytes as usize);
+        let buffer = self.shard.pool.take(bytes as usize);
         self.pending.borrow_mut()[slot.index()].buffer = Some(buffer);
     }
 
@@ -167,6 +205,11 @@ impl Commands {
             }
             Some(Work::Reservation { command, gate }) => {
                 command.carry_out(&self.shared, &gate, Rc::clone(&self.link), slot, &data);
+            }
+            Some(Work::Proof { authentication, .. }) => {
+                let mut message = vec![0; data.len()];
+                data.copy_to(&mut message);
+                authentication.receive(&self.shard, Rc::clone(&self.link), slot, &message);
             }
             Some(Work::Connect(_)) | None => {}
         }
@@ -208,22 +251,24 @@ struct Connection {
     shared: Arc<Shared>,
     shard: ShardContext,
     socket: Rc<OwnedFd>,
-    stream: Stream,
+    receiver: Receiver,
     link: Rc<Link>,
     commands: Rc<Commands>,
     role: Role,
+    /// None: its host need not authenticate.
+    authentication: Option<Rc<Authentication>>,
 }
 
 impl Connection {
     /// Takes what arrives until the connection ends.
     async fn run(&mut self) -> Result<(), Ended> {
-        loop {
-            let received = self.link.with_queue(|queue| queue.receive(self.stream.bytes()));
+        while !self.shared.is_stopping() {
+            let received = self.link.with_queue(|queue| queue.receive(self.receiver.bytes()));
             let (consumed, arrival) = received.map_err(Ended::Fatal)?;
-            self.stream.consume(consumed);
+            self.receiver.consume(consumed);
             match arrival {
                 Arrival::More => {
-                    if matches!(self.role, Role::Left) || !self.stream.receive_more().await? {
+                    if matches!(self.role, Role::Left) || !self.receiver.receive_more().await? {
                         return Ok(());
                     }
                 }
@@ -236,6 +281,9 @@ impl Connection {
                     if let Err(status) = begun {
                         self.link.answer(slot, status, 0, Gather::new());
                     }
+                    if self.authentication.as_ref().is_some_and(|one| one.has_ended()) {
+                        return Err(Ended::NotAuthentic);
+                    }
                 }
                 Arrival::Place { slot, offset, bytes } => self.place(slot, offset, bytes).await?,
                 Arrival::Partial { slot } => slot.into_iter().for_each(|slot| self.link.push_wishes(slot)),
@@ -245,6 +293,21 @@ impl Connection {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The server stops: waits until what is at work has been answered. The admin queue ends last, because its end cuts the
+    /// others off.
+    async fn finish_work(&self) {
+        self.link.forget_waiting();
+        let is_busy = || match &self.role {
+            Role::Io(io) => !io.gate.is_idle(),
+            Role::Admin(admin) => !admin.association.has_ended() && admin.association.io_queues() > 0,
+            Role::None | Role::Left => false,
+        };
+        while is_busy() {
+            self.shard.ring.sleep(STOP_LOOK).await;
+        }
     }
 
     /// Brings data to where it belongs.
@@ -252,11 +315,14 @@ impl Connection {
         let (offset, bytes) = (offset as usize, bytes as usize);
         let waiting = slot.and_then(|slot| self.commands.pending.borrow_mut()[slot.index()].buffer.take());
         let passed_over = waiting.is_none();
-        let (buffer, offset) = match waiting {
+        let (mut buffer, offset) = match waiting {
             Some(buffer) => (buffer, offset),
             None => (self.shard.pool.take(bytes), 0),
         };
-        let buffer = self.stream.fill(buffer, offset, bytes).await?;
+        let here = self.receiver.begin_payload(&mut buffer, offset..offset + bytes);
+        if here < bytes {
+            buffer = self.receiver.receive_rest(buffer, offset + here..offset + bytes).await?;
+        }
         self.link.with_queue(|queue| queue.session_mut().placed(&buffer.bytes()[offset..offset + bytes]));
         if let (Some(slot), false) = (slot, passed_over) {
             self.commands.pending.borrow_mut()[slot.index()].buffer = Some(buffer);
@@ -286,6 +352,16 @@ impl Connection {
         let data_bytes = check_data(&sqe, in_capsule_bytes)?;
         let received = sqe.as_received();
         let fabrics_type = (received.opcode == FABRICS).then(|| received.fabrics_type());
+        if let Some(authentication) = &self.authentication {
+            match fabrics_type {
+                Some(fabrics::AUTHENTICATION_SEND | fabrics::AUTHENTICATION_RECEIVE) => {
+                    let authentication = Rc::clone(authentication);
+                    return self.authenticate(authentication, slot, received, data_bytes, in_capsule_bytes);
+                }
+                _ if !authentication.is_proven() => return Err(Status::AUTHENTICATION_REQUIRED),
+                _ => {}
+            }
+        }
         match &mut self.role {
             Role::None if fabrics_type == Some(fabrics::CONNECT) => {
                 if data_bytes != CONNECT_BYTES {
@@ -318,6 +394,30 @@ impl Connection {
         }
     }
 
+    /// A message of an authentication: one that comes, or one that the host fetches.
+    fn authenticate(
+        &self,
+        authentication: Rc<Authentication>,
+        slot: Slot,
+        sqe: &Sqe,
+        data_bytes: u32,
+        in_capsule_bytes: u32,
+    ) -> Result<(), Status> {
+        let bytes = transfer_bytes(sqe)?;
+        if data_bytes != bytes {
+            return Err(Status::INVALID_SGL_LENGTH);
+        }
+        if sqe.fabrics_type() == fabrics::AUTHENTICATION_SEND {
+            let work = Work::Proof { authentication, bytes };
+            self.commands.pending.borrow_mut()[slot.index()].work = Some(work);
+            self.admit(slot, bytes, in_capsule_bytes);
+        } else {
+            let message = authentication.answer(&self.link, bytes)?;
+            self.link.answer(slot, Status::SUCCESS, 0, message);
+        }
+        Ok(())
+    }
+
     /// Gives a command its share of the memory, now or later, and begins it.
     fn admit(&self, slot: Slot, bytes: u32, in_capsule_bytes: u32) {
         if in_capsule_bytes > 0 {
@@ -333,7 +433,10 @@ impl Connection {
         let work = self.commands.pending.borrow_mut()[slot.index()].work.take();
         let Some(Work::Connect(sqe)) = work else { return };
         match self.connect_queue(&sqe, data) {
-            Ok(id) => self.link.answer(slot, Status::SUCCESS, u64::from(id), Gather::new()),
+            Ok(id) => {
+                let asks = if self.authentication.is_some() { CONNECT_REQUIRES_AUTHENTICATION } else { 0 };
+                self.link.answer(slot, Status::SUCCESS, u64::from(u32::from(id) | asks), Gather::new());
+            }
             Err(refused) => {
                 tracing::warn!(status = %refused.status, "a host was not connected");
                 self.link.answer(slot, refused.status, refused.value, Gather::new());
@@ -351,9 +454,37 @@ impl Connection {
         } else {
             self.connect_io(&connect, &host, socket)?
         };
-        self.link.with_queue(|queue| queue.set_entries(connect.entries));
-        self.link.set_connected();
+        self.link.with_queue(|queue| {
+            queue.set_entries(connect.entries);
+            if connect.no_flow_control {
+                queue.drop_flow_control();
+            }
+        });
+        if let Err(refused) = self.begin_proof(&host) {
+            if let Role::Admin(admin) = std::mem::replace(&mut self.role, Role::Left) {
+                self.shared.associations.remove(&admin.association);
+            }
+            return Err(refused);
+        }
         Ok(id)
+    }
+
+    /// The queue may be used, at once or when its host has authenticated.
+    fn begin_proof(&mut self, host: &Host) -> Result<(), Refused> {
+        let association = match &self.role {
+            Role::Admin(admin) => &admin.association,
+            Role::Io(io) => &io.association,
+            Role::None | Role::Left => return Err(Refused::with(Status::INTERNAL_ERROR)),
+        };
+        if let Some(authenticator) = self.shared.subsystems.authenticator(&host.nqn) {
+            let begun = Authentication::new(authenticator, association, host);
+            self.authentication = Some(begun.map_err(|_| Refused::with(Status::INTERNAL_ERROR))?);
+        } else if association.prove() {
+            self.link.set_connected();
+        } else {
+            return Err(Refused::with(Status::CONNECT_INVALID_HOST));
+        }
+        Ok(())
     }
 
     fn connect_admin(&mut self, connect: &Connect, host: &Host, socket: OwnedFd) -> Result<u16, Refused> {
@@ -365,6 +496,7 @@ impl Connection {
             (None, self.shared.associations.discovery_id())
         } else {
             let entry = self.find(&subsystem, &host.nqn)?;
+            self.check_digests(&host.nqn)?;
             let id = entry.with(|subsystem| subsystem.connect(host, connect.controller_id));
             let id =
                 id.map_err(|refusal| Refused { status: refusal.status, value: refusal.dword0.into() })?;
@@ -374,8 +506,12 @@ impl Connection {
         if !association.join(0, socket) {
             return Err(Refused::with(Status::CONNECT_BUSY));
         }
+        let hearers = match &association.entry {
+            Some(entry) => &entry.hearers,
+            None => &self.shared.subsystems.hearers,
+        };
+        hearers.enter(Arc::downgrade(&association) as Weak<dyn Hearer>);
         self.shared.associations.enter(&association);
-        tracing::info!(host = %host.nqn, subsystem = %association.subsystem, controller = id, "a host has connected");
         let local = self.shared.local_address(&self.socket);
         let admin = AdminQueue::new(Arc::clone(&association), local);
         admin.watch_events(&self.shard, &self.link);
@@ -386,6 +522,7 @@ impl Connection {
 
     fn connect_io(&mut self, connect: &Connect, host: &Host, socket: OwnedFd) -> Result<u16, Refused> {
         let entry = self.find(&connect.subsystem, &host.nqn)?;
+        self.check_digests(&host.nqn)?;
         let joined = entry.with(|one| one.connect_queue(host, connect.controller_id, connect.queue_id));
         joined.map_err(|refusal| Refused { status: refusal.status, value: refusal.dword0.into() })?;
         let association = self.shared.associations.find(&connect.subsystem, connect.controller_id);
@@ -409,6 +546,16 @@ impl Connection {
                 Err(Refused::with(Status::CONNECT_INVALID_HOST))
             }
         }
+    }
+
+    /// Refuses a queue without digests where they are required.
+    fn check_digests(&self, host: &Nqn) -> Result<(), Refused> {
+        let agreed = self.link.with_queue(|queue| *queue.session().agreement());
+        if agreed.header_digest && agreed.data_digest || !self.shared.options.digests_required {
+            return Ok(());
+        }
+        tracing::warn!(%host, "a host without digests was refused; on Linux: nvme connect --hdr-digest --data-digest");
+        Err(Refused::with(Status::CONNECT_INVALID_PARAMETERS))
     }
 
     /// Ends the connection if it is no queue within the time limit.

@@ -77,6 +77,11 @@ impl Gate {
         Ok((Rc::clone(&open.namespace), open.shape))
     }
 
+    /// Whether no command of the queue is at work.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_idle()
+    }
+
     /// A command begins its work. F-I6: it is entered first and looks then, because its data may have come long after itself,
     /// from a host that has lost its right in between.
     ///

@@ -1,5 +1,5 @@
-//! The thread that changes the reservations of a subsystem, one change after the other: it waits for the disk, which a shard
-//! may not.
+//! A thread for what takes longer than a shard may: it changes the reservations of a subsystem, one change after the other, and
+//! waits for the disk; another one computes the proofs of hosts.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -14,10 +14,10 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub fn start() -> io::Result<Keeper> {
+    pub fn start(name: &str) -> io::Result<Keeper> {
         let (jobs, queue) = channel::<Job>();
         let work = move || queue.into_iter().for_each(|job| job());
-        std::thread::Builder::new().name("twill-keeper".into()).spawn(work)?;
+        std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
         Ok(Keeper { jobs })
     }
 

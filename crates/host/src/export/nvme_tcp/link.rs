@@ -45,6 +45,8 @@ pub(super) struct Link {
     waiting: RefCell<VecDeque<(Slot, u32)>>,
     items: RefCell<VecDeque<Item>>,
     sender: RefCell<Option<Waker>>,
+    /// The receiving task, which waits for the sending one to end.
+    receiver: RefCell<Option<Waker>>,
     /// No answer can reach the host any more.
     broken: Cell<bool>,
     /// It is a queue.
@@ -62,6 +64,7 @@ impl Link {
             waiting: RefCell::default(),
             items: RefCell::default(),
             sender: RefCell::default(),
+            receiver: RefCell::default(),
             broken: Cell::new(false),
             connected: Cell::new(false),
             finished: Cell::new(false),
@@ -186,10 +189,30 @@ impl Link {
         }
     }
 
-    /// Gives up every answer, now and later.
+    /// Commands that wait for memory never begin: the server stops.
+    pub fn forget_waiting(&self) {
+        self.waiting.take();
+    }
+
+    /// The sending task has ended: gives up every answer, now and later.
     pub fn give_up(&self) {
         self.broken.set(true);
         self.items.take();
         self.waiting.take();
+        if let Some(receiver) = self.receiver.take() {
+            receiver.wake();
+        }
+    }
+
+    /// Waits until the sending task has ended.
+    pub async fn wait_for_end(&self) {
+        poll_fn(|context| {
+            if self.broken.get() {
+                return Poll::Ready(());
+            }
+            self.receiver.replace(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
     }
 }

@@ -62,16 +62,22 @@ fn gather(queue: &mut Queue, batch: &mut Vec<Item>, pool: &Arc<Pool>) -> (Gather
                 at += agreed.encode_r2t(cid, tag, offset, bytes, out);
             }
             Item::Answer { slot, status, value, data, held_bytes } => {
+                // A completion of another kind than plain success is never saved.
+                let is_plain = !data.is_empty() && status.is_success() && value == 0;
+                let is_saved = is_plain && queue.data_may_complete();
                 if !data.is_empty() {
+                    let flags = if is_saved { flag::LAST | flag::SUCCESS } else { flag::LAST };
                     let part = DataPart { cid: queue.cid(slot), tag: 0, offset: 0, bytes: data.len() as u32 };
-                    at += agreed.encode_data(Side::Controller, &part, flag::LAST, out);
+                    at += agreed.encode_data(Side::Controller, &part, flags, out);
                     let pieces = data.slices().iter().map(engine::buffer::Slice::bytes);
                     let end = agreed.encode_data_end(pieces, &mut heads.bytes_mut()[at..]);
                     cuts.push((at, data));
                     at += end;
                 }
                 let cqe: Cqe = queue.complete(slot, status, value);
-                at += agreed.encode_response(&cqe, &mut heads.bytes_mut()[at..]);
+                if !is_saved {
+                    at += agreed.encode_response(&cqe, &mut heads.bytes_mut()[at..]);
+                }
                 held += held_bytes;
             }
             Item::Last(bytes) => {

@@ -5,9 +5,14 @@
 
 use nvme_tcp::names::HostId;
 use nvme_tcp::reservation::{Reservations, STATE_FILE_BYTES_MAX, StateFileError, Synced};
-use std::fs::{self, File};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// Reservations say which hosts there are: not for every user of the machine.
+const MODE: u32 = 0o640;
 
 /// Why a namespace's reservations are not known.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +30,9 @@ pub enum ReservationFileError {
         /// What is wrong with it.
         error: StateFileError,
     },
+    /// Another process serves the namespace.
+    #[error("{0}: another process has it locked, and serves the namespace")]
+    InUse(PathBuf),
     /// The system does not let it be read or written.
     #[error("{path}: {error}", path = path.display())]
     Io {
@@ -47,6 +55,9 @@ pub struct KeptReservations {
 pub(super) struct ReservationFile {
     path: PathBuf,
     namespace: [u8; 16],
+    /// Locked as long as the namespace is served: two servers would each keep reservations that the other does not know. It is
+    /// a file beside, since the state file is another one after each change.
+    _lock: File,
 }
 
 impl KeptReservations {
@@ -61,7 +72,8 @@ impl KeptReservations {
         may_be_new: bool,
     ) -> Result<KeptReservations, ReservationFileError> {
         let path = folder.join(format!("reservations-{}", HostId(namespace)));
-        let file = ReservationFile { path, namespace };
+        let lock = lock(folder, &path)?;
+        let file = ReservationFile { path, namespace, _lock: lock };
         let lost = match file.read() {
             // What was not to persist ends with the server that kept it in memory: the file has none of it.
             Ok(state) => return Ok(KeptReservations { state, file }),
@@ -78,6 +90,19 @@ impl KeptReservations {
         let state = Reservations::none();
         file.replace(&state).map_err(|error| file.failed(error))?;
         Ok(KeptReservations { state, file })
+    }
+}
+
+fn lock(folder: &Path, path: &Path) -> Result<File, ReservationFileError> {
+    let beside = path.with_extension("lock");
+    let failed = |error| ReservationFileError::Io { path: beside.clone(), error };
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut options = OpenOptions::new();
+    let lock = options.write(true).create(true).truncate(false).mode(MODE).open(&beside).map_err(failed)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(ReservationFileError::InUse(beside)),
+        Err(error) => Err(failed(error.into())),
     }
 }
 
@@ -109,8 +134,8 @@ impl ReservationFile {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let beside = self.path.with_extension("new");
         let image = state.encode(&self.namespace);
-        fs::create_dir_all(folder)?;
-        let mut file = File::create(&beside)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(MODE).open(&beside)?;
         file.write_all(&image)?;
         file.sync_all()?;
         fs::rename(&beside, &self.path)?;
@@ -127,6 +152,7 @@ impl ReservationFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     const NAMESPACE: [u8; 16] = [7; 16];
 
@@ -136,12 +162,16 @@ mod tests {
         let open = |may_be_new| KeptReservations::open(folder.path(), NAMESPACE, may_be_new);
         assert!(matches!(open(false), Err(ReservationFileError::Missing(_))));
         let kept = open(true).unwrap();
+        assert!(matches!(open(false), Err(ReservationFileError::InUse(_))), "it is served already");
+        let path = kept.file.path().to_owned();
+        drop(kept);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0);
         assert_eq!(open(false).unwrap().state, Reservations::none());
-        let mut image = fs::read(kept.file.path()).unwrap();
+        let mut image = fs::read(&path).unwrap();
         image[40] ^= 1;
-        fs::write(kept.file.path(), &image).unwrap();
+        fs::write(&path, &image).unwrap();
         assert!(matches!(open(false), Err(ReservationFileError::Lost { .. })));
-        fs::write(kept.file.path(), vec![0; STATE_FILE_BYTES_MAX + 100]).unwrap();
+        fs::write(&path, vec![0; STATE_FILE_BYTES_MAX + 100]).unwrap();
         assert!(matches!(open(false), Err(ReservationFileError::Lost { .. })));
         open(true).unwrap();
         open(false).unwrap();

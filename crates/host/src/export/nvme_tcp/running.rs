@@ -32,6 +32,11 @@ impl Running {
         Ticket { running: Arc::clone(self), slot }
     }
 
+    /// Whether no command is at work.
+    pub fn is_idle(&self) -> bool {
+        self.slots.iter().all(|slot| slot.load(Ordering::SeqCst) == NONE)
+    }
+
     fn has_before(&self, namespace: u32, epoch: u64) -> bool {
         self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).any(|entry| {
             let (since, of) = (entry >> NAMESPACE_BITS, entry & ((1 << NAMESPACE_BITS) - 1));
@@ -65,6 +70,11 @@ impl Queues {
         queues.push(Arc::downgrade(running));
     }
 
+    /// Whether no command is at work, of queues that are connected or gone.
+    pub fn is_idle(&self) -> bool {
+        self.queues.lock().iter().filter_map(Weak::upgrade).all(|queue| queue.is_idle())
+    }
+
     /// Whether a command is at work on `namespace` that began before `epoch`.
     pub fn has_before(&self, namespace: u32, epoch: u64) -> bool {
         self.queues.lock().iter().filter_map(Weak::upgrade).any(|queue| queue.has_before(namespace, epoch))
@@ -86,8 +96,8 @@ mod tests {
         assert!(queues.has_before(1, 1), "its connection is gone, the command is not");
         drop(early);
         assert!(!queues.has_before(1, 1));
-        assert!(queues.has_before(1, 2) && queues.has_before(2, 1));
+        assert!(queues.has_before(1, 2) && queues.has_before(2, 1) && !queues.is_idle());
         drop((late, other));
-        assert!(!queues.has_before(1, 9) && !queues.has_before(2, 9));
+        assert!(!queues.has_before(1, 9) && !queues.has_before(2, 9) && queues.is_idle());
     }
 }

@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::association::ConnectedHost;
 use super::connection::serve;
 use super::server_state::{ServerOptions, Shared};
 use super::subsystems::Subsystems;
@@ -15,6 +16,9 @@ use crate::shard::{Handle, ShardContext};
 
 /// Pause after the system refused to accept, so that open connections can finish.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at whether commands of connections that are gone have ended.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// Keeps a connection in the table until it is dropped, however its task ends.
 struct Guard {
     shared: Arc<Shared>,
@@ -26,6 +30,15 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.shared.leave(self.id, self.shard);
     }
+}
+
+/// A server at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    /// Every controller of a subsystem with namespaces.
+    pub hosts: Vec<ConnectedHost>,
 }
 
 /// The NVMe/TCP server of a process. All methods may be called from any thread.
@@ -42,7 +55,7 @@ impl Server {
         shards.spawn_on(0, async move |context: ShardContext| {
             context.stopping().await;
             if let Some(shared) = stopped.upgrade() {
-                shared.stop();
+                shared.begin_stop();
             }
         });
         Server { shared, shards }
@@ -56,7 +69,7 @@ impl Server {
         let listener = TcpListener::bind(address)?;
         let bound = listener.local_addr()?;
         let socket = OwnedFd::from(listener);
-        let before = self.shared.add_listener(socket.try_clone()?);
+        let before = self.shared.add_listener(bound, socket.try_clone()?);
         let (shared, shards) = (Arc::clone(&self.shared), self.shards.clone());
         let shard = before % shards.count();
         self.shards.spawn_on(shard, move |context| accept(shared, shards, context, socket));
@@ -70,15 +83,30 @@ impl Server {
         self.shared.connections()
     }
 
-    /// Stops listening, and ends every connection. What volumes are doing for them goes on to its end.
-    pub fn stop(&self) {
-        self.shared.stop();
+    /// Where it listens, and which hosts are connected.
+    #[must_use]
+    pub fn status(&self) -> ServerStatus {
+        ServerStatus { addresses: self.shared.addresses(), hosts: self.shared.associations.hosts() }
+    }
+
+    /// Stops listening, and ends every connection after it has answered what is at work. Waits for that at most for `limit`,
+    /// then cuts off what is left; returns how many connections that were. Hosts get no answer to what came later, so that
+    /// they send it again when the namespaces are back. Waits, so it is not for a shard.
+    pub fn stop(&self, limit: Duration) -> usize {
+        let end = Instant::now() + limit;
+        self.shared.begin_stop();
+        let left = self.shared.finish_stop(end);
+        while !self.shared.subsystems.is_idle() && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+        left
     }
 }
 
 impl Drop for Server {
+    /// Stops without waiting.
     fn drop(&mut self) {
-        self.stop();
+        self.stop(Duration::ZERO);
     }
 }
 

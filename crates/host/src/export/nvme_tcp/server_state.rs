@@ -1,13 +1,13 @@
 //! What a server knows: its options, its subsystems, its listeners and its open connections.
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::net::{self, Shutdown};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::association::Associations;
 use super::connection_limits::HELD_BYTES_MAX;
@@ -23,12 +23,18 @@ pub struct ServerOptions {
     pub handshake_limit: Duration,
     /// Most open connections. A further one is closed.
     pub connections_max: usize,
+    /// A connection without digests of headers and of data becomes no queue.
+    pub digests_required: bool,
 }
 
 impl Default for ServerOptions {
-    /// 10 s, and 4096 connections.
+    /// 10 s, 4096 connections, digests as the host wishes.
     fn default() -> Self {
-        ServerOptions { handshake_limit: Duration::from_secs(10), connections_max: 4096 }
+        ServerOptions {
+            handshake_limit: Duration::from_secs(10),
+            connections_max: 4096,
+            digests_required: false,
+        }
     }
 }
 
@@ -48,7 +54,15 @@ pub(super) struct Shared {
     pub associations: Associations,
     stopping: AtomicBool,
     open: Mutex<Open>,
-    listeners: Mutex<Vec<OwnedFd>>,
+    /// Notified when a connection has ended.
+    ended: Condvar,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+struct Listener {
+    address: SocketAddr,
+    /// A second descriptor, to shut it down.
+    socket: OwnedFd,
 }
 
 #[derive(Default)]
@@ -67,15 +81,21 @@ impl Shared {
             associations: Associations::default(),
             stopping: AtomicBool::new(false),
             open: Mutex::new(Open { by_shard: vec![0; shards], ..Open::default() }),
+            ended: Condvar::new(),
             listeners: Mutex::default(),
         })
     }
 
     /// Takes a listener's second descriptor, to shut it down. Returns how many there were.
-    pub fn add_listener(&self, listener: OwnedFd) -> usize {
+    pub fn add_listener(&self, address: SocketAddr, socket: OwnedFd) -> usize {
         let mut listeners = self.listeners.lock();
-        listeners.push(listener);
+        listeners.push(Listener { address, socket });
         listeners.len() - 1
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.lock().iter().map(|listener| listener.address).collect()
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -118,16 +138,38 @@ impl Shared {
         let mut open = self.open.lock();
         open.sockets.remove(&id);
         open.by_shard[shard] -= 1;
+        drop(open);
+        self.ended.notify_all();
     }
 
-    /// Ends every connection, and takes no further one.
-    pub fn stop(&self) {
+    /// Takes no further connection, and asks every open one to end: it takes no further command, answers those that are at
+    /// work, and closes.
+    pub fn begin_stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         for listener in self.listeners.lock().drain(..) {
-            let _ = net::shutdown(&listener, Shutdown::Both);
+            // Ends the accept that waits on it, which closes the other descriptor.
+            let _ = net::shutdown(&listener.socket, Shutdown::Both);
         }
+        self.shut_down(Shutdown::Read);
+    }
+
+    /// Waits until every connection has ended, or until `end`; then cuts off what is left, and returns how many that were.
+    pub fn finish_stop(&self, end: Instant) -> usize {
+        let mut open = self.open.lock();
+        while !open.sockets.is_empty() {
+            if self.ended.wait_until(&mut open, end).timed_out() {
+                break;
+            }
+        }
+        let left = open.sockets.len();
+        drop(open);
+        self.shut_down(Shutdown::Both);
+        left
+    }
+
+    fn shut_down(&self, how: Shutdown) {
         for socket in self.open.lock().sockets.values() {
-            let _ = net::shutdown(socket, Shutdown::Both);
+            let _ = net::shutdown(socket, how);
         }
     }
 }

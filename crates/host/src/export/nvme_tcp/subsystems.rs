@@ -13,8 +13,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use super::authenticator::{Authenticator, HostKeys};
 use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
+use super::hearers::Hearers;
 use super::keeper::Keeper;
 use super::namespace::Source;
 use super::reservation_file::{KeptReservations, ReservationFile};
@@ -26,6 +29,9 @@ use crate::shard::{Handle, ShardContext};
 const QUEUES_MAX: u16 = 128;
 /// Controllers of a subsystem.
 const CONTROLLERS_MAX: u16 = 512;
+
+/// Between two looks at whether commands at work have ended.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A subsystem to be served.
 #[derive(Clone, Debug)]
@@ -56,14 +62,14 @@ pub enum SubsystemError {
     /// There is none of that name.
     #[error("there is no subsystem {0}")]
     Unknown(Nqn),
-    /// The number is 0, too large, or taken.
-    #[error("namespace {0} cannot be added: its number is taken, or not in 1 to {NAMESPACE_ID_MAX}")]
+    /// The number is 0, too large, or taken; or there is no such namespace.
+    #[error("namespace {0}: its number is taken, or that of none, or not in 1 to {NAMESPACE_ID_MAX}")]
     NamespaceId(u32),
     /// The blocks are none that hosts know.
     #[error("blocks of {0} bytes cannot be served")]
     BlockSize(u32),
-    /// The system gives no thread that keeps reservations.
-    #[error("no thread can be started that keeps reservations: {0}")]
+    /// The system gives no thread that keeps reservations or checks keys.
+    #[error("no thread can be started that keeps reservations or checks keys: {0}")]
     NoKeeper(std::io::ErrorKind),
     /// The shard that was to look at it has ended.
     #[error("the server is stopping")]
@@ -76,6 +82,10 @@ pub struct Subsystems {
     table: RwLock<BTreeMap<Nqn, Arc<Entry>>>,
     /// Counts changes, for the discovery log page.
     changes: AtomicU64,
+    /// None: no host has a key.
+    authenticator: Option<Arc<Authenticator>>,
+    /// Discovery controllers.
+    pub(super) hearers: Hearers,
 }
 
 /// One subsystem.
@@ -84,6 +94,8 @@ pub(super) struct Entry {
     /// Its queues, as far as commands of theirs are at work.
     pub queues: Queues,
     keeper: Keeper,
+    /// Controllers whose hosts hear of namespaces that come, go and change.
+    pub hearers: Hearers,
     /// Counts changes of what a command may do to a namespace, so that a queue looks only when there was one.
     epoch: AtomicU64,
 }
@@ -174,6 +186,23 @@ pub(super) struct Admitted {
 }
 
 impl Subsystems {
+    /// No subsystems yet, for hosts of which those with a key have to authenticate.
+    ///
+    /// # Errors
+    /// [`SubsystemError::NoKeeper`].
+    pub fn with_keys(keys: HostKeys) -> Result<Self, SubsystemError> {
+        if keys.hosts.is_empty() {
+            return Ok(Subsystems::default());
+        }
+        let started = Authenticator::start(keys).map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
+        Ok(Subsystems { authenticator: Some(Arc::new(started)), ..Subsystems::default() })
+    }
+
+    /// By what a host authenticates; none: it need not.
+    pub(super) fn authenticator(&self, host: &Nqn) -> Option<&Arc<Authenticator>> {
+        self.authenticator.as_ref().filter(|authenticator| authenticator.demands_proof(host))
+    }
+
     /// Adds a subsystem without namespaces.
     ///
     /// # Errors
@@ -201,11 +230,13 @@ impl Subsystems {
             capability: [0; CAPABILITY_BYTES],
         });
         subsystem.allow(allow);
-        let keeper = Keeper::start().map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
+        let keeper = Keeper::start("twill-keeper").map_err(|error| SubsystemError::NoKeeper(error.kind()))?;
         let state = Mutex::new(State { subsystem, served: BTreeMap::new() });
-        let (queues, epoch) = (Queues::default(), AtomicU64::new(0));
-        table.insert(nqn, Arc::new(Entry { state, queues, keeper, epoch }));
+        let (queues, hearers, epoch) = (Queues::default(), Hearers::default(), AtomicU64::new(0));
+        table.insert(nqn, Arc::new(Entry { state, queues, keeper, hearers, epoch }));
+        drop(table);
         self.changes.fetch_add(1, Ordering::Release);
+        self.hearers.tell(|hearer| hearer.discovery_changed());
         Ok(())
     }
 
@@ -223,11 +254,9 @@ impl Subsystems {
         reservations: KeptReservations,
         open: impl Fn(&ShardContext) -> Rc<V> + Send + Sync + 'static,
     ) -> Result<(), SubsystemError> {
-        let entry = self.find(nqn).ok_or_else(|| SubsystemError::Unknown(nqn.clone()))?;
+        let entry = self.entry(nqn)?;
         let source: Arc<dyn Source> = Arc::new(open);
-        let looked_at = Arc::clone(&source);
-        let info = shards.run_on(0, async move |context: ShardContext| looked_at.open(&context).info());
-        let facts = facts(new, &info.map_err(|_| SubsystemError::Stopping)?)?;
+        let facts = facts(new.uuid, &look(&source, shards)?)?;
         let mut state = entry.state.lock();
         if !(1..=NAMESPACE_ID_MAX).contains(&new.id) || state.served.contains_key(&new.id) {
             return Err(SubsystemError::NamespaceId(new.id));
@@ -236,11 +265,62 @@ impl Subsystems {
         state.subsystem.add_namespace(new.id, facts, kept);
         state.served.insert(new.id, Served { source, reservations: Arc::new(file) });
         entry.epoch.fetch_add(1, Ordering::SeqCst);
+        drop(state);
+        entry.hearers.tell(|hearer| hearer.namespace_changed(new.id));
         Ok(())
+    }
+
+    /// Looks at a namespace again: it has another size, or may no longer be written. Its hosts hear of that. Waits for a shard,
+    /// so it is not for one.
+    ///
+    /// # Errors
+    /// [`SubsystemError`].
+    pub fn change_namespace(&self, nqn: &Nqn, id: u32, shards: &Handle) -> Result<(), SubsystemError> {
+        let entry = self.entry(nqn)?;
+        let source = entry.state.lock().served.get(&id).map(|served| Arc::clone(&served.source));
+        let info = look(&source.ok_or(SubsystemError::NamespaceId(id))?, shards)?;
+        let mut state = entry.state.lock();
+        let namespace = state.subsystem.namespace(id).ok_or(SubsystemError::NamespaceId(id))?;
+        let facts = facts(namespace.facts().uuid, &info)?;
+        state.subsystem.change_namespace(id, Some(facts));
+        entry.epoch.fetch_add(1, Ordering::SeqCst);
+        drop(state);
+        entry.hearers.tell(|hearer| hearer.namespace_changed(id));
+        Ok(())
+    }
+
+    /// Takes a namespace away: its hosts hear of it, and get Invalid Namespace for further commands. Returns when commands that
+    /// are at work have ended, or after `limit`: true, they have. Waits, so it is not for a shard.
+    ///
+    /// # Errors
+    /// [`SubsystemError`].
+    pub fn remove_namespace(&self, nqn: &Nqn, id: u32, limit: Duration) -> Result<bool, SubsystemError> {
+        let (entry, end) = (self.entry(nqn)?, Instant::now() + limit);
+        let mut state = entry.state.lock();
+        let removed = state.served.remove(&id).ok_or(SubsystemError::NamespaceId(id))?;
+        state.subsystem.change_namespace(id, None);
+        // F-I6: with the state locked, so that a queue which sees the new epoch sees the new state.
+        let epoch = entry.epoch.fetch_add(1, Ordering::SeqCst) + 1;
+        drop(state);
+        drop(removed);
+        entry.hearers.tell(|hearer| hearer.namespace_changed(id));
+        while entry.queues.has_before(id, epoch) && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+        Ok(!entry.queues.has_before(id, epoch))
+    }
+
+    fn entry(&self, nqn: &Nqn) -> Result<Arc<Entry>, SubsystemError> {
+        self.find(nqn).ok_or_else(|| SubsystemError::Unknown(nqn.clone()))
     }
 
     pub(super) fn find(&self, nqn: &Nqn) -> Option<Arc<Entry>> {
         self.table.read().get(nqn).cloned()
+    }
+
+    /// Whether no command is at work on any namespace.
+    pub(super) fn is_idle(&self) -> bool {
+        self.table.read().values().all(|entry| entry.queues.is_idle())
     }
 
     /// Whether any subsystem lets the host connect: others learn nothing of discovery either.
@@ -266,8 +346,15 @@ impl Subsystems {
     }
 }
 
+/// A volume as shard 0 sees it now.
+fn look(source: &Arc<dyn Source>, shards: &Handle) -> Result<VolumeInfo, SubsystemError> {
+    let source = Arc::clone(source);
+    let info = shards.run_on(0, async move |context: ShardContext| source.open(&context).info());
+    info.map_err(|_| SubsystemError::Stopping)
+}
+
 /// What hosts learn of a namespace.
-fn facts(new: &NewNamespace, info: &VolumeInfo) -> Result<NamespaceFacts, SubsystemError> {
+fn facts(uuid: [u8; 16], info: &VolumeInfo) -> Result<NamespaceFacts, SubsystemError> {
     let block = info.logical_block_bytes;
     if !block.is_power_of_two() || !(512..=65536).contains(&block) {
         return Err(SubsystemError::BlockSize(block));
@@ -278,8 +365,8 @@ fn facts(new: &NewNamespace, info: &VolumeInfo) -> Result<NamespaceFacts, Subsys
     Ok(NamespaceFacts {
         blocks: info.size_bytes / u64::from(block),
         block_log2: block.trailing_zeros() as u8,
-        nguid: new.uuid,
-        uuid: new.uuid,
+        nguid: uuid,
+        uuid,
         atomic_blocks_power_fail: 0,
         hints: Some(WriteHints { granularity, alignment: granularity, optimum, boundary: 0 }),
         deallocated_reads_zeroes: false,

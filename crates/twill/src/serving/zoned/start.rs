@@ -20,8 +20,8 @@ use super::super::manager::gone;
 use super::super::open::{open_device, open_problem};
 use super::super::platform::Known;
 use super::super::scrub_file::ScrubFile;
-use super::super::start::{export, start_shards};
-use super::super::{Exports, ServeOptions, ServedArray, Serving, block_device, now_unix_s};
+use super::super::start::{exports, start_shards};
+use super::super::{ServeOptions, ServedArray, Serving, now_unix_s};
 use super::ManagedZones;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -76,13 +76,8 @@ impl ManagedZones {
         let mode = Arc::new(VolumeMode::default());
         let zoned = ZonedArray::start(&shards.handle(), mode, start).map_err(|why| failure(chosen, &why))?;
         let managed = ManagedZones { array: zoned, shards, known };
-        let volumes = managed.array.volumes();
-        let exported = export(&managed.shards, volumes, true, options).and_then(|server| {
-            let device = block_device::start(&managed.shards, volumes, options, &set_uuid)?;
-            Ok((server, device))
-        });
-        let (server, device) = match exported {
-            Ok(exported) => exported,
+        let exports = match exports(&managed.shards, managed.array.volumes(), true, options, &set_uuid) {
+            Ok(exports) => exports,
             Err(failure) => {
                 // Why it cannot be reached says more than whether it was stopped well.
                 let _ = managed.stop();
@@ -92,7 +87,7 @@ impl ManagedZones {
         managed.log_recovery();
         Ok(Serving {
             array: ServedArray::Zoned(managed),
-            exports: Exports { server, device },
+            exports,
             log,
             spare_group: None,
             started_unix_s: now_unix_s(),

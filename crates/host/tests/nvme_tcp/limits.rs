@@ -1,0 +1,107 @@
+//! Connections that cost and give nothing, names that are not allowed, and a server that stops.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use super::host_end::HostQueue;
+use super::*;
+use nvme_tcp::names::DISCOVERY_NQN;
+
+const ANY_CONTROLLER: u16 = 0xffff;
+const CONNECTIONS_MAX: usize = 40;
+
+fn small() -> World {
+    let options = ServerOptions {
+        handshake_limit: Duration::from_millis(2500),
+        connections_max: CONNECTIONS_MAX,
+        ..ServerOptions::default()
+    };
+    World::with(Rules { options, ..Rules::default() })
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// More than may be open, each in another half of its handshake: the server keeps to its limit, and to the time.
+#[test]
+fn connections_that_become_no_queue_end_and_make_room() {
+    let world = small();
+    let mut idle: Vec<TcpStream> = Vec::new();
+    for number in 0..3 * CONNECTIONS_MAX {
+        let mut socket = TcpStream::connect(world.address).expect("a listener");
+        // The beginning of an ICReq, cut at any byte.
+        let _ = std::io::Write::write_all(&mut socket, &[0, 0, 128, 0, 128, 0, 0, 0][..number % 9]);
+        idle.push(socket);
+        assert!(world.server.connections() <= CONNECTIONS_MAX);
+    }
+    until("all of them end", || world.server.connections() == 0);
+    for socket in &mut idle {
+        assert!(!matches!(socket.read(&mut [0]), Ok(1)), "it is closed, and nothing was said");
+    }
+    let mut host = world.connect(1);
+    assert_eq!(read_status(&mut host), Status::SUCCESS);
+    std::thread::sleep(Duration::from_millis(2800));
+    assert_eq!(read_status(&mut host), Status::SUCCESS, "a queue has no such limit");
+}
+
+#[test]
+fn a_host_that_is_not_allowed_learns_nothing_but_that() {
+    let world = World::with(Rules { allow: AllowList::Named([host(1).nqn].into()), ..Rules::default() });
+    let unknown = Nqn::new("nqn.2026-11.example:nothing").expect("a name");
+    let discovery = Nqn::new(DISCOVERY_NQN).expect("a name");
+    for name in [&subsystem(), &unknown, &discovery] {
+        for (queue, controller) in [(0, ANY_CONTROLLER), (1, 1), (1, 77)] {
+            let mut one = HostQueue::open(world.address);
+            let refused = one.connect(name, &host(2), queue, controller);
+            assert_eq!(refused, Err(Status::CONNECT_INVALID_HOST), "{name}, queue {queue} of {controller}");
+            assert_eq!(one.configure(ENABLED), Status::COMMAND_SEQUENCE_ERROR);
+        }
+    }
+    let mut host = world.connect(1);
+    assert_eq!(read_status(&mut host), Status::SUCCESS);
+}
+
+#[test]
+fn a_host_without_digests_is_refused_where_they_are_required() {
+    let options = ServerOptions { digests_required: true, ..ServerOptions::default() };
+    let world = World::with(Rules { options, ..Rules::default() });
+    let mut one = HostQueue::open(world.address);
+    let refused = one.connect(&subsystem(), &host(1), 0, ANY_CONTROLLER);
+    assert_eq!(refused, Err(Status::CONNECT_INVALID_PARAMETERS));
+}
+
+#[test]
+fn a_server_that_stops_answers_what_is_at_work() {
+    let World { server, _shards, address, memory, subsystems: _subsystems, folder: _folder } = World::new();
+    let mut host = Connected::new(address, &subsystem(), &host(1));
+    memory.paused.store(true, Ordering::SeqCst);
+    let (sqe, payload, data) = write(7, SMALL);
+    host.io.begin(sqe, payload, data);
+    until("the write begins", || memory.waiting.load(Ordering::SeqCst) > 0);
+    let stopping = std::thread::spawn(move || server.stop(Duration::from_secs(20)));
+    assert!(host.io.is_silent_for(Duration::from_millis(300)) && !stopping.is_finished());
+    memory.paused.store(false, Ordering::SeqCst);
+    assert_eq!(host.io.end().status, Status::SUCCESS);
+    assert!(host.io.is_closed() && host.admin.is_closed());
+    assert_eq!(stopping.join().expect("no panic"), 0, "none was cut off");
+    assert_eq!(memory.byte(0), 7);
+}
+
+#[test]
+fn a_stop_cuts_off_what_does_not_end() {
+    let World { server, _shards, address, memory, subsystems: _subsystems, folder: _folder } = World::new();
+    let mut host = Connected::new(address, &subsystem(), &host(1));
+    memory.paused.store(true, Ordering::SeqCst);
+    let (sqe, payload, data) = write(7, SMALL);
+    host.io.begin(sqe, payload, data);
+    until("the write begins", || memory.waiting.load(Ordering::SeqCst) > 0);
+    let since = Instant::now();
+    assert_eq!(server.stop(Duration::from_millis(300)), 2, "both of its queues");
+    assert!(since.elapsed() < Duration::from_secs(10));
+    memory.paused.store(false, Ordering::SeqCst);
+}

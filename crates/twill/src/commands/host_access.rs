@@ -1,0 +1,150 @@
+//! Which NVMe/TCP hosts may connect, from the command line.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+
+use host::export::nvme_tcp::HostKeys;
+use nvme_tcp::auth::Secret;
+use nvme_tcp::names::Nqn;
+use nvme_tcp::subsystem::AllowList;
+
+use crate::arguments::{HostArguments, HostSecret, SecretSource};
+use crate::exit::ExitKind;
+use crate::failure::Failure;
+use crate::serving::hosts::HostAccess;
+
+/// The bits of a file's mode that let any user read it.
+const OTHERS_READ: u32 = 0o004;
+
+/// Who may connect at these addresses.
+///
+/// # Errors
+/// No host may, or plain TCP would go beyond this machine.
+pub fn host_access(arguments: &HostArguments, listen: &[SocketAddr]) -> Result<HostAccess, Failure> {
+    let keys = keys(arguments)?;
+    let allow = allow_list(arguments, &keys)?;
+    check_addresses(arguments, &keys, listen)?;
+    if arguments.allow_any {
+        tracing::warn!("--allow-any: every host that reaches the address reads and writes what is served");
+    }
+    let HostArguments { reservations_new, require_digests: digests_required, .. } = *arguments;
+    Ok(HostAccess { allow, keys, reservations_new, digests_required })
+}
+
+fn keys(arguments: &HostArguments) -> Result<HostKeys, Failure> {
+    let mut keys = HostKeys::default();
+    for HostSecret { host, secret } in &arguments.dhchap_key {
+        if keys.hosts.insert(host.clone(), read_secret(secret)?).is_some() {
+            let message = format!("{host} has two secrets: --dhchap-key names it twice");
+            return Err(Failure::new(ExitKind::Usage, message));
+        }
+    }
+    keys.controller = arguments.dhchap_ctrl_key.as_ref().map(read_secret).transpose()?;
+    Ok(keys)
+}
+
+fn read_secret(source: &SecretSource) -> Result<Secret, Failure> {
+    let path = match source {
+        SecretSource::Text(secret) => return Ok(secret.clone()),
+        SecretSource::File(path) => path,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::from_io("read", path, &error))?;
+    if std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & OTHERS_READ != 0) {
+        let path = path.display();
+        tracing::warn!("{path}: every user of this machine can read this secret; chmod 600 {path}");
+    }
+    Secret::parse(text.trim()).map_err(|error| {
+        let message = format!("{}: it is no secret of DH-HMAC-CHAP: {error}", path.display());
+        Failure::new(ExitKind::Usage, message).help("nvme gen-dhchap-key makes one")
+    })
+}
+
+fn allow_list(arguments: &HostArguments, keys: &HostKeys) -> Result<AllowList, Failure> {
+    if arguments.allow_any {
+        return Ok(AllowList::Any);
+    }
+    let named: BTreeSet<_> = arguments.allow_host.iter().chain(keys.hosts.keys()).cloned().collect();
+    if named.is_empty() {
+        let message = "no NVMe/TCP host may connect: none is named";
+        let help = "--allow-host NQN names one; a Linux host has its name in /etc/nvme/hostnqn";
+        return Err(Failure::new(ExitKind::Usage, message).help(help));
+    }
+    Ok(AllowList::Named(named))
+}
+
+/// Plain TCP goes beyond this machine only if every host authenticates, or if that was asked for by name.
+fn check_addresses(arguments: &HostArguments, keys: &HostKeys, listen: &[SocketAddr]) -> Result<(), Failure> {
+    let is_keyed = |host: &Nqn| keys.hosts.contains_key(host);
+    let all_prove = !arguments.allow_any && arguments.allow_host.iter().all(is_keyed);
+    let beyond = listen.iter().find(|address| !address.ip().is_loopback());
+    match beyond {
+        Some(address) if !arguments.insecure && !all_prove => {
+            let message = format!(
+                "{address} is reached by other machines: anybody on the way reads and changes what is sent, and any machine may call itself by an allowed name"
+            );
+            let help = "--dhchap-key for every host that may connect makes it prove its name; --insecure serves there as it is";
+            Err(Failure::new(ExitKind::Usage, message).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const TEXT: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+
+    fn host(name: &str) -> Nqn {
+        Nqn::new(&format!("nqn.2026-11.test:{name}")).expect("a name")
+    }
+
+    fn keyed(name: &str) -> HostSecret {
+        let secret = Secret::parse(TEXT).expect("a secret");
+        HostSecret { host: host(name), secret: SecretSource::Text(secret) }
+    }
+
+    fn kind(arguments: &HostArguments, listen: &str) -> Result<AllowList, ExitKind> {
+        let listen = [listen.parse().expect("an address")];
+        host_access(arguments, &listen).map(|access| access.allow).map_err(|failure| failure.kind)
+    }
+
+    #[test]
+    fn no_host_is_served_before_it_is_named_and_none_beyond_this_machine_that_proves_nothing() {
+        const HERE: &str = "127.0.0.1:4420";
+        const BEYOND: &str = "0.0.0.0:4420";
+        let named = |names: &[&str]| AllowList::Named(names.iter().map(|name| host(name)).collect());
+        let nothing = HostArguments::default();
+        assert_eq!(kind(&nothing, HERE), Err(ExitKind::Usage));
+        let a = HostArguments { allow_host: vec![host("a")], ..nothing.clone() };
+        assert_eq!(kind(&a, HERE), Ok(named(&["a"])));
+        assert_eq!(kind(&a, BEYOND), Err(ExitKind::Usage));
+        let insecure = HostArguments { insecure: true, ..a.clone() };
+        assert_eq!(kind(&insecure, BEYOND), Ok(named(&["a"])));
+        let b_proves = HostArguments { dhchap_key: vec![keyed("b")], ..a.clone() };
+        assert_eq!(kind(&b_proves, HERE), Ok(named(&["a", "b"])));
+        assert_eq!(kind(&b_proves, BEYOND), Err(ExitKind::Usage), "a proves nothing");
+        let both_prove = HostArguments { dhchap_key: vec![keyed("a"), keyed("b")], ..a.clone() };
+        assert_eq!(kind(&both_prove, BEYOND), Ok(named(&["a", "b"])));
+        let any = HostArguments { allow_any: true, dhchap_key: vec![keyed("a")], ..nothing };
+        assert_eq!(kind(&any, BEYOND), Err(ExitKind::Usage));
+        assert_eq!(kind(&any, HERE), Ok(AllowList::Any));
+        let twice = HostArguments { dhchap_key: vec![keyed("a"), keyed("a")], ..a };
+        assert_eq!(kind(&twice, HERE), Err(ExitKind::Usage));
+    }
+
+    #[test]
+    fn a_secret_is_read_from_its_file_and_never_printed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        let read = || read_secret(&SecretSource::File(path.clone()));
+        assert_eq!(read().map_err(|failure| failure.kind), Err(ExitKind::NotFound));
+        fs::write(&path, format!("{TEXT}\n")).expect("written");
+        assert_eq!(read().expect("a secret"), Secret::parse(TEXT).expect("the same"));
+        fs::write(&path, &TEXT[..30]).expect("written");
+        let message = read().expect_err("it is cut short").to_string();
+        assert!(!message.contains("AQID"), "{message}");
+    }
+}
