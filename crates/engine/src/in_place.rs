@@ -22,7 +22,7 @@ use crate::mirror::{self, region};
 use crate::mismatch::{Checked, ScrubMode};
 use crate::stripe::engine::ParityEngine;
 use crate::stripe::redo::log::RedoLog;
-use crate::stripe::redo::{headers, retire, tend};
+use crate::stripe::redo::{absence_record, headers, retire, tend};
 use crate::stripe::shared::Shared;
 use crate::stripe::stripe_table::Claim;
 use crate::stripe::zero::{Zeroing, zero_stripes};
@@ -305,6 +305,16 @@ impl<D: Device> InPlace<D> {
     /// Puts the redo log in force. The caller holds the right to announce.
     pub(crate) async fn open_redo(&self, is_announced: bool) {
         tend::open(&self.redo, is_announced).await;
+    }
+
+    /// What is known of members that are away is on record when it returns.
+    pub(crate) async fn persist_absences(&self) -> Result<(), VolumeError> {
+        absence_record::persist(&self.redo).await
+    }
+
+    /// Writes that record. The caller holds the right to announce. False if it is void, and superblocks have to say so.
+    pub(crate) async fn write_absences(&self) -> bool {
+        absence_record::write(&self.redo).await
     }
 
     /// Puts suspect stripes in doubt: a header records doubt, not suspicion.

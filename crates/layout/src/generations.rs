@@ -51,7 +51,8 @@ disk_struct! {
         current: U64 = 80,
         bitmap: U64 = 88,
         since_events: U64 = 96,
-        reserve: [u8; 152] = 104,
+        absences: U64 = 104,
+        reserve: [u8; 144] = 112,
         history: [U64; 64] = 256,
     }
 }
@@ -79,20 +80,9 @@ impl GenerationsArea {
             return None;
         }
         let data = superblock.data_offset().bytes() / BLOCK * BLOCK;
-        let bitmap_end = match (superblock.bitmap_start(), bitmap) {
-            (None, _) => 0,
-            (Some(start), BitmapExtent::Bytes(bytes)) => start.bytes().checked_add(bytes)?,
-            (Some(_), BitmapExtent::Absent | BitmapExtent::Unknown) => return None,
-        };
-        if bitmap_end > data && superblock.bitmap_start()?.bytes() < data {
-            return None;
-        }
-        let log_end = superblock.bad_block_log().map_or(0, |(start, length)| start.bytes() + length.bytes());
-        let before_data = |end: u64| if end > data { 0 } else { end };
-        let taken = [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)];
         let end = RedoArea::of(superblock, bitmap).map_or(data, |log| log.start_bytes);
         let start_bytes = end.checked_sub(COPIES * BLOCK)?;
-        (start_bytes >= taken.into_iter().max()?).then_some(GenerationsArea { start_bytes })
+        (start_bytes >= end_of_md(superblock, bitmap)?).then_some(GenerationsArea { start_bytes })
     }
 
     /// Where copy 0 or 1 is on the device, in bytes. The record of sequence *n* is in copy *n* mod 2.
@@ -100,6 +90,22 @@ impl GenerationsArea {
     pub fn copy_offset(self, sequence: u64) -> u64 {
         self.start_bytes + sequence % COPIES * BLOCK
     }
+}
+
+/// Where the last of what md has before the data ends, in bytes. `None` if what is known of the bitmap does not tell.
+pub(crate) fn end_of_md(superblock: &Superblock, bitmap: BitmapExtent) -> Option<u64> {
+    let data = superblock.data_offset().bytes() / BLOCK * BLOCK;
+    let bitmap_end = match (superblock.bitmap_start(), bitmap) {
+        (None, _) => 0,
+        (Some(start), BitmapExtent::Bytes(bytes)) => start.bytes().checked_add(bytes)?,
+        (Some(_), BitmapExtent::Absent | BitmapExtent::Unknown) => return None,
+    };
+    if bitmap_end > data && superblock.bitmap_start()?.bytes() < data {
+        return None;
+    }
+    let log_end = superblock.bad_block_log().map_or(0, |(start, length)| start.bytes() + length.bytes());
+    let before_data = |end: u64| if end > data { 0 } else { end };
+    [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)].into_iter().max()
 }
 
 /// Why a block cannot be believed.
@@ -152,6 +158,8 @@ pub struct Generations {
     pub history: Vec<u64>,
     /// Event count from which on every superblock of the array went with a record.
     pub since_events: u64,
+    /// Which record of absences goes with it ([`crate::absences`]): its id, or 0.
+    pub absences: u64,
     /// Device UUIDs of its members: first by slot, then those that are to replace members.
     pub members: Vec<Option<[u8; 16]>>,
 }
@@ -251,6 +259,7 @@ impl GenerationsRecord {
             bitmap: raw.bitmap.get(),
             history: history[..known].to_vec(),
             since_events: raw.since_events.get(),
+            absences: raw.absences.get(),
             members: uuids.iter().map(member).collect(),
         };
         let (sequence, events) = (raw.sequence.get(), raw.events.get());
@@ -263,7 +272,7 @@ impl GenerationsRecord {
     /// If there are more than [`NAMES_MAX`] names or [`HISTORY_MAX`] generations, or the current one has no id.
     #[must_use]
     pub fn encode(&self, place: Place) -> Vec<u8> {
-        let Generations { current, bitmap, history, since_events, members } = &self.generations;
+        let Generations { current, bitmap, history, since_events, absences, members } = &self.generations;
         assert!(members.len() <= NAMES_MAX && history.len() <= HISTORY_MAX, "{:?}", self.generations);
         assert!(*current != 0 && *bitmap != 0 && !history.contains(&0), "{:?}", self.generations);
         let mut raw = RawGenerations::new_zeroed();
@@ -279,6 +288,7 @@ impl GenerationsRecord {
         raw.current.set(*current);
         raw.bitmap.set(*bitmap);
         raw.since_events.set(*since_events);
+        raw.absences.set(*absences);
         raw.history.iter_mut().zip(history).for_each(|(raw, id)| raw.set(*id));
         let mut block = raw.as_bytes().to_vec();
         members.iter().for_each(|uuid| block.extend_from_slice(&uuid.unwrap_or_default()));

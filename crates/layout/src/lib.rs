@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod absences;
 pub mod checksum;
 mod disk_struct;
 pub mod generations;

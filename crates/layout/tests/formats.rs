@@ -1,7 +1,7 @@
 //! Holds the tables of `docs/formats.md` against the structs: a table after a line that names a constant lists
 //! exactly that constant's fields, in order, with offset and size.
 
-use layout::{generations, md_bitmap, md_superblock, redo_log, zoned};
+use layout::{absences, generations, md_bitmap, md_superblock, redo_log, zoned};
 
 /// Rows `| offset | size | name | … |` of the table after the heading that has `constant` in it.
 fn drawn(document: &str, constant: &str) -> Vec<(String, usize, usize)> {
@@ -33,6 +33,8 @@ fn docs_draw_what_the_code_writes() {
         ("redo_log::RECORD_FIELDS", redo_log::RECORD_FIELDS, 128),
         ("redo_log::PIECE_FIELDS", redo_log::PIECE_FIELDS, 32),
         ("generations::FIELDS", generations::FIELDS, 768),
+        ("absences::FIELDS", absences::FIELDS, 128),
+        ("absences::MEMBER_FIELDS", absences::MEMBER_FIELDS, 32),
         ("zoned::EPOCH_FIELDS", zoned::EPOCH_FIELDS, 8),
         ("zoned::SUPERBLOCK_FIELDS", zoned::SUPERBLOCK_FIELDS, 4096),
         ("zoned::MEMBER_FIELDS", zoned::MEMBER_FIELDS, 40),

@@ -20,6 +20,7 @@ fn record(history: usize, slots: usize) -> GenerationsRecord {
             bitmap: 77,
             history: (1..=history as u64).collect(),
             since_events: 4,
+            absences: 6,
             members: (0..slots).map(member).collect(),
         },
         sequence: 9,

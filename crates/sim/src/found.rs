@@ -1,5 +1,6 @@
 //! The smallest histories of what the simulator found, each the test of a fix.
 
+mod absences;
 mod bad_blocks;
 mod bitmaps;
 mod devices;

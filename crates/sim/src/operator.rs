@@ -218,7 +218,7 @@ pub(crate) async fn replace(array: &Rc<Array>, slot: u32) {
 }
 
 /// Takes a member back with what it held, as `twill re-add` does. False if the array does not want it so.
-async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
+pub(crate) async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
     let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
     disk.peek_device(disk.places.superblock, &mut bytes);
     let parsed = Superblock::parse(&bytes, array.machine.scenario.metadata, disk.places.size);

@@ -69,6 +69,8 @@ const BITMAPS: [(Locks, bool); 6] = [
 
 /// A redo log of the least size, after superblock and bitmap.
 pub(crate) const DATA_OFFSET_WITH_LOG: u64 = 300 << 10;
+/// The same with room for the records of generations and of absences before it.
+pub(crate) const DATA_OFFSET_WITH_ABSENCES: u64 = 640 << 10;
 /// Smaller members have no room for a bitmap, by mdadm's rule.
 pub(crate) const MEMBER_BYTES_WITH_BITMAP: u64 = 64 << 10;
 
@@ -155,6 +157,7 @@ impl Scenario {
             metadata,
             data_offset: match metadata {
                 MinorVersion::V1_0 => 0,
+                _ if redo_log && geometry.members().is_multiple_of(2) => DATA_OFFSET_WITH_ABSENCES,
                 _ if redo_log => DATA_OFFSET_WITH_LOG,
                 _ => random.pick(&[16 << 10, 64 << 10]),
             },

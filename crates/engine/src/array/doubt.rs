@@ -39,7 +39,14 @@ pub async fn accept_doubt<D: Device>(set: &InPlace<D>, range: StripeRange) -> Re
         return Err(NotAccepted::Whole);
     }
     let end = range.end.min(shared.geometry.stripes());
-    let accepted = shared.consistency.accept(StripeRange { first: range.first.min(end), end });
+    let first = range.first.min(end);
+    if first < end {
+        // From here on parity speaks for members that come back, too.
+        let bytes = |stripe: u64| stripe * u64::from(shared.geometry.chunk_bytes());
+        shared.absences.forget_all(&(bytes(first)..bytes(end)));
+        set.persist_absences().await.map_err(|_| NotAccepted::Lost)?;
+    }
+    let accepted = shared.consistency.accept(StripeRange { first, end });
     if accepted > 0 {
         shared.members.want_metadata();
         shared.members.settled().await?;

@@ -53,6 +53,11 @@ impl GenerationRecords {
         self.now.borrow().clone()
     }
 
+    /// A random number that is not 0.
+    pub(super) fn new_id(&self) -> u64 {
+        std::iter::repeat_with(&self.new_id).find(|id| *id != 0).expect("it goes on")
+    }
+
     /// Superblocks with the event count `events` come next, on these devices: first by slot, then those that are to replace
     /// members. Where no member has room for a record there are no generations.
     pub(super) fn follow(
@@ -61,6 +66,7 @@ impl GenerationRecords {
         is_whole: bool,
         events: u64,
         bitmap: BitmapExtent,
+        absences: u64,
     ) {
         self.bitmap.set(bitmap);
         let members: Vec<Option<DeviceUuid>> =
@@ -70,8 +76,8 @@ impl GenerationRecords {
         };
         let before = self.now.take();
         if devices.iter().flatten().any(has_room) {
-            let new_id = || std::iter::repeat_with(&self.new_id).find(|id| *id != 0).expect("it goes on");
-            self.now.replace(Some(go_on(before.as_ref(), &members, is_whole, events, new_id)));
+            let now = go_on(before.as_ref(), &members, is_whole, events, || self.new_id());
+            self.now.replace(Some(Generations { absences, ..now }));
         }
     }
 
@@ -93,16 +99,18 @@ impl GenerationRecords {
         write_of(superblock, &record, self.bitmap.get())
     }
 
-    /// The same for a superblock of a device that returns and is not of the array yet: its record says what it said.
+    /// The same for a superblock of a device that returns and is not of the array yet: its record says what it said. `bitmap` is
+    /// how long the array's is: no superblocks may have been written in this run.
     pub(super) async fn write_own<D: Device>(
         &self,
         superblock: &Superblock,
         own: &GenerationsRecord,
+        bitmap: BitmapExtent,
         device: &D,
     ) {
         self.in_effect.borrow_mut().insert(superblock.device_uuid(), own.sequence);
         let record = record_of(superblock, own.generations.clone(), own.sequence + 1);
-        if let Some(write) = write_of(superblock, &record, self.bitmap.get()) {
+        if let Some(write) = write_of(superblock, &record, bitmap) {
             let _ = write.start(device).await;
         }
     }
@@ -190,7 +198,7 @@ mod tests {
                 own[0].set_events(events);
                 own[0].set_utime_s(attempt);
                 let devices = [Some(&own[0]), Some(&own[1])];
-                records.follow(&devices, true, events, BitmapExtent::Unknown);
+                records.follow(&devices, true, events, BitmapExtent::Unknown, 0);
                 let write = records.before(&own[0]).expect("room");
                 disk[write.offset_bytes as usize..][..write.bytes.len()].copy_from_slice(&write.bytes);
                 assert_eq!(on_disk(&disk, &before), known, "{events} {attempt}");
@@ -204,7 +212,7 @@ mod tests {
     #[test]
     fn without_room_there_are_no_generations() {
         let (records, own) = (records(), superblocks(MinorVersion::V1_0));
-        records.follow(&[Some(&own[0]), Some(&own[1])], true, 1, BitmapExtent::Unknown);
+        records.follow(&[Some(&own[0]), Some(&own[1])], true, 1, BitmapExtent::Unknown, 0);
         assert_eq!((records.now(), records.before(&own[0]).is_some()), (None, false));
     }
 }

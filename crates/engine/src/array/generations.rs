@@ -207,7 +207,8 @@ pub(super) fn go_on(
 ) -> Generations {
     let Some(before) = before else {
         let (current, members) = (new_id(), members.to_vec());
-        return Generations { current, bitmap: current, history: Vec::new(), since_events: events, members };
+        let history = Vec::new();
+        return Generations { current, bitmap: current, history, since_events: events, absences: 0, members };
     };
     let mut next = Generations { members: members.to_vec(), ..before.clone() };
     if before.members.iter().flatten().any(|uuid| !names(&next, uuid)) {

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use layout::generations::{Generations, GenerationsRecord};
 use layout::md_superblock::{Superblock, SuperblockError};
+use layout::redo_log::BitmapExtent;
 use layout::units::Sectors;
 
 use super::generation_records::GenerationRecords;
@@ -165,9 +166,11 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
             return Err(NoReAdd::Taken(format!("slot {slot} is just being changed")).into());
         }
         let records = self.managed.writer.superblocks().records();
-        let written = write_lacking(&mut superblock, record.as_ref(), records, &*device).await;
+        let bitmap = self.managed.writer.bitmap_extent();
+        let written = write_lacking(&mut superblock, record.as_ref(), records, bitmap, &*device).await;
         if written.is_ok() {
             let corrected_reads = u64::from(superblock.corrected_reads());
+            self.managed.set.shared.absences.returns(slot, superblock.device_uuid());
             self.managed.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
             self.managed.writer.set_superblock(slot, Some(superblock));
             self.managed.set.shared.members.begin_catching_up(slot, corrected_reads, bad);
@@ -272,12 +275,13 @@ async fn write_lacking<D: Device>(
     superblock: &mut Superblock,
     record: Option<&GenerationsRecord>,
     records: Option<&GenerationRecords>,
+    bitmap: BitmapExtent,
     device: &D,
 ) -> Result<(), DeviceError> {
     superblock.set_recovery_offset(Some(Sectors(0)));
     superblock.set_recovers_by_bitmap();
     if let (Some(record), Some(records)) = (record, records) {
-        records.write_own(superblock, record, device).await;
+        records.write_own(superblock, record, bitmap, device).await;
     }
     let bytes = superblock.encode(device.info().logical_block_bytes as usize);
     device.write(superblock.offset(), Gather::from(Slice::from_bytes(&bytes)), true).await?;

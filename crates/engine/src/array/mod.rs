@@ -1,6 +1,7 @@
 //! Management of arrays: which members belong together, what the superblocks say, resync and recovery. How a new
 //! array looks on disk is `layout::md_superblock::NewArray`.
 
+mod absences;
 pub mod assemble;
 #[cfg(test)]
 mod assemble_tests;

@@ -116,6 +116,8 @@ pub struct Repair {
     pub reason: Option<String>,
     /// The log tells of every stripe in flight: what has neither record nor doubt agrees.
     pub in_force: bool,
+    /// Records cannot be read: what was in flight is not known.
+    pub lost_records: bool,
     /// What this run's numbers go on from.
     pub start: RedoStart,
 }
@@ -201,6 +203,7 @@ fn redo(situation: &Situation<'_>, logs: &[MemberLog], header: &RedoHeader, repa
     if foreign || unreadable >= copies {
         let error = logs.iter().find_map(|log| log.unreadable.clone());
         let error = error.unwrap_or_else(|| "a record is about no place of this array".to_string());
+        repair.lost_records = true;
         doubt_all(situation, format!("the redo log cannot be read: {error}"), repair);
         by_sequence.retain(|_, record| fits(&situation.geometry, record));
     }

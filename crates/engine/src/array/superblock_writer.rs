@@ -19,6 +19,7 @@ use std::rc::Rc;
 use layout::md_superblock::{DeviceRole, Superblock};
 use layout::redo_log::BitmapExtent;
 
+use super::absences::{absence_place, put_on_record};
 use super::bad_block_log::{self, BadBlockLogs, Written};
 use super::bitmap::Bitmaps;
 use super::redo::{Repair, member_of};
@@ -185,10 +186,7 @@ impl<D: Device> SuperblockWriter<D> {
             shared.intent.reopen();
             closing = false;
         }
-        let announcing = match shared.redo.is_used() {
-            true => Some(shared.redo.announce().await),
-            false => None,
-        };
+        let announcing = shared.redo.announce().await;
         let (version, clean_offset) = (shared.members.metadata_version(), self.clean_offset().await);
         let round = Round { version, dirty: shared.intent.wants_dirty(), closing, clean_offset };
         self.follow_replacements();
@@ -240,6 +238,7 @@ impl<D: Device> SuperblockWriter<D> {
         }
         // Last, with no wait between: a member that was rebuilt since, and one that failed after that, are not told of in one round.
         loop {
+            put_on_record(&self.set, &self.superblocks).await;
             let promoted = self.superblocks.promote();
             if promoted.is_empty() {
                 break;
@@ -289,10 +288,17 @@ impl<D: Device> SuperblockWriter<D> {
         if shared.redo.is_announced() {
             // Should it fail, members have failed or go without a log; both were reported.
             let _ = self.set.write_headers(true).await;
-        } else if round.dirty && shared.intent.is_opening() && shared.redo.wants_opening(&shared.members) {
-            // Every write waits for this round: nothing is on its way that was not logged.
+        } else if self.no_write_is_made(round) && shared.redo.wants_opening(&shared.members) {
+            // In the same round: a crash after superblocks that no header goes with would leave all that is marked in doubt.
             self.set.open_redo(false).await;
         }
+    }
+
+    /// Whether every write waits for this round, or for one to come: nothing is on its way that was not logged, and what the log
+    /// made good at the start is durable.
+    fn no_write_is_made(&self, round: &Round) -> bool {
+        let intent = &self.set.shared.intent;
+        intent.is_used() && (self.first_round.get() || (round.dirty && intent.is_opening()))
     }
 
     /// From where on parity or copies may not agree while no write is on its way. With as many members missing as there is
@@ -400,6 +406,8 @@ impl<D: Device> SuperblockWriter<D> {
             Some(_) => member_of(superblock, bitmap_extent),
         });
         self.set.shared.redo.set_member(slot, log);
+        let place = superblock.as_ref().and_then(|superblock| absence_place(superblock, bitmap_extent));
+        self.set.shared.absences.set_place(slot, place);
         self.set.shared.members.set_bad_room(slot, superblock.as_ref().map_or(0, bad_block_log::room));
         self.superblocks.put(slot, superblock);
     }

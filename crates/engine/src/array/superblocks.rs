@@ -91,6 +91,11 @@ impl<D: Device> Superblocks<D> {
         self.records.get()
     }
 
+    /// A random number that is not 0; 0 where no records of generations are kept.
+    pub(super) fn new_id(&self) -> u64 {
+        self.records().map_or(0, GenerationRecords::new_id)
+    }
+
     /// Newest event count.
     pub fn events(&self) -> u64 {
         self.events.get()
@@ -206,7 +211,8 @@ impl<D: Device> Superblocks<D> {
         let devices: Vec<Option<&Superblock>> = members.chain(incoming).collect();
         let mut slots = (0u32..).zip(states);
         let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
-        records.follow(&devices, is_whole, self.events(), bitmap);
+        let absences = self.set.shared.absences.id();
+        records.follow(&devices, is_whole, self.events(), bitmap, absences);
     }
 
     fn fill(&self, superblock: &mut Superblock, resync: Option<u64>, active: &[(u32, u32)]) {

@@ -39,6 +39,13 @@ pub(crate) struct MemberWrite {
     pub(crate) data: Gather,
 }
 
+impl MemberWrite {
+    /// Where it is in the data area.
+    pub(crate) fn bytes(&self) -> Range<u64> {
+        self.offset..self.offset + self.data.len() as u64
+    }
+}
+
 /// Why an operation at a member was not done.
 #[derive(Debug)]
 pub(crate) enum MemberError {

@@ -7,6 +7,29 @@
 //!   array works. A stripe leaves doubt when its missing chunks are overwritten whole or its parity is made to agree.
 //! - **Unsynced**: a resync has yet to reach the stripe. With all members present reads do not need its parity; once one
 //!   has failed the stripe is in doubt.
+//!
+//! What a member that is away holds in such stripes is another question: [`absences`](super::absences).
+//!
+//! # What ends a doubt
+//!
+//! A stripe leaves doubt as a whole, so each of these makes parity of *all* its rows from data that is known:
+//!
+//! | where | why all rows agree |
+//! |---|---|
+//! | [`agree`](super::agree), [`run`](super::run): `make_parity_agree`, a resync | every data chunk is read from its member, none is missing, and every parity chunk that is there is written whole |
+//! | [`runner`](super::runner): `remove_doubt` | every step of the write made parity from all data, and the write covers every lost chunk from the first row to the last: so there is a step for each row. With no data lost it covers all data |
+//! | [`runner`](super::runner): `half_written` | the stripe was sound before this write, and the rows of the write are made again from all data |
+//! | [`zero`](super::zero) | every member that is there holds zeroes, and the parity of zeroes is zero |
+//! | [`recovery`](super::recovery): `recover_stripe` | one data chunk is missing, and in every row P and Q make the same of it |
+//! | `array::doubt` | an operator says so; what members that are away hold there does not count from then on |
+//! | `array::superblock_writer`: `set_resync(None)` | a resync has done all that was marked, and is flushed |
+//! | `array::redo` | at a start: the log in force lists every stripe in doubt; what it has a record of is made again |
+//!
+//! A write of a part of a lost chunk ends no doubt, whatever rows it makes agree: those are `made` in the absences. Nor does a
+//! member that returns: the resync that is due does.
+//!
+//! New parity of a whole stripe is in no redo record. Headers list the stripe until a flush has made that durable
+//! ([`Consistency::begin_flush`]); before that a power cut could take the parity and leave the word for it.
 
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -28,6 +51,11 @@ pub struct Consistency {
     suspect_count: AtomicUsize,
     any_doubt: AtomicBool,
     doubts: Mutex<Ranges>,
+    /// Stripes that came into doubt, or became suspect, in this run.
+    entered: Mutex<Ranges>,
+    /// Stripes that left doubt, by parity that may be in the members' caches only: headers list them until a flush.
+    ended: Mutex<Ended>,
+    any_ended: AtomicBool,
     /// The resync's cursor: the first stripe that it has yet to reach, plus one; 0 if no resync is due.
     unsynced: AtomicU64,
     /// Stripes beyond the cursor that agree already: a write overwrote them whole, or made their parity agree before it
@@ -37,13 +65,30 @@ pub struct Consistency {
     marked: Option<Box<[StripeRange]>>,
     /// How many stripes have left doubt in this run.
     removals: AtomicU64,
+    /// How many of those are durable, or need no flush.
+    durable: AtomicU64,
     /// How many of those the headers on the members record: a crash puts the rest in doubt again.
     persisted: AtomicU64,
+}
+
+/// Stripes that left doubt, by the flush that will make their parity durable.
+#[derive(Default)]
+struct Ended {
+    /// The next flush to begin.
+    next_flush: u64,
+    by_flush: BTreeMap<u64, Ranges>,
+}
+
+/// A flush of all members that has begun.
+pub(crate) struct FlushBegun {
+    flush: u64,
+    removals: u64,
 }
 
 impl Consistency {
     /// The last write of a stripe failed half way. False if it was suspect already.
     pub(crate) fn suspect(&self, stripe: u64) -> bool {
+        self.entered.lock().add(stripe..stripe + 1);
         let mut suspects = self.suspects.lock();
         let is_new = suspects.insert(stripe);
         self.suspect_count.store(suspects.len(), SeqCst);
@@ -77,6 +122,7 @@ impl Consistency {
 
     /// Puts one stripe in doubt: its missing chunks are not reconstructed, in this run or a later one.
     pub(crate) fn doubt_stripe(&self, stripe: u64) {
+        self.entered.lock().add(stripe..stripe + 1);
         self.doubt(StripeRange { first: stripe, end: stripe + 1 });
     }
 
@@ -84,6 +130,12 @@ impl Consistency {
     #[inline]
     pub(crate) fn is_sound(&self, stripe: u64) -> bool {
         !self.is_suspect(stripe) && !self.is_in_doubt(stripe)
+    }
+
+    /// Whether a write of a stripe needs no care: it is sound, also on record.
+    #[inline]
+    pub(crate) fn is_plain(&self, stripe: u64) -> bool {
+        !self.is_suspect(stripe) && !self.is_on_record(stripe)
     }
 
     /// Why the missing chunks of this stripe must not be reconstructed, if so (invariant 10).
@@ -148,8 +200,61 @@ impl Consistency {
             self.any_doubt.store(!ranges.0.is_empty(), SeqCst);
         }
         if was_in {
+            let ended = &mut *self.ended.lock();
+            ended.by_flush.entry(ended.next_flush).or_default().add(stripe..stripe + 1);
+            self.any_ended.store(true, SeqCst);
             self.removals.fetch_add(1, SeqCst);
         }
+    }
+
+    /// A flush of all members begins: what left doubt until now leaves the headers once [`Consistency::ends_durable`] says so.
+    pub(crate) fn begin_flush(&self) -> FlushBegun {
+        let removals = self.removals.load(SeqCst);
+        let ended = &mut *self.ended.lock();
+        ended.next_flush += 1;
+        FlushBegun { flush: ended.next_flush - 1, removals }
+    }
+
+    /// The flush has ended well.
+    pub(crate) fn ends_durable(&self, begun: &FlushBegun) {
+        let ended = &mut *self.ended.lock();
+        ended.by_flush = ended.by_flush.split_off(&(begun.flush + 1));
+        self.any_ended.store(!ended.by_flush.is_empty(), SeqCst);
+        self.durable.fetch_max(begun.removals, SeqCst);
+    }
+
+    /// Whether headers call a stripe in doubt: also one whose new parity may not be durable.
+    #[inline]
+    pub(crate) fn is_on_record(&self, stripe: u64) -> bool {
+        self.is_in_doubt(stripe)
+            || self.any_ended.load(SeqCst)
+                && self.ended.lock().by_flush.values().any(|ended| ended.contains(stripe))
+    }
+
+    /// How many removals the next headers record.
+    pub(crate) fn durable_removals(&self) -> u64 {
+        self.durable.load(SeqCst)
+    }
+
+    /// The stripes that headers call in doubt: also those whose new parity may not be durable yet (invariant 2).
+    pub(crate) fn doubts_on_record(&self, most: usize) -> Vec<StripeRange> {
+        let mut all = self.doubt_ranges(usize::MAX);
+        if self.any_ended.load(SeqCst) {
+            for ended in self.ended.lock().by_flush.values() {
+                all.extend(ended.0.iter().map(|(&first, &end)| StripeRange { first, end }));
+            }
+            all.sort_by_key(|range| range.first);
+            all = join(all);
+        }
+        at_most(all, most)
+    }
+
+    /// The stripes in doubt on record that were so before this run wrote to them.
+    pub(crate) fn doubts_from_before(&self) -> Vec<StripeRange> {
+        let mut all = Ranges::default();
+        self.doubts_on_record(usize::MAX).into_iter().for_each(|range| all.add(range));
+        self.entered.lock().0.iter().for_each(|(&first, &end)| all.remove_all(first..end));
+        all.0.into_iter().map(|(first, end)| StripeRange { first, end }).collect()
     }
 
     /// Takes stripes out of doubt although nothing made their parity agree: it counts as right from here on. Suspect ones stay
@@ -259,23 +364,27 @@ impl Consistency {
         let mut all = self.unsynced();
         all.extend(self.doubts.lock().0.iter().map(|(&first, &end)| StripeRange { first, end }));
         all.sort_by_key(|range| range.first); // of two ascending lists, which a stable sort merges
-        let list = join(all);
-        if list.len() <= most.max(1) {
-            return list;
-        }
-        let gap = |at: usize| list[at + 1].first - list[at].end;
-        let mut before_gaps: Vec<usize> = (0..list.len() - 1).collect();
-        before_gaps.select_nth_unstable_by_key(most.max(1) - 1, |&at| Reverse(gap(at)));
-        before_gaps.truncate(most.max(1) - 1);
-        before_gaps.sort_unstable();
-        let lasts = before_gaps.into_iter().chain([list.len() - 1]);
-        let mut first = 0;
-        let joined = lasts.map(|last| StripeRange {
-            first: list[std::mem::replace(&mut first, last + 1)].first,
-            end: list[last].end,
-        });
-        joined.collect()
+        at_most(join(all), most)
     }
+}
+
+/// At most `most` ranges that hold all of an ascending list: those with the smallest gaps are joined.
+fn at_most(list: Vec<StripeRange>, most: usize) -> Vec<StripeRange> {
+    if list.len() <= most.max(1) {
+        return list;
+    }
+    let gap = |at: usize| list[at + 1].first - list[at].end;
+    let mut before_gaps: Vec<usize> = (0..list.len() - 1).collect();
+    before_gaps.select_nth_unstable_by_key(most.max(1) - 1, |&at| Reverse(gap(at)));
+    before_gaps.truncate(most.max(1) - 1);
+    before_gaps.sort_unstable();
+    let lasts = before_gaps.into_iter().chain([list.len() - 1]);
+    let mut first = 0;
+    let joined = lasts.map(|last| StripeRange {
+        first: list[std::mem::replace(&mut first, last + 1)].first,
+        end: list[last].end,
+    });
+    joined.collect()
 }
 
 #[cfg(test)]
@@ -342,6 +451,24 @@ mod tests {
         assert_eq!(doubts.stripes_in_doubt(u64::MAX), 250_000 + 500_000);
         let listed = doubts.doubt_ranges(240);
         assert_eq!((listed.len(), listed[0].first, listed[239].end), (240, 1, 3_000_000 - 2));
+    }
+
+    /// Headers list a stripe until its new parity is durable: a power cut in between puts it in doubt again.
+    #[test]
+    fn what_left_doubt_is_on_record_until_a_flush_has_ended() {
+        let (doubts, range) = (Consistency::default(), |first, end| StripeRange { first, end });
+        doubts.doubt(range(3, 6));
+        doubts.end_doubt(3);
+        assert_eq!(doubts.doubt_ranges(9), [range(4, 6)]);
+        assert_eq!(doubts.doubts_on_record(9), [range(3, 6)]);
+        let begun = doubts.begin_flush();
+        doubts.end_doubt(4);
+        assert_eq!((doubts.doubts_on_record(9), doubts.durable_removals()), (vec![range(3, 6)], 0));
+        doubts.ends_durable(&begun);
+        assert_eq!((doubts.doubts_on_record(9), doubts.durable_removals()), (vec![range(4, 6)], 1));
+        assert_eq!(doubts.unpersisted(), Some(2), "the second one waits for another flush");
+        doubts.doubt_stripe(9);
+        assert_eq!(doubts.doubts_from_before(), [range(5, 6)], "writes before that were not followed");
     }
 
     #[test]

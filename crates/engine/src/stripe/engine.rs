@@ -243,10 +243,6 @@ impl<'a, D: Device> Owned<'a, D> {
         self.shared().consistency.is_in_doubt(self.stripe())
     }
 
-    pub(super) fn is_unsynced(self) -> bool {
-        self.shared().consistency.is_unsynced(self.stripe())
-    }
-
     /// Why the stripe's missing chunks must not be reconstructed, if so (invariant 10).
     pub(super) fn unrecoverable(self) -> Option<VolumeError> {
         self.shared().consistency.unrecoverable(self.stripe())

@@ -24,7 +24,11 @@ pub(super) async fn read_owned<D: Device>(
     let missing = loop {
         let missing = owned.missing();
         let needs_parity = fragments.iter().any(|fragment| missing.contains(fragment.chunk));
-        if needs_parity && let Some(error) = owned.unrecoverable() {
+        let is_told = || fragments.iter().all(|fragment| is_made(owned, missing, fragment));
+        if needs_parity
+            && let Some(error) = owned.unrecoverable()
+            && !is_told()
+        {
             return read_by_each_parity(owned, fragments, error).await;
         }
         if fetch_wanted(owned, missing, fragments, &mut image).await? {
@@ -33,6 +37,16 @@ pub(super) async fn read_owned<D: Device>(
     };
     owned.port().counters().reconstructed_reads.add(1);
     Ok(extract_all(owned, missing, fragments, &mut image))
+}
+
+/// Whether a fragment is there, or was written since its member left, so that parity tells it also in a stripe in doubt.
+fn is_made<D: Device>(owned: Owned<'_, D>, missing: ChunkSet, fragment: &Fragment) -> bool {
+    let offset = |row: u32| owned.offset() + u64::from(row);
+    !missing.contains(fragment.chunk)
+        || owned
+            .shared()
+            .absences
+            .is_made(owned.slot_of(fragment.chunk), &(offset(fragment.rows.start)..offset(fragment.rows.end)))
 }
 
 /// Whether P and Q may tell what the lost chunk of a RAID-6 stripe in doubt holds: it is the only one that is missing.

@@ -6,6 +6,7 @@
 //! leave inconsistent known before they are written, so that a resync repairs them; while members are missing [`redo`]
 //! journals each stripe write; [`consistency`] keeps reconstruction away from stripes that neither of the two vouches for.
 
+pub mod absences;
 mod agree;
 mod avoid;
 

@@ -1,16 +1,20 @@
-//! Sets of stripes as ranges.
+//! Sets of stripes, or of a member's sectors, as ranges.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use layout::redo_log::StripeRange;
 
-/// A set of stripes: each range's first stripe, mapped to the first stripe after the range. No two ranges touch.
+/// A set of stripes or sectors: each range's first one, mapped to the first one after the range. No two ranges touch.
 #[derive(Default)]
 pub(super) struct Ranges(pub(super) BTreeMap<u64, u64>);
 
 impl Ranges {
-    pub(super) fn add(&mut self, range: StripeRange) {
-        let StripeRange { mut first, mut end } = range;
+    pub(super) fn add(&mut self, range: impl Into<Range<u64>>) {
+        let Range { start: mut first, mut end } = range.into();
+        if first >= end {
+            return;
+        }
         let touching: Vec<u64> =
             self.0.range(..=end).rev().take_while(|&(_, &other)| other >= first).map(|(&at, _)| at).collect();
         for at in touching {
@@ -33,18 +37,19 @@ impl Ranges {
         true
     }
 
-    /// Takes all stripes of a range out.
-    pub(super) fn remove_all(&mut self, range: StripeRange) {
-        if range.first >= range.end {
+    /// Takes all of a range out.
+    pub(super) fn remove_all(&mut self, range: impl Into<Range<u64>>) {
+        let range: Range<u64> = range.into();
+        if range.is_empty() {
             return;
         }
-        for cut in [range.first, range.end] {
+        for cut in [range.start, range.end] {
             if let Some((first, end)) = self.around(cut).filter(|(first, _)| *first < cut) {
                 self.0.insert(first, cut);
                 self.0.insert(cut, end);
             }
         }
-        let inside: Vec<u64> = self.0.range(range.first..range.end).map(|(&first, _)| first).collect();
+        let inside: Vec<u64> = self.0.range(range.start..range.end).map(|(&first, _)| first).collect();
         for first in inside {
             self.0.remove(&first);
         }
@@ -66,6 +71,18 @@ impl Ranges {
     pub(super) fn around(&self, stripe: u64) -> Option<(u64, u64)> {
         let (&first, &end) = self.0.range(..=stripe).next_back()?;
         (stripe < end).then_some((first, end))
+    }
+
+    /// The parts of the set within a range, ascending.
+    pub(super) fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let from = self.around(range.start).map_or(range.start, |(first, _)| first);
+        let parts = self.0.range(from..range.end.max(from));
+        parts.map(|(&first, &end)| first.max(range.start)..end.min(range.end)).collect()
+    }
+
+    /// How many stripes or sectors there are.
+    pub(super) fn len(&self) -> u64 {
+        self.0.iter().map(|(first, end)| end - first).sum()
     }
 
     /// The part of the set from this stripe on.

@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 use std::ops::Range;
 
+use super::absences::Teller;
 use super::engine::{Owned, ParityEngine};
 use super::fetch::{may_compare_parities, read_owned};
 use super::run::contents_of_run;
@@ -58,6 +59,10 @@ async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(),
     let geometry = owned.geometry();
     let needs_parity = owned.is_suspect() || !owned.lost().is_empty();
     let doubt = owned.unrecoverable().filter(|_| needs_parity);
+    let is_data = !matches!(owned.chunk_on(slot), P | Q);
+    if doubt.is_some() && is_data && owned.shared().absences.tells_in_doubt(slot) {
+        return recover_told(owned, slot).await;
+    }
     if let Some(error) = doubt.clone().filter(|_| !may_compare_parities(owned)) {
         return Err(error);
     }
@@ -77,6 +82,30 @@ async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(),
     }
     if doubt.is_some() && all_agree {
         owned.trust(); // P and Q agree with the data in every row
+    }
+    Ok(())
+}
+
+/// Recovers the data chunk of a member that is back, in a stripe in doubt: what the member holds counts as it is, what was
+/// written since it left is made from parity (invariant 11). The resync that is due makes parity of the rest agree once all
+/// members are in sync; until then the stripe stays in doubt.
+async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(), VolumeError> {
+    let base = owned.offset();
+    let row = |offset: u64| u32::try_from(offset - base).expect("a chunk is small");
+    for window in windows(owned.geometry().chunk_bytes()) {
+        let window = base + u64::from(window.start)..base + u64::from(window.end);
+        for (bytes, teller) in owned.shared().absences.tellers(slot, &window) {
+            if teller == Teller::Member {
+                continue;
+            }
+            // What nothing tells, P and Q may: else the read refuses it.
+            let rows = Rows { start: row(bytes.start), end: row(bytes.end) };
+            match contents_of(owned, slot, rows).await {
+                Ok(contents) => write_recovered(owned.port(), slot, bytes.start, contents).await?,
+                Err(VolumeError::Unreadable { .. }) => recover_blocks(owned, slot, rows).await?,
+                Err(error) => return Err(error),
+            }
+        }
     }
     Ok(())
 }

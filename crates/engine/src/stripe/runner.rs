@@ -44,6 +44,12 @@ pub(super) async fn update_by<D: Device>(
         let missing = owned.missing();
         let method = if overwrites_all_lost(owned, union) { Method::Reconstruct } else { method };
         let plan = plan_write(owned, method, union, &image)?;
+        // Invariant 10: what is not written would be made of parity that does not tell it, and be called right by the new one.
+        if plan.steps.iter().any(|step| step.routine == Routine::Recover)
+            && let Some(error) = owned.unrecoverable()
+        {
+            return Err(error);
+        }
         if plan.reads.is_empty() && owned.missing() == missing {
             break (plan, missing);
         }
@@ -135,17 +141,42 @@ pub(super) async fn store<D: Device>(
     };
     let write = |fragment: &Fragment| owned.write_of(fragment.chunk, fragment.rows.start, contents(fragment));
     let writes: SmallVec<[MemberWrite; 4]> = plan.writes.iter().map(write).collect();
+    let was_on_record = owned.shared().consistency.is_on_record(owned.stripe());
     let results = match owned.shared().members.plain() {
         true => owned.port().write(&writes, fua).await,
         // Invariants 2 and 10, against the write hole: the redo record is durable before the stripe is touched.
         false => {
             let unplaced: SmallVec<[MemberWrite; 1]> = plan.unplaced.iter().map(write).collect();
             let missing = if owned.shape().parity == 1 { &unplaced[..] } else { &[] };
-            let writes = StripeWrites { stripe: owned.stripe(), made: &writes, missing };
+            let writes = StripeWrites { stripe: owned.stripe(), made: &writes, missing, unplaced: &unplaced };
             write_degraded(owned.redo(), writes, !parity.is_empty(), fua).await?
         }
     };
+    if owned.shared().absences.is_kept() {
+        note_in_doubt(owned, plan, was_on_record, &writes, &results);
+    }
     judge(owned, union.span(), Verdict::of(results), parity.iter().map(NewParity::parts)).await
+}
+
+/// In a stripe that is in doubt on record, parity may not make up for what a member missed, or had in its cache only when it
+/// left. It does if the write made it from all data, or on parity that agreed.
+fn note_in_doubt<D: Device>(
+    owned: Owned<'_, D>,
+    plan: &Plan,
+    was_on_record: bool,
+    writes: &[MemberWrite],
+    results: &[Result<(), MemberError>],
+) {
+    let absences = &owned.shared().absences;
+    let agrees = owned.shared().consistency.is_sound(owned.stripe()) || plan.is_from_all_data();
+    for (write, result) in writes.iter().zip(results) {
+        match result {
+            Ok(()) if was_on_record => absences.sent(write.slot, &write.bytes()),
+            Ok(()) => {}
+            Err(MemberError::Gone) if agrees => absences.written_without(write.slot, &write.bytes()),
+            Err(_) => absences.forget(write.slot, &write.bytes()),
+        }
+    }
 }
 
 /// What the writes of a stripe's data and parity came to.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use super::absences::Absences;
 use super::consistency::Consistency;
 use super::intent::Intent;
 use super::parity_cache::ParityCache;
@@ -35,6 +36,8 @@ pub struct Shared {
     pub intent: Intent,
     /// Where parity or copies may not agree.
     pub consistency: Consistency,
+    /// What members that are away still hold.
+    pub absences: Absences,
     /// The redo log: what is durable before a stripe changes while members are missing.
     pub redo: Redo,
     /// The parity cache.
@@ -63,6 +66,7 @@ impl Shared {
         members.on_failure(Box::new(move || of_failed.clear()));
         Arc::new(Shared {
             consistency: Consistency::default(),
+            absences: Absences::default(),
             redo: Redo::new(geometry.members()),
             geometry,
             table: StripeTable::new(intent.locks()),
@@ -94,6 +98,7 @@ impl Shared {
         if self.verify.load(Relaxed) {
             self.cache.self_check();
             self.consistency.self_check();
+            self.absences.self_check();
             self.intent.self_check();
         }
     }
@@ -106,6 +111,7 @@ impl Shared {
         self.table.self_check();
         self.cache.self_check();
         self.consistency.self_check();
+        self.absences.self_check();
         self.intent.self_check();
     }
 

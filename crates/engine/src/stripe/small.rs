@@ -63,8 +63,7 @@ pub(super) async fn write_small<D: Device>(
 /// The reads of a small write, if the plan would choose read-modify-write for it.
 fn small<D: Device>(owned: Owned<'_, D>, part: &NewData) -> Option<Small> {
     let (shared, shape) = (owned.shared(), owned.shape());
-    let is_trusted =
-        !shared.consistency.is_suspect(owned.stripe()) && !shared.consistency.is_unsynced(owned.stripe());
+    let is_trusted = shared.consistency.is_plain(owned.stripe());
     if !shared.members.plain() || shape.parity + 2 > shape.data || !is_trusted {
         return None;
     }

@@ -75,7 +75,7 @@ fn whole_contents<D: Device>(owned: Owned<'_, D>, own: &StripeWrite) -> Option<C
 
 /// Whether every member is in sync and the stripe's parity agrees, so that the write has nothing to repair or log.
 fn is_plain_and_sound<D: Device>(owned: Owned<'_, D>) -> bool {
-    owned.shared().members.plain() && owned.shared().consistency.is_sound(owned.stripe())
+    owned.shared().members.plain() && owned.shared().consistency.is_plain(owned.stripe())
 }
 
 #[cfg(test)]

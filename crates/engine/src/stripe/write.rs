@@ -175,7 +175,7 @@ async fn write_union<D: Device>(
     update(owned, &union, image, fua, watch).await
 }
 
-/// Makes parity agree before a write builds on it, where the stripe's last write failed or a resync has yet to reach it
+/// Makes parity agree before a write builds on it, where the stripe's last write failed, or a resync has yet to reach it
 /// (invariants 1 and 9): what the write acknowledges can be recovered from then on. A stripe with data missing cannot be
 /// made to agree: it is in doubt.
 async fn ensure_consistent<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
@@ -190,7 +190,7 @@ async fn ensure_consistent<D: Device>(owned: Owned<'_, D>, union: &Union) -> Res
     if is_suspect {
         return make_parity_agree(owned).await;
     }
-    if owned.is_unsynced() && !overwrites(owned, union, owned.data()) {
+    if owned.is_in_doubt() && !overwrites(owned, union, owned.data()) {
         // If this fails the stripe stays unsynced, and the write goes ahead as it would on a stripe in doubt.
         let _ = Box::pin(make_parity_agree(owned)).await;
     }

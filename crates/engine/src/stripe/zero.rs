@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::engine::ParityEngine;
 use super::redo::headers::settle;
-use super::redo::write::{log_zeroes, zeroes_written};
+use super::redo::write::{log_zeroes, zeroes_begin, zeroes_written};
 use super::stripe_table::Claim;
 use crate::device::{Device, DeviceErrorKind};
 use crate::error::VolumeError;
@@ -71,7 +71,10 @@ async fn zero_owned<D: Device>(
         return zero_members(engine, first, end, zeroing).await;
     }
     let logged = log_zeroes(&engine.redo, first..end).await?;
-    let result = zero_members(engine, first, end, zeroing).await;
+    let result = match zeroes_begin(&engine.redo, first..end, &logged).await {
+        Ok(()) => zero_members(engine, first, end, zeroing).await,
+        Err(error) => Err(error),
+    };
     if result.is_err() {
         (first..end).for_each(|stripe| engine.shared.consistency.doubt_stripe(stripe));
     }

@@ -18,6 +18,12 @@ pub struct StripeRange {
     pub end: u64,
 }
 
+impl From<StripeRange> for std::ops::Range<u64> {
+    fn from(range: StripeRange) -> Self {
+        range.first..range.end
+    }
+}
+
 /// A checked header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoHeader {

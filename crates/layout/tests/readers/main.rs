@@ -140,6 +140,7 @@ fn generations() {
         bitmap: 3,
         history: vec![5, 3, 2],
         since_events: 8,
+        absences: 12,
         members: vec![Some([1; 16]), None, Some([3; 16]), Some([4; 16])],
     };
     let record = GenerationsRecord { generations, sequence: 6, events: 99, superblock: 0x1234_5678 };

@@ -7,15 +7,18 @@ use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
 
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
+use crate::array::absences::{absence_place, standing_of};
 use crate::array::assemble::Refusal;
 use crate::array::bad_block_log;
 use crate::array::generations::FoundGenerations;
+use crate::array::redo::Repair;
 use crate::array::start_bitmap::StartBitmap;
 use crate::bad_blocks::BadBlocks;
 use crate::events::EventSink;
 use crate::members::load::{Clock, UpdatePolicy};
 use crate::members::{MemberState, Members};
 use crate::stripe::Shared;
+use crate::stripe::absences::{FoundAbsences, Standing};
 use crate::stripe::intent::Intent;
 use crate::stripe::locks::Locks;
 
@@ -91,6 +94,7 @@ pub struct Assembled {
     pub(super) bitmap: Option<StartBitmap>,
     pub(super) redo: FoundRedo,
     pub(super) keeps_redo_log: bool,
+    absences: FoundAbsences,
     /// Candidate and superblock of every spare.
     pub(super) spares: Vec<(usize, Superblock)>,
     /// Slot, candidate and superblock of what is to replace the member in the slot.
@@ -134,6 +138,11 @@ impl Assembled {
             unsynced_from_bytes: assembly.resync_from_bytes,
             bad_blocks,
             bitmap,
+            absences: if policy.force {
+                FoundAbsences::default()
+            } else {
+                inspection.absences(&redo.bitmaps)
+            },
             redo,
             keeps_redo_log: policy.keeps_redo_log(&geometry),
             spares: assembly.spares.iter().filter_map(spare).collect(),
@@ -183,6 +192,9 @@ impl Assembled {
         if let Some(start) = &self.bitmap {
             start.limit_doubts(Arc::get_mut(&mut shared).expect("only this function has it yet"));
         }
+        if self.geometry.parity_chunks() > 0 && policy.consistency == Consistency::Marked {
+            self.begin_absences(&shared);
+        }
         if policy.read_only {
             shared.set_read_only();
         }
@@ -191,6 +203,22 @@ impl Assembled {
         shared.loads.set_policy(policy.update_policy);
         shared.loads.set_avoid_slow(policy.avoid_slow);
         shared
+    }
+
+    /// What members that are away hold: what is on record, and what those hold that left in the crash.
+    fn begin_absences(&self, shared: &Shared) {
+        let standing =
+            |slot: u32| standing_of(&shared.members, slot, self.superblocks[slot as usize].as_ref());
+        let standings: Vec<Standing> = (0..self.geometry.members()).map(standing).collect();
+        // Without a log in force the crash may have torn parity that was made since a member left.
+        let Repair { in_force, lost_records, .. } = self.redo.repair;
+        let made_counts = (in_force && !lost_records) || self.unsynced_from_bytes.is_none();
+        shared.absences.begin(&self.absences, &standings, made_counts);
+        for (slot, superblock) in (0u32..).zip(&self.superblocks) {
+            let extent = self.redo.bitmaps[slot as usize];
+            let place = superblock.as_ref().and_then(|superblock| absence_place(superblock, extent));
+            shared.absences.set_place(slot, place);
+        }
     }
 
     /// Tells the members what their superblocks and logs say of them.

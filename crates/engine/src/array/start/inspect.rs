@@ -4,10 +4,11 @@
 //! Reading comes as one closure, and every decision is a pure function of its result. So `assemble --explain`, the
 //! program and the simulator come to the same conclusion.
 
+use layout::absences::{AbsenceRecord, AbsencesArea};
 use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES, SUPER_BYTES};
 use layout::md_superblock::{Superblock, SuperblockError};
-use layout::redo_log::{BitmapExtent, StripeRange};
+use layout::redo_log::{BitmapExtent, Place, StripeRange};
 
 use crate::array::assemble::{Assembly, Candidate};
 use crate::array::bad_block_log::{self, Unbelieved};
@@ -15,6 +16,7 @@ use crate::array::redo::{MemberLog, Repair, Situation, decide, member_of, read_l
 use crate::array::start_bitmap::{self, StartBitmap};
 use crate::bad_blocks::BadBlocks;
 use crate::members::MemberState;
+use crate::stripe::absences::FoundAbsences;
 
 /// Why the members of an assembly cannot be taken as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,6 +208,33 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
             None => found.repair.resync_from_bytes(&situation),
         };
         found
+    }
+
+    /// What the members in sync have on record of members that are away. It counts if the record of generations names it.
+    pub fn absences(&self, extents: &[BitmapExtent]) -> FoundAbsences {
+        let Some(now) = &self.assembly.generations.now else { return FoundAbsences::default() };
+        let states = self.assembly.states();
+        let named = now.members.iter().take(states.len()).copied().collect();
+        let mut record: Option<AbsenceRecord> = None;
+        let in_sync = self.members().filter(|(slot, ..)| states[*slot as usize] == MemberState::InSync);
+        for (slot, candidate, superblock) in in_sync.filter(|_| now.absences != 0) {
+            let Some(area) = AbsencesArea::of(superblock, extents[slot as usize]) else { continue };
+            for copy in 0..2 {
+                let offset_bytes = area.copy_offset(copy);
+                let length = usize::try_from(area.copy_bytes).expect("a copy is small");
+                let Ok(bytes) = (self.read)(candidate, offset_bytes, length) else { continue };
+                let (set_uuid, device_uuid) = (superblock.set_uuid(), superblock.device_uuid());
+                let found = AbsenceRecord::parse(&bytes, Place { set_uuid, device_uuid, offset_bytes });
+                let found = found.filter(|found| found.id == now.absences);
+                let is_newer = |found: &AbsenceRecord| {
+                    record.as_ref().is_none_or(|record| record.sequence < found.sequence)
+                };
+                if let Some(found) = found.filter(is_newer) {
+                    record = Some(found);
+                }
+            }
+        }
+        FoundAbsences { record, was_whole: now.bitmap == now.current, named }
     }
 
     fn bitmap_extent(&self, candidate: usize, superblock: &Superblock) -> BitmapExtent {

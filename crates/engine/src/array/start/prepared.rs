@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::assembled::Assembled;
+use crate::array::absences::note_replayed;
 use crate::array::bitmap::Bitmaps;
 use crate::array::manager::Manager;
 use crate::array::platform::Platform;
@@ -69,6 +70,11 @@ impl Prepared {
         assert!(!assembled.policy.read_only || repair.records.is_empty(), "a read-only start writes nothing");
         replay(&set, repair).await?;
         take_doubts(&set, repair);
+        if !repair.records.is_empty() {
+            note_replayed(&shared.absences, repair, &shared.geometry, &shared.members);
+            let _announcing = shared.redo.announce().await;
+            set.write_absences().await; // void or not: the first superblocks say so
+        }
         Ok(Replayed { set, assembled })
     }
 }

@@ -6,6 +6,7 @@
 //! the missing chunk, and to log the chunk itself the owner would have to read the whole row.
 
 use smallvec::SmallVec;
+use std::ops::Range;
 
 use crate::buffer::Gather;
 use crate::members::port::MemberWrite;
@@ -25,6 +26,8 @@ pub(in crate::stripe) struct StripeWrites<'a> {
     /// The new contents of the missing chunk, where no other member may fail. Empty where one may: then every write in
     /// `made` is logged.
     pub(in crate::stripe) missing: &'a [MemberWrite],
+    /// The new contents of all missing chunks, whether or not they are logged as such.
+    pub(in crate::stripe) unplaced: &'a [MemberWrite],
 }
 
 /// The entries of a record, each with its contents.
@@ -32,6 +35,8 @@ pub(super) type Pieces = SmallVec<[(RedoPiece, Gather); 4]>;
 
 /// Rows of a stripe that fit in one record.
 pub(super) struct Part {
+    /// Where they are in the members' data areas.
+    pub(super) bytes: Range<u64>,
     pub(super) pieces: Pieces,
     /// The member writes to make once the record is durable.
     pub(super) writes: SmallVec<[MemberWrite; 4]>,
@@ -64,12 +69,20 @@ fn cut_rows(writes: StripeWrites<'_>, start: u64, end: u64, payload_bytes: usize
 }
 
 fn part(writes: StripeWrites<'_>, start: u64, end: u64) -> Part {
-    let StripeWrites { stripe, made, missing } = writes;
+    let StripeWrites { stripe, made, missing, unplaced } = writes;
     let mut pieces: Pieces = missing
         .iter()
         .filter_map(|write| within(write, start, end))
         .map(|write| logged(stripe, PieceKind::Missing, write))
         .collect();
+    if missing.is_empty() {
+        // Only that they were written: the parity in the record tells the contents.
+        let beside = unplaced.iter().filter_map(|write| within(write, start, end));
+        pieces.extend(beside.map(|write| {
+            let bytes = write.data.len() as u64;
+            (piece(stripe, write.slot, write.offset, bytes, PieceKind::Unlogged), Gather::new())
+        }));
+    }
     let writes: SmallVec<[MemberWrite; 4]> =
         made.iter().filter_map(|write| within(write, start, end)).collect();
     for write in &writes {
@@ -84,7 +97,7 @@ fn part(writes: StripeWrites<'_>, start: u64, end: u64) -> Part {
         }
         pieces.extend(within(write, at, end_of(write)).map(|write| logged(stripe, PieceKind::Data, write)));
     }
-    Part { pieces, writes }
+    Part { bytes: start..end, pieces, writes }
 }
 
 fn logged(stripe: u64, kind: PieceKind, write: MemberWrite) -> (RedoPiece, Gather) {
@@ -146,7 +159,7 @@ mod tests {
         let mut out = Painted::new();
         paint_writes(&mut whole, made);
         paint_writes(&mut out, missing);
-        let cut = cut(StripeWrites { stripe: 7, made, missing }, payload);
+        let cut = cut(StripeWrites { stripe: 7, made, missing, unplaced: missing }, payload);
         let (mut below, mut logged) = (0, 0);
         for part in &cut {
             let bytes: usize = part.pieces.iter().map(|(_, data)| data.len()).sum();

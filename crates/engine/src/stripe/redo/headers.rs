@@ -6,6 +6,7 @@
 use smallvec::SmallVec;
 use std::rc::Rc;
 
+use super::absence_record;
 use super::log::RedoLog;
 #[cfg(doc)]
 use super::state::Redo;
@@ -28,17 +29,32 @@ struct HeaderWrite {
 
 /// Flushes every working member, then waits for the metadata that an acknowledgement relies on.
 pub(crate) async fn flush_volume<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
+    let (members, absences) = (&log.shared.members, &log.shared.absences);
+    let (sent, state_changes) = (absences.sent_count(), members.state_changes());
+    let begun = log.shared.consistency.begin_flush();
     log.port.flush().await?;
+    log.shared.consistency.ends_durable(&begun);
+    if members.state_changes() == state_changes {
+        absences.flushed(sent); // every member took part
+    }
     settle(log).await
 }
 
-/// Returns once everything that an acknowledgement relies on is on disk: members' failures (invariant 8), and stripes that
-/// left doubt (invariant 10).
+/// Returns once everything that an acknowledgement relies on is on disk: members' failures (invariant 8), stripes that left
+/// doubt (invariant 10), and what members that are away missed (invariant 11).
 pub(in crate::stripe) async fn settle<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> {
-    if !log.shared.members.is_settled() {
-        log.shared.members.settled().await?;
+    loop {
+        if !log.shared.members.is_settled() {
+            log.shared.members.settled().await?;
+        }
+        if log.shared.consistency.unpersisted().is_some() {
+            persist_doubts(log).await?;
+        }
+        absence_record::persist(log).await?;
+        if log.shared.members.is_settled() {
+            return Ok(()); // no member failed meanwhile
+        }
     }
-    if log.shared.consistency.unpersisted().is_some() { persist_doubts(log).await } else { Ok(()) }
 }
 
 /// Records on the members that stripes have left doubt: a crash would otherwise put them in doubt again, and data that was
@@ -51,6 +67,11 @@ async fn persist_doubts<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> 
     let _announcing = redo.announce().await;
     let Some(removals) = consistency.unpersisted() else { return Ok(()) }; // another task wrote a header meanwhile
     if redo.is_announced() {
+        // Invariant 2: new parity of the whole stripe is in no record. It is durable before a header says that the stripe is
+        // sound.
+        let begun = consistency.begin_flush();
+        log.port.flush().await?;
+        consistency.ends_durable(&begun);
         return write_headers(log, true).await;
     }
     // Without a log the members do not list the stripes in doubt: a crash puts every dirty one in doubt, recorded or not.
@@ -63,7 +84,7 @@ async fn persist_doubts<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeError> 
 /// # Errors
 /// No member took the header.
 pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Result<(), VolumeError> {
-    let removals = log.shared.consistency.unpersisted(); // read before the headers are made, so that they include these
+    let removals = log.shared.consistency.durable_removals(); // read before the headers are made, so that they include these
     let writes = headers(log, in_force);
     let start = |write: &HeaderWrite| {
         let member = log.port.devices.described(write.slot)?;
@@ -92,7 +113,7 @@ pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -
     }
     // With no member left that holds the log there is no header to write: the other superblocks make the old ones stale.
     if written > 0 || writes.is_empty() {
-        removals.into_iter().for_each(|removals| log.shared.consistency.set_persisted(removals));
+        log.shared.consistency.set_persisted(removals);
         return Ok(());
     }
     Err(VolumeError::Io { reason: "the redo log cannot be written".to_string() })

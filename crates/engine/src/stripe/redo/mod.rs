@@ -19,6 +19,7 @@
 //!
 //! [`Members::plain`]: crate::members::Members::plain
 
+pub(crate) mod absence_record;
 pub(super) mod cut;
 pub(crate) mod headers;
 pub(crate) mod log;

@@ -446,7 +446,7 @@ impl State {
 
     /// The stripes in doubt, in as many ranges as a header has room for.
     pub(super) fn doubts(consistency: &Consistency) -> Vec<layout::redo_log::StripeRange> {
-        consistency.doubt_ranges(layout::redo_log::DOUBTS_MAX)
+        consistency.doubts_on_record(layout::redo_log::DOUBTS_MAX)
     }
 
     pub(super) fn due(&mut self, members: &Members) -> Option<Due> {

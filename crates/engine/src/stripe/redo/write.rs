@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::task::Poll;
 
+use super::absence_record;
 use super::cut::{Pieces, StripeWrites, cut, piece};
 use super::headers::{no_log_on, settle};
 use super::log::RedoLog;
@@ -20,7 +21,8 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::members::attachment::Attached;
 use crate::members::health::MemberState;
-use crate::members::port::MemberError;
+use crate::members::port::{MemberError, MemberWrite};
+use layout::geometry::Geometry;
 use layout::redo_log::{Checksum, PieceKind, Place, RedoRecord};
 
 /// Most records of one shard in flight. With more, fewer writers would share one.
@@ -40,6 +42,31 @@ enum Copies {
 /// The record of a zeroing, if the log is in force.
 pub(in crate::stripe) struct ZeroesLogged(Option<Taken>);
 
+/// Whole stripes are about to be zeroed: what members that are away hold of them does not count any more, durably.
+///
+/// # Errors
+/// It cannot be put on record.
+pub(in crate::stripe) async fn zeroes_begin<D: Device>(
+    log: &RedoLog<D>,
+    stripes: Range<u64>,
+    logged: &ZeroesLogged,
+) -> Result<(), VolumeError> {
+    let (absences, bytes) = (&log.shared.absences, bytes_of(&log.shared.geometry, stripes));
+    for slot in absences.slots() {
+        match logged.0.is_some() {
+            true => absences.written_without(slot, &bytes),
+            false => absences.forget(slot, &bytes),
+        }
+    }
+    absence_record::persist(log).await
+}
+
+/// The bytes of each member's data area that some stripes take.
+fn bytes_of(geometry: &Geometry, stripes: Range<u64>) -> Range<u64> {
+    let chunk_bytes = u64::from(geometry.chunk_bytes());
+    geometry.member_offset(stripes.start)..geometry.member_offset(stripes.end - 1) + chunk_bytes
+}
+
 /// Makes the writes of one owned stripe while members are missing or the log is in force. `parity`: some of the writes are
 /// parity.
 pub(in crate::stripe) async fn write_degraded<D: Device>(
@@ -55,7 +82,7 @@ pub(in crate::stripe) async fn write_degraded<D: Device>(
         let admitted = redo.admit(&log.shared.members, stripe..stripe + 1).await;
         drop(waiting);
         if admitted? == Admitted::Unlogged {
-            return Ok(log.port.write(writes.made, fua).await);
+            return write_unlogged(log, writes, fua).await;
         }
         let results = write_logged(log, writes, parity, fua).await;
         redo.done();
@@ -64,6 +91,34 @@ pub(in crate::stripe) async fn write_degraded<D: Device>(
             None => redo.logs_changed(&log.shared.members).await,
         }
     }
+}
+
+/// Makes the writes without a record. Until they are made nothing tells what missing chunks hold in these rows.
+async fn write_unlogged<D: Device>(
+    log: &RedoLog<D>,
+    writes: StripeWrites<'_>,
+    fua: bool,
+) -> Result<Results, VolumeError> {
+    let absences = &log.shared.absences;
+    let is_held = writes.unplaced.iter().any(|write| absences.meets_held(write.slot, &write.bytes()));
+    if is_held {
+        writes.unplaced.iter().for_each(|write| absences.forget(write.slot, &write.bytes()));
+        absence_record::persist(log).await?;
+    }
+    let results = log.port.write(writes.made, fua).await;
+    match results.iter().any(|result| matches!(result, Err(MemberError::Request(_)))) {
+        true => absences.forget_all(&rows_of(writes.made)),
+        false => {
+            writes.unplaced.iter().for_each(|write| absences.written_without(write.slot, &write.bytes()));
+        }
+    }
+    Ok(results)
+}
+
+/// From the first to the last byte of some writes of one stripe.
+fn rows_of(writes: &[MemberWrite]) -> Range<u64> {
+    let start = writes.iter().map(|write| write.bytes().start).min().unwrap_or(0);
+    start..writes.iter().map(|write| write.bytes().end).max().unwrap_or(start)
 }
 
 /// Logs the writes and makes them, part by part. None: too few members took a record.
@@ -80,7 +135,11 @@ async fn write_logged<D: Device>(
     // Only data, or one member, and no older record that a replay would write over it: a crash leaves nothing in
     // disagreement.
     let is_alone = writes.made.iter().all(|write| write.slot == writes.made[0].slot);
-    if (!parity || is_alone) && !redo.has_record(stripe) {
+    // But for a stripe in doubt: parity that is torn between old and new would tell neither of a missing chunk.
+    let absences = &log.shared.absences;
+    let is_held = writes.unplaced.iter().any(|write| absences.meets_held(write.slot, &write.bytes()));
+    if (!parity || is_alone) && !is_held && !redo.has_record(stripe) {
+        writes.unplaced.iter().for_each(|write| absences.written_without(write.slot, &write.bytes()));
         return Ok(Some(log.port.write(writes.made, fua).await));
     }
     let mut results = Results::new();
@@ -88,17 +147,30 @@ async fn write_logged<D: Device>(
         let Some(taken) = record(log, stripe..stripe + 1, part.pieces).await? else {
             return Ok(None); // the caller writes all parts again
         };
-        results.extend(log.port.write(&part.writes, fua).await);
-        let failed = results.iter().any(|result| matches!(result, Err(MemberError::Request(_))));
+        // The record is durable: what a crash leaves half written is made again, so parity will tell.
+        let in_part = |write: &MemberWrite| {
+            let bytes = write.bytes();
+            bytes.start.max(part.bytes.start)..bytes.end.min(part.bytes.end)
+        };
+        writes.unplaced.iter().for_each(|write| absences.written_without(write.slot, &in_part(write)));
+        let on_record = absence_record::persist(log).await;
+        if on_record.is_ok() {
+            results.extend(log.port.write(&part.writes, fua).await);
+        }
+        let failed =
+            on_record.is_err() || results.iter().any(|result| matches!(result, Err(MemberError::Request(_))));
         if failed {
+            absences.forget_all(&part.bytes);
             // Doubt outlives the record, which is retired some time later.
             log.shared.consistency.doubt_stripe(stripe);
             redo.mark_incomplete(taken, stripe..stripe + 1);
-        }
-        redo.written(taken);
-        if failed {
+            // Before the record may be retired.
+            let forgotten = absence_record::persist(log).await;
+            redo.written(taken);
+            on_record.and(forgotten)?;
             break;
         }
+        redo.written(taken);
     }
     Ok(Some(results))
 }
@@ -148,6 +220,14 @@ pub(in crate::stripe) fn zeroes_written<D: Device>(
     logged: &ZeroesLogged,
     failed: bool,
 ) {
+    let bytes = bytes_of(&log.shared.geometry, stripes.clone());
+    match failed {
+        true => log.shared.absences.forget_all(&bytes),
+        false => {
+            let absences = &log.shared.absences;
+            absences.slots().into_iter().for_each(|slot| absences.written_without(slot, &bytes));
+        }
+    }
     if let Some(taken) = logged.0 {
         if failed {
             log.shared.redo.mark_incomplete(taken, stripes);
