@@ -3,6 +3,7 @@
 mod bad_blocks;
 mod bitmaps;
 mod devices;
+mod long_superblocks;
 mod starts;
 
 use std::cell::Cell;
