@@ -9,6 +9,7 @@ use layout::md_superblock::Superblock;
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
 use crate::events::Event;
+use crate::executor::join_all;
 use crate::in_place::InPlace;
 use crate::members::Attached;
 use crate::members::attachment::Attachment;
@@ -91,8 +92,23 @@ impl<D: Device> SuperblockWrite<D> {
 pub(super) struct WrittenTails(RefCell<BTreeMap<[u8; 16], Vec<u8>>>);
 
 impl WrittenTails {
+    /// Writes superblocks side by side, or one after another where a power cut could tear them all.
+    pub(super) async fn write_all<D: Device>(
+        &self,
+        writes: &[SuperblockWrite<D>],
+    ) -> Vec<Result<(), DeviceError>> {
+        if !writes.iter().any(|write| self.may_tear(write)) {
+            return join_all(writes.iter().map(SuperblockWrite::start)).await.into_vec();
+        }
+        let mut results = Vec::new();
+        for write in writes {
+            results.push(write.start().await);
+        }
+        results
+    }
+
     /// Whether a power cut during this write may leave a superblock that makes no sense.
-    pub(super) fn may_tear<D: Device>(&self, write: &SuperblockWrite<D>) -> bool {
+    fn may_tear<D: Device>(&self, write: &SuperblockWrite<D>) -> bool {
         let tail = write.tail();
         let known = self.0.borrow();
         let known = known.get(&write.superblock.device_uuid()).map_or(&[][..], Vec::as_slice);

@@ -26,8 +26,7 @@ use super::bitmap::Bitmaps;
 use super::redo::{Repair, member_of};
 use super::superblock_write::{SuperblockWrite, WrittenTails};
 use super::superblocks::Superblocks;
-use crate::device::{Device, DeviceError};
-use crate::executor::join_all;
+use crate::device::Device;
 use crate::in_place::InPlace;
 use crate::members::{Failing, MemberState, Replacing};
 use crate::stripe::redo::tend::tend;
@@ -261,7 +260,7 @@ impl<D: Device> SuperblockWriter<D> {
             records.write_before(writes.iter().map(|write| (&write.superblock, &write.member.device))).await;
         }
         let mut enough = true;
-        for (write, result) in writes.iter().zip(self.start_all(writes).await) {
+        for (write, result) in writes.iter().zip(self.tails.write_all(writes).await) {
             let failing = match result {
                 Ok(()) => None,
                 Err(error) => write.retry(&self.set, error).await,
@@ -278,18 +277,6 @@ impl<D: Device> SuperblockWriter<D> {
             }
         }
         enough
-    }
-
-    /// Side by side, unless a power cut could tear them all.
-    async fn start_all(&self, writes: &[SuperblockWrite<D>]) -> Vec<Result<(), DeviceError>> {
-        if !writes.iter().any(|write| self.tails.may_tear(write)) {
-            return join_all(writes.iter().map(SuperblockWrite::start)).await.into_vec();
-        }
-        let mut results = Vec::new();
-        for write in writes {
-            results.push(write.start().await);
-        }
-        results
     }
 
     /// The redo log goes with these superblocks too, before any of them is written.

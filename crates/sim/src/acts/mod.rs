@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use layout::geometry::Level;
 
-pub use search::{DeadEnd, Plan, Scheme, Tried, replay, search};
+pub use search::{DEAD_ENDS_ARE_ERRORS, DeadEnd, Plan, Scheme, Tried, replay, search};
 pub use site::Planted;
 
 /// Every level that is tried.
@@ -38,9 +38,6 @@ pub const LEVELS: [Level; 6] =
 
 /// Acts of a tree of two histories: a start and an act of each side, the start of a mixture, and a device that comes back.
 const TWO_SIDES: usize = 6;
-
-/// A state that is in doubt though all drives are back is an error, rather than a dead end that is counted.
-pub const DEAD_ENDS_ARE_ERRORS: bool = false;
 
 /// All that is tried of some levels: every sequence of `depth` acts with repairs that end before the next act and with ones
 /// that do not, and two histories.
