@@ -4,6 +4,7 @@ mod absences;
 mod bad_blocks;
 mod bitmaps;
 mod devices;
+mod long_superblocks;
 mod starts;
 
 use std::cell::Cell;

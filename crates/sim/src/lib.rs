@@ -7,6 +7,7 @@
 //! (`array.rs`).
 #![forbid(unsafe_code)]
 
+pub mod acts;
 mod agenda;
 mod array;
 pub mod campaign;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use layout::geometry::Level;
+use sim::acts::{self, Planted};
 use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
 use sim::shrink::shrink;
@@ -41,6 +42,19 @@ struct Arguments {
     /// Only this level: raid0, raid1, raid4, raid5, raid6, raid10.
     #[arg(long)]
     level: Option<Level>,
+    /// With --only acts: acts of a sequence.
+    #[arg(long, default_value_t = 3)]
+    depth: usize,
+    /// With --only acts and --level: plays this history, as a failure prints it.
+    #[arg(long, requires = "level")]
+    history: Option<String>,
+    /// With --history: the next act comes before repairs have ended.
+    #[arg(long)]
+    at_once: bool,
+    /// With --only acts, plants a bug to see it found: a new device gets the number of one that failed. Superblocks of
+    /// version 1.0, which have no generations beside them.
+    #[arg(long)]
+    reuse_numbers: bool,
     /// Plants a bug to see it found: members ignore flush and FUA.
     #[arg(long)]
     flushes_lie: bool,
@@ -67,13 +81,17 @@ enum Only {
     Histories,
     /// A power cut at every moment of a short history of a small array.
     Grid,
+    /// Every short sequence of an operator's acts at a tiny array, and members that run apart.
+    Acts,
 }
 
-impl From<Only> for Kind {
-    fn from(only: Only) -> Self {
-        match only {
-            Only::Histories => Kind::Histories,
-            Only::Grid => Kind::Grid,
+impl Only {
+    /// What is made of a seed; None: nothing is drawn.
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Only::Histories => Some(Kind::Histories),
+            Only::Grid => Some(Kind::Grid),
+            Only::Acts => None,
         }
     }
 }
@@ -116,6 +134,9 @@ fn main() -> ExitCode {
         print_experiment(adaptive);
         return ExitCode::SUCCESS;
     }
+    if let Some(Only::Acts) = arguments.only {
+        return try_acts(&arguments);
+    }
     let started = Instant::now();
     let seeds = match (arguments.seed, arguments.seeds, arguments.minutes) {
         (Some(_), ..) => 1,
@@ -130,7 +151,7 @@ fn main() -> ExitCode {
         reduced: arguments.reduced.clone(),
         tail,
     };
-    let only = arguments.only.map(Kind::from);
+    let only = arguments.only.and_then(Only::kind);
     let cores = || std::thread::available_parallelism().map_or(1, Into::into);
     let campaign = Campaign {
         kinds: only.as_ref().map_or(&Kind::ALL, std::slice::from_ref),
@@ -164,6 +185,34 @@ fn main() -> ExitCode {
         print_counts(&outcome.counts, elapsed, found, arguments.json);
     }
     if found == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Tries every sequence of acts at one level or all, and says what was tried of each.
+fn try_acts(arguments: &Arguments) -> ExitCode {
+    let levels = arguments.level.map_or_else(|| acts::LEVELS.to_vec(), |level| vec![level]);
+    let planted = Planted { numbers_are_reused: arguments.reuse_numbers };
+    let mut plans = acts::plans(&levels, arguments.depth, arguments.start);
+    plans.iter_mut().for_each(|plan| (plan.planted, plan.room) = (planted, !arguments.reuse_numbers));
+    if let Some((history, plan)) = arguments.history.as_ref().zip(plans.first()) {
+        let plan = acts::Plan { at_rest: !arguments.at_once, ..*plan };
+        return match acts::replay(&plan, history, |line| println!("{line}")) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(wrong) => {
+                println!("FAILED: {wrong}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
+    let ended =
+        acts::run_all(&plans, arguments.threads.unwrap_or_else(cores).max(1), &|line| println!("{line}"));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failures) => {
+            failures.iter().for_each(|wrong| println!("FAILED: {wrong}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn print_experiment(arguments: &AdaptiveArguments) {

@@ -256,9 +256,19 @@ pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
 
 /// Adds a device as a spare, as `twill add` does. Its device number.
 pub(crate) async fn add_spare(array: &Rc<Array>, disk: &Rc<Disk>) -> Option<u32> {
+    add_spare_with(array, disk, |number| number).await
+}
+
+/// The same with another device number than the array would have it: a bug that is planted.
+pub(crate) async fn add_spare_with(
+    array: &Rc<Array>,
+    disk: &Rc<Disk>,
+    number_for: impl FnOnce(u32) -> u32,
+) -> Option<u32> {
     array.world.counts.borrow_mut().replacements += 1;
     let device = Rc::new(SimDevice(Rc::clone(disk)));
     let added = array.manager.membership().add_spare(device, |template, number| {
+        let number = number_for(number);
         array
             .world
             .note(Note::Words(format!("  device {} becomes a spare with number {number}", disk.number)));

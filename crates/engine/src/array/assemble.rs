@@ -423,26 +423,39 @@ impl<'a> Decision<'a> {
         Verdict::Member { slot, state }
     }
 
-    /// With force, the newest of the stale members fill the slots that the array cannot do without, and no more. Whether any
-    /// was needed.
+    /// With force, stale members fill the slots that the array cannot do without, and no more: a stale copy beside one that
+    /// holds more would be read as if it were as new (invariant 8). The newest are preferred. Whether any was needed.
     fn take_stale_members(&mut self) -> bool {
-        let mut taken = false;
         let Ok(geometry) = self.newest.geometry() else { return false };
+        let mut wanted: Vec<(usize, u32)> = Vec::new();
         for (index, slot) in std::mem::take(&mut self.stale) {
-            if geometry.survives(|slot| self.slots[slot as usize].is_none()) {
-                break;
-            }
-            if self.slots.get(slot as usize).is_some_and(Option::is_none) {
-                let superblock = self.candidates[index].superblock.as_ref().expect("a believed superblock");
-                let verdict = self.take(index, slot, superblock);
-                taken = true;
-                self.verdicts
-                    .iter_mut()
-                    .filter(|(other, _)| *other == index)
-                    .for_each(|(_, old)| *old = verdict.clone());
+            let is_free = self.slots.get(slot as usize).is_some_and(Option::is_none);
+            let is_first = wanted.iter().all(|(_, other)| *other != slot);
+            wanted.extend((is_free && is_first && self.is_in_sync(index)).then_some((index, slot)));
+        }
+        let survives = |wanted: &[(usize, u32)]| {
+            geometry.survives(|slot| {
+                let is_filled = wanted.iter().any(|(_, filled)| *filled == slot);
+                !is_filled && self.slots[slot as usize].is_none_or(|index| !self.is_in_sync(index))
+            })
+        };
+        if survives(&[]) {
+            return false;
+        }
+        for at in (0..wanted.len()).rev() {
+            let mut fewer = wanted.clone();
+            fewer.remove(at);
+            if survives(&fewer) {
+                wanted = fewer;
             }
         }
-        taken
+        for &(index, slot) in &wanted {
+            let superblock = self.candidates[index].superblock.as_ref().expect("a believed superblock");
+            let verdict = self.take(index, slot, superblock);
+            let old = self.verdicts.iter_mut().filter(|(other, _)| *other == index);
+            old.for_each(|(_, old)| *old = verdict.clone());
+        }
+        !wanted.is_empty()
     }
 
     /// What the array goes on from: the speaker's generations, or those of another member in sync beside it.

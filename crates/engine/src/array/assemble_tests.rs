@@ -291,6 +291,28 @@ fn force_takes_a_member_that_the_others_call_failed() {
     assert_eq!((assembly.slots, assembly.start), (vec![None, Some(0), Some(1), Some(2)], Ok(())));
 }
 
+/// Acts "start 0+2, write 0, force 0+1+3": the slot beside a copy that had the write got a stale one, and reads took turns.
+#[test]
+fn force_takes_no_stale_copy_beside_a_newer_one() {
+    let mut candidates = candidates(Level::Raid10, 4, 0);
+    go_on(&mut candidates, &[0, 2], 5);
+    candidates.remove(2);
+    let force = Filter { force: true, ..Filter::default() };
+    let assembly = assemble(&candidates, &force).arrays.remove(0);
+    assert_eq!((assembly.slots, assembly.start), (vec![Some(0), None, None, Some(2)], Ok(())));
+}
+
+/// A member that is being rebuilt fills its slot and helps no other one: a stale member that would is taken.
+#[test]
+fn force_takes_a_stale_member_beside_one_that_is_being_rebuilt() {
+    let mut candidates = candidates(Level::Raid5, 3, 0);
+    go_on(&mut candidates, &[0, 2], 5);
+    change(&mut candidates[2], |superblock| superblock.set_recovery_offset(Some(Sectors(8))));
+    let force = Filter { force: true, ..Filter::default() };
+    let assembly = assemble(&candidates, &force).arrays.remove(0);
+    assert_eq!((assembly.slots, assembly.start), (vec![Some(0), Some(1), Some(2)], Ok(())));
+}
+
 #[test]
 fn copies_short_members_and_strangers_are_refused_with_a_reason() {
     let mut candidates = candidates(Level::Raid5, 5, 0);

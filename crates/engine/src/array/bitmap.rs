@@ -22,8 +22,7 @@ use crate::device::{Device, DeviceError};
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::in_place::InPlace;
-use crate::members::Attached;
-use crate::members::{Failing, MemberState};
+use crate::members::{Attached, Failing, MemberState, Members};
 
 /// The bitmap of one array. Lives on one shard, beside the writer.
 pub struct Bitmaps<D> {
@@ -239,7 +238,8 @@ impl<D: Device> Bitmaps<D> {
             return Some(Failing::Failed);
         }
         members.note_error(write.slot, &error);
-        let Err(error) = write.start().await else { return None };
+        let again = if Members::worth_a_retry(&error) { write.start().await } else { Err(error) };
+        let Err(error) = again else { return None };
         if !self.set.devices().is_in_slot(write.slot, &write.member) {
             return Some(Failing::Failed);
         }

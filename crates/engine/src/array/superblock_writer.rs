@@ -4,6 +4,8 @@
 //! - Superblocks are written whole, to every member in use, with FUA; a member that takes no superblock fails.
 //! - Each round raises the event count by one, no more: a crash between two superblocks leaves some members one event
 //!   behind, which [`super::assemble`] and md forgive. That a member failed is in the others' superblocks, as its role.
+//! - A superblock of more roles than fit into its first logical block is longer than what a power cut leaves whole. Where what
+//!   stands behind that block changes, one member after another gets its own, so that one is torn at most.
 //! - Members that are an event behind at the start are brought up first: after a second crash in the next round they
 //!   would be two behind.
 //! - An array that starts without a member writes its first round twice. The member may have got a round that the
@@ -23,10 +25,9 @@ use super::absences::{absence_place, put_on_record};
 use super::bad_block_log::{self, BadBlockLogs, Written};
 use super::bitmap::Bitmaps;
 use super::redo::{Repair, member_of};
-use super::superblock_write::SuperblockWrite;
+use super::superblock_write::{SuperblockWrite, WrittenTails};
 use super::superblocks::Superblocks;
 use crate::device::Device;
-use crate::executor::join_all;
 use crate::in_place::InPlace;
 use crate::members::{Failing, MemberState, Replacing};
 use crate::stripe::redo::tend::tend;
@@ -35,6 +36,7 @@ use crate::stripe::redo::tend::tend;
 pub struct SuperblockWriter<D> {
     set: Rc<InPlace<D>>,
     superblocks: Superblocks<D>,
+    tails: WrittenTails,
     bad_block_logs: BadBlockLogs,
     /// The array started with members an event behind.
     uneven: Cell<bool>,
@@ -96,6 +98,7 @@ impl<D: Device> SuperblockWriter<D> {
         let persisted = if went_on_without { Vec::new() } else { set.shared.members.states() };
         Rc::new(SuperblockWriter {
             superblocks: Superblocks::new(&set, superblocks, events, now_s),
+            tails: WrittenTails::default(),
             bad_block_logs: BadBlockLogs::new(set.shared.geometry.members()),
             set,
             uneven: Cell::new(uneven),
@@ -255,9 +258,8 @@ impl<D: Device> SuperblockWriter<D> {
         if let Some(records) = records {
             records.write_before(writes.iter().map(|write| (&write.superblock, &write.member.device))).await;
         }
-        let started: Vec<D::Done> = writes.iter().map(SuperblockWrite::start).collect();
         let mut enough = true;
-        for (write, result) in writes.iter().zip(join_all(started).await) {
+        for (write, result) in writes.iter().zip(self.tails.write_all(writes).await) {
             let failing = match result {
                 Ok(()) => None,
                 Err(error) => write.retry(&self.set, error).await,
@@ -265,6 +267,9 @@ impl<D: Device> SuperblockWriter<D> {
             enough &= failing != Some(Failing::Needed);
             if let Some(records) = records.filter(|_| failing.is_none()) {
                 records.superblock_written(&write.superblock);
+            }
+            if failing.is_none() {
+                self.tails.written(write);
             }
             if failing.is_none() && !write.is_replacement {
                 self.set.shared.redo.superblock_written(write.slot);
