@@ -99,7 +99,7 @@ fn every_level_keeps_what_was_written_over_stops() {
             server.stop();
         }
         let examined = world.twill(&["examine", "--json"], &members).succeeds().json();
-        let superblock = &examined["members"][0]["superblock"];
+        let superblock = &examined["members"][0]["zoned_superblock"];
         assert_eq!(superblock["clean"], true, "{superblock:#}");
         assert_eq!(superblock["epoch"], superblock["served_epoch"], "{superblock:#}");
     }
