@@ -5,6 +5,7 @@
 //! any of them ends all. Commands of an I/O queue go to a `namespace`, received by [`super::receiver`] and answered by `outgoing`. What
 //! is on the wire is the crate `nvme_tcp`; here are sockets, memory and time.
 
+mod aborts;
 mod admin;
 mod association;
 mod authentication;

@@ -16,6 +16,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// What a controller takes in the capsule of a command here.
 const IN_CAPSULE_BYTES: u32 = 8192;
+/// Commands in flight, one fewer than the queue has entries.
+pub const COMMANDS: usize = 31;
 const REPORT_BYTES: usize = 4096;
 const PROPERTY_CONFIGURATION: u32 = 0x14;
 pub const ENABLED: u32 = 0x0046_0001;
@@ -56,7 +58,7 @@ impl HostQueue {
             h2c_data_bytes_max: 0,
             r2ts_max: 1,
         };
-        let queue = Queue::new(Session::new(Side::Host, offer), 8, IN_CAPSULE_BYTES);
+        let queue = Queue::new(Session::new(Side::Host, offer), COMMANDS, IN_CAPSULE_BYTES);
         let socket = TcpStream::connect(address).expect("a listener");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         let mut one = HostQueue { queue, socket, received: Vec::new(), data: Vec::new() };
@@ -135,6 +137,33 @@ impl HostQueue {
         self.begin(sqe, payload, data);
         let completed = self.end();
         (completed.status, completed.value, std::mem::take(&mut self.data))
+    }
+
+    /// Sends a read whose data will be passed over, and returns its command id.
+    pub fn begin_read(&mut self, bytes: u32) -> u16 {
+        let mut sqe = Sqe::new(nvme_tcp::command::io::READ, 1);
+        sqe.cdw12 = U32::new(bytes / 4096 - 1);
+        let (_, sqe, _) = self.queue.submit(sqe, Payload::In { bytes }).expect("there is room");
+        self.send(|queue, out| queue.session().agreement().encode_command(&sqe, 0, out));
+        sqe.cid.get()
+    }
+
+    /// How the next command ends, whichever; its data is passed over.
+    pub fn end_passing_over(&mut self) -> Status {
+        loop {
+            match self.next() {
+                Arrival::Completed(completed) => return completed.status,
+                Arrival::Place { bytes, .. } => {
+                    while self.received.len() < bytes as usize {
+                        self.receive();
+                    }
+                    let data: Vec<u8> = self.received.drain(..bytes as usize).collect();
+                    self.queue.session_mut().placed(&data);
+                }
+                Arrival::Partial => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// Sends a command.

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::TcpStream;
 
-use super::host_end::HostQueue;
+use super::host_end::{COMMANDS, HostQueue};
 use super::*;
 use nvme_tcp::names::DISCOVERY_NQN;
 
@@ -104,4 +104,31 @@ fn a_stop_cuts_off_what_does_not_end() {
     assert_eq!(server.stop(Duration::from_millis(300)), 2, "both of its queues");
     assert!(since.elapsed() < Duration::from_secs(10));
     memory.paused.store(false, Ordering::SeqCst);
+}
+
+/// A host that reads nothing: its reads hold the memory of the connection and what sockets take, the last ones wait, and such
+/// a one can be given up. None is answered twice or lost.
+#[test]
+fn a_command_that_waits_for_memory_can_be_aborted_and_one_that_has_begun_cannot() {
+    const READ_BYTES: u32 = 1 << 20;
+    let world = World::new();
+    let mut host = world.connect(1);
+    let ids: Vec<u16> = (0..COMMANDS).map(|_| host.io.begin_read(READ_BYTES)).collect();
+    let mut abort = |queue: u32, cid: u16| {
+        let mut sqe = Sqe::new(admin::ABORT, 0);
+        sqe.cdw10 = U32::new(u32::from(cid) << 16 | queue);
+        let (status, value, _) = host.admin.call(sqe, Payload::None, Vec::new());
+        assert_eq!(status, Status::SUCCESS);
+        value == 0
+    };
+    std::thread::sleep(Duration::from_millis(500)); // as many begin as have memory
+    assert!(abort(1, ids[COMMANDS - 1]), "it waits");
+    assert!(!abort(1, ids[COMMANDS - 1]), "it has ended");
+    assert!(!abort(1, ids[0]), "it has begun");
+    assert!(!abort(7, ids[1]) && !abort(0, 77), "there is no such queue, and no such command");
+    let ends: Vec<Status> = (0..COMMANDS).map(|_| host.io.end_passing_over()).collect();
+    let aborted = ends.iter().filter(|status| **status == Status::ABORT_REQUESTED).count();
+    let read = ends.iter().filter(|status| status.is_success()).count();
+    assert_eq!((aborted, read), (1, COMMANDS - 1));
+    assert_eq!(read_status(&mut host), Status::SUCCESS);
 }

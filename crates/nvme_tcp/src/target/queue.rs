@@ -336,6 +336,12 @@ impl Queue {
         command.live && command.received < command.asked
     }
 
+    /// The command in flight that has this id.
+    #[must_use]
+    pub fn slot_of(&self, cid: u16) -> Option<Slot> {
+        self.ids.iter().position(|id| *id == u32::from(cid)).map(|at| Slot(at as u16))
+    }
+
     /// The id of a command.
     #[must_use]
     pub fn cid(&self, slot: Slot) -> u16 {

@@ -351,8 +351,8 @@ fn detail_words(status: &ArrayStatus) -> String {
     if let Some(device) = &status.block_device {
         add("Block Device", words::status::block_device(device));
     }
-    for export in &status.exports {
-        add("Export", format!("{} ({} connected)", export.uri, export.connections));
+    for (name, value) in status.exports.iter().flat_map(words::status::export) {
+        add(name, value);
     }
     add("Served By", format!("process {} with {}", status.pid, counted(status.shards as u64, "shard")));
     add("Served Since", words::time::seconds(status.started_unix_s));

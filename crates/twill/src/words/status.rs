@@ -6,8 +6,8 @@ use crate::bytes;
 use crate::counted::counted;
 use crate::plain::plain;
 use crate::status::{
-    ArrayStatus, BitmapStatus, BlockDeviceStatus, DoubtRange, MemberHealth, MemberStatus, RebuildKind,
-    ZonedStatus,
+    ArrayStatus, BitmapStatus, BlockDeviceStatus, DoubtRange, ExportStatus, MemberHealth, MemberStatus,
+    RebuildKind, ZonedStatus,
 };
 
 /// What a member file without a name means for the operator.
@@ -170,6 +170,13 @@ pub fn limits_set(rate: Option<u64>, rate_min: Option<u64>, p99_budget_ns: Optio
         ),
     });
     most.into_iter().chain(least).chain(budget).collect()
+}
+
+/// Where clients connect, and which NVMe/TCP hosts have: names and values of `detail`.
+pub fn export(export: &ExportStatus) -> Vec<(&'static str, String)> {
+    let at = ("Export", format!("{} ({} connected)", export.uri, export.connections));
+    let hosts = export.hosts.iter().map(|host| ("Host", plain(host).into_owned()));
+    std::iter::once(at).chain(hosts).collect()
 }
 
 /// The block device in a line.

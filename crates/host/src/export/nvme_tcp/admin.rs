@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
+use super::aborts;
 use super::association::Association;
 use super::connection_limits::{COMMANDS, TRANSFER_BYTES_MAX};
 use super::link::Link;
@@ -68,7 +69,7 @@ impl AdminQueue {
         }
         match sqe.opcode {
             admin::KEEP_ALIVE => value(0),
-            admin::ABORT => value(self.abort(link, sqe)),
+            admin::ABORT => self.abort(shard, link, slot, sqe),
             _ => {
                 let answer = self.answer(shared, sqe);
                 if let Answer::Persistence { namespace, persists } = answer {
@@ -93,16 +94,25 @@ impl AdminQueue {
         })
     }
 
-    /// An event request ends; any other command runs to its end, which is never far.
-    fn abort(&mut self, link: &Link, sqe: &Sqe) -> u64 {
+    /// An event request ends, and so does an I/O command that has not begun; any other command runs to its end.
+    fn abort(&self, shard: &ShardContext, link: &Rc<Link>, slot: Slot, sqe: &Sqe) {
         let (queue, cid) = (sqe.cdw10.get() as u16, (sqe.cdw10.get() >> 16) as u16);
-        if queue != 0 || !self.association.with(|controller, _| controller.abort_event_request(cid)) {
-            return NOT_ABORTED;
+        let answer = move |link: &Link, aborted| {
+            let value = if aborted { 0 } else { NOT_ABORTED };
+            link.answer(slot, Status::SUCCESS, value, Gather::new());
+        };
+        if queue == 0 {
+            let aborted = self.association.with(|controller, _| controller.abort_event_request(cid));
+            if let Some(waiting) = self.events.take(cid).filter(|_| aborted) {
+                link.answer(waiting, Status::ABORT_REQUESTED, 0, Gather::new());
+            }
+            return answer(link, aborted);
         }
-        if let Some(slot) = self.events.take(cid) {
-            link.answer(slot, Status::ABORT_REQUESTED, 0, Gather::new());
-        }
-        0
+        let Some(of_queue) = self.association.shard_of(queue) else { return answer(link, false) };
+        let serial = self.association.serial;
+        let aborted = shard.shards.call(of_queue, async move |_| aborts::abort(serial, queue, cid));
+        let link = Rc::clone(link);
+        shard.executor.spawn(async move { answer(&link, aborted.await.unwrap_or(false)) });
     }
 
     fn answer(&self, shared: &Shared, sqe: &Sqe) -> Answer {

@@ -14,7 +14,7 @@ use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::connection_limits::COMMANDS;
@@ -32,12 +32,16 @@ pub struct ConnectedHost {
     pub queues: usize,
 }
 
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
+
 pub(super) struct Association {
     /// The subsystem; none: discovery.
     pub entry: Option<Arc<Entry>>,
     pub subsystem: Nqn,
     pub host: Host,
     pub id: u16,
+    /// No other association of this process has the same, also later.
+    pub serial: u64,
     state: Mutex<State>,
     /// Its host may use it: it has authenticated, or need not.
     proven: AtomicBool,
@@ -51,8 +55,15 @@ pub(super) struct Association {
 struct State {
     controller: Controller,
     properties: Properties,
-    /// Second descriptors of the queues' sockets.
-    queues: BTreeMap<u16, OwnedFd>,
+    queues: BTreeMap<u16, Joined>,
+}
+
+/// A queue of it.
+struct Joined {
+    /// A second descriptor, to shut it down.
+    socket: OwnedFd,
+    /// The shard that the queue is on.
+    shard: usize,
 }
 
 impl Association {
@@ -68,6 +79,7 @@ impl Association {
             subsystem,
             host: host.clone(),
             id,
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(State {
                 controller: Controller::new(id, host.clone(), keep_alive_ms),
                 properties: Properties::new(COMMANDS as u16),
@@ -98,20 +110,25 @@ impl Association {
         true
     }
 
-    /// A queue joins. False: it is there already, the controller is not ready, or the association has ended.
-    pub fn join(&self, queue: u16, socket: OwnedFd) -> bool {
+    /// A queue of a shard joins. False: it is there already, the controller is not ready, or the association has ended.
+    pub fn join(&self, queue: u16, socket: OwnedFd, shard: usize) -> bool {
         let mut state = self.state.lock();
         let is_open = !self.ended.load(Ordering::Acquire) && (queue == 0 || state.properties.is_ready());
         if !is_open || state.queues.contains_key(&queue) {
             return false;
         }
-        state.queues.insert(queue, socket);
+        state.queues.insert(queue, Joined { socket, shard });
         true
     }
 
     /// A host has deleted a queue, or closed its connection.
     pub fn leave(&self, queue: u16) {
         self.state.lock().queues.remove(&queue);
+    }
+
+    /// The shard that a queue is on.
+    pub fn shard_of(&self, queue: u16) -> Option<usize> {
+        self.state.lock().queues.get(&queue).map(|queue| queue.shard)
     }
 
     /// I/O queues that are connected.
@@ -151,8 +168,8 @@ impl Association {
     pub fn end(&self) {
         let mut state = self.state.lock();
         self.ended.store(true, Ordering::Release);
-        for socket in std::mem::take(&mut state.queues).into_values() {
-            let _ = shutdown(&socket, Shutdown::Both);
+        for queue in std::mem::take(&mut state.queues).into_values() {
+            let _ = shutdown(&queue.socket, Shutdown::Both);
         }
         drop(state);
         self.wake_listener();

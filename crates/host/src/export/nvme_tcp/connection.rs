@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::aborts::{self, Abortable};
 use super::admin::AdminQueue;
 use super::association::Association;
 use super::authentication::Authentication;
@@ -213,6 +214,16 @@ impl Commands {
             }
             Some(Work::Connect(_)) | None => {}
         }
+    }
+}
+
+impl Abortable for Commands {
+    fn abort(&self, cid: u16) -> bool {
+        let slot = self.link.with_queue(|queue| queue.slot_of(cid));
+        let Some(slot) = slot.filter(|slot| self.link.withdraw(*slot)) else { return false };
+        self.pending.borrow_mut()[slot.index()].work = None;
+        self.link.answer(slot, Status::ABORT_REQUESTED, 0, Gather::new());
+        true
     }
 }
 
@@ -503,7 +514,7 @@ impl Connection {
             (Some(entry), id)
         };
         let association = Association::new(entry, subsystem, host, id, connect.keep_alive_ms);
-        if !association.join(0, socket) {
+        if !association.join(0, socket, self.shard.index) {
             return Err(Refused::with(Status::CONNECT_BUSY));
         }
         let hearers = match &association.entry {
@@ -527,9 +538,11 @@ impl Connection {
         joined.map_err(|refusal| Refused { status: refusal.status, value: refusal.dword0.into() })?;
         let association = self.shared.associations.find(&connect.subsystem, connect.controller_id);
         let association = association.ok_or_else(Refused::unknown_controller)?;
-        if !association.join(connect.queue_id, socket) {
+        if !association.join(connect.queue_id, socket, self.shard.index) {
             return Err(Refused::wrong_queue());
         }
+        let commands = Rc::downgrade(&self.commands);
+        aborts::enter(association.serial, connect.queue_id, commands);
         self.link.with_queue(|queue| queue.session_mut().set_in_capsule_bytes_max(IN_CAPSULE_BYTES));
         let gate = Gate::new(&entry, host, &self.shard);
         self.role = Role::Io(IoQueue { association, gate, id: connect.queue_id });

@@ -189,6 +189,13 @@ impl Link {
         }
     }
 
+    /// A command that waits for memory never begins. False: it does not wait.
+    pub fn withdraw(&self, slot: Slot) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        let at = waiting.iter().position(|(one, _)| *one == slot);
+        at.is_some_and(|at| waiting.remove(at).is_some())
+    }
+
     /// Commands that wait for memory never begin: the server stops.
     pub fn forget_waiting(&self) {
         self.waiting.take();
