@@ -10,6 +10,7 @@ pub mod examine;
 pub mod list;
 pub mod members;
 pub mod output;
+pub mod pages;
 pub mod rename;
 pub mod scrub;
 pub mod serve;
