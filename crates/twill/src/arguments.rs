@@ -14,6 +14,7 @@ use nvme_tcp::names::Nqn;
 use crate::bytes;
 use crate::commands::bench::BenchArguments;
 use crate::commands::correct_size::CorrectSizeArguments;
+use crate::commands::pages::{CompletionsArguments, ManPagesArguments};
 use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
@@ -163,6 +164,12 @@ pub enum Command {
     Bench(BenchArguments),
     /// Simulate the RAID-enabled SSD of the adaptive-parity paper.
     Ssdsim(SsdsimArguments),
+    /// Print what a shell needs to complete commands and options.
+    #[command(hide = true)]
+    Completions(CompletionsArguments),
+    /// Write man pages to a folder.
+    #[command(hide = true)]
+    ManPages(ManPagesArguments),
 }
 
 /// Arguments of `create`.
@@ -585,7 +592,7 @@ pub struct Served {
     /// Its control socket.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Name of the array; not needed when just one is served.
+    /// Its name, UUID, block device or a member; not needed when just one is served.
     pub array: Option<String>,
 }
 
@@ -602,7 +609,7 @@ pub struct ServedByOption {
     /// Its control socket.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Name of the array; not needed when just one is served.
+    /// Its name, UUID, block device or a member; not needed when just one is served.
     #[arg(long, value_name = "NAME")]
     pub array: Option<String>,
 }
@@ -791,7 +798,7 @@ pub struct StatusArguments {
     /// Its control socket.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// Name of the array; without one, all that are served.
+    /// Its name, UUID, block device or a member; without one, all that are served.
     pub array: Option<String>,
     /// Show progress until the array is stopped.
     #[arg(short, long)]

@@ -27,10 +27,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
+use clap::CommandFactory as _;
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, correct_size, create, doubt, events, examine, list, members, rename, scrub, serve,
-    ssdsim, status as show, target, zero_superblock, zones,
+    assemble, bench, correct_size, create, doubt, events, examine, list, members, pages, rename, scrub,
+    serve, ssdsim, status as show, target, zero_superblock, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -89,6 +90,8 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::CorrectSize(arguments) => correct_size::run(arguments, output),
         Command::Set(arguments) => members::set(arguments, output),
         Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Completions(arguments) => pages::completions(arguments, Arguments::command(), output),
+        Command::ManPages(arguments) => pages::man_pages(arguments, Arguments::command()),
         Command::Ssdsim(arguments) => ssdsim::run(arguments, output),
     }
 }

@@ -15,6 +15,7 @@ mod md_compatibility;
 mod models;
 mod mutants;
 mod nbd_device;
+mod package;
 mod power_cuts;
 mod replay;
 mod section;
@@ -70,6 +71,10 @@ enum Command {
     ///
     /// Example: cargo xtask mutants wake-up --json
     Mutants(mutants::Arguments),
+    /// Make the Debian package, with man pages and completions
+    ///
+    /// Example: cargo xtask package && apt install ./target/debian/twill_*.deb
+    Package(package::Arguments),
     /// Make the image a drive would hold after a power cut that loses its write cache
     Replay(replay::Arguments),
 }
@@ -87,6 +92,7 @@ fn main() -> ExitCode {
         Command::Fuzz(arguments) => fuzz::run(&root, &arguments),
         Command::Models(arguments) => models::run(&root, &arguments),
         Command::Mutants(arguments) => mutants::run(&root, &arguments),
+        Command::Package(arguments) => package::run(&root, &arguments),
         Command::Replay(arguments) => replay::run(&arguments),
     };
     result.unwrap_or_else(|error| {

@@ -11,6 +11,7 @@ mod host_access;
 pub mod list;
 pub mod members;
 pub mod output;
+pub mod pages;
 pub mod rename;
 pub mod scrub;
 pub mod serve;

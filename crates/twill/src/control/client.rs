@@ -154,7 +154,8 @@ pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
     };
     match (array, all.as_slice()) {
         (Some(name), _) => {
-            match all.iter().find(|(served, _)| *served == file_name(name)) {
+            let by_name = all.iter().find(|(served, _)| *served == file_name(name));
+            match by_name.or_else(|| all.iter().find(|(_, path)| is_called(path, name))) {
                 Some((_, path)) => Client::connect(path),
                 None => Err(Failure::new(ExitKind::NotFound, format!("no array named {name:?} is served"))
                     .help(help())),
@@ -167,6 +168,20 @@ pub fn connect(Which { control, array }: Which<'_>) -> Result<Client, Failure> {
         (None, [(_, path)]) => Client::connect(path),
         (None, _) => Err(Failure::new(ExitKind::Ambiguous, "several arrays are served").help(help())),
     }
+}
+
+/// Whether the array at a socket has this UUID, this block device, or this member. A server that hangs has none of them.
+fn is_called(socket: &Path, word: &str) -> bool {
+    let Ok(status) = Client::ask_briefly::<Value>(socket, "status") else { return false };
+    let digits = |text: &str| text.replace([':', '-'], "").to_lowercase();
+    if status["uuid"].as_str().is_some_and(|uuid| digits(uuid) == digits(word)) {
+        return true;
+    }
+    let Ok(path) = fs::canonicalize(word) else { return false };
+    let is_path =
+        |value: &Value| value.as_str().and_then(|text| fs::canonicalize(text).ok()).as_ref() == Some(&path);
+    let members = status["members"].as_array().into_iter().flatten();
+    is_path(&status["block_device"]["path"]) || members.into_iter().any(|member| is_path(&member["path"]))
 }
 
 /// Name and control socket of every array that is served where servers put their sockets.

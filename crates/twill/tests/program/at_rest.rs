@@ -137,6 +137,12 @@ fn arrays_are_listed_served_and_found() {
     assert_eq!(listed["found"][0]["state"], "served");
     assert_eq!(listed["served"][0]["pid"], daemon["pid"]);
     assert_eq!(listed["served"][0]["working_devices"], 4);
+    let uuid = listed["served"][0]["uuid"].as_str().unwrap();
+    for word in [uuid, &uuid.replace(':', "").to_uppercase(), "m2", "./m2"] {
+        assert_eq!(world.twill(&["detail", "--json"], &[word]).succeeds().json()["name"], "test", "{word}");
+    }
+    let run = world.refused(8, &["no array named", "served: test"], &["detail"], &["m9"]);
+    assert!(run.stdout.is_empty());
     assert!(Path::new(listed["served"][0]["control"].as_str().unwrap()).exists());
     world.twill(&["stop"], &["test"]).succeeds();
 }
