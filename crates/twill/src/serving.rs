@@ -108,7 +108,7 @@ fn end(manager: &ArrayManager, array: &HostArray, shards: Arc<Shards>) -> Result
     array.mode.stopping.store(true, Relaxed);
     let stopped = manager.stop(&shards);
     array.close();
-    // Whoever holds the shards last stops them.
+    // The last holder of the shards stops them.
     let panicked = Arc::try_unwrap(shards).ok().and_then(|shards| shards.stop().err());
     match panicked {
         Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),

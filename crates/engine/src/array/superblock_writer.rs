@@ -238,7 +238,7 @@ impl<D: Device> SuperblockWriter<D> {
         {
             return false;
         }
-        // Last, with no wait between: a member that was rebuilt since, and one that failed after that, are not told of in one round.
+        // Last, with no wait after it: else one round would record a member that was rebuilt since, and one that failed after that.
         loop {
             let promoted = self.superblocks.promote();
             if promoted.is_empty() {
