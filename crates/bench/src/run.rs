@@ -36,9 +36,14 @@ const SAMPLED: u64 = 8;
 /// How many places a verified request tries before it waits for others to finish.
 const TRIES: usize = 64;
 
-const RAMP: u8 = 0;
-const MEASURE: u8 = 1;
-const STOP: u8 = 2;
+/// How far a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Phase {
+    Ramp,
+    Measure,
+    Stop,
+}
 
 /// Runs the benchmark.
 ///
@@ -89,6 +94,7 @@ struct Job<'a> {
 /// Shared by all shards: the phase of the run and the first failure.
 #[derive(Default)]
 struct Control {
+    /// A [`Phase`].
     phase: AtomicU8,
     /// Shards that have begun to measure.
     measuring: AtomicUsize,
@@ -98,7 +104,23 @@ struct Control {
 impl Control {
     fn fail(&self, error: Error) {
         self.failure.lock().expect("no panic while it is held").get_or_insert(error);
-        self.phase.store(STOP, Relaxed);
+        self.stop();
+    }
+
+    #[inline]
+    fn phase(&self) -> Phase {
+        const ALL: [Phase; 3] = [Phase::Ramp, Phase::Measure, Phase::Stop];
+        ALL[usize::from(self.phase.load(Relaxed))]
+    }
+
+    /// The ramp is over, unless a failure has ended the run.
+    fn measure(&self) {
+        let (ramp, measure) = (Phase::Ramp as u8, Phase::Measure as u8);
+        let _ = self.phase.compare_exchange(ramp, measure, Relaxed, Relaxed);
+    }
+
+    fn stop(&self) {
+        self.phase.store(Phase::Stop as u8, Relaxed);
     }
 }
 
@@ -140,7 +162,7 @@ impl Job<'_> {
                         join_all((0..setting.iodepth).map(task)).await;
                     }
                 }
-                worker.turn(STOP);
+                worker.turn(Phase::Stop);
                 let _ = sender.send(worker.figures.take()); // fails only if the caller has given up
             });
         }
@@ -148,14 +170,14 @@ impl Job<'_> {
         if !setting.trace_time {
             std::thread::sleep(setting.ramp());
         }
-        let _ = control.phase.compare_exchange(RAMP, MEASURE, Relaxed, Relaxed); // a failure stays
+        control.measure();
         self.wait_for_all(&control, setting.shards);
         self.collect(&control, setting, &results)
     }
 
     /// Waits until every shard measures: the time of a run begins then, even if the system starts a shard late.
     fn wait_for_all(&self, control: &Control, shards: usize) {
-        let is_over = || control.phase.load(Relaxed) == STOP || self.array.shards.failure().is_some();
+        let is_over = || control.phase() == Phase::Stop || self.array.shards.failure().is_some();
         while control.measuring.load(Relaxed) < shards && !is_over() {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -173,7 +195,7 @@ impl Job<'_> {
             match results.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(figures) => shards.push(figures),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    control.phase.store(STOP, Relaxed);
+                    control.stop();
                     shards.extend(results.recv());
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -264,7 +286,7 @@ struct Worker {
     shard: usize,
     workload: Workload,
     control: Arc<Control>,
-    seen: Cell<u8>,
+    seen: Cell<Phase>,
     sampler: RefCell<Sampler>,
     figures: RefCell<ShardFigures>,
     verify: Option<Arc<Expected>>,
@@ -287,7 +309,7 @@ impl Worker {
             volume,
             shard: context.index,
             control,
-            seen: Cell::new(RAMP),
+            seen: Cell::new(Phase::Ramp),
             sampler: RefCell::new(Sampler::new(if setting.is_memory() && !setting.trace_time {
                 SAMPLED
             } else {
@@ -303,11 +325,11 @@ impl Worker {
     async fn run_slot(self: Rc<Self>, slot: usize) {
         let data = self.new_data(slot);
         loop {
-            let phase = self.control.phase.load(Relaxed);
+            let phase = self.control.phase();
             if phase != self.seen.get() {
                 self.turn(phase);
             }
-            if phase == STOP {
+            if phase == Phase::Stop {
                 return;
             }
             let Some(request) = self.next(slot).await else { return };
@@ -369,7 +391,7 @@ impl Worker {
         if let Err(error) = result {
             self.control.fail(error);
         }
-        if self.seen.get() != MEASURE {
+        if self.seen.get() != Phase::Measure {
             return;
         }
         let mut figures = self.figures.borrow_mut();
@@ -380,16 +402,16 @@ impl Worker {
     }
 
     /// Takes note of a phase that this shard has seen.
-    fn turn(&self, phase: u8) {
+    fn turn(&self, phase: Phase) {
         let before = self.seen.replace(phase);
         let mut figures = self.figures.borrow_mut();
         match (before, phase) {
-            (RAMP, MEASURE) => {
+            (Phase::Ramp, Phase::Measure) => {
                 figures.start = self.moment();
                 self.control.measuring.fetch_add(1, Relaxed);
             }
-            (MEASURE, STOP) => figures.end = self.moment(),
-            (RAMP, STOP) => (figures.start, figures.end) = (self.moment(), self.moment()),
+            (Phase::Measure, Phase::Stop) => figures.end = self.moment(),
+            (Phase::Ramp, Phase::Stop) => (figures.start, figures.end) = (self.moment(), self.moment()),
             _ => {}
         }
     }
@@ -404,7 +426,7 @@ impl Worker {
 async fn replay_in_time(worker: &Rc<Worker>, context: &ShardContext, replay: &Replay) {
     let data = worker.new_data(0);
     let mut tasks = Vec::new();
-    worker.turn(MEASURE);
+    worker.turn(Phase::Measure);
     let start_ns = now_ns();
     while let Some((time_us, request)) = replay.next() {
         let due_ns = start_ns + time_us * 1000;
@@ -427,7 +449,7 @@ async fn replay_in_time(worker: &Rc<Worker>, context: &ShardContext, replay: &Re
 async fn wait_until(worker: &Worker, context: &ShardContext, due_ns: u64) -> bool {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     loop {
-        if worker.control.phase.load(Relaxed) == STOP {
+        if worker.control.phase() == Phase::Stop {
             return false;
         }
         match due_ns.saturating_sub(now_ns()) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
-use crate::mismatch::Mismatch;
+use crate::mismatch::{Mismatch, Unit};
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -115,10 +115,19 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A write failed half way; parity, or the copies of a mirror's region, are made to agree before the next write there.
+    /// A stripe's write failed half way: its parity is made to agree before its next write.
     StripeSuspect {
-        /// The stripe, or the region of a mirror.
+        /// The stripe.
         stripe: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A write to a mirror's region failed half way: its copies are made to agree before its next write.
+    RegionSuspect {
+        /// The region.
+        region: u64,
+        /// Where it begins in the array, in bytes.
+        offset_bytes: u64,
         /// Why.
         reason: String,
     },
@@ -126,8 +135,9 @@ pub enum Event {
     ScrubStarted {
         /// It repairs what it finds.
         repair: bool,
-        /// The first stripe, or region of a mirror.
-        from_stripe: u64,
+        /// The first stripe or region.
+        #[serde(flatten)]
+        from: Unit,
     },
     /// A check or repair came to its end.
     ScrubFinished {
@@ -236,6 +246,7 @@ impl Event {
             | Event::ResyncFinished {}
             | Event::RebuildStopped { .. }
             | Event::StripeSuspect { .. }
+            | Event::RegionSuspect { .. }
             | Event::ScrubStarted { .. }
             | Event::ScrubFinished { .. }
             | Event::ScrubStopped { .. }

@@ -19,7 +19,7 @@ use crate::members::port::MemberPort;
 use crate::members::read_into::{Reads, read_into};
 use crate::mirror::engine::MirrorEngine;
 use crate::mirror::{self, region};
-use crate::mismatch::{Checked, ScrubMode};
+use crate::mismatch::{Checked, ScrubMode, Unit};
 use crate::stripe::engine::ParityEngine;
 use crate::stripe::redo::log::RedoLog;
 use crate::stripe::redo::{absence_record, headers, retire, tend};
@@ -36,6 +36,8 @@ enum LevelEngine<D> {
     Striped(StripedEngine<D>),
     Mirror(MirrorEngine<D>),
     Parity(Rc<ParityEngine<D>>),
+    /// The same, with an observer that measures the stages of stripe writes.
+    Observed(Rc<ParityEngine<D>>),
 }
 
 /// One shard's view of an in-place array.
@@ -68,7 +70,11 @@ impl<D: Device> InPlace<D> {
             Level::Raid0 => LevelEngine::Striped(StripedEngine::new(&port)),
             Level::Raid1 | Level::Raid10 => LevelEngine::Mirror(MirrorEngine::new(&shared, &port, shard)),
             Level::Raid4 | Level::Raid5 | Level::Raid6 => {
-                LevelEngine::Parity(ParityEngine::new(&shared, &port, shard, executor.clone(), &redo))
+                let engine = ParityEngine::new(&shared, &port, shard, executor.clone(), &redo);
+                match shared.observer.get() {
+                    None => LevelEngine::Parity(engine),
+                    Some(_) => LevelEngine::Observed(engine),
+                }
             }
         };
         Rc::new(InPlace { shared, shard, executor, port, redo, engine })
@@ -117,7 +123,9 @@ impl<D: Device> Space for InPlace<D> {
         match &self.engine {
             LevelEngine::Striped(engine) => engine.read(offset_bytes, bytes).await,
             LevelEngine::Mirror(engine) => mirror::read::read_copies(engine, offset_bytes, bytes).await,
-            LevelEngine::Parity(engine) => read::read_stripes(engine, offset_bytes, bytes).await,
+            LevelEngine::Parity(engine) | LevelEngine::Observed(engine) => {
+                read::read_stripes(engine, offset_bytes, bytes).await
+            }
         }
     }
 
@@ -125,7 +133,12 @@ impl<D: Device> Space for InPlace<D> {
         match &self.engine {
             LevelEngine::Striped(engine) => engine.write(offset_bytes, data, fua).await,
             LevelEngine::Mirror(engine) => mirror::write::write_copies(engine, offset_bytes, data, fua).await,
-            LevelEngine::Parity(engine) => write::write_stripes(engine, offset_bytes, data, fua).await,
+            LevelEngine::Parity(engine) => {
+                write::write_stripes::<D, false>(engine, offset_bytes, data, fua).await
+            }
+            LevelEngine::Observed(engine) => {
+                Box::pin(write::write_stripes::<D, true>(engine, offset_bytes, data, fua)).await
+            }
         }
     }
 
@@ -135,7 +148,9 @@ impl<D: Device> Space for InPlace<D> {
 
     /// Discards the whole stripes of a range where every member promises zeroes, else does nothing.
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {
-        let LevelEngine::Parity(engine) = &self.engine else { return Ok(()) };
+        let (LevelEngine::Parity(engine) | LevelEngine::Observed(engine)) = &self.engine else {
+            return Ok(());
+        };
         let zeroes = |slot| self.devices().attached(slot).is_none_or(|at| at.device.info().discard_zeroes);
         if !(0..self.shared.geometry.members()).all(zeroes) {
             return Ok(());
@@ -154,7 +169,7 @@ impl<D: Device> Space for InPlace<D> {
     ) -> Result<(), VolumeError> {
         let whole = self.whole_stripes(offset_bytes, bytes);
         let engine = match &self.engine {
-            LevelEngine::Parity(engine) if !whole.is_empty() => engine,
+            LevelEngine::Parity(engine) | LevelEngine::Observed(engine) if !whole.is_empty() => engine,
             _ => return self.write_zero_data(offset_bytes, bytes, fua).await,
         };
         let (end_bytes, stripe_bytes) = (offset_bytes + bytes, self.shared.geometry.stripe_bytes());
@@ -191,8 +206,10 @@ impl<D: Device> InPlace<D> {
 /// The work of an array's management: on stripes at the parity levels, on regions of a mirror.
 impl<D: Device> InPlace<D> {
     fn parity(&self) -> &Rc<ParityEngine<D>> {
-        let LevelEngine::Parity(engine) = &self.engine else { unreachable!("a parity level has stripes") };
-        engine
+        match &self.engine {
+            LevelEngine::Parity(engine) | LevelEngine::Observed(engine) => engine,
+            _ => unreachable!("a parity level has stripes"),
+        }
     }
 
     fn mirror(&self) -> &MirrorEngine<D> {
@@ -244,6 +261,30 @@ impl<D: Device> InPlace<D> {
     /// A member could not be read, and the array cannot do without it.
     pub async fn check_stripe(&self, stripe: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
         check::check_stripe(self.parity(), stripe, mode).await
+    }
+
+    /// The stripe or region with a number: the stripe table and the consistency state know both by their numbers.
+    pub(crate) fn unit(&self, number: u64) -> Unit {
+        match &self.engine {
+            LevelEngine::Parity(_) | LevelEngine::Observed(_) => Unit::Stripe(number),
+            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => Unit::Region(number),
+        }
+    }
+
+    /// Checks a stripe or region, and repairs it if `mode` says so.
+    pub(crate) async fn check(&self, unit: Unit, mode: ScrubMode) -> Result<Checked, VolumeError> {
+        match unit {
+            Unit::Stripe(stripe) => self.check_stripe(stripe, mode).await,
+            Unit::Region(region) => self.check_region(region, mode).await,
+        }
+    }
+
+    /// Makes the parity of a stripe agree with its data, or the copies of a region with each other.
+    pub(crate) async fn make_agree(&self, unit: Unit) -> Result<(), VolumeError> {
+        match unit {
+            Unit::Stripe(stripe) => self.resync_stripe(stripe).await,
+            Unit::Region(region) => self.copy_region(region, None).await,
+        }
     }
 
     /// How many regions a mirror has.
@@ -328,7 +369,9 @@ impl<D: ReadForeign> ReadInto for InPlace<D> {
         let reads: Option<Reads> = match &self.engine {
             LevelEngine::Striped(engine) => Some(engine.reads(offset_bytes, bytes)),
             LevelEngine::Mirror(engine) => mirror::read::reads(engine, offset_bytes, bytes),
-            LevelEngine::Parity(engine) => read::present_reads(engine, offset_bytes, bytes),
+            LevelEngine::Parity(engine) | LevelEngine::Observed(engine) => {
+                read::present_reads(engine, offset_bytes, bytes)
+            }
         };
         match reads {
             Some(reads) => read_into(&self.port, &reads, target).await,

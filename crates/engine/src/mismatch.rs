@@ -1,6 +1,7 @@
 //! What a scrub finds: rows that do not agree, which block is wrong, and what the scrub did about it.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
@@ -49,6 +50,34 @@ pub enum Outcome {
     NotRepaired,
 }
 
+/// What owns a write and is checked as a whole: a stripe at the parity levels, a region of a mirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// A stripe, by its number.
+    Stripe(u64),
+    /// A region of 256 KiB of the array, by its number.
+    Region(u64),
+}
+
+impl Unit {
+    /// The number of the stripe or region.
+    pub fn number(self) -> u64 {
+        match self {
+            Unit::Stripe(number) | Unit::Region(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unit::Stripe(number) => write!(f, "stripe {number}"),
+            Unit::Region(number) => write!(f, "region {number}"),
+        }
+    }
+}
+
 /// A block of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockPlace {
@@ -61,15 +90,16 @@ pub struct BlockPlace {
 /// Rows that do not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// The stripe; of a mirror the region of 256 KiB.
-    pub stripe: u64,
+    /// The stripe or region.
+    #[serde(flatten)]
+    pub unit: Unit,
     /// Where in the stripe's chunks, or in the region, it begins, in bytes.
     pub row_bytes: u64,
     /// How long it is, in bytes.
     pub bytes: u64,
     /// Which kind of block is wrong.
     pub wrong: Wrong,
-    /// The block that is wrong, or the copies that differ. Empty if it may be any of the stripe.
+    /// The block that is wrong, or the copies that differ. Empty if it may be any of the stripe or region.
     pub blocks: Vec<BlockPlace>,
     /// Where in the array the wrong data is, in bytes; none for parity and for a block that was not located.
     pub array_offset_bytes: Option<u64>,
@@ -88,10 +118,10 @@ pub struct Checked {
 
 impl Checked {
     /// Turns the error of a block that can be neither read nor reconstructed into a finding: the scrub goes on.
-    pub(crate) fn or_unreadable(result: Result<Self, VolumeError>, stripe: u64) -> Result<Self, VolumeError> {
+    pub(crate) fn or_unreadable(result: Result<Self, VolumeError>, unit: Unit) -> Result<Self, VolumeError> {
         let Err(VolumeError::Unreadable { member, offset_bytes }) = result else { return result };
         let found = Mismatch {
-            stripe,
+            unit,
             row_bytes: 0,
             bytes: BLOCK_BYTES as u64,
             wrong: Wrong::Unreadable,
@@ -120,7 +150,7 @@ impl Mismatch {
         let follows = |place: &BlockPlace, next: &BlockPlace| {
             place.member == next.member && place.offset_bytes + self.bytes == next.offset_bytes
         };
-        (self.stripe, self.wrong, self.outcome) == (next.stripe, next.wrong, next.outcome)
+        (self.unit, self.wrong, self.outcome) == (next.unit, next.wrong, next.outcome)
             && self.row_bytes + self.bytes == next.row_bytes
             && self.blocks.len() == next.blocks.len()
             && self.blocks.iter().zip(&next.blocks).all(|(place, next)| follows(place, next))

@@ -1,5 +1,7 @@
-//! The stages of a stripe write, measured by an [`Observer`] with a clock; the engine has none. Without an observer a
-//! stripe write pays one load, and a branch where a stage or a [`Lock`] ends.
+//! The stages of a stripe write, measured by an [`Observer`] with a clock; the engine has none. An array without an
+//! observer runs stripe writes whose [`Watch`] is a type that does nothing.
+
+use std::cell::Cell;
 
 use crate::sync::sequential::Mutex;
 
@@ -58,34 +60,69 @@ pub trait Observer: Send + Sync {
     fn locked(&self, shard: usize, lock: Lock, wait_ns: u64, held_ns: u64);
 }
 
-/// The stage that a write is in, and since when.
-pub(crate) struct Watch<'a> {
-    observer: Option<&'a dyn Observer>,
-    shard: usize,
-    stage: Stage,
-    since_ns: u64,
+/// Follows a stripe write through its stages. The type decides whether that measures anything: a product's write has no
+/// branch for it.
+pub(crate) trait Watch: Copy {
+    /// The shard of the write.
+    fn shard(self) -> usize;
+
+    /// Does work under a lock.
+    fn hold<T, R>(self, lock: Lock, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R;
+
+    /// Does the same work where atomic words need no lock.
+    fn without<R>(self, lock: Lock, work: impl FnOnce() -> R) -> R;
+
+    /// Ends the present stage and enters the next.
+    fn enter(self, stage: Stage);
 }
 
-impl<'a> Watch<'a> {
-    pub(crate) fn begin(observer: Option<&'a dyn Observer>, shard: usize) -> Self {
-        let observer = observer.filter(|observer| observer.wants(shard));
-        let since_ns = observer.map_or(0, Observer::now_ns);
-        Watch { observer, shard, stage: Stage::Claim, since_ns }
-    }
+/// Measures nothing. It knows the shard of the write.
+#[derive(Clone, Copy)]
+pub(crate) struct Unwatched(pub(crate) usize);
 
-    /// A watch that measures nothing.
-    pub(crate) fn off(shard: usize) -> Watch<'static> {
-        Watch { observer: None, shard, stage: Stage::Claim, since_ns: 0 }
-    }
-
-    /// The shard of the write.
+impl Watch for Unwatched {
     #[inline]
-    pub(crate) fn shard(&self) -> usize {
+    fn shard(self) -> usize {
+        self.0
+    }
+
+    #[inline]
+    fn hold<T, R>(self, _: Lock, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R {
+        work(&mut mutex.lock())
+    }
+
+    #[inline]
+    fn without<R>(self, _: Lock, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
+    #[inline]
+    fn enter(self, _: Stage) {}
+}
+
+/// The stage that a measured write is in, and since when.
+pub(crate) struct Stopwatch<'a> {
+    /// None for a write that the observer does not want.
+    observer: Option<&'a dyn Observer>,
+    shard: usize,
+    /// The stage, and when it began in nanoseconds.
+    stage: Cell<(Stage, u64)>,
+}
+
+impl<'a> Stopwatch<'a> {
+    pub(crate) fn begin(observer: &'a dyn Observer, shard: usize) -> Self {
+        let observer = Some(observer).filter(|observer| observer.wants(shard));
+        let now_ns = observer.map_or(0, Observer::now_ns);
+        Stopwatch { observer, shard, stage: Cell::new((Stage::Claim, now_ns)) }
+    }
+}
+
+impl Watch for &Stopwatch<'_> {
+    fn shard(self) -> usize {
         self.shard
     }
 
-    /// Does work under a lock.
-    pub(crate) fn hold<T, R>(&self, lock: Lock, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R {
+    fn hold<T, R>(self, lock: Lock, mutex: &Mutex<T>, work: impl FnOnce(&mut T) -> R) -> R {
         let Some(observer) = self.observer else { return work(&mut mutex.lock()) };
         let asked_ns = observer.now_ns();
         let mut guard = mutex.lock();
@@ -96,9 +133,7 @@ impl<'a> Watch<'a> {
         result
     }
 
-    /// Does the same work where atomic words need no lock.
-    #[inline]
-    pub(crate) fn without<R>(&self, lock: Lock, work: impl FnOnce() -> R) -> R {
+    fn without<R>(self, lock: Lock, work: impl FnOnce() -> R) -> R {
         let Some(observer) = self.observer else { return work() };
         let since_ns = observer.now_ns();
         let result = work();
@@ -106,19 +141,17 @@ impl<'a> Watch<'a> {
         result
     }
 
-    /// Ends the present stage and enters the next.
-    #[inline]
-    pub(crate) fn enter(&mut self, stage: Stage) {
+    fn enter(self, stage: Stage) {
         if let Some(observer) = self.observer {
             let now_ns = observer.now_ns();
-            observer.spent(self.shard, self.stage, now_ns - self.since_ns);
-            (self.stage, self.since_ns) = (stage, now_ns);
+            let (ended, since_ns) = self.stage.replace((stage, now_ns));
+            observer.spent(self.shard, ended, now_ns - since_ns);
         }
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Stopwatch<'_> {
     fn drop(&mut self) {
-        self.enter(self.stage);
+        (&*self).enter(self.stage.get().0);
     }
 }

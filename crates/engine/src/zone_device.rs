@@ -84,7 +84,7 @@ use crate::device::{Device, DeviceError, DeviceErrorKind};
 /// What the reset of a zone of a placed device overwrites with zeroes: the zone's first block.
 pub const RESET_BYTES: usize = crate::limits::BLOCK_BYTES;
 
-/// Who chooses the place of a record.
+/// Whether the host or the drive chooses the place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneAccess {
@@ -99,7 +99,7 @@ pub enum ZoneAccess {
 /// What all zones of a device have in common.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ZonedInfo {
-    /// Who chooses the place of a record.
+    /// Whether the host or the drive chooses the place of a record.
     pub access: ZoneAccess,
     /// How many zones there are.
     pub zones: u32,

@@ -144,7 +144,7 @@ pub(crate) fn quiet(array: &Array) {
     let owned = array.shared.table.active();
     array.world.counts.borrow_mut().tables_empty += 1;
     if owned != 0 {
-        array.world.fail(format!("invariant 4: {owned} stripes are owned and nobody is at work"));
+        array.world.fail(format!("invariant 4: {owned} stripes are owned while no task runs"));
     }
     match (array.shared.geometry.parity_chunks(), array.shared.geometry.level().is_striped()) {
         (0, true) => {}

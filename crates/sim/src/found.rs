@@ -594,7 +594,7 @@ fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
     fail(&array, slot);
     array.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
     replace(&array, slot);
-    assert_eq!(array.shared.members.state(slot), MemberState::Recovering, "nobody knows what it held");
+    assert_eq!(array.shared.members.state(slot), MemberState::Recovering, "no bitmap says what it lacks");
     write(&array, 0..3 * BLOCKS);
     assert_eq!(array.shared.members.state(slot), MemberState::InSync);
     read(&array, 0..6 * BLOCKS);

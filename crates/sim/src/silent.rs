@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use engine::array::scrub::{Phase, ScrubRequest, ScrubState};
-use engine::mismatch::{Mismatch, Outcome, ScrubMode, Wrong};
+use engine::mismatch::{Mismatch, Outcome, ScrubMode, Unit, Wrong};
 use layout::geometry::Level;
 
 use crate::array::Array;
@@ -203,7 +203,9 @@ fn names(array: &Array, slot: u32, disk: &Disk, at: u64, mismatch: &Mismatch) ->
     }
     let chunk = u64::from(geometry.chunk_bytes());
     let rows = mismatch.row_bytes..mismatch.row_bytes + mismatch.bytes;
-    mismatch.wrong == Wrong::Unknown && mismatch.stripe == at / chunk && rows.contains(&(at % chunk))
+    mismatch.wrong == Wrong::Unknown
+        && mismatch.unit == Unit::Stripe(at / chunk)
+        && rows.contains(&(at % chunk))
 }
 
 /// Where the level can tell which member lies, a repair restores its data. Elsewhere the repair says that it guessed, and

@@ -131,7 +131,7 @@ fn end(manager: &ArrayManager, array: &HostArray, shards: Arc<Shards>) -> Result
 
 /// Ends the shards, and says how the array was stopped.
 fn end_shards(shards: Arc<Shards>, stopped: Result<bool, Failure>) -> Result<bool, Failure> {
-    // Whoever holds the shards last stops them.
+    // The last holder of the shards stops them.
     let panicked = Arc::try_unwrap(shards).ok().and_then(|shards| shards.stop().err());
     match panicked {
         Some(panic) => Err(Failure::new(ExitKind::Internal, panic.to_string())),

@@ -13,7 +13,7 @@ use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use serde::Serialize;
 
-use super::generations::{FoundGenerations, Standing, Told, is_outgrown, names, standing};
+use super::generations::{FoundGenerations, MemberMetadata, Standing, is_outgrown, names, standing};
 use super::split::{accuses, leaves_out, other_side, whole_member};
 use crate::limits::{DATA_CHUNKS_MAX, EVENTS_BEHIND_MAX};
 use crate::members::MemberState;
@@ -32,9 +32,9 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    fn told(&self) -> Option<Told<'_>> {
+    fn metadata(&self) -> Option<MemberMetadata<'_>> {
         let generations = self.generations.as_ref().map(|record| &record.generations);
-        self.superblock.as_ref().ok().map(|superblock| Told { superblock, generations })
+        self.superblock.as_ref().ok().map(|superblock| MemberMetadata { superblock, generations })
     }
 }
 
@@ -133,7 +133,7 @@ pub struct Assembly {
     pub spares: Vec<usize>,
     /// Candidates that are to replace the members in slots: a replacement was not finished.
     pub replacements: Vec<(usize, u32)>,
-    /// Candidates that the newest superblock calls members and that are stale, by index: nobody says that they failed.
+    /// Candidates that the newest superblock calls members and that are stale, by index: no superblock says that they failed.
     pub left_behind: Vec<usize>,
     /// A verdict for each candidate that belongs to the array, with its index.
     pub verdicts: Vec<(usize, Verdict)>,
@@ -223,8 +223,8 @@ fn wanted(superblock: &Superblock, filter: &Filter) -> Result<(), String> {
 struct Decision<'a> {
     candidates: &'a [Candidate],
     /// What the members tell.
-    all: Vec<Told<'a>>,
-    speaker: Told<'a>,
+    all: Vec<MemberMetadata<'a>>,
+    speaker: MemberMetadata<'a>,
     newest: &'a Superblock,
     newest_name: &'a str,
     slots: Vec<Option<usize>>,
@@ -239,13 +239,13 @@ struct Decision<'a> {
 impl<'a> Decision<'a> {
     fn make(candidates: &'a [Candidate], members: &[usize], filter: &Filter) -> Assembly {
         let superblock = |index: usize| candidates[index].superblock.as_ref().expect("a believed superblock");
-        let told = |index: usize| candidates[index].told().expect("a believed superblock");
-        let all: Vec<Told<'_>> = members.iter().map(|index| told(*index)).collect();
+        let metadata = |index: usize| candidates[index].metadata().expect("a believed superblock");
+        let all: Vec<MemberMetadata<'_>> = members.iter().map(|index| metadata(*index)).collect();
         // The newest speaks for the array: among those that are members by their own word, if there are any.
         let rank = |index: &usize| {
             let superblock = superblock(*index);
             let is_member = matches!(superblock.role(), DeviceRole::Active(_));
-            let leads = !is_outgrown(told(*index), &all);
+            let leads = !is_outgrown(metadata(*index), &all);
             (is_member, leads, superblock.events(), superblock.utime_s())
         };
         let speaker = *members.iter().max_by_key(|index| rank(index)).expect("a set has a member");
@@ -254,7 +254,7 @@ impl<'a> Decision<'a> {
         let mut decision = Decision {
             candidates,
             all: all.clone(),
-            speaker: told(speaker),
+            speaker: metadata(speaker),
             newest,
             newest_name: &candidates[speaker].name,
             slots,
@@ -346,7 +346,7 @@ impl<'a> Decision<'a> {
         if superblock.device_uuid() == self.newest.device_uuid() || superblock.is_replacement() {
             return None;
         }
-        let own = self.candidates[index].told()?;
+        let own = self.candidates[index].metadata()?;
         let newest = self.newest_name;
         let reason = match standing(own, self.speaker, &self.all) {
             Standing::Together => return None,
@@ -377,7 +377,7 @@ impl<'a> Decision<'a> {
 
     /// With generations on one side only: the newest superblock calls a member what has the number of this one, and that is
     /// another device. Or the newest is not among those that this one was beside.
-    fn names_another(&self, own: Told<'_>) -> bool {
+    fn names_another(&self, own: MemberMetadata<'_>) -> bool {
         let number = own.superblock.dev_number();
         let is_called = matches!(self.newest.role_of(number), Some(DeviceRole::Active(_)));
         // One that is in sync beside the newest knows it, unless that has just come and is being rebuilt.
@@ -461,9 +461,12 @@ impl<'a> Decision<'a> {
     /// What the array goes on from: the speaker's generations, or those of another member in sync beside it.
     fn generations(&self) -> Option<Generations> {
         let in_sync = self.slots.iter().flatten().filter(|index| self.is_in_sync(**index));
-        let told = in_sync.filter_map(|index| self.candidates[*index].told());
-        let known = told.filter(|told| told.generations.is_some() && !is_outgrown(*told, &self.all));
-        let other = known.max_by_key(|told| told.superblock.events()).and_then(|told| told.generations);
+        let metadata = in_sync.filter_map(|index| self.candidates[*index].metadata());
+        let known =
+            metadata.filter(|metadata| metadata.generations.is_some() && !is_outgrown(*metadata, &self.all));
+        let other = known
+            .max_by_key(|metadata| metadata.superblock.events())
+            .and_then(|metadata| metadata.generations);
         self.speaker.generations.or(other).cloned()
     }
 
@@ -494,8 +497,8 @@ impl<'a> Decision<'a> {
 
     fn split(&self) -> Result<(), Refusal> {
         let known = self.verdicts.iter().map(|(index, _)| *index);
-        let own = |index: usize| Some((index, self.candidates[index].told()?));
-        let candidates: Vec<(usize, Told<'_>)> = known.filter_map(own).collect();
+        let own = |index: usize| Some((index, self.candidates[index].metadata()?));
+        let candidates: Vec<(usize, MemberMetadata<'_>)> = known.filter_map(own).collect();
         other_side(self.speaker, &candidates).map_or(Ok(()), |others| {
             let others = others.iter().map(|index| self.candidates[*index].name.clone()).collect();
             Err(Refusal::Split { newest: self.newest_name.to_string(), others })
@@ -507,7 +510,7 @@ impl<'a> Decision<'a> {
         let newest = self.newest;
         let candidates = self.candidates;
         let with_record = self.verdicts.iter().filter_map(|(index, _)| {
-            let (own, record) = (candidates[*index].told()?, candidates[*index].generations.as_ref()?);
+            let (own, record) = (candidates[*index].metadata()?, candidates[*index].generations.as_ref()?);
             Some((own.superblock.device_uuid(), record.sequence))
         });
         let generations = FoundGenerations {

@@ -57,8 +57,8 @@ fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
     created.superblocks.into_iter().enumerate().map(candidate).collect()
 }
 
-/// md shrinks an array of five members: their superblocks say that there are four, and the last one has its slot still. Whoever
-/// looked for any array died of that one.
+/// md shrinks an array of five members: their superblocks say that there are four, and the last one has its slot still. An
+/// assembly of any array panicked when it met such a member.
 #[test]
 fn an_array_that_md_is_shrinking_is_refused() {
     let mut candidates = candidates(Level::Raid5, 5, 0);
@@ -192,7 +192,7 @@ fn a_stale_copy_and_a_second_one_are_left_out() {
     assert_eq!((assembly.replacements.len(), assembly.slots[2]), (1, Some(2)), "{assembly:?}");
     let mut rebuilt = replacing();
     change(&mut rebuilt[2], |s| s.set_recovery_offset(Some(Sectors(8))));
-    assert!(one(&rebuilt).replacements.is_empty(), "nobody copies what is not there");
+    assert!(one(&rebuilt).replacements.is_empty(), "a member that is not there is not copied");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn members_that_failed_in_turn_were_not_split() {
     let assembly = one(&candidates);
     assert_eq!((assembly.slots, assembly.start), (vec![Some(0), None, None], Ok(())));
     candidates.remove(2);
-    assert_eq!(one(&candidates).start, Ok(()), "who could tell is not there");
+    assert_eq!(one(&candidates).start, Ok(()), "no member that says otherwise is there");
 }
 
 #[test]

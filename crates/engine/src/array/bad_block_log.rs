@@ -31,7 +31,7 @@ pub enum Unbelieved {
 }
 
 /// What the log of the member with this superblock lists; nothing if the superblock says that it is empty. `read` reads
-/// so many bytes at an offset of its device.
+/// a number of bytes at an offset of its device.
 ///
 /// # Errors
 /// [`Unbelieved`] says why it cannot be believed.

@@ -6,7 +6,7 @@
 //!   `events_cleared`: a member that is older than that needs more than what is marked (md's rule, invariant 8). While a
 //!   member is out of use no bit is cleared.
 //! - The bitmap's superblock has the event count of the newest superblock or a later one: [`Bitmaps::follow`] runs
-//!   before each round of superblocks. An older one means that somebody wrote the array without keeping the bitmap.
+//!   before each round of superblocks. An older one means that another program wrote the array without keeping the bitmap.
 //! - All that is written comes from one image, one round at a time.
 
 use std::cell::{Cell, RefCell};

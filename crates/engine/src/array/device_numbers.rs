@@ -113,7 +113,7 @@ pub(super) fn free(
     [unused, beyond, used].into_iter().flatten().collect()
 }
 
-/// Sectors of a superblock with so many roles.
+/// Sectors of a superblock with this many roles.
 fn sectors(roles: u32) -> usize {
     (HEADER_BYTES + 2 * roles as usize).div_ceil(SECTOR_BYTES as usize)
 }

@@ -1,8 +1,8 @@
 //! The records of generations that a running array's superblocks go with, written by the superblock writer.
 //!
 //! Before a superblock is written the record that goes with it is durable in the copy that does not go with the superblock
-//! on disk. That copy is known by its sequence, which counts only when the superblock is on disk, too: a record that was written
-//! for a superblock that was not is written over. A record that cannot be written is none, and md's rules count.
+//! on disk. The sequence says which copy that is, and moves on only once the superblock is on disk: a record whose superblock
+//! was not written is overwritten. A member whose record cannot be written has none, and md's rules apply to it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -81,8 +81,8 @@ impl GenerationRecords {
         }
     }
 
-    /// The records that go with these superblocks are durable when it returns. One that cannot be written is none: md's rules
-    /// count for that member then.
+    /// The records that go with these superblocks are durable when it returns. A member whose
+    /// record cannot be written has none: md's rules apply to it then.
     pub(super) async fn write_before<'a, D: Device>(
         &self,
         superblocks: impl Iterator<Item = (&'a Superblock, &'a D)>,
@@ -99,7 +99,7 @@ impl GenerationRecords {
         write_of(superblock, &record, self.bitmap.get())
     }
 
-    /// The same for a superblock of a device that returns and is not of the array yet: its record says what it said. `bitmap` is
+    /// The same for the superblock of a device that returns and is not a member yet: its record keeps its contents. `bitmap` is
     /// how long the array's is: no superblocks may have been written in this run.
     pub(super) async fn write_own<D: Device>(
         &self,
@@ -180,8 +180,8 @@ mod tests {
         GenerationRecords::new(&FoundGenerations::default(), Box::new(move || id.replace(id.get() + 1)))
     }
 
-    /// A crash before, in or after the record, and before or after the superblock: the record of the superblock that is on disk
-    /// is there. One that is written for a superblock that is not leaves it alone, however often.
+    /// A crash before, in or after the write of the record, and before or after that of the superblock: the record that goes
+    /// with the superblock on disk is there. Records whose superblocks were never written leave it alone, however many.
     #[test]
     fn the_record_of_the_superblock_on_disk_is_never_written_over() {
         let (records, mut own) = (records(), superblocks(MinorVersion::V1_2));

@@ -28,8 +28,8 @@ pub struct FoundGenerations {
     pub sequences: Vec<([u8; 16], u64)>,
 }
 
-/// The record that goes with the superblock of a device of `device_bytes`; `read` reads so many bytes from a place of it. What
-/// cannot be read is no record.
+/// The record that goes with the superblock of a device of `device_bytes`; `read` reads a number of bytes at an
+/// offset of it. None if the record cannot be read.
 pub fn find_record(
     superblock: &Superblock,
     device_bytes: u64,
@@ -49,9 +49,9 @@ pub fn find_record(
     Generations::choose([&copy(0), &copy(1)], superblock, area).ok()
 }
 
-/// A superblock, and the generations that go with it.
+/// The superblock of one member, and the generations that go with it.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
+pub(super) struct MemberMetadata<'a> {
     pub(super) superblock: &'a Superblock,
     pub(super) generations: Option<&'a Generations>,
 }
@@ -72,7 +72,11 @@ pub(super) enum Standing {
 }
 
 /// How the member `own` stands to `newest`; `all` are the members that are there.
-pub(super) fn standing(own: Told<'_>, newest: Told<'_>, all: &[Told<'_>]) -> Standing {
+pub(super) fn standing(
+    own: MemberMetadata<'_>,
+    newest: MemberMetadata<'_>,
+    all: &[MemberMetadata<'_>],
+) -> Standing {
     let (Some(generations), Some(of_array)) = (own.generations, newest.generations) else {
         return Standing::Unknown;
     };
@@ -96,7 +100,7 @@ pub(super) fn standing(own: Told<'_>, newest: Told<'_>, all: &[Told<'_>]) -> Sta
 
 /// Whether a member cannot speak for the array: another one has gone on from its generation without it, or members that it
 /// names went another way.
-pub(super) fn is_outgrown(own: Told<'_>, all: &[Told<'_>]) -> bool {
+pub(super) fn is_outgrown(own: MemberMetadata<'_>, all: &[MemberMetadata<'_>]) -> bool {
     let Some(generations) = own.generations else { return false };
     let went_on = |other: &Generations| {
         other.history.contains(&generations.current) && !names(other, &own.superblock.device_uuid())
@@ -106,9 +110,9 @@ pub(super) fn is_outgrown(own: Told<'_>, all: &[Told<'_>]) -> bool {
 
 /// Whether a member that this one names went another way: it is in a generation that has nothing to do with this one's. Then
 /// it never had this one's, so no write was acknowledged there; or that is so long ago that it forgot.
-fn is_deserted(own: Told<'_>, all: &[Told<'_>]) -> bool {
+fn is_deserted(own: MemberMetadata<'_>, all: &[MemberMetadata<'_>]) -> bool {
     let Some(generations) = own.generations else { return false };
-    let went_elsewhere = |other: &Told<'_>| {
+    let went_elsewhere = |other: &MemberMetadata<'_>| {
         names(generations, &other.superblock.device_uuid())
             && other.generations.is_some_and(|other| {
                 !remembers(other, generations.current) && !remembers(generations, other.current)
@@ -138,7 +142,7 @@ pub(super) struct Here<'a> {
 }
 
 /// Whether all that a member lacks, by its generations, is marked in the array's bitmap. If not: why, in words.
-pub(super) fn lacks_only_marked(own: Told<'_>, here: &Here<'_>) -> Result<(), String> {
+pub(super) fn lacks_only_marked(own: MemberMetadata<'_>, here: &Here<'_>) -> Result<(), String> {
     match (own.generations, here.generations) {
         (Some(generations), Some(of_array)) if marks_since(of_array, generations.current) => Ok(()),
         // The array's record begins after this member left: md or an older Twill ran it meanwhile, or it was forced.

@@ -28,7 +28,7 @@ const DEVICE_BYTES: u64 = 64 << 20;
 pub(super) struct Planted {
     /// Numbers of failed devices are given away, as if no superblock called them failed.
     pub(super) numbers_are_reused: bool,
-    /// Whoever is asked whether a member may come back takes no notice of its generation.
+    /// A re-add ignores the generation of the member that comes back.
     pub(super) any_generation_comes_back: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Running {
     pub(super) slots: Vec<Option<usize>>,
     pub(super) states: Vec<MemberState>,
     generations: Option<Generations>,
-    /// Who writes superblocks: md knows no generations.
+    /// md writes the superblocks: it knows no generations.
     is_md: bool,
     failed: Vec<u32>,
     events: u64,

@@ -1,4 +1,4 @@
-//! An array as its management sees it: what each part of that needs.
+//! An array as its management sees it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -26,9 +26,9 @@ pub(super) struct Managed<D, P> {
 /// Slots whose devices are being changed.
 #[derive(Default)]
 pub(super) struct SlotChanges {
-    /// Devices come to the array, and spares to replace members, one after the other.
+    /// Taken by the task that adds a device or gives a member its replacement: one at a time.
     pub(super) seating: Turn,
-    /// A device is being put into these or taken out: that takes several steps, one at a time.
+    /// Slots into which a device is being put, or from which one is being taken: that takes several steps.
     changing: RefCell<BTreeSet<u32>>,
 }
 

@@ -336,8 +336,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     async fn work_on_scrub(&self, progress: &Progress, pace: &impl Pace) {
         let Some(state) = self.scrub() else { return };
         let members = &self.managed.set.shared.members;
-        let (repair, from_stripe) = (state.mode.repair, state.next_stripe);
-        members.report(Event::ScrubStarted { repair, from_stripe });
+        let (repair, from) = (state.mode.repair, self.managed.set.unit(state.next_stripe));
+        members.report(Event::ScrubStarted { repair, from });
         let permit = ScrubPermit { manager: self, number: state.number, unsaved: Cell::new(0) };
         let (ended, mut state) = scrub(&self.managed.set, state, progress, &permit, pace).await;
         // What a repair wrote is durable before a report says that it is done.
@@ -367,7 +367,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
             && self.managed.writer.resync_from_bytes().is_none()
     }
 
-    /// The scrub came as far as `done` says. What somebody wished in the meantime stands.
+    /// The scrub came as far as `done` says. What an operator asked for in the meantime stands.
     fn put_scrub_back(&self, done: ScrubState) {
         let now = self.scrub.borrow().as_ref().map(|now| (now.number, now.phase));
         match now {

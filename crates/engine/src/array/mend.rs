@@ -54,7 +54,7 @@ impl Mending {
     }
 }
 
-/// At each look: stripes whose last write failed half way are tried again, if it is time.
+/// At each look: stripes and regions whose last write failed half way are tried again, if it is time.
 pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P>>, mending: &Rc<Mending>) {
     let is_any = managed.set.shared.consistency.suspects() > 0;
     if managed.read_only || !mending.is_due(is_any, managed.platform.now_ns()) {
@@ -63,15 +63,12 @@ pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P
     let (managed, mending) = (Rc::clone(managed), Rc::clone(mending));
     managed.set.executor.clone().spawn(async move {
         let set = &managed.set;
-        for place in set.shared.consistency.suspect_stripes() {
+        for number in set.shared.consistency.suspect_numbers() {
             if managed.stopping.get() {
                 break;
             }
-            // Where it fails it is as it was.
-            let _ = match set.shared.geometry.parity_chunks() {
-                0 => set.copy_region(place, None).await,
-                _ => set.resync_stripe(place).await,
-            };
+            // A stripe or region whose mending fails is as it was.
+            let _ = set.make_agree(set.unit(number)).await;
         }
         mending.ended(managed.platform.now_ns());
         managed.works.wake();

@@ -10,7 +10,7 @@ use layout::md_superblock::{DeviceRole, Superblock};
 use layout::redo_log::BitmapExtent;
 
 use super::assemble::describes_same;
-use super::generations::{self, Here, Told};
+use super::generations::{self, Here, MemberMetadata};
 use crate::members::MemberState;
 
 /// What the array is like now.
@@ -40,7 +40,7 @@ pub enum Refused {
     /// Its place is taken.
     #[error("{0}")]
     Taken(String),
-    /// Nobody knows what it lacks.
+    /// No bitmap says what it lacks.
     #[error("{0}")]
     LacksMore(String),
 }
@@ -56,7 +56,7 @@ pub fn judge(
 ) -> Result<u32, Refused> {
     let slot = belongs(member, array)?;
     is_free(member, slot, array)?;
-    lacks_only_marked(Told { superblock: member, generations }, array)?;
+    lacks_only_marked(MemberMetadata { superblock: member, generations }, array)?;
     Ok(slot)
 }
 
@@ -91,8 +91,8 @@ fn is_free(member: &Superblock, slot: u32, array: &Array<'_>) -> Result<(), Refu
     Ok(())
 }
 
-fn lacks_only_marked(told: Told<'_>, array: &Array<'_>) -> Result<(), Refused> {
-    let member = told.superblock;
+fn lacks_only_marked(metadata: MemberMetadata<'_>, array: &Array<'_>) -> Result<(), Refused> {
+    let member = metadata.superblock;
     let lacks_more = |why: String| Err(Refused::LacksMore(why));
     let Some(events_cleared) = array.events_cleared.filter(|_| member.bitmap_start().is_some()) else {
         return lacks_more("without a bitmap there is no record of what it lacks".into());
@@ -119,7 +119,7 @@ fn lacks_only_marked(told: Told<'_>, array: &Array<'_>) -> Result<(), Refused> {
         .collect();
     let has_room = GenerationsArea::of(member, array.bitmap).is_some();
     let here = Here { generations: array.generations, in_sync: &in_sync, has_room };
-    generations::lacks_only_marked(told, &here).map_err(Refused::LacksMore)
+    generations::lacks_only_marked(metadata, &here).map_err(Refused::LacksMore)
 }
 
 #[cfg(test)]

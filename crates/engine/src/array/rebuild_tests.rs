@@ -100,7 +100,7 @@ fn what_is_marked_is_recovered_and_nothing_else_is_touched() {
             let mut seed = 77 * round + number as u64;
             write_some(&world, &mut pattern, &mut seed, round as usize * 2);
             let marked = marked_blocks(&world);
-            // Whoever touched a block that is not marked would make it right again.
+            // A recovery that touched a block that is not marked would make it right again.
             let wrong = |block: &u64| block * BLOCK + 17;
             let member = &world.fakes[AWAY as usize];
             let blocks = world.set.shared.geometry.member_bytes() / BLOCK;

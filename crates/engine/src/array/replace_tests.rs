@@ -1,4 +1,4 @@
-//! Members that are replaced: what is read of whom, what nobody can read, and what becomes of writes meanwhile.
+//! Members that are replaced: which device is read, blocks that no device can read, and writes during the copy.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ fn both_get_what_is_written_until_one_has_the_slot_alone() {
         assert!(new.area() == old, "{level}: the same contents");
         shared.members.let_go(OLD);
         world.write(0, &pattern).unwrap();
-        assert!(world.fakes[OLD as usize].area() == old, "{level}: nobody writes to it any more");
+        assert!(world.fakes[OLD as usize].area() == old, "{level}: it gets no writes any more");
         assert!(world.read(0, pattern.len() as u64).unwrap() == pattern, "{level}");
         world.set.devices().promote_replacement(OLD);
         shared.members.end_replacement(OLD);
@@ -235,7 +235,7 @@ fn a_read_that_fails_at_the_old_member_goes_to_the_new_one() {
             let set = Rc::clone(&world.set);
             let mut result = world.run(async move { read_everything(&set, resync).await });
             if resync && matches!(result, Err(VolumeError::Unreadable { .. })) {
-                // It had just found that nobody can read the block, and asked the member for others. The next try finds it.
+                // It had just found that no device can read the block, and asked the member for others. The next try finds it.
                 let set = Rc::clone(&world.set);
                 result = world.run(async move { read_everything(&set, resync).await });
             }

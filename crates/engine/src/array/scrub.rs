@@ -1,4 +1,4 @@
-//! Scrub of a whole array: which stripes, how many at once, how far, and what was found.
+//! Scrub of a whole array: which stripes or regions, how many at once, how far, and what was found.
 //!
 //! A scrub stands behind everything else: it goes on only while every member is in sync and parity is known to agree.
 //! After a crash that is not so before the resync has ended: until then rows differ because a write was cut short, and
@@ -34,11 +34,11 @@ pub enum Phase {
     /// It goes on, or waits for a recovery or resync to end.
     #[default]
     Running,
-    /// Somebody paused it.
+    /// An operator paused it.
     Paused,
     /// All was checked.
     Finished,
-    /// Somebody cancelled it.
+    /// An operator cancelled it.
     Cancelled,
     /// It could not go on.
     Failed,
@@ -196,7 +196,7 @@ pub fn apply(old: Option<&ScrubState>, request: ScrubRequest) -> Result<ScrubSta
 }
 
 impl ScrubReport {
-    /// Adds what the check of a stripe found. Returns those that are worth an event.
+    /// Adds what the check of a stripe or region found. Returns those that are worth an event.
     pub(in crate::array) fn add(&mut self, checked: Checked, mode: ScrubMode) -> Vec<Mismatch> {
         if checked.skipped {
             self.stripes_skipped += 1;
@@ -304,9 +304,9 @@ impl Steps {
         }
     }
 
-    /// Bytes of a member, for a mirror of the array, that lie before a stripe.
-    fn bytes_done(&self, stripe: u64) -> u64 {
-        let done = u128::from(self.total_bytes) * u128::from(stripe) / u128::from(self.count.max(1));
+    /// Bytes of a member, for a mirror of the array, that lie before a stripe or region.
+    fn bytes_done(&self, number: u64) -> u64 {
+        let done = u128::from(self.total_bytes) * u128::from(number) / u128::from(self.count.max(1));
         u64::try_from(done).expect("a part of the whole")
     }
 }
@@ -317,15 +317,9 @@ async fn batch<D: Device>(
     end: u64,
     mode: ScrubMode,
 ) -> Result<Vec<Checked>, VolumeError> {
-    let has_parity = set.shared.geometry.parity_chunks() > 0;
-    let start = |stripe| {
-        let set = Rc::clone(set);
-        set.executor.clone().spawn_with_result(async move {
-            match has_parity {
-                true => set.check_stripe(stripe, mode).await,
-                false => set.check_region(stripe, mode).await,
-            }
-        })
+    let start = |number| {
+        let (set, unit) = (Rc::clone(set), set.unit(number));
+        set.executor.clone().spawn_with_result(async move { set.check(unit, mode).await })
     };
     join_all((first..end).map(start)).await.into_iter().collect()
 }
@@ -333,6 +327,7 @@ async fn batch<D: Device>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mismatch::Unit;
 
     const CHECK: ScrubMode = ScrubMode { repair: false, trust_data: false };
     const REPAIR: ScrubMode = ScrubMode { repair: true, trust_data: false };
@@ -346,7 +341,7 @@ mod tests {
     #[test]
     fn who_follows_has_the_same() {
         let mismatch = Mismatch {
-            stripe: 3,
+            unit: Unit::Stripe(3),
             row_bytes: 0,
             bytes: 4096,
             wrong: crate::mismatch::Wrong::Unknown,

@@ -10,13 +10,16 @@
 
 use layout::md_superblock::{DeviceRole, Superblock};
 
-use super::generations::{Standing, Told, standing};
+use super::generations::{MemberMetadata, Standing, standing};
 use crate::limits::EVENTS_BEHIND_MAX;
 
 /// Which of the candidates went on apart from `newest`, by index. Generations tell it where both have them.
-pub(super) fn other_side(newest: Told<'_>, candidates: &[(usize, Told<'_>)]) -> Option<Vec<usize>> {
-    let all: Vec<Told<'_>> = candidates.iter().map(|(_, told)| *told).collect();
-    let stands = |own: &Told<'_>, wanted: Standing| {
+pub(super) fn other_side(
+    newest: MemberMetadata<'_>,
+    candidates: &[(usize, MemberMetadata<'_>)],
+) -> Option<Vec<usize>> {
+    let all: Vec<MemberMetadata<'_>> = candidates.iter().map(|(_, metadata)| *metadata).collect();
+    let stands = |own: &MemberMetadata<'_>, wanted: Standing| {
         whole_member(own.superblock).is_some() && standing(*own, newest, &all) == wanted
     };
     let apart = candidates.iter().filter(|(_, own)| stands(own, Standing::Apart));

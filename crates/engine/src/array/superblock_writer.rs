@@ -239,7 +239,7 @@ impl<D: Device> SuperblockWriter<D> {
         {
             return false;
         }
-        // Last, with no wait between: a member that was rebuilt since, and one that failed after that, are not told of in one round.
+        // Last, with no wait after it: else one round would record a member that was rebuilt since, and one that failed after that.
         loop {
             put_on_record(&self.set, &self.superblocks).await;
             let promoted = self.superblocks.promote();

@@ -1,32 +1,32 @@
 //! How fast a resync, recovery or scrub may go, as a pure decision: bytes and times in, a pause out.
 //!
-//! The most and the least are md's `speed_limit_max` and `speed_limit_min`. Between them it is the clients that decide, if
-//! they have a budget for the 99th percentile of their requests' latency: above it the speed halves, below it it grows by
-//! an eighth of the most. Without clients, or without a budget, it goes as fast as it may.
+//! Maximum and minimum are md's `speed_limit_max` and `speed_limit_min`. Between them the latency of clients decides, if an
+//! operator set a budget for its 99th percentile: above the budget the speed halves, below it the speed grows by an eighth of
+//! the maximum. Without clients, or without a budget, the work runs at the maximum.
 
 /// What an operator allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of a member in a second; 0 is no limit.
     pub rate_max: u64,
-    /// Bytes a second that the budget does not take away.
+    /// Least bytes of a member in a second, whatever the budget says.
     pub rate_min: u64,
     /// The clients' 99th percentile that the work may cause, in nanoseconds; 0 is no budget.
     pub p99_budget_ns: u64,
 }
 
-/// Fastest that a budget starts from where the most is not limited: 8 GiB a second.
+/// The speed that a budget starts from where there is no maximum: 8 GiB a second.
 const RATE_START: u64 = 8 << 30;
 /// The least that a budget leaves if no minimum is set: md's default, 1 MB a second.
 const RATE_LEAST: u64 = 1_000_000;
-/// Requests of clients that say something about a percentile.
+/// Fewer requests of clients than this say nothing about a percentile.
 const REQUESTS_MIN: u64 = 20;
 
 /// The state of one array's throttle. All its works share it.
 #[derive(Clone, Debug, Default)]
 pub struct Throttle {
     limits: Limits,
-    /// What the clients' budget leaves, in bytes a second; 0 is not known yet.
+    /// The speed that the clients' budget allows, in bytes a second; 0: not known yet.
     rate: u64,
     /// When the next batch may begin.
     next_ns: u64,
@@ -67,14 +67,14 @@ impl Throttle {
     pub fn pause_ns(&mut self, now_ns: u64, bytes: u64) -> u64 {
         let Some(rate) = self.rate() else { return 0 };
         let takes_ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-        // What was not used in quiet times is not saved up.
+        // Speed that quiet times did not use is not saved up.
         let begin_ns = self.next_ns.max(now_ns.saturating_sub(BURST_NS));
         self.next_ns = begin_ns.saturating_add(u64::try_from(takes_ns).unwrap_or(u64::MAX));
         self.next_ns.saturating_sub(now_ns)
     }
 }
 
-/// Most time that is made up for after a batch that took longer than it should have.
+/// The most time that later batches make up after one that took too long.
 const BURST_NS: u64 = 50_000_000;
 
 #[cfg(test)]

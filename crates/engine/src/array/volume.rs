@@ -17,7 +17,7 @@ pub struct ArrayVolume<E> {
     mode: Arc<VolumeMode>,
 }
 
-/// What all shards of a volume are told at once.
+/// Modes that all shards of a volume share.
 #[derive(Debug, Default)]
 pub struct VolumeMode {
     /// Refuse writes.

@@ -47,7 +47,7 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// `count` stripes with so many bytes on each member.
+    /// `count` stripes with `bytes_each` bytes on each member.
     pub(super) fn new(count: u64, bytes_each: u64, total_bytes: u64) -> Self {
         let stripes = (WINDOW_BYTES / bytes_each).clamp(WINDOW_STRIPES_MIN, WINDOW_STRIPES_MAX);
         let at_once = (stripes / PIECES).max(1);

@@ -74,7 +74,7 @@ fn run(world: &World, work: impl AsyncFn(Rc<InPlace<Fake>>) -> Ended + 'static) 
     world.run(async move { work(set).await })
 }
 
-/// Waits for the clients, and looks whether all agrees, holds `pattern` and is owned by nobody.
+/// Waits for the clients; then parity or copies agree, the array holds `pattern`, and no stripe has an owner.
 fn whole(world: &World, pattern: &[u8], what: &str) {
     let members = &world.set.shared.members;
     for _ in 0..10_000 {
@@ -285,14 +285,15 @@ fn what_lies_behind_a_piece_that_failed_does_not_count() {
     }
 }
 
-/// Else who drains the stripe table, and the stripe's owner with it, would wait for the window and the window for them.
+/// A window that owned a stripe while it waits would make a circle: a drain of the stripe table, and with it the owner of
+/// the stripe that the window waits for, waits for the window.
 #[test]
 fn a_window_that_waits_for_a_stripe_owns_none() {
     for taken in (0..STRIPES).step_by(11) {
         let (world, pattern) = busy(Level::Raid5, 4, taken + 1);
         replace(&world, NEW);
         let (shared, executor) = (&world.set.shared, &world.set.executor);
-        let claim = shared.table.claim_if_free(taken, 0).expect("nobody owns a stripe yet");
+        let claim = shared.table.claim_if_free(taken, 0).expect("no stripe has an owner yet");
         let set = Rc::clone(&world.set);
         let ended = executor
             .spawn_with_result(async move { recover(&set, NEW, &Progress::default(), &FullSpeed).await });

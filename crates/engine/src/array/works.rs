@@ -1,4 +1,4 @@
-//! What an array does besides serving, as far as it is under way.
+//! The background work of an array that is under way.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use super::progress::Progress;
 
-/// What an array does besides serving.
+/// A background work of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Parity or copies are made to agree.
@@ -61,7 +61,7 @@ impl Works {
         self.running.borrow().iter().for_each(|(_, progress)| progress.stop.store(true, Relaxed));
     }
 
-    /// Returns when nothing is under way, nor what `is_busy` knows of besides.
+    /// Returns when no work is under way and `is_busy` says no.
     pub(super) async fn none_while(&self, is_busy: impl Fn() -> bool) {
         poll_fn(|context| {
             if self.running.borrow().is_empty() && !is_busy() {

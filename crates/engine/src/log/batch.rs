@@ -8,7 +8,7 @@ use super::dispatch::{Dispatch, FillWait};
 use super::encode::StripeBlock;
 use crate::error::VolumeError;
 
-/// The end of a batch, for all who wait for it.
+/// The end of a batch, for the writes that wait for it.
 #[derive(Default)]
 pub struct Outcome {
     result: RefCell<Option<Result<(), VolumeError>>>,

@@ -1,4 +1,4 @@
-//! What is fixed while a zoned array runs: its identity, its shape, and how a place of the map is told.
+//! What is fixed while a zoned array runs: its identity, its shape, and how the map writes a place.
 
 use layout::geometry::Level;
 use layout::zoned::{Access, Carrier, Class, Columns, MapShape, SegmentPlan, SegmentShape, ShapeFault};

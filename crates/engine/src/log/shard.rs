@@ -18,7 +18,7 @@ pub struct LogEngine<D> {
     /// The open segments of this shard.
     pub open: OpenSegments,
     batches: [Batches; 2],
-    /// Requests of so many blocks go to large segments (the paper's Cl).
+    /// Requests of at least this many blocks go to large segments (the paper's Cl).
     pub large_from: usize,
     /// Whether the drives choose places.
     pub is_append: bool,

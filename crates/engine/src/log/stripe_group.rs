@@ -53,7 +53,7 @@ impl Word {
 /// The outcome of an attempt to reserve a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// The stripe is the caller's, who calls [`StripeGroups::returned`] once.
+    /// The caller owns the stripe, and calls [`StripeGroups::returned`] once.
     Stripe(GroupStripe),
     /// The group is full, and stripes of it have not returned: the next group cannot start yet (Z-I5).
     Draining,
@@ -120,7 +120,7 @@ impl StripeGroups {
             return first;
         }
         self.waiting.lock().push(context.waker().clone());
-        // The group may have drained between the look and the push, when its last stripe saw nobody to wake.
+        // The group may have drained between the look and the push, when its last stripe found no waker.
         ready(self.try_reserve())
     }
 

@@ -222,7 +222,7 @@ impl World {
         let saved = Rc::clone(&self.saved);
         async move {
             let (shared, report) = recover(start, &executor, &pool, &platform).await?;
-            // The epoch has served: who is not there is stale from here on.
+            // The epoch has served: a member that is missing now is stale from here on.
             saved.borrow_mut().states = shared.members.states();
             let shard = |shard| {
                 let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));

@@ -24,7 +24,7 @@ const TRIES_MAX: usize = 8;
 /// Writes whole blocks. With `fua` they are durable on return, their segment's headers included (Z-I7).
 ///
 /// The blocks are registered in the map before they take their sequence (Z-I3), and take it before they wait for anything
-/// that reclaim must give: whoever has a sequence waits for neither reclaim nor recovery (Z-I10).
+/// that reclaim must give: a write that has a sequence waits for neither reclaim nor recovery (Z-I10).
 pub async fn write_blocks<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
     offset_bytes: u64,

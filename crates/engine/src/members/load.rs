@@ -496,7 +496,7 @@ mod tests {
             take(&loads, &clock, 2, 1000);
         }
         assert_eq!([0, 1, 2].map(|slot| loads.is_slow(slot)), [true, false, false]);
-        assert!(!loads.may_avoid(0, 4), "nobody said that parity agrees");
+        assert!(!loads.may_avoid(0, 4), "parity may not agree yet");
         loads.set_parity_agrees(true);
         assert!(loads.may_avoid(0, 4));
         assert!(!loads.spend(0, 3) && loads.spend(0, 2) && !loads.spend(0, 1), "a quarter of eight reads");

@@ -149,7 +149,7 @@ fn a_read_planned_for_a_member_does_not_go_to_a_replacement_that_lacks_it() {
                 shuttle::thread::yield_now();
                 let step = members.step_to_read(OLD, 2 * COPIED);
                 let goes_to_replacement = step.is_some_and(Replacing::has_slot);
-                assert!(!(planned && goes_to_replacement), "nobody copied that");
+                assert!(!(planned && goes_to_replacement), "the replacement has no copy of that");
                 assert!(
                     members.step_to_read(OLD, COPIED).is_some() || members.replacing(OLD) != Replacing::No
                 );
@@ -195,7 +195,10 @@ fn a_replacement_fails_as_itself_or_as_the_member() {
                 if !members.fail_replacement(OLD, "a model") {
                     assert!(members.replacing(OLD).has_slot(), "it is the member");
                 }
-                assert!(members.metadata_version() > version, "told before anyone relies on it");
+                assert!(
+                    members.metadata_version() > version,
+                    "superblocks are asked for before a write relies on them"
+                );
             }
         });
     });

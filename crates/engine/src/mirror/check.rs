@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
 use crate::members::port::{MemberError, MemberRead};
-use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Wrong};
+use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Unit, Wrong};
 
 use layout::geometry::CopyPlace;
 
@@ -35,7 +35,7 @@ pub(crate) async fn check_region<D: Device>(
 ) -> Result<Checked, VolumeError> {
     let claim = engine.claim_in_turn(region).await;
     let result = check_owned(engine, &claim, mode).await;
-    Checked::or_unreadable(result, region)
+    Checked::or_unreadable(result, Unit::Region(region))
 }
 
 async fn check_owned<D: Device>(
@@ -121,7 +121,7 @@ async fn check_run<D: Device>(
         };
         let offset_bytes = run.offset_bytes + start as u64;
         checked.found_in(Some(Mismatch {
-            stripe: run.region,
+            unit: Unit::Region(run.region),
             row_bytes: offset_bytes - region_start,
             bytes: block.len() as u64,
             wrong,

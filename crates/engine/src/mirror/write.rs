@@ -4,13 +4,15 @@ use smallvec::SmallVec;
 
 use super::agree::make_copies_agree;
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, no_copy, regions};
+use super::region::{OwnedRegion, no_copy, region_bytes, regions};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::error::VolumeError;
+use crate::events::Event;
 use crate::limits::REGION_BYTES;
 use crate::members::port::{MemberError, MemberWrite, in_use};
-use crate::stages::Watch;
+use crate::stages::Unwatched;
+use crate::stripe::shared::Shared;
 
 /// Writes a range of a mirror.
 pub(crate) async fn write_copies<D: Device>(
@@ -22,7 +24,7 @@ pub(crate) async fn write_copies<D: Device>(
     let shared = &*engine.shared;
     let (mut done, bytes) = (0, data.len() as u64);
     let range = offset_bytes..offset_bytes + bytes;
-    let _marked = shared.intent.mark(&Watch::off(engine.shard), &shared.members, range).await?;
+    let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
     while done < bytes {
         let at = offset_bytes + done;
         let regions = regions(at, bytes - done);
@@ -53,9 +55,18 @@ async fn write_regions<D: Device>(
         Ok(()) if shared.members.is_settled() => Ok(()),
         Ok(()) => Ok(shared.members.settled().await?), // invariants 1 and 8
         Err(error) => {
-            regions.iter().for_each(|region| shared.mark_suspect(region.number(), &error.to_string()));
+            regions.iter().for_each(|region| suspect(shared, region, &error.to_string()));
             Err(error)
         }
+    }
+}
+
+/// Marks a region whose write failed half way: some of its copies may be older than others.
+fn suspect(shared: &Shared, region: &OwnedRegion, reason: &str) {
+    if shared.consistency.suspect(region.number()) {
+        let offset_bytes = region_bytes(region.number(), shared.geometry.array_bytes()).start;
+        let (region, reason) = (region.number(), reason.to_string());
+        shared.members.report(Event::RegionSuspect { region, offset_bytes, reason });
     }
 }
 
@@ -95,4 +106,27 @@ async fn write_owned<D: Device>(
 
 fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a request fits in memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::VolumeError;
+    use crate::events::Event;
+    use crate::stripe::fake::World;
+    use layout::geometry::Level;
+
+    #[test]
+    fn a_region_written_to_some_copies_only_is_named_as_a_region() {
+        let world = World::new(Level::Raid1, 2);
+        world.fill();
+        world.fakes[1].set_full(true);
+        assert!(matches!(world.write(4096, &[7; 4096]), Err(VolumeError::NoSpace { .. })));
+        assert_eq!(world.set.shared.consistency.suspect_numbers(), [0]);
+        let named = |event: &Event| matches!(event, Event::RegionSuspect { region: 0, offset_bytes: 0, .. });
+        assert_eq!(world.heard(named), 1);
+        assert_eq!(world.heard(|event| matches!(event, Event::StripeSuspect { .. })), 0);
+        world.fakes[1].set_full(false);
+        world.write(0, &[8; 4096]).expect("room again");
+        assert_eq!(world.set.shared.consistency.suspects(), 0, "its copies were made to agree first");
+    }
 }

@@ -16,7 +16,7 @@ use crate::code::parity_step;
 use crate::code::rows::{Fragment, Rows, cut_at_blocks, windows};
 use crate::device::Device;
 use crate::error::VolumeError;
-use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Wrong};
+use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Unit, Wrong};
 
 /// New contents for a row of some chunks.
 type Repair = SmallVec<[(Chunk, Slice); 2]>;
@@ -48,7 +48,7 @@ pub(crate) async fn check_stripe<D: Device>(
 ) -> Result<Checked, VolumeError> {
     let claim = engine.claim_in_turn(stripe).await;
     let result = check_owned(engine.owned(&claim), mode).await;
-    Checked::or_unreadable(result, stripe)
+    Checked::or_unreadable(result, Unit::Stripe(stripe))
 }
 
 async fn check_owned<D: Device>(owned: Owned<'_, D>, mode: ScrubMode) -> Result<Checked, VolumeError> {
@@ -170,7 +170,7 @@ fn mismatch<D: Device>(owned: Owned<'_, D>, row: &Row<'_>, located: Located, out
     let offset = owned.offset() + u64::from(rows.start);
     let data = chunk.filter(|_| wrong == Wrong::Data);
     Mismatch {
-        stripe: owned.stripe(),
+        unit: Unit::Stripe(owned.stripe()),
         row_bytes: u64::from(rows.start),
         bytes: rows.bytes() as u64,
         wrong,

@@ -106,8 +106,8 @@ impl Consistency {
         self.suspect_count.load(SeqCst)
     }
 
-    /// The suspect stripes, ascending.
-    pub(crate) fn suspect_stripes(&self) -> Vec<u64> {
+    /// The numbers of the suspect stripes, or regions of a mirror, ascending.
+    pub(crate) fn suspect_numbers(&self) -> Vec<u64> {
         self.suspects.lock().iter().copied().collect()
     }
 

@@ -19,9 +19,10 @@ use crate::code::plan::Shape;
 use crate::code::rows::{Fragment, Rows};
 use crate::device::Device;
 use crate::error::VolumeError;
+use crate::events::Event;
 use crate::executor::Executor;
 use crate::members::port::{MemberPort, MemberRead, MemberWrite};
-use crate::stages::Watch;
+use crate::stages::Stopwatch;
 use layout::geometry::{Geometry, Role};
 
 /// RAID-4, 5 and 6 on one shard.
@@ -69,8 +70,10 @@ impl<D: Device> ParityEngine<D> {
         self.shared.table.claim_run_in_turn(first, end, self.shard).await
     }
 
-    pub(super) fn watch(&self) -> Watch<'_> {
-        Watch::begin(self.shared.observer.get().map(AsRef::as_ref), self.shard)
+    /// Begins to measure a write of an observed array.
+    pub(super) fn stopwatch(&self) -> Stopwatch<'_> {
+        let observer = self.shared.observer.get().expect("the array is observed");
+        Stopwatch::begin(&**observer, self.shard)
     }
 
     pub(super) fn two_phase(&self) -> bool {
@@ -124,7 +127,9 @@ impl Shared {
     /// Marks a stripe whose write failed half way: nothing builds on its parity before a task makes it agree (invariant 9).
     pub(super) fn suspect(&self, stripe: u64, reason: &str) {
         self.cache.forget(stripe);
-        self.mark_suspect(stripe, reason);
+        if self.consistency.suspect(stripe) {
+            self.members.report(Event::StripeSuspect { stripe, reason: reason.to_string() });
+        }
         // `write_logged` put the stripe in doubt when the write failed; a resync that ended since then cleared all doubts.
         if self.redo.is_announced() {
             self.consistency.doubt_stripe(stripe);

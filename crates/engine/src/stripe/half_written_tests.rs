@@ -53,7 +53,7 @@ fn parity_without_room_is_made_later() {
     let parity = shared.geometry.p_member(2).expect("parity");
     world.fakes[parity as usize].set_full(true);
     assert!(matches!(world.write(at, &[7; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
-    assert_eq!(shared.consistency.suspect_stripes(), [2]);
+    assert_eq!(shared.consistency.suspect_numbers(), [2]);
     world.fakes[parity as usize].set_full(false);
     let set = Rc::clone(&world.set);
     world.run(async move { set.resync_stripe(2).await }).expect("room again");

@@ -244,7 +244,7 @@ fn a_member_that_fails_takes_only_its_block_of_the_row_with_it() {
         let set = Rc::clone(&lost.world.set);
         lost.world.run(async move { recover_all(&set, slot).await }).expect("recovered");
         assert!(shared.members.finish_recovery(slot) && lost.world.state(slot) == InSync);
-        assert!(lost.world.read(neighbour, BLOCK).is_err(), "{level}: what nobody knew, nobody knows");
+        assert!(lost.world.read(neighbour, BLOCK).is_err(), "{level}: what was lost stays lost");
         for at in [neighbour, lost.at] {
             lost.write(at, BLOCK, 7).expect("written");
         }
@@ -267,7 +267,7 @@ fn the_member_with_the_lost_block_fails_under_a_write_beside_it() {
             let neighbour = lost.neighbour();
             lost.write(neighbour, BLOCK, 8).unwrap_or_else(|error| panic!("{level}, read {nth}: {error}"));
             assert!(lost.world.read(neighbour, BLOCK).expect("readable") == [8; BLOCK as usize], "{level}");
-            assert!(lost.world.read(lost.at, BLOCK).is_err(), "{level}: nobody knows it");
+            assert!(lost.world.read(lost.at, BLOCK).is_err(), "{level}: it stays lost");
         }
     }
 }

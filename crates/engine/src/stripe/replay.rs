@@ -12,7 +12,7 @@ use crate::code::union::{NewData, StripeWrite, Union};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
-use crate::stages::Watch;
+use crate::stages::Unwatched;
 
 /// Redoes one logged write of a member: `data`, or zeroes without it.
 pub(crate) async fn redo_piece<D: Device>(
@@ -64,6 +64,6 @@ pub(crate) async fn redo_missing<D: Device>(
 }
 
 async fn reconstruct<D: Device>(owned: Owned<'_, D>, union: &Union) -> Result<(), VolumeError> {
-    let mut watch = Watch::off(owned.engine().shard);
-    Box::pin(update_by(owned, Method::Reconstruct, union, Image::default(), false, &mut watch)).await
+    let watch = Unwatched(owned.engine().shard);
+    Box::pin(update_by(owned, Method::Reconstruct, union, Image::default(), false, watch)).await
 }

@@ -38,7 +38,7 @@ pub(super) async fn update_by<D: Device>(
     union: &Union,
     mut image: Image,
     fua: bool,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> Result<(), VolumeError> {
     let (plan, missing) = loop {
         let missing = owned.missing();

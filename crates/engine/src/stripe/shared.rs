@@ -10,7 +10,6 @@ use super::parity_cache::ParityCache;
 use super::redo::state::Redo;
 use super::stripe_table::StripeTable;
 use crate::counters::Counters;
-use crate::events::Event;
 use crate::foreground::Foreground;
 use crate::limits::READ_TURN_BYTES;
 use crate::members::health::Members;
@@ -44,7 +43,7 @@ pub struct Shared {
     pub cache: Arc<ParityCache>,
     /// Writes join an owner's batch until it has read old data (StRAID 4.3).
     pub two_phase: AtomicBool,
-    /// Measures the stages of stripe writes; set before the first write, or never.
+    /// Measures the stages of stripe writes; set before any shard opens the array, or never.
     pub observer: OnceLock<Arc<dyn Observer>>,
     /// Structures check themselves at each flush: for tests, since the checks cost more than the work.
     verify: AtomicBool,
@@ -113,12 +112,5 @@ impl Shared {
         self.consistency.self_check();
         self.absences.self_check();
         self.intent.self_check();
-    }
-
-    /// The last write of a stripe, or of a mirror's region, failed half way.
-    pub(crate) fn mark_suspect(&self, number: u64, reason: &str) {
-        if self.consistency.suspect(number) {
-            self.members.report(Event::StripeSuspect { stripe: number, reason: reason.to_string() });
-        }
     }
 }

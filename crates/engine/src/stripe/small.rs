@@ -37,7 +37,7 @@ pub(super) async fn write_small<D: Device>(
     own: &StripeWrite,
     claim: &mut Claim,
     image: &mut Image,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> FastPath {
     let ([part], true) = (&own.parts[..], claim.is_alone()) else { return FastPath::Declined };
     let owned = engine.owned(claim);

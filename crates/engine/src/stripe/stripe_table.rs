@@ -25,7 +25,7 @@ use super::locks::Locks;
 use crate::code::union::StripeWrite;
 use crate::error::VolumeError;
 use crate::limits::STRIPE_TABLE_ENTRIES;
-use crate::stages::{Lock, Watch};
+use crate::stages::{Lock, Unwatched, Watch};
 use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
 use attempt::Attempt;
@@ -157,7 +157,7 @@ impl StripeTable {
     pub(crate) async fn claim_or_join(
         self: &Arc<Self>,
         stripe: u64,
-        watch: &Watch<'_>,
+        watch: impl Watch,
         write: StripeWrite,
     ) -> Entry {
         let mut write = Some(write);
@@ -178,14 +178,14 @@ impl StripeTable {
 
     /// Becomes the owner of `stripe` alone: no write joins.
     pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
-        self.claim_watched(stripe, &Watch::off(shard)).await
+        self.claim_watched(stripe, Unwatched(shard)).await
     }
 
     /// As [`StripeTable::claim`], in its turn: the owner hands the stripe over to this claim before any that comes later.
     /// For work that passes over the array once: clients that took turns would starve each other's writes.
     pub(crate) async fn claim_in_turn(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
         loop {
-            match self.try_claim(stripe, &Watch::off(shard)) {
+            match self.try_claim(stripe, Unwatched(shard)) {
                 Attempt::Claimed(place) => return self.begin(place, stripe, false),
                 Attempt::Held(place) => {
                     if let Some(claim) = Turn::new(self, place, stripe).await {
@@ -198,7 +198,7 @@ impl StripeTable {
     }
 
     /// As [`StripeTable::claim`], for a write whose stages `watch` measures.
-    pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: &Watch<'_>) -> Claim {
+    pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: impl Watch) -> Claim {
         loop {
             match self.try_claim(stripe, watch) {
                 Attempt::Claimed(place) => return self.begin(place, stripe, false),
@@ -265,7 +265,7 @@ impl StripeTable {
         claims.push(self.claim(first, shard).await);
         for stripe in first + 1..end {
             claims.push(loop {
-                match self.try_claim(stripe, &Watch::off(shard)) {
+                match self.try_claim(stripe, Unwatched(shard)) {
                     Attempt::Claimed(place) => break self.begin(place, stripe, false),
                     Attempt::Held(place) => self.released(place, stripe).await,
                     Attempt::Full => return claims,
@@ -277,7 +277,7 @@ impl StripeTable {
 
     /// Becomes the owner of `stripe` alone, if it has none.
     pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
-        match self.try_claim(stripe, &Watch::off(shard)) {
+        match self.try_claim(stripe, Unwatched(shard)) {
             Attempt::Claimed(place) => Some(self.begin(place, stripe, false)),
             Attempt::Held(_) | Attempt::Full => None,
         }
@@ -345,7 +345,7 @@ impl StripeTable {
     }
 
     #[inline]
-    fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Attempt {
+    fn try_claim(&self, stripe: u64, watch: impl Watch) -> Attempt {
         match &self.owners {
             Owners::Words(words) => watch
                 .without(Lock::Stripes, || words.try_claim(stripe, watch.shard(), || self.wake_overflow())),
@@ -445,7 +445,7 @@ impl Owners {
     }
 
     #[inline]
-    fn release(&self, place: usize, stripe: u64, watch: &Watch<'_>) {
+    fn release(&self, place: usize, stripe: u64, watch: impl Watch) {
         match self {
             Owners::Words(words) => watch.without(Lock::Stripes, || words.release(place)),
             Owners::Segments(segments) => segments.release(stripe, watch),
@@ -504,11 +504,11 @@ impl Claim {
     }
 
     /// Releases the stripe and gives `result` to every write that joined. A claim that no write can join is just dropped.
-    pub(crate) fn release(mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
+    pub(crate) fn release(mut self, result: &Result<(), VolumeError>, watch: impl Watch) {
         self.finish(result, watch);
     }
 
-    fn finish(&mut self, result: &Result<(), VolumeError>, watch: &Watch<'_>) {
+    fn finish(&mut self, result: &Result<(), VolumeError>, watch: impl Watch) {
         let mut batch = self.table.batches[self.place].lock();
         assert_eq!(batch.stripe, self.stripe, "invariant 4: an owner releases the stripe that it claimed");
         self.joined.append(&mut batch.joined);
@@ -542,7 +542,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.place != usize::MAX {
-            self.finish(&Err(VolumeError::Stopping), &Watch::off(0));
+            self.finish(&Err(VolumeError::Stopping), Unwatched(0));
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn update<D: Device>(
     union: &Union,
     image: Image,
     fua: bool,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> Result<(), VolumeError> {
     match update_by(owned, Method::Best, union, image, fua, watch).await {
         // Boxed, so that this rare case does not enlarge the task of every write.
@@ -36,7 +36,7 @@ async fn update_by_blocks<D: Device>(
     owned: Owned<'_, D>,
     union: &Union,
     fua: bool,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> Result<(), VolumeError> {
     for rows in cut_at_blocks(union.span()) {
         let part = union.within(rows);
@@ -52,7 +52,7 @@ async fn update_block<D: Device>(
     rows: Rows,
     part: &Union,
     fua: bool,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> Result<(), VolumeError> {
     let mut error = match update_by(owned, Method::Best, part, Image::default(), fua, watch).await {
         Err(error @ VolumeError::Unreadable { .. }) => error,

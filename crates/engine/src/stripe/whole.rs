@@ -27,7 +27,7 @@ pub(super) async fn write_whole<D: Device>(
     engine: &ParityEngine<D>,
     own: &StripeWrite,
     claim: &mut Claim,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> FastPath {
     let owned = engine.owned(claim);
     let Some(contents) = whole_contents(owned, own) else { return FastPath::Declined };

@@ -23,10 +23,11 @@ use crate::code::union::{NewData, StripeWrite, Union};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::executor::{join_all, others_ready, yield_now};
-use crate::stages::{Stage, Watch};
+use crate::stages::{Stage, Unwatched, Watch};
 
-/// Writes a range of a parity array: one task for each stripe that the range touches.
-pub(crate) async fn write_stripes<D: Device>(
+/// Writes a range of a parity array: one task for each stripe that the range touches. `OBSERVED`: the array's observer measures
+/// the writes.
+pub(crate) async fn write_stripes<D: Device, const OBSERVED: bool>(
     engine: &Rc<ParityEngine<D>>,
     offset_bytes: u64,
     data: Gather,
@@ -37,7 +38,8 @@ pub(crate) async fn write_stripes<D: Device>(
     let (first, last) = (offset_bytes / stripe_bytes, (end_bytes - 1) / stripe_bytes);
     let in_stream = engine.in_flight.streams.note(offset_bytes, end_bytes);
     if first == last {
-        return write_stripe(engine, first, stripe_write(engine, offset_bytes, &data, fua, in_stream)).await;
+        let write = stripe_write(engine, offset_bytes, &data, fua, in_stream);
+        return write_stripe::<D, OBSERVED>(engine, first, write).await;
     }
     let start = |stripe: u64| {
         let (from, to) =
@@ -45,7 +47,9 @@ pub(crate) async fn write_stripes<D: Device>(
         let part = data.part(to_usize(from - offset_bytes), to_usize(to - from));
         let write = stripe_write(engine, from, &part, fua, in_stream);
         let own = Rc::clone(engine);
-        engine.executor.spawn_with_result(async move { write_stripe(&own, stripe, write).await })
+        engine
+            .executor
+            .spawn_with_result(async move { write_stripe::<D, OBSERVED>(&own, stripe, write).await })
     };
     let results = join_all((first..=last).map(start)).await;
     results.into_iter().collect()
@@ -74,20 +78,31 @@ fn stripe_write<D: Device>(
 }
 
 /// Writes one request's part in one stripe and returns when it is on the members.
-async fn write_stripe<D: Device>(
+async fn write_stripe<D: Device, const OBSERVED: bool>(
     engine: &ParityEngine<D>,
     stripe: u64,
     write: StripeWrite,
 ) -> Result<(), VolumeError> {
+    match OBSERVED {
+        false => write_watched(engine, stripe, write, Unwatched(engine.shard)).await,
+        true => write_watched(engine, stripe, write, &engine.stopwatch()).await,
+    }
+}
+
+async fn write_watched<D: Device>(
+    engine: &ParityEngine<D>,
+    stripe: u64,
+    write: StripeWrite,
+    watch: impl Watch,
+) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
-    let mut watch = engine.watch();
-    let marked = shared.intent.mark(&watch, &shared.members, written_range(engine, stripe, &write)).await?;
+    let marked = shared.intent.mark(watch, &shared.members, written_range(engine, stripe, &write)).await?;
 
     // Invariant 4: a stripe has one owner; a write that finds one joins its batch, or waits for the release.
     let two_phase = engine.two_phase();
     let entry = match two_phase {
-        true => shared.table.claim_or_join(stripe, &watch, write).await,
-        false => Entry::Owned(shared.table.claim_watched(stripe, &watch).await, write),
+        true => shared.table.claim_or_join(stripe, watch, write).await,
+        false => Entry::Owned(shared.table.claim_watched(stripe, watch).await, write),
     };
     watch.enter(Stage::Wait);
     let (mut claim, own) = match entry {
@@ -96,7 +111,7 @@ async fn write_stripe<D: Device>(
             engine.port.counters().joined_writes.add(1);
             engine.in_flight.joined();
             let result = done.await;
-            marked.end(&watch);
+            marked.end(watch);
             return result;
         }
     };
@@ -112,15 +127,15 @@ async fn write_stripe<D: Device>(
     }
     watch.enter(Stage::PreRead);
     let mut image = Image::default();
-    let mut fast_path = write_whole(engine, &own, &mut claim, &mut watch).await;
+    let mut fast_path = write_whole(engine, &own, &mut claim, watch).await;
     if matches!(fast_path, FastPath::Declined) && two_phase {
-        fast_path = write_small(engine, &own, &mut claim, &mut image, &mut watch).await;
+        fast_path = write_small(engine, &own, &mut claim, &mut image, watch).await;
     }
     // Second phase, from the freeze on: the batch is closed, and the owner writes the union of its writes.
     let mut result = match fast_path {
         FastPath::Done(result) => result,
         FastPath::Declined | FastPath::Interrupted => {
-            write_union(engine, &own, &mut claim, image, &mut watch).await
+            write_union(engine, &own, &mut claim, image, watch).await
         }
     };
     watch.enter(Stage::Complete);
@@ -129,8 +144,8 @@ async fn write_stripe<D: Device>(
         result = settle(&engine.redo).await;
     }
     engine.port.counters().stripe_writes.add(1);
-    claim.release(&result, &watch);
-    marked.end(&watch);
+    claim.release(&result, watch);
+    marked.end(watch);
     drop(in_flight);
     result
 }
@@ -150,7 +165,7 @@ async fn write_union<D: Device>(
     own: &StripeWrite,
     claim: &mut Claim,
     mut image: Image,
-    watch: &mut Watch<'_>,
+    watch: impl Watch,
 ) -> Result<(), VolumeError> {
     let owned = engine.owned(claim);
     let mut union = Union::of([own].into_iter().chain(claim.joined()));

@@ -13,7 +13,7 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::members::attachment::{Attached, Attachment};
 use crate::members::port::{MemberError, in_use};
-use crate::stages::Watch;
+use crate::stages::Unwatched;
 
 /// Most stripes zeroed at once: the task owns all of them, and each member gets one operation.
 const STRIPES_AT_ONCE: u64 = 64;
@@ -42,7 +42,7 @@ pub(crate) async fn zero_stripes<D: Device>(
         let most = end.min(at + at_once);
         let offset = |stripe| shared.geometry.member_offset(stripe);
         let range = offset(at)..offset(most - 1) + u64::from(shared.geometry.chunk_bytes());
-        let _marked = shared.intent.mark(&Watch::off(engine.shard), &shared.members, range).await?;
+        let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
         let claims = shared.table.claim_run(at, most, engine.shard).await;
         let next = at + claims.len() as u64;
         (at..next).for_each(|stripe| shared.cache.forget(stripe));

@@ -239,7 +239,7 @@ impl History {
         };
         let mut superblock = superblock;
         let disks = &mut *self.machine.disks.borrow_mut();
-        let number = disks.len() as u32; // nobody had it
+        let number = disks.len() as u32; // no device had it
         superblock.set_device(number, [disks.len() as u8 + 1; 16]);
         superblock.set_role(number, layout::md_superblock::DeviceRole::Spare);
         superblock.set_recovery_offset(None);
@@ -470,7 +470,7 @@ fn a_log_of_few_slots_never_stops() {
 }
 
 /// The beginning of a stripe that gathers waits for owners in flight, these at the gate for the log, and the log for
-/// whoever owns a stripe and is not at the gate.
+/// each owner of a stripe that is not at the gate.
 #[test]
 fn a_stream_that_gathers_does_not_wait_for_owners_at_the_gate() {
     let part = u64::from(CHUNK);

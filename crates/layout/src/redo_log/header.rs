@@ -42,7 +42,7 @@ pub struct RedoHeader {
     pub superblocks: [u32; 2],
     /// The slots.
     pub plan: SlotPlan,
-    /// Stripes in doubt, ascending: what their missing chunks held cannot be told from the rest.
+    /// Stripes in doubt, ascending: the rest does not say what their missing chunks held.
     pub doubts: Vec<StripeRange>,
 }
 

@@ -9,7 +9,7 @@ use super::error::{Structure, ZonedError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CodedEntry(pub [u8; ENTRY_BYTES]);
 
-/// Why the entries of a row cannot be told.
+/// Why the entries of a row cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodedError {
     /// More columns are missing than the level survives.

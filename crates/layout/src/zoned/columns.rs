@@ -60,7 +60,7 @@ impl Columns {
         self.width
     }
 
-    /// Columns of a stripe with parity or copies; so many failures it survives, a mirror only one of each pair.
+    /// Columns of a stripe with parity or copies. A stripe survives that many failures, a mirror only one of each pair.
     #[must_use]
     pub const fn parity(self) -> u8 {
         match self.level {

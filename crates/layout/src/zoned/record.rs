@@ -179,8 +179,8 @@ impl StripeDescriptor {
 }
 
 impl RecordDescriptor {
-    /// How many descriptor blocks a record has, told by its first one, which is checked: so many blocks
-    /// [`RecordDescriptor::parse`] wants.
+    /// How many descriptor blocks a record has, as its first one says, which is checked: [`RecordDescriptor::parse`] wants
+    /// that many.
     ///
     /// # Errors
     /// [`ZonedError`] names the first thing that is wrong.

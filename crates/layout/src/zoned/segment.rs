@@ -121,7 +121,7 @@ impl SegmentHeader {
         Ok(header)
     }
 
-    /// Checks all but where it belongs, and returns that too: for people who look at a member without its array.
+    /// Checks everything except its place in an array, and returns that place too: for a look at a member without its array.
     ///
     /// # Errors
     /// [`ZonedError`] names the first thing that is wrong.

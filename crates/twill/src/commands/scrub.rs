@@ -48,7 +48,10 @@ pub fn control(arguments: &ScrubArguments, output: Output) -> Result<(), Failure
 
 fn report(client: &mut Client, output: Output) -> Result<(), Failure> {
     match state(client)? {
-        Some(state) => show(client, &state, outcome(&state), output),
+        Some(state) => {
+            let status = ask(client)?;
+            show(&state, &status, outcome(&state, &status), output)
+        }
         None => {
             Err(Failure::new(ExitKind::NotFound, "the array was never checked").help("check it: twill check"))
         }
@@ -75,8 +78,9 @@ fn start(arguments: &CheckArguments, params: Value, output: Output) -> Result<()
         std::thread::sleep(INTERVAL);
     };
     bars.finish();
-    let ended = not_done(&state).map_or_else(|| outcome(&state), Err);
-    show(&mut client, &state, ended, output)
+    let status = ask(&mut client)?;
+    let ended = not_done(&state).map_or_else(|| outcome(&state, &status), Err);
+    show(&state, &status, ended, output)
 }
 
 fn unknown() -> Failure {
@@ -88,13 +92,12 @@ fn state(client: &mut Client) -> Result<Option<ScrubState>, Failure> {
 }
 
 fn show(
-    client: &mut Client,
     state: &ScrubState,
+    status: &ArrayStatus,
     ended: Result<(), Failure>,
     output: Output,
 ) -> Result<(), Failure> {
-    let status = ask(client)?;
-    output.print(state, |state| report_words(state, &status))?;
+    output.print(state, |state| report_words(state, status))?;
     ended.map_err(Failure::answered)
 }
 
@@ -115,7 +118,7 @@ fn not_done(state: &ScrubState) -> Option<Failure> {
 }
 
 /// The exit code for what was found.
-fn outcome(state: &ScrubState) -> Result<(), Failure> {
+fn outcome(state: &ScrubState, status: &ArrayStatus) -> Result<(), Failure> {
     let what = word(state.mode.repair);
     let open = open(state);
     let mismatches = counted_as(open, "mismatch", "mismatches");
@@ -125,8 +128,8 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
             Err(Failure::new(ExitKind::IoError, format!("the {what} could not go on: {reason}")))
         }
         _ if open == 0 && state.report.stripes_skipped > 0 => {
-            let stripes = counted(state.report.stripes_skipped, "stripe");
-            let failure = Failure::new(ExitKind::IoError, format!("{stripes} could not be compared"));
+            let skipped = counted(state.report.stripes_skipped, unit(status));
+            let failure = Failure::new(ExitKind::IoError, format!("{skipped} could not be compared"));
             Err(failure.help("twill events says why: members without space, or places that cannot be read"))
         }
         _ if open == 0 => Ok(()),
@@ -144,13 +147,21 @@ fn outcome(state: &ScrubState) -> Result<(), Failure> {
 /// Mismatches that are printed as words; --json has all that the server lists.
 const LISTED_MAX: usize = 20;
 
+/// The word for what a check compares at a time.
+fn unit(status: &ArrayStatus) -> &'static str {
+    match status.level.as_str() {
+        "raid1" | "raid10" => "region",
+        _ => "stripe",
+    }
+}
+
 fn report_words(state: &ScrubState, status: &ArrayStatus) -> String {
     let report = &state.report;
     let mut text = format!(
         "{} {}: {} compared, {} could not be; {} not agree\n",
         word(state.mode.repair),
         words::scrub::phase(state.phase),
-        counted(report.stripes_checked, "stripe"),
+        counted(report.stripes_checked, unit(status)),
         report.stripes_skipped,
         counted_as(report.mismatch_sectors, "sector does", "sectors do")
     );

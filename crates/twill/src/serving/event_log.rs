@@ -148,6 +148,7 @@ fn is_repeated(event: &Event) -> bool {
             | Event::MemberKept { .. }
             | Event::RebuildStopped { .. }
             | Event::StripeSuspect { .. }
+            | Event::RegionSuspect { .. }
             | Event::MetadataError { .. }
     )
 }

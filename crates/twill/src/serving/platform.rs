@@ -32,7 +32,7 @@ pub(super) struct Known {
     pub(super) coming: Vec<Option<PathBuf>>,
     /// The path of the device that was last replaced in each slot.
     pub(super) replaced: Vec<Option<PathBuf>>,
-    /// Failed members whose slots others have taken. They are held until somebody removes them.
+    /// Failed members whose slots others have taken. They are held until an operator removes them.
     pub(super) faulty: Vec<PathBuf>,
     pub(super) created_unix_s: u64,
 }
@@ -68,7 +68,7 @@ impl Known {
         (open.map(|device| MemberDevice { device, data_offset_bytes }), Some(PathBuf::from(name)))
     }
 
-    /// Nobody uses the device with this path any more.
+    /// The array no longer uses the device with this path.
     fn close(&mut self, path: Option<PathBuf>) {
         if let Some(path) = path {
             self.devices.remove(&path.display().to_string());
@@ -147,7 +147,7 @@ impl Platform<HostDevice> for HostPlatform {
 
     fn keep_scrub(&self, state: &ScrubState) {
         if self.scrubs.send(state.clone()).is_err() {
-            tracing::debug!("nobody keeps the state of the scrub any more");
+            tracing::debug!("the task that saves the state of a scrub has ended");
         }
     }
 }

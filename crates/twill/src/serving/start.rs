@@ -48,7 +48,7 @@ impl Serving {
     pub fn start(chosen: &Chosen, options: &ServeOptions) -> Result<Serving, Failure> {
         let Chosen { candidates, array: assembly, .. } = chosen;
         let opened = Opened::open(candidates, assembly, options)?;
-        // From here on nobody else changes the members.
+        // From here on no other program changes the members.
         let assembled = opened.assembled(candidates, assembly, &policy(options, &opened, chosen.force))?;
         opened.reserve_logs(&assembled.redo_areas());
         let log = Arc::new(EventLog::of(&assembly.set_uuid));
@@ -71,7 +71,7 @@ impl Serving {
         let exports = match exports(&shards, array.volumes(), fast_zero, options, &assembly.set_uuid) {
             Ok(exported) => exported,
             Err(failure) => {
-                // Why nobody can be served says more than whether that was stopped well.
+                // The reason why the array cannot be served says more than a failure to stop it.
                 let _ = end(&manager, &array, shards);
                 return Err(failure);
             }

@@ -72,6 +72,12 @@ fn event_words(event: &Event) -> String {
                 "stripe {stripe} was partly written; its parity is corrected before its next write: {reason}"
             )
         }
+        Event::RegionSuspect { region, offset_bytes, reason } => {
+            format!(
+                "region {region} of the mirror, from byte {offset_bytes} of the array, was partly written; its copies are made \
+                 to agree before its next write: {reason}"
+            )
+        }
         Event::ScrubStarted { .. } | Event::ScrubFinished { .. } | Event::ScrubStopped { .. } => {
             scrub_words(event)
         }
@@ -148,10 +154,8 @@ fn listed(numbers: &[impl ToString]) -> String {
 
 fn scrub_words(event: &Event) -> String {
     match event {
-        Event::ScrubStarted { repair, from_stripe: 0 } => format!("{} started", word(*repair)),
-        Event::ScrubStarted { repair, from_stripe } => {
-            format!("{} goes on from stripe {from_stripe}", word(*repair))
-        }
+        Event::ScrubStarted { repair, from } if from.number() == 0 => format!("{} started", word(*repair)),
+        Event::ScrubStarted { repair, from } => format!("{} goes on from {from}", word(*repair)),
         Event::ScrubFinished { repair: false, mismatch_sectors, .. } => {
             let sectors = counted_as(*mismatch_sectors, "sector does", "sectors do");
             format!("check finished: {sectors} not agree")

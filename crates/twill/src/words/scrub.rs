@@ -31,7 +31,7 @@ pub fn phase(phase: Phase) -> &'static str {
 
 /// A mismatch; `path` knows the members' paths.
 pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> String {
-    let Mismatch { stripe, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = found;
+    let Mismatch { unit, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = found;
     let length = bytes::human(*bytes);
     let place = |place: &BlockPlace| {
         let name = path(place.member).map_or_else(String::new, |path| format!(" ({})", plain(&path)));
@@ -46,9 +46,7 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> Strin
             format!("unreadable, and the other members cannot make it: {length} on {places}")
         }
         Wrong::Unknown if blocks.is_empty() => {
-            format!(
-                "stripe {stripe}, byte {row_bytes} of its chunks: data and parity of {length} do not agree"
-            )
+            format!("{unit}, byte {row_bytes} of its chunks: data and parity of {length} do not agree")
         }
         Wrong::Unknown => format!("copies of {length} differ: {places}"),
     };
@@ -60,6 +58,6 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> Strin
         Outcome::CopiesRewritten => "; the first copy was written over the others",
         Outcome::NotRepaired => "; COULD NOT be rewritten",
     };
-    let stripe = if blocks.is_empty() { String::new() } else { format!(" (stripe {stripe}{array})") };
-    format!("{what}{stripe}{done}")
+    let unit = if blocks.is_empty() { String::new() } else { format!(" ({unit}{array})") };
+    format!("{what}{unit}{done}")
 }

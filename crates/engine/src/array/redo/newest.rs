@@ -1,4 +1,4 @@
-//! What a log says of each place, the newest record of it: what is to be written, and what missing chunks hold.
+//! The newest record of each place in a redo log: what the replay writes, and what missing chunks hold.
 
 use rangemap::RangeMap;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use layout::geometry::{Geometry, Role};
 use layout::redo_log::{PieceKind, RedoPiece, WholeRecord};
 
-/// What some bytes of a member are to hold.
+/// New contents of some bytes of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
     pub(super) slot: u32,
@@ -18,18 +18,18 @@ pub(super) struct Part<'a> {
     pub(super) contents: Option<&'a [u8]>,
 }
 
-/// What is left to do of all records together.
+/// What the replay of all records comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Newest<'a> {
     /// Writes to members, none twice. The replay leaves out those of a member that is not there.
     pub(super) writes: Vec<Part<'a>>,
-    /// What missing chunks hold, each within one stripe: parity of these rows is to be made of it and of what the members
-    /// hold after `writes`. No old parity of theirs is among those.
+    /// Contents of missing chunks, each within one stripe. The replay makes parity of these rows from them and from what the
+    /// members hold after `writes`, in which these rows have no parity.
     pub(super) missing: Vec<Part<'a>>,
 }
 
 impl<'a> Newest<'a> {
-    /// Records in their order. What they ask for lies within the array.
+    /// `records` are in their order, and lie within the array.
     pub(super) fn of(geometry: &Geometry, records: &'a [WholeRecord]) -> Self {
         let pieces: Vec<(RedoPiece, &[u8])> = records.iter().flat_map(WholeRecord::writes).collect();
         // By member: the newest piece of every place. And the member whose missing chunk is logged, by rows.
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(found(&records), (writes, vec![]));
     }
 
-    /// In rows of which the missing chunk is known no parity of a record counts, older or newer, and no data that was
-    /// written again without being logged.
+    /// Where a record holds a row's missing chunk, parity of that row in other records does not count, older or newer, nor
+    /// does data that a later write replaced without logging it.
     #[test]
     fn a_missing_chunk_that_is_known_makes_parity_of_its_rows_old() {
         let records = [

@@ -201,7 +201,7 @@ mod tests {
             }
             for _again in 0..2 {
                 let (set, repair) = (Rc::clone(&world.set), repair.clone());
-                world.run(async move { replay(&set, &repair).await }).expect("what can be told is");
+                world.run(async move { replay(&set, &repair).await }).expect("what the log says is replayed");
                 for block in 0..u64::from(CHUNK) / BLOCK {
                     let from = at + block * BLOCK;
                     let right = &pattern[from as usize..][..BLOCK as usize];

@@ -1,4 +1,4 @@
-//! An array whose members were read and judged, and what is decided of its start. Plain data.
+//! An array whose members were read and judged, and the decisions about its start, as plain data.
 
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ pub enum Consistency {
 }
 
 impl Policy {
-    /// Whether a redo log is kept. Superblocks that call the array clean whatever is written say of no record whether it
-    /// is to be made again, so without marks there is no log either.
+    /// Whether a redo log is kept. Without write intent the superblocks call the array clean at all times, so they do not say
+    /// which records a replay needs: there is no log then.
     fn keeps_redo_log(&self, geometry: &Geometry) -> bool {
         let is_marked = !self.read_only && self.consistency == Consistency::Marked;
         is_marked && self.redo_log && geometry.parity_chunks() > 0
@@ -72,7 +72,7 @@ impl Policy {
 pub enum NotAssembled {
     /// It may not.
     Refused(Refusal),
-    /// What members hold beside their superblocks cannot be taken as it is.
+    /// The metadata of members beside their superblocks cannot be used as it is.
     Members(Vec<MemberProblem>),
     /// The array has a bitmap, which [`Consistency::None`] would leave untrue.
     BitmapNotKept,
@@ -86,7 +86,7 @@ pub struct Assembled {
     pub(super) superblocks: Vec<Option<Superblock>>,
     /// The newest event count.
     pub(super) events: u64,
-    /// What the superblocks to come go on from.
+    /// The generations that the next superblocks continue.
     pub(super) generations: FoundGenerations,
     /// Parity or copies may not agree from here on: the superblocks say so.
     unsynced_from_bytes: Option<u64>,
@@ -97,7 +97,7 @@ pub struct Assembled {
     absences: FoundAbsences,
     /// Candidate and superblock of every spare.
     pub(super) spares: Vec<(usize, Superblock)>,
-    /// Slot, candidate and superblock of what is to replace the member in the slot.
+    /// Slot, candidate and superblock of each replacement of a member.
     pub(super) replacements: Vec<(u32, usize, Superblock)>,
 }
 

@@ -100,14 +100,14 @@ pub fn decide(found: &SegmentFound) -> Decision {
     let newest = newest_footers(found);
     let columns = (0u8..).zip(&newest).filter(|(_, has)| **has);
     let roles = columns.map(|(column, _)| found.header.shape.role(column, DataOffset(0)));
-    // Footers are written when what they name is durable. An append segment's place of a lost column is told by records only.
+    // Footers are written when what they name is durable. Only records say where an append segment's lost column holds what.
     if makes_all(&found.header, roles) && !(found.header.shape.is_append() && newest.contains(&false)) {
         return Decision::Sealed(sealed(found, &newest));
     }
     records(found)
 }
 
-/// The columns whose footer is of the newest epoch: a recovery that served nobody may have left others (Z-I6).
+/// The columns whose footer is of the newest epoch: a recovery that never served may have left others (Z-I6).
 pub fn newest_footers(found: &SegmentFound) -> Vec<bool> {
     let epoch = |column: &Option<ColumnFound>| Some(column.as_ref()?.footer.as_ref()?.first()?.epoch);
     let newest = found.columns.iter().filter_map(epoch).max_by_key(|epoch| epoch.number);

@@ -274,8 +274,8 @@ async fn close_column<D: ZoneDevice>(
     write_footer(port, segment, (slot, zone), length, &blocks, true).await
 }
 
-/// After crashes in recoveries so many segments may be open that no other may be opened: then theirs are finished as they
-/// are, and their records tell what they hold.
+/// Crashes in recoveries may leave open every segment that the limit allows. No other can be opened then: those are finished
+/// as they are, and their records say what they hold.
 async fn make_room<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged], finished: &mut Finished) {
     for zone in
         segments.iter().flat_map(|judged| judged.zones.iter().flatten()).filter(|zone| zone.is_active())

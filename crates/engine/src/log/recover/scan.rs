@@ -217,7 +217,7 @@ fn inband_record(
     Some((RecordFound { block, descriptor, is_whole, parts: Vec::new() }, blocks))
 }
 
-/// As [`inband_record`], where metadata lies out of band: a record is told by what stands beside its first block.
+/// As [`inband_record`], where metadata lies out of band: the metadata of its first block says what a record is.
 fn oob_record(
     bytes: &[u8],
     metadata: &[u8],

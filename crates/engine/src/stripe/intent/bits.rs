@@ -20,7 +20,7 @@ use layout::md_bitmap::Mapping;
 
 use super::pages::Pages;
 use super::words::{self, ENTER, NEEDED, READY, STATE, WANTED, WRITE, WRITES, Words};
-use crate::stages::{Lock, Watch};
+use crate::stages::{Lock, Unwatched, Watch};
 use crate::stripe::locks::Locks;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
@@ -97,12 +97,12 @@ pub(crate) struct Marked<'a> {
 impl Marked<'_> {
     /// The write has ended and its stripes are consistent, or known not to be.
     #[inline]
-    pub(crate) fn end(mut self, watch: &Watch<'_>) {
+    pub(crate) fn end(mut self, watch: impl Watch) {
         self.leave(watch);
     }
 
     #[inline]
-    fn leave(&mut self, watch: &Watch<'_>) {
+    fn leave(&mut self, watch: impl Watch) {
         if let Some(word) = self.word.take() {
             watch.without(Lock::Counters, || word.fetch_sub(WRITE, SeqCst));
         }
@@ -115,7 +115,7 @@ impl Marked<'_> {
 impl Drop for Marked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.leave(&Watch::off(0));
+        self.leave(Unwatched(0));
     }
 }
 
@@ -130,7 +130,7 @@ impl Bits {
 
     /// Counts a write that begins in these units. Returns whether all their bits are durable.
     #[inline]
-    pub(super) fn enter(&self, watch: &Watch<'_>, units: Range<u64>) -> (bool, Marked<'_>) {
+    pub(super) fn enter(&self, watch: impl Watch, units: Range<u64>) -> (bool, Marked<'_>) {
         let mapping = self.mapping;
         let words = match &self.counters {
             ChunkCounters::Words(words) => words,
@@ -155,7 +155,7 @@ impl Bits {
     }
 
     /// Uncounts a write in these units.
-    pub(super) fn leave(&self, watch: &Watch<'_>, units: Range<u64>) {
+    pub(super) fn leave(&self, watch: impl Watch, units: Range<u64>) {
         let chunks = units.map(|unit| self.mapping.bit(unit));
         match &self.counters {
             ChunkCounters::Words(words) => watch.without(Lock::Counters, || {

@@ -40,18 +40,34 @@ use words::{ENTER, WRITE};
 
 pub(crate) use bits::Marked;
 
-/// The superblocks say clean; writes wait.
-const CLEAN: u8 = 0;
-/// A write has asked for superblocks that say dirty; writes wait.
-const WANTED: u8 = 1;
-/// The superblocks say dirty; writes go ahead.
-const DIRTY: u8 = 2;
-/// The superblock writer is about to write clean; writes wait.
-const CLOSING: u8 = 3;
-/// The array keeps no intent (RAID-0, or the policy `none`): writes go ahead.
-const UNUSED: u8 = 4;
-/// The superblocks cannot be written; writes fail.
-const LOST: u8 = 5;
+/// What the superblocks say, and what a write does about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum GateState {
+    /// The superblocks say clean; writes wait.
+    Clean,
+    /// A write has asked for superblocks that say dirty; writes wait.
+    Wanted,
+    /// The superblocks say dirty; writes go ahead.
+    Dirty,
+    /// The superblock writer is about to write clean; writes wait.
+    Closing,
+    /// The array keeps no intent (RAID-0, or the policy `none`): writes go ahead.
+    Unused,
+    /// The superblocks cannot be written; writes fail.
+    Lost,
+}
+
+impl GateState {
+    const ALL: [GateState; 6] = [
+        GateState::Clean,
+        GateState::Wanted,
+        GateState::Dirty,
+        GateState::Closing,
+        GateState::Unused,
+        GateState::Lost,
+    ];
+}
 
 /// The write intent of one array, shared by all shards.
 pub struct Intent {
@@ -76,16 +92,21 @@ enum Marks {
 struct Gate(u64);
 
 impl Gate {
-    fn new(state: u8, shift: u8) -> Self {
-        Gate(u64::from(shift) << 8 | u64::from(state))
+    fn new(state: GateState, shift: u8) -> Self {
+        Gate(u64::from(shift) << 8 | state as u64)
     }
 
-    fn state(self) -> u8 {
-        self.0 as u8
+    fn state(self) -> GateState {
+        GateState::ALL[usize::from(self.0 as u8)]
     }
 
-    fn with_state(self, state: u8) -> Self {
-        Gate(self.0 & !0xff | u64::from(state))
+    fn with_state(self, state: GateState) -> Self {
+        Gate(self.0 & !0xff | state as u64)
+    }
+
+    /// The generation and the unit of the mapping.
+    fn shape(self) -> u64 {
+        self.0 & !0xff
     }
 
     fn shift(self) -> u32 {
@@ -109,9 +130,9 @@ impl Intent {
     /// already. Not `used`: the policy is `none`, or the level has no redundancy that could disagree.
     pub fn new(shards: usize, used: bool, dirty: bool) -> Self {
         let state = match (used, dirty) {
-            (false, _) => UNUSED,
-            (true, true) => DIRTY,
-            (true, false) => CLEAN,
+            (false, _) => GateState::Unused,
+            (true, true) => GateState::Dirty,
+            (true, false) => GateState::Clean,
         };
         let writing = (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         Intent::with(Gate::new(state, 0), Marks::Whole(writing), Locks::Scala)
@@ -120,13 +141,13 @@ impl Intent {
     /// The intent by the policy `bitmap`, with no bit set yet: see [`Intent::load_bits`]. `mapping` maps ranges of bytes to
     /// bits; `locks` are those over the counters and over the stripes of the array.
     pub fn with_bitmap(mapping: Mapping, dirty: bool, locks: Locks) -> Self {
-        let state = if dirty { DIRTY } else { CLEAN };
+        let state = if dirty { GateState::Dirty } else { GateState::Clean };
         let gate = Gate::new(state, mapping.unit_shift() as u8);
         Intent::with(gate, Marks::Bitmap(Box::new(Bits::new(mapping, locks))), locks)
     }
 
     fn with(gate: Gate, marks: Marks, locks: Locks) -> Self {
-        let opened = AtomicBool::new(gate.state() == DIRTY);
+        let opened = AtomicBool::new(gate.state() == GateState::Dirty);
         Intent { gate: AtomicU64::new(gate.0), opened, marks, locks, waiting: Mutex::new(Vec::new()) }
     }
 
@@ -139,7 +160,7 @@ impl Intent {
     /// bits: of the members' data area, for RAID-10 of the array.
     pub(crate) async fn mark(
         &self,
-        watch: &Watch<'_>,
+        watch: impl Watch,
         members: &Members,
         range: Range<u64>,
     ) -> Result<Marked<'_>, MetadataLost> {
@@ -153,7 +174,7 @@ impl Intent {
     }
 
     #[inline]
-    fn try_mark(&self, watch: &Watch<'_>, range: &Range<u64>) -> Result<Marked<'_>, NotYet> {
+    fn try_mark(&self, watch: impl Watch, range: &Range<u64>) -> Result<Marked<'_>, NotYet> {
         let gate = self.gate();
         match &self.marks {
             Marks::Whole(writing) => {
@@ -166,8 +187,8 @@ impl Intent {
                 let (ready, marked) = bits.enter(watch, gate.units(range));
                 // If the gate's generation and shift are as before, the chunk was computed with the bitmap's present shape.
                 let now = self.gate();
-                if !ready || now.with_state(0) != gate.with_state(0) {
-                    return Err(if now.state() == LOST { NotYet::Lost } else { NotYet::Wait });
+                if !ready || now.shape() != gate.shape() {
+                    return Err(if now.state() == GateState::Lost { NotYet::Lost } else { NotYet::Wait });
                 }
                 self.passed(now, marked)
             }
@@ -177,8 +198,8 @@ impl Intent {
     #[inline]
     fn passed<'a>(&self, gate: Gate, marked: Marked<'a>) -> Result<Marked<'a>, NotYet> {
         match gate.state() {
-            DIRTY | UNUSED => Ok(marked),
-            LOST => Err(NotYet::Lost),
+            GateState::Dirty | GateState::Unused => Ok(marked),
+            GateState::Lost => Err(NotYet::Lost),
             _ => Err(NotYet::Wait),
         }
     }
@@ -191,12 +212,12 @@ impl Intent {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.lock();
-            let wanted = self.change(CLEAN, WANTED);
+            let wanted = self.change(GateState::Clean, GateState::Wanted);
             let has_bits = match &self.marks {
                 Marks::Whole(_) => true,
                 Marks::Bitmap(bits) => bits.want(self.gate().units(range)),
             };
-            if (has_bits && self.state() == DIRTY) || self.state() == LOST {
+            if (has_bits && self.state() == GateState::Dirty) || self.state() == GateState::Lost {
                 return Poll::Ready(());
             }
             waiting.push(context.waker().clone());
@@ -211,23 +232,23 @@ impl Intent {
 
     /// Whether the array keeps write intent: not with the policy `none`.
     pub fn is_used(&self) -> bool {
-        self.state() != UNUSED
+        self.state() != GateState::Unused
     }
 
     /// Whether the superblocks have to say dirty. They also do once intent cannot be recorded any more: earlier writes need
     /// not be durable (invariant 2).
     pub fn wants_dirty(&self) -> bool {
-        matches!(self.state(), WANTED | DIRTY | LOST)
+        matches!(self.state(), GateState::Wanted | GateState::Dirty | GateState::Lost)
     }
 
     /// Whether every write waits until the superblocks say dirty.
     pub fn is_opening(&self) -> bool {
-        self.state() == WANTED
+        self.state() == GateState::Wanted
     }
 
     /// Whether the superblocks say dirty, so that a quiet array may be closed.
     pub fn is_open(&self) -> bool {
-        self.state() == DIRTY
+        self.state() == GateState::Dirty
     }
 
     /// Whether the superblocks have said dirty in this run. If not, nothing was written.
@@ -238,14 +259,14 @@ impl Intent {
     /// The superblocks say dirty: writes go ahead.
     pub fn dirty_written(&self) {
         self.opened.store(true, SeqCst);
-        self.change(WANTED, DIRTY);
+        self.change(GateState::Wanted, GateState::Dirty);
         self.wake();
     }
 
     /// Closes the gate if no write is in flight. If it returns true the superblock writer writes clean superblocks and then
     /// calls [`Intent::clean_written`], or [`Intent::reopen`].
     pub fn try_close(&self) -> bool {
-        if !self.change(DIRTY, CLOSING) {
+        if !self.change(GateState::Dirty, GateState::Closing) {
             return false;
         }
         let any_write = self.any_write();
@@ -270,19 +291,20 @@ impl Intent {
 
     /// Undoes [`Intent::try_close`].
     pub fn reopen(&self) {
-        self.change(CLOSING, DIRTY);
+        self.change(GateState::Closing, GateState::Dirty);
         self.wake();
     }
 
     /// The superblocks say clean. Writes that came meanwhile ask for dirty again.
     pub fn clean_written(&self) {
-        self.change(CLOSING, CLEAN);
+        self.change(GateState::Closing, GateState::Clean);
         self.wake();
     }
 
     /// The superblocks cannot be written any more: writes fail.
     pub fn lost(&self) {
-        let _always = self.gate.fetch_update(SeqCst, SeqCst, |gate| Some(Gate(gate).with_state(LOST).0));
+        let lost = |gate| Some(Gate(gate).with_state(GateState::Lost).0);
+        let _always = self.gate.fetch_update(SeqCst, SeqCst, lost);
         self.wake();
     }
 
@@ -290,12 +312,12 @@ impl Intent {
         Gate(self.gate.load(SeqCst))
     }
 
-    fn state(&self) -> u8 {
+    fn state(&self) -> GateState {
         self.gate().state()
     }
 
     /// Changes the state from `from` to `to`. False if the state is another.
-    fn change(&self, from: u8, to: u8) -> bool {
+    fn change(&self, from: GateState, to: GateState) -> bool {
         let step = |gate: u64| (Gate(gate).state() == from).then_some(Gate(gate).with_state(to).0);
         self.gate.fetch_update(SeqCst, SeqCst, step).is_ok()
     }

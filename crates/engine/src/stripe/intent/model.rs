@@ -9,6 +9,7 @@ use shuttle::future::block_on;
 
 use super::*;
 use crate::members::MemberState;
+use crate::stages::Unwatched;
 use crate::sync::models::{self, threads};
 
 const CHUNK: u64 = 1 << 20;
@@ -42,8 +43,8 @@ impl Disk {
     /// While a write is in flight, the bits of all its chunks are on the disk.
     fn write(&self, range: Range<u64>) {
         let chunks = range.start / CHUNK..range.end.div_ceil(CHUNK);
-        let watch = Watch::off(0);
-        let marked = block_on(self.intent.mark(&watch, &self.members, range));
+        let watch = Unwatched(0);
+        let marked = block_on(self.intent.mark(watch, &self.members, range));
         let marked = marked.unwrap_or_else(|_| panic!("nothing is lost"));
         for _ in 0..2 {
             assert!(chunks.clone().all(|chunk| self.bits[chunk as usize].load(SeqCst)), "invariant 2");

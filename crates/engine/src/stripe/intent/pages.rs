@@ -41,7 +41,7 @@ impl Pages {
     }
 
     /// Counts a write that begins in these chunks. Returns whether all their bits are durable.
-    pub(super) fn enter(&self, watch: &Watch<'_>, chunks: impl Iterator<Item = u64>) -> bool {
+    pub(super) fn enter(&self, watch: impl Watch, chunks: impl Iterator<Item = u64>) -> bool {
         watch.hold(Lock::Counters, &self.0, |table| {
             chunks.fold(true, |ready, chunk| {
                 let word = table.word(chunk);
@@ -53,7 +53,7 @@ impl Pages {
     }
 
     /// Uncounts a write that ends.
-    pub(super) fn leave(&self, watch: &Watch<'_>, chunks: impl Iterator<Item = u64>) {
+    pub(super) fn leave(&self, watch: impl Watch, chunks: impl Iterator<Item = u64>) {
         watch.hold(Lock::Counters, &self.0, |table| chunks.for_each(|chunk| *table.word(chunk) -= WRITE));
     }
 

@@ -13,6 +13,7 @@ use layout::md_bitmap::Mapping;
 use super::bits::CHUNKS_MAX;
 use super::*;
 use crate::members::MemberState;
+use crate::stages::Unwatched;
 
 const CHUNK: u64 = 1 << 20;
 
@@ -43,18 +44,18 @@ fn open(locks: Locks) -> Intent {
 }
 
 fn try_mark(intent: &Intent, range: Range<u64>) -> Option<Marked<'_>> {
-    intent.try_mark(&Watch::off(0), &range).ok()
+    intent.try_mark(Unwatched(0), &range).ok()
 }
 
 #[test]
 fn a_write_waits_until_its_bits_are_durable_and_is_woken() {
-    let watch = Watch::off(0);
+    let watch = Unwatched(0);
     for locks in Locks::ALL {
         let (intent, members) =
             (Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), true, locks), members());
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let mut mark = pin!(intent.mark(&watch, &members, 3 * CHUNK - 1..5 * CHUNK + 1));
+        let mut mark = pin!(intent.mark(watch, &members, 3 * CHUNK - 1..5 * CHUNK + 1));
         assert!(mark.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         let Poll::Ready(Some(mut wanted)) = poll(intent.bits_wanted()) else {
             panic!("the flusher hears of it")
@@ -76,12 +77,12 @@ fn a_write_waits_until_its_bits_are_durable_and_is_woken() {
 
 #[test]
 fn a_write_waits_for_the_superblocks_too() {
-    let watch = Watch::off(0);
+    let watch = Unwatched(0);
     for locks in Locks::ALL {
         let (intent, members) =
             (Intent::with_bitmap(Mapping::contiguous(CHUNK as u32), false, locks), members());
         intent.load_bits([(0, false)]);
-        let mut mark = pin!(intent.mark(&watch, &members, 0..512));
+        let mut mark = pin!(intent.mark(watch, &members, 0..512));
         let mut context = Context::from_waker(Waker::noop());
         assert!(mark.as_mut().poll(&mut context).is_pending());
         assert!(
@@ -97,7 +98,7 @@ fn a_write_waits_for_the_superblocks_too() {
         intent.reopen();
         assert!(try_mark(&intent, 0..512).is_some());
         intent.lost();
-        assert!(matches!(poll(intent.mark(&watch, &members, 0..512)), Poll::Ready(Err(_))));
+        assert!(matches!(poll(intent.mark(watch, &members, 0..512)), Poll::Ready(Err(_))));
     }
 }
 
@@ -116,7 +117,10 @@ fn a_bit_is_idle_after_two_looks_without_a_write() {
         drop(held);
         intent.take_idle_bits(false);
         assert_eq!(intent.take_idle_bits(false), [0]);
-        assert!(try_mark(&intent, 0..1).is_none(), "the bit is being cleared: who comes has to ask for it");
+        assert!(
+            try_mark(&intent, 0..1).is_none(),
+            "the bit is being cleared: a write that comes has to ask for it"
+        );
         intent.bits_written(&[0]);
         assert!(try_mark(&intent, 0..1).is_some());
     }
@@ -162,9 +166,9 @@ fn far_chunks_have_words_of_their_own_and_memory_grows_with_what_is_written() {
 fn a_spread_bit_stands_for_stripes_all_over() {
     let mapping = Mapping::spread(CHUNK as u32, 4 * CHUNK as u32, 32 * CHUNK);
     for locks in Locks::ALL {
-        let (watch, members) = (Watch::off(0), members());
+        let (watch, members) = (Unwatched(0), members());
         let intent = Intent::with_bitmap(mapping, true, locks);
-        let mut mark = pin!(intent.mark(&watch, &members, 7 * CHUNK..9 * CHUNK));
+        let mut mark = pin!(intent.mark(watch, &members, 7 * CHUNK..9 * CHUNK));
         let mut context = Context::from_waker(Waker::noop());
         assert!(mark.as_mut().poll(&mut context).is_pending());
         let Poll::Ready(Some(wanted)) = poll(intent.bits_wanted()) else { panic!("the flusher hears of it") };
@@ -207,9 +211,9 @@ fn a_spread_bit_is_synced_with_its_last_stripe() {
 fn what_was_written_before_intents_were_lost_stays_dirty() {
     let members = members();
     let intent = Intent::new(1, true, true);
-    let watch = Watch::off(0);
-    assert!(matches!(poll(intent.mark(&watch, &members, 0..CHUNK)), Poll::Ready(Ok(_))));
+    let watch = Unwatched(0);
+    assert!(matches!(poll(intent.mark(watch, &members, 0..CHUNK)), Poll::Ready(Ok(_))));
     intent.lost();
     assert!(intent.wants_dirty() && !intent.try_close());
-    assert!(matches!(poll(intent.mark(&watch, &members, 0..CHUNK)), Poll::Ready(Err(_))));
+    assert!(matches!(poll(intent.mark(watch, &members, 0..CHUNK)), Poll::Ready(Err(_))));
 }

@@ -123,7 +123,7 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
 pub(crate) fn doubt_suspects<D: Device>(log: &RedoLog<D>) {
     log.shared
         .consistency
-        .suspect_stripes()
+        .suspect_numbers()
         .into_iter()
         .for_each(|stripe| log.shared.consistency.doubt_stripe(stripe));
 }

@@ -55,7 +55,7 @@ impl Seen {
 
 /// One write from the claim to its result. The owner makes the writes that joined too.
 async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &Seen) {
-    match table.claim_or_join(stripe, &Watch::off(shard), write()).await {
+    match table.claim_or_join(stripe, Unwatched(shard), write()).await {
         Entry::Joined(joined) => joined.await.expect("the owner did it"),
         Entry::Owned(mut claim, _) => {
             seen.own(|| {
@@ -64,7 +64,7 @@ async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &
                 claim.freeze();
                 1 + claim.joined().count()
             });
-            claim.release(&Ok(()), &Watch::off(0));
+            claim.release(&Ok(()), Unwatched(0));
         }
     }
 }
@@ -103,7 +103,7 @@ fn one_owner_though_two_places_are_free() {
                     _ => {
                         let claim = alone(7).await;
                         seen.own(|| 1);
-                        claim.release(&Ok(()), &Watch::off(0));
+                        claim.release(&Ok(()), Unwatched(0));
                     }
                 }
             });
@@ -122,7 +122,7 @@ fn a_claim_that_finds_no_room_is_woken() {
             block_on(async {
                 let claim = inside.claim(shard as u64, shard).await;
                 shuttle::thread::yield_now();
-                claim.release(&Ok(()), &Watch::off(0));
+                claim.release(&Ok(()), Unwatched(0));
             });
         });
         assert_eq!(table.active(), PLACES - 1);
@@ -162,7 +162,7 @@ fn nobody_waits_for_an_owner_that_is_gone() {
         let (inside, count) = (Arc::clone(&table), Arc::clone(&done));
         threads(3, move |shard| {
             block_on(async {
-                match inside.claim_or_join(7, &Watch::off(shard), write()).await {
+                match inside.claim_or_join(7, Unwatched(shard), write()).await {
                     Entry::Joined(joined) => assert_eq!(joined.await, Err(VolumeError::Stopping)),
                     Entry::Owned(mut claim, _) => {
                         if shard == 1 {
@@ -190,7 +190,7 @@ fn every_turn_comes_and_nobody_is_lost_meanwhile() {
             2 => block_on(async {
                 let claim = inside.claim_in_turn(7, shard).await;
                 looked.own(|| 1);
-                claim.release(&Ok(()), &Watch::off(0));
+                claim.release(&Ok(()), Unwatched(0));
             }),
             _ => {
                 let mut turn = Box::pin(inside.claim_in_turn(7, shard));
@@ -217,7 +217,7 @@ fn a_claim_if_free_never_shares() {
             0 => {
                 if let Some(claim) = inside.claim_if_free(7, shard) {
                     looked.own(|| 0);
-                    claim.release(&Ok(()), &Watch::off(0));
+                    claim.release(&Ok(()), Unwatched(0));
                 }
             }
             _ => block_on(write_once(&inside, 7, shard, &looked)),

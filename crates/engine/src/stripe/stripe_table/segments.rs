@@ -49,7 +49,7 @@ impl Segments {
     }
 
     /// Becomes the owner of a stripe, or finds its owner.
-    pub(super) fn try_claim(&self, stripe: u64, watch: &Watch<'_>) -> Attempt {
+    pub(super) fn try_claim(&self, stripe: u64, watch: impl Watch) -> Attempt {
         let (lock, chain) = self.of(stripe);
         watch.hold(Lock::Stripes, lock, |segment| {
             if let Some(place) = segment.find(chain, stripe) {
@@ -62,7 +62,7 @@ impl Segments {
     }
 
     /// Releases a stripe.
-    pub(super) fn release(&self, stripe: u64, watch: &Watch<'_>) {
+    pub(super) fn release(&self, stripe: u64, watch: impl Watch) {
         let (lock, chain) = self.of(stripe);
         watch.hold(Lock::Stripes, lock, |segment| {
             let at = segment.chains[chain].iter().position(|held| held.stripe == stripe);

@@ -20,7 +20,7 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
         let owner = {
             let table = Arc::clone(&table);
             executor.spawn_with_result(async move {
-                let Entry::Owned(claim, _) = table.claim_or_join(7, &Watch::off(0), write()).await else {
+                let Entry::Owned(claim, _) = table.claim_or_join(7, Unwatched(0), write()).await else {
                     panic!("free")
                 };
                 claim
@@ -31,10 +31,10 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
         let start = || {
             let table = Arc::clone(&table);
             executor.spawn_with_result(async move {
-                match table.claim_or_join(7, &Watch::off(0), write()).await {
+                match table.claim_or_join(7, Unwatched(0), write()).await {
                     Entry::Joined(joined) => (true, joined.await.is_ok()),
                     Entry::Owned(claim, _) => {
-                        claim.release(&Ok(()), &Watch::off(0));
+                        claim.release(&Ok(()), Unwatched(0));
                         (false, true)
                     }
                 }
@@ -46,7 +46,7 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
         let late = start();
         run(&executor);
         assert!(early.try_take().is_none() && late.try_take().is_none());
-        claim.release(&Ok(()), &Watch::off(0));
+        claim.release(&Ok(()), Unwatched(0));
         run(&executor);
         assert_eq!((early.try_take(), late.try_take()), (Some((true, true)), Some((false, true))));
         assert_eq!(table.active(), 0);
@@ -63,12 +63,12 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
         let writer = executor.spawn_with_result(async move {
             let mut writes = 0;
             loop {
-                let Entry::Owned(mut claim, _) = own.claim_or_join(7, &Watch::off(0), write()).await else {
+                let Entry::Owned(mut claim, _) = own.claim_or_join(7, Unwatched(0), write()).await else {
                     return writes;
                 };
                 yield_now().await;
                 claim.freeze();
-                claim.release(&Ok(()), &Watch::off(0));
+                claim.release(&Ok(()), Unwatched(0));
                 writes += 1;
                 if own.active() > 0 {
                     return writes; // it was handed on
@@ -117,10 +117,10 @@ fn an_owner_that_is_gone_fails_its_batch_and_frees_the_stripe() {
         let table = StripeTable::new(locks);
         let (one, two) = (Arc::clone(&table), Arc::clone(&table));
         let owner =
-            executor.spawn_with_result(async move { one.claim_or_join(7, &Watch::off(0), write()).await });
+            executor.spawn_with_result(async move { one.claim_or_join(7, Unwatched(0), write()).await });
         run(&executor);
         let joined = executor.spawn_with_result(async move {
-            let Entry::Joined(joined) = two.claim_or_join(7, &Watch::off(0), write()).await else {
+            let Entry::Joined(joined) = two.claim_or_join(7, Unwatched(0), write()).await else {
                 panic!("owned")
             };
             joined.await
@@ -151,7 +151,7 @@ fn claims_exclude_each_other_across_threads() {
                         executor.spawn(async move {
                             for round in 0..300u64 {
                                 let stripe = (round * 7 + task * 13 + shard as u64) % stripes;
-                                match table.claim_or_join(stripe, &Watch::off(shard), write()).await {
+                                match table.claim_or_join(stripe, Unwatched(shard), write()).await {
                                     Entry::Joined(joined) => joined.await.expect("owner finishes"),
                                     Entry::Owned(mut claim, _) => {
                                         let flag = &busy[usize::try_from(stripe).unwrap()];
@@ -160,7 +160,7 @@ fn claims_exclude_each_other_across_threads() {
                                         claim.freeze();
                                         yield_now().await;
                                         assert!(flag.swap(false, SeqCst));
-                                        claim.release(&Ok(()), &Watch::off(0));
+                                        claim.release(&Ok(()), Unwatched(0));
                                     }
                                 }
                             }
