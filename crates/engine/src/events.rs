@@ -135,7 +135,7 @@ pub enum Event {
     ScrubStarted {
         /// It repairs what it finds.
         repair: bool,
-        /// The first stripe or region.
+        /// The first stripe, region or segment.
         #[serde(flatten)]
         from: Unit,
     },

@@ -271,19 +271,19 @@ impl<D: Device> InPlace<D> {
         }
     }
 
-    /// Checks a stripe or region, and repairs it if `mode` says so.
-    pub(crate) async fn check(&self, unit: Unit, mode: ScrubMode) -> Result<Checked, VolumeError> {
-        match unit {
-            Unit::Stripe(stripe) => self.check_stripe(stripe, mode).await,
-            Unit::Region(region) => self.check_region(region, mode).await,
+    /// Checks the stripe or region with a number, and repairs it if `mode` says so.
+    pub(crate) async fn check(&self, number: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
+        match &self.engine {
+            LevelEngine::Parity(_) | LevelEngine::Observed(_) => self.check_stripe(number, mode).await,
+            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => self.check_region(number, mode).await,
         }
     }
 
-    /// Makes the parity of a stripe agree with its data, or the copies of a region with each other.
-    pub(crate) async fn make_agree(&self, unit: Unit) -> Result<(), VolumeError> {
-        match unit {
-            Unit::Stripe(stripe) => self.resync_stripe(stripe).await,
-            Unit::Region(region) => self.copy_region(region, None).await,
+    /// Makes the parity of the stripe with a number agree with its data, or the copies of the region with each other.
+    pub(crate) async fn make_agree(&self, number: u64) -> Result<(), VolumeError> {
+        match &self.engine {
+            LevelEngine::Parity(_) | LevelEngine::Observed(_) => self.resync_stripe(number).await,
+            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => self.copy_region(number, None).await,
         }
     }
 

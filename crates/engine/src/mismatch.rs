@@ -50,7 +50,7 @@ pub enum Outcome {
     NotRepaired,
 }
 
-/// What owns a write and is checked as a whole: a stripe at the parity levels, a region of a mirror.
+/// What is checked as a whole: a stripe at the parity levels, a region of a mirror, a segment of a zoned array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -58,13 +58,15 @@ pub enum Unit {
     Stripe(u64),
     /// A region of 256 KiB of the array, by its number.
     Region(u64),
+    /// A segment of a zoned array, by its number.
+    Segment(u64),
 }
 
 impl Unit {
-    /// The number of the stripe or region.
+    /// Its number.
     pub fn number(self) -> u64 {
         match self {
-            Unit::Stripe(number) | Unit::Region(number) => number,
+            Unit::Stripe(number) | Unit::Region(number) | Unit::Segment(number) => number,
         }
     }
 }
@@ -74,6 +76,7 @@ impl fmt::Display for Unit {
         match self {
             Unit::Stripe(number) => write!(f, "stripe {number}"),
             Unit::Region(number) => write!(f, "region {number}"),
+            Unit::Segment(number) => write!(f, "segment {number}"),
         }
     }
 }
@@ -90,7 +93,7 @@ pub struct BlockPlace {
 /// Rows that do not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// The stripe or region.
+    /// The stripe, region or segment.
     #[serde(flatten)]
     pub unit: Unit,
     /// Where in the stripe's chunks, or in the region, it begins, in bytes.

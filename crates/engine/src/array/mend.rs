@@ -68,7 +68,7 @@ pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P
                 break;
             }
             // A stripe or region whose mending fails is as it was.
-            let _ = set.make_agree(set.unit(number)).await;
+            let _ = set.make_agree(number).await;
         }
         mending.ended(managed.platform.now_ns());
         managed.works.wake();

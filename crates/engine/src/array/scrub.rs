@@ -318,8 +318,8 @@ async fn batch<D: Device>(
     mode: ScrubMode,
 ) -> Result<Vec<Checked>, VolumeError> {
     let start = |number| {
-        let (set, unit) = (Rc::clone(set), set.unit(number));
-        set.executor.clone().spawn_with_result(async move { set.check(unit, mode).await })
+        let set = Rc::clone(set);
+        set.executor.clone().spawn_with_result(async move { set.check(number, mode).await })
     };
     join_all((first..end).map(start)).await.into_iter().collect()
 }

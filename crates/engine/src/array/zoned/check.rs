@@ -21,7 +21,7 @@ use crate::log::port::LogPort;
 use crate::log::recover::scan::{ColumnFound, HeaderFound, RecordFound, ZoneFound, read_footer, scan_column};
 use crate::log::segment::{Segment, SegmentState};
 use crate::members::MemberState;
-use crate::mismatch::{BlockPlace, Checked, Mismatch, Outcome, Wrong};
+use crate::mismatch::{BlockPlace, Checked, Mismatch, Outcome, Unit, Wrong};
 use crate::zone_device::{ZoneDevice, ZoneState};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -331,7 +331,7 @@ fn at<D: ZoneDevice>(
 fn mismatch(segment: u64, wrong: Wrong, (slot, offset_bytes): (usize, u64), row_bytes: u64) -> Mismatch {
     let member = u32::try_from(slot).expect("few members");
     Mismatch {
-        stripe: segment,
+        unit: Unit::Segment(segment),
         row_bytes,
         bytes: BLOCK,
         wrong,

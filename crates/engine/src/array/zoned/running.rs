@@ -14,6 +14,7 @@ use crate::log::port::{Blame, LogPort};
 use crate::log::recover::found::RecoveryReport;
 use crate::log::shared::LogShared;
 use crate::members::{Failing, MemberState};
+use crate::mismatch::Unit;
 use crate::zone_device::ZoneDevice;
 
 /// An array that was started and is not stopped yet. Lives on one shard.
@@ -76,10 +77,10 @@ impl<D: ZoneDevice> Running<D> {
     pub fn request_check(&self, request: ScrubRequest) -> Result<(), Refused> {
         let state = scrub::apply(self.scrub.borrow().as_ref(), request)?;
         let is_running = state.phase == ScrubPhase::Running;
-        let from_stripe = state.next_stripe;
+        let from = Unit::Segment(state.next_stripe);
         *self.scrub.borrow_mut() = Some(state);
         if is_running && !self.is_checking.replace(true) {
-            self.shared().members.report(Event::ScrubStarted { repair: false, from_stripe });
+            self.shared().members.report(Event::ScrubStarted { repair: false, from });
             let (port, scrub) = (Rc::clone(&self.port), Rc::clone(&self.scrub));
             let is_checking = Rc::clone(&self.is_checking);
             self.port.executor.spawn(async move {
