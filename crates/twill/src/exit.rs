@@ -54,13 +54,15 @@ pub enum ExitKind {
     LacksMore = 19,
     /// Stripes of the array are in doubt.
     InDoubt = 20,
+    /// Stripes would be in doubt without a member; `--force` does it nevertheless.
+    WouldDoubt = 21,
     /// A signal ended it, or what it waited for was paused or cancelled.
     Interrupted = 130,
 }
 
 impl ExitKind {
     /// Every kind with its name and a line for a person, in the order of the codes.
-    pub const TABLE: [(Self, &str, &str); 22] = [
+    pub const TABLE: [(Self, &str, &str); 23] = [
         (Self::Ok, "ok", "Done."),
         (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
         (Self::Usage, "usage", "The command line is wrong."),
@@ -105,6 +107,11 @@ impl ExitKind {
             Self::InDoubt,
             "in-doubt",
             "Stripes of the array are in doubt: what missing members held there cannot be read.",
+        ),
+        (
+            Self::WouldDoubt,
+            "would-doubt",
+            "Refused because stripes would be in doubt without the member; `--force` does it nevertheless.",
         ),
         (
             Self::Interrupted,

@@ -6,6 +6,7 @@ mod control;
 mod ending;
 mod signals;
 mod spares;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use announcement::Announcement;
 pub use control::Controlled;
 use ending::Ending;
 use signals::{Heard, Meaning, SECOND_WITHIN, Watch};
+use waiting::slots_words;
 
 /// Most cores that serve one array unless --shards asks for more.
 const SHARDS_DEFAULT_MAX: usize = 8;
@@ -61,7 +63,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         block_device::check()?;
     }
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
-    let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
+    let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
     if arguments.no_degraded {
         check_whole(&chosen.array)?;
     }
@@ -298,16 +300,12 @@ fn warnings(chosen: &Chosen) -> Vec<String> {
         }
     }
     let missing: Vec<usize> = (0..array.slots.len()).filter(|slot| array.slots[*slot].is_none()).collect();
-    if !missing.is_empty() {
-        warnings.push(format!("degraded: no member in {}", slots_words(&missing)));
+    match waiting::cost(chosen) {
+        Some(cost) => warnings.push(format!("degraded: {}", cost.words())),
+        None if missing.is_empty() => {}
+        None => warnings.push(format!("degraded: no member in {}", slots_words(&missing))),
     }
     warnings
-}
-
-/// `slot 2`, `slots 2, 3`.
-fn slots_words(slots: &[usize]) -> String {
-    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
-    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
 /// Until `twill stop` or a signal.

@@ -46,6 +46,14 @@ impl From<NotStopped> for Failure {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct FailParams {
+    member: String,
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct MemberParams {
     member: String,
 }
@@ -219,8 +227,8 @@ impl Handler for Controlled {
                 Ok(self.events(since)?)
             }
             "fail" => {
-                let MemberParams { member } = parse(params)?;
-                self.with(|serving| acts::fail(&serving.array, &member))?;
+                let FailParams { member, force } = parse(params)?;
+                self.with(|serving| acts::fail(&serving.array, &member, force))?;
                 Ok(Value::Null)
             }
             "accept-doubt" => {
