@@ -553,6 +553,10 @@ pub struct ServeArguments {
     /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,
+    /// Wait so long for members that are missing, if stripes would be in doubt without them; 0 not at all [default: 5 with
+    /// --scan, else 0]. Paths that are named and not there are waited for, too.
+    #[arg(long, value_name = "SECONDS")]
+    pub wait_members: Option<u64>,
     /// Take back members that failed or were away, if the bitmap says what they lack.
     #[arg(long, conflicts_with = "read_only")]
     pub re_add: bool,
@@ -851,6 +855,9 @@ pub struct MemberArguments {
     /// Which array.
     #[command(flatten)]
     pub served: ServedByOption,
+    /// Also during a resync: what the member holds where parity was not made yet cannot be read until it is back.
+    #[arg(short, long)]
+    pub force: bool,
     /// Path or slot.
     pub member: String,
 }

@@ -58,13 +58,15 @@ pub enum ExitKind {
     Degraded = 21,
     /// Too many members of the array are gone, or it is losing data.
     Failed = 22,
+    /// Stripes would be in doubt without a member; `--force` does it nevertheless.
+    WouldDoubt = 23,
     /// A signal ended it, or what it waited for was paused or cancelled.
     Interrupted = 130,
 }
 
 impl ExitKind {
     /// Every kind with its name and a line for a person, in the order of the codes.
-    pub const TABLE: [(Self, &str, &str); 24] = [
+    pub const TABLE: [(Self, &str, &str); 25] = [
         (Self::Ok, "ok", "Done."),
         (Self::Internal, "internal", "A mistake of Twill's own. Please report it."),
         (Self::Usage, "usage", "The command line is wrong."),
@@ -119,6 +121,11 @@ impl ExitKind {
             Self::Failed,
             "failed",
             "`status --test`: too many members of the array are gone, or it is losing data.",
+        ),
+        (
+            Self::WouldDoubt,
+            "would-doubt",
+            "Refused because stripes would be in doubt without the member; `--force` does it nevertheless.",
         ),
         (
             Self::Interrupted,

@@ -566,8 +566,8 @@ mod tests {
         absences
     }
 
-    fn leave(absences: &Absences, in_doubt: &[Range<u64>]) {
-        absences.follow(&[InSync(OTHER), Away], || in_doubt.to_vec(), || 77);
+    fn leave(absences: &Absences, in_doubt: Range<u64>) {
+        absences.follow(&[InSync(OTHER), Away], || std::iter::once(in_doubt).collect(), || 77);
     }
 
     fn bytes(sectors: Range<u64>) -> Range<u64> {
@@ -582,7 +582,7 @@ mod tests {
     #[test]
     fn what_a_member_held_counts_once_it_is_back() {
         let absences = absences(COPY_BYTES_MAX);
-        leave(&absences, &[8..24]);
+        leave(&absences, 8..24);
         assert!(!absences.is_persisted() && absences.id() == 77);
         absences.written_without(1, &bytes(10..12));
         assert!(absences.is_made(1, &bytes(10..12)) && !absences.is_made(1, &bytes(10..13)));
@@ -618,7 +618,7 @@ mod tests {
         absences.forget(1, &bytes(14..15));
         absences.written_without(1, &bytes(8..9));
         absences.written_without(1, &bytes(20..21)); // not in doubt
-        leave(&absences, &[8..16]);
+        leave(&absences, 8..16);
         assert!(absences.is_made(1, &bytes(8..9)) && !absences.is_made(1, &bytes(20..21)));
         absences.returns(1, ME);
         let held: Vec<Range<u64>> = tellers(&absences, 8..16)
@@ -633,11 +633,11 @@ mod tests {
     #[test]
     fn one_that_leaves_again_is_known_as_before_beyond_its_cursor() {
         let absences = absences(COPY_BYTES_MAX);
-        leave(&absences, &[8..24]);
+        leave(&absences, 8..24);
         absences.written_without(1, &bytes(9..10));
         absences.written_without(1, &bytes(16..18));
         absences.follow(&[InSync(OTHER), Recovering(ME, 12 * SECTOR)], Vec::new, || 0);
-        leave(&absences, &[8..20]); // the rest has left doubt
+        leave(&absences, 8..20); // the rest has left doubt
         absences.returns(1, ME);
         let back = [
             (8..16, Teller::Member),
@@ -651,7 +651,7 @@ mod tests {
     #[test]
     fn a_record_is_taken_over_and_made_counts_only_with_a_log() {
         let absences = absences(COPY_BYTES_MAX);
-        leave(&absences, &[8..24]);
+        leave(&absences, 8..24);
         absences.written_without(1, &bytes(10..12));
         let (changes, record) = absences.next_record();
         absences.set_persisted(changes);
@@ -680,7 +680,7 @@ mod tests {
             absences.begin(&found, &[InSync(OTHER), Away], true);
             let area = AbsencesArea { start_bytes: 0, copy_bytes: 4096 };
             absences.set_place(0, Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid: OTHER }));
-            leave(&absences, &[8..24]);
+            leave(&absences, 8..24);
             assert_eq!(absences.sectors().0, holds, "whole {was_whole}");
         }
     }
@@ -688,7 +688,7 @@ mod tests {
     #[test]
     fn the_shortest_ranges_are_forgotten_where_a_record_has_no_room() {
         let absences = absences(4096);
-        leave(&absences, &[0..100_000]);
+        leave(&absences, 0..100_000);
         (0..400).for_each(|i| absences.written_without(1, &bytes(i * 200..i * 200 + 1 + i % 7)));
         let (_, record) = absences.next_record();
         let member = &record.expect("a record").members[0];

@@ -183,7 +183,7 @@ fn answer(candidates: &Candidates, found: &Found, in_use: &[Vec<Problem>], filte
 }
 
 /// What the redo log would have a start do. If its bitmap cannot be read, the start reports it.
-fn found_redo(candidates: &Candidates, array: &Assembly, force: bool) -> FoundRedo {
+pub(super) fn found_redo(candidates: &Candidates, array: &Assembly, force: bool) -> FoundRedo {
     let inspection = inspection(&candidates.paths, &candidates.read, array);
     let bitmap = array.geometry.and_then(|geometry| inspection.bitmap(&geometry).ok().flatten());
     inspection.redo(bitmap.as_ref(), force, false)

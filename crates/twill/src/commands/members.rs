@@ -33,7 +33,7 @@ struct Answer<'a> {
 /// No such array or member, or the array would be lost.
 pub fn fail(arguments: &MemberArguments, output: Output) -> Result<(), Failure> {
     let member = named(&arguments.member);
-    call(arguments.served.which(), "fail", json!({ "member": member }))?;
+    call(arguments.served.which(), "fail", json!({ "member": member, "force": arguments.force }))?;
     let answer = Answer { done: "failed", member: Some(&arguments.member) };
     output.print(&answer, |_| format!("{} is no longer used", arguments.member))
 }

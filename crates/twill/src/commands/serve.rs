@@ -7,6 +7,7 @@ mod ending;
 mod picked;
 mod signals;
 mod spares;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +64,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     let nvme_tcp = nvme_tcp(arguments)?;
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
-    let chosen = Picked::decide(&arguments.choice, &choose::filter(&arguments.choice)?)?;
+    let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
     chosen.check(arguments)?;
     let warnings = chosen.warnings();
     for warning in &warnings {

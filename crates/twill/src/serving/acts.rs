@@ -6,6 +6,7 @@ use engine::device::Device as _;
 use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
 
+use super::doubt;
 use super::managed::{ManagedArray, named, slot_of};
 use super::manager::{gone, manager};
 use super::speed::NewLimits;
@@ -38,12 +39,17 @@ pub fn set(
     Ok(())
 }
 
-/// Stops using a member.
+/// Stops using a member. Without `force` not while stripes would be in doubt without it.
 ///
 /// # Errors
-/// There is no such member, or the array needs it.
-pub fn fail(array: &ManagedArray, member: &str) -> Result<(), Failure> {
+/// There is no such member, or the array needs it, or what it costs.
+pub fn fail(array: &ManagedArray, member: &str, force: bool) -> Result<(), Failure> {
     let slot = array.slot(member)?;
+    if let Some(cost) = doubt::cost_without(array, slot).filter(|_| !force) {
+        let message = format!("member {member} is not failed: {cost}");
+        let help = "let the resync end first: twill status --wait; --force fails the member now";
+        return Err(Failure::new(ExitKind::WouldDoubt, message).help(help));
+    }
     let failing = array
         .shards
         .run_on(0, move |_| async move { manager().membership().fail(slot, "an operator said so").await });

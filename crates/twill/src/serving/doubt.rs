@@ -1,10 +1,13 @@
 //! Stripes in doubt of a served array: which they are, and an operator's word that ends it.
 
 use engine::array::doubt::NotAccepted;
+use engine::members::MemberState;
 use layout::redo_log::StripeRange;
 
 use super::managed::ManagedArray;
 use super::manager::{gone, manager};
+use crate::bytes;
+use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::DoubtRange;
@@ -31,6 +34,24 @@ pub(super) fn ranges(array: &ManagedArray) -> Vec<DoubtRange> {
     let ranges = shared.consistency.doubt_ranges(RANGES_MAX);
     let inside = ranges.iter().filter(|range| range.first < stripes);
     inside.map(|range| DoubtRange { first: range.first, last: range.end.min(stripes) - 1 }).collect()
+}
+
+/// What it costs to go on without a member that is in sync: stripes whose parity a resync has yet to make, or that are in
+/// doubt already, do not tell what it holds.
+pub(super) fn cost_without(array: &ManagedArray, slot: u32) -> Option<String> {
+    let shared = &array.host.shared;
+    let geometry = &shared.geometry;
+    if geometry.parity_chunks() == 0 || shared.members.state(slot) != MemberState::InSync {
+        return None;
+    }
+    let stripes = shared.consistency.stripes_in_doubt(geometry.stripes());
+    (stripes > 0).then(|| {
+        format!(
+            "the parity of {} is not made yet, so up to {} that it holds there could not be read until it is back",
+            counted(stripes, "stripe"),
+            bytes::human(stripes.saturating_mul(u64::from(geometry.chunk_bytes()))),
+        )
+    })
 }
 
 /// What parity makes of missing chunks counts as right in these stripes. Returns how many of them were in doubt.

@@ -38,13 +38,13 @@ impl ServedArray {
         }
     }
 
-    /// Stops using a member.
+    /// Stops using a member. Without `force` not while stripes would be in doubt without it: a zoned array has none.
     ///
     /// # Errors
-    /// There is no such member, or the array needs it.
-    pub fn fail(&self, member: &str) -> Result<(), Failure> {
+    /// There is no such member, or the array needs it, or what it costs.
+    pub fn fail(&self, member: &str, force: bool) -> Result<(), Failure> {
         match self {
-            ServedArray::InPlace(array) => acts::fail(array, member),
+            ServedArray::InPlace(array) => acts::fail(array, member, force),
             ServedArray::Zoned(array) => array.fail(member),
         }
     }

@@ -204,8 +204,8 @@ pub fn redo_log(status: &ArrayStatus) -> Option<String> {
 }
 
 /// What ends doubt, best first.
-pub const DOUBT_HELP: &str = "if nothing was written without the missing member, stop the array and serve it with that member; \
-                              or overwrite these stripes; or let what parity makes count as right: twill accept-doubt";
+pub const DOUBT_HELP: &str = "bring the missing member back: twill re-add, or serve the array with it; or overwrite these stripes; \
+                              or, if it does not come back, let what parity makes count as right: twill accept-doubt";
 
 /// Which stripes are in doubt, and what that means, if any are.
 pub fn doubts(status: &ArrayStatus) -> Option<String> {

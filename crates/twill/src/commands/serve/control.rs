@@ -44,6 +44,14 @@ impl From<NotStopped> for Failure {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct FailParams {
+    member: String,
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct MemberParams {
     member: String,
 }
@@ -218,8 +226,8 @@ impl Handler for Controlled {
                 Ok(self.events(since)?)
             }
             "fail" => {
-                let MemberParams { member } = parse(params)?;
-                self.with(|serving| serving.array.fail(&member))?;
+                let FailParams { member, force } = parse(params)?;
+                self.with(|serving| serving.array.fail(&member, force))?;
                 Ok(Value::Null)
             }
             "accept-doubt" => {

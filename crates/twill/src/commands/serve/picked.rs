@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use engine::array::assemble::{Filter, Verdict, assemble};
 use engine::members::MemberState;
 
+use super::waiting::{self, slots_words};
 use crate::arguments::{Choice, ServeArguments};
 use crate::commands::assemble as choose;
 use crate::exit::ExitKind;
@@ -141,8 +142,10 @@ impl Picked {
             warnings.extend(chosen.candidates.others.iter().map(foreign));
         }
         let missing: Vec<usize> = (0..slots.len()).filter(|slot| slots[*slot].is_none()).collect();
-        if !missing.is_empty() {
-            warnings.push(format!("degraded: no member in {}", slots_words(&missing)));
+        match waiting::cost(self) {
+            Some(cost) => warnings.push(format!("degraded: {}", cost.words())),
+            None if missing.is_empty() => {}
+            None => warnings.push(format!("degraded: no member in {}", slots_words(&missing))),
         }
         warnings
     }
@@ -182,10 +185,4 @@ fn check_zoned(arguments: &ServeArguments) -> Result<(), Failure> {
     let Some((option, _, why)) = given.into_iter().find(|(_, is_given, _)| *is_given) else { return Ok(()) };
     let message = format!("{option} is not for a zoned array: {why}");
     Err(Failure::new(ExitKind::Usage, message).help(format!("leave out {option}")))
-}
-
-/// `slot 2`, `slots 2, 3`.
-fn slots_words(slots: &[usize]) -> String {
-    let numbers: Vec<String> = slots.iter().map(ToString::to_string).collect();
-    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
