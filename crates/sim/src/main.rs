@@ -9,6 +9,7 @@ use layout::geometry::Level;
 use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
 use sim::shrink::shrink;
+use sim::zoned::Plant;
 use sim::{Counts, Failure, Options, Reduced};
 
 /// Lines of the trace that a failure prints.
@@ -44,6 +45,9 @@ struct Arguments {
     /// Plants a bug to see it found: members ignore flush and FUA.
     #[arg(long)]
     flushes_lie: bool,
+    /// Plants a bug in zoned arrays to see it found.
+    #[arg(long)]
+    plant: Option<Plant>,
     /// With --seed: the history made smaller, as a failure prints it.
     #[arg(long, default_value = "", requires = "seed")]
     reduced: Reduced,
@@ -67,6 +71,8 @@ enum Only {
     Histories,
     /// A power cut at every moment of a short history of a small array.
     Grid,
+    /// A power cut at every moment of a zoned array, and of its recovery.
+    Zoned,
 }
 
 impl From<Only> for Kind {
@@ -74,6 +80,7 @@ impl From<Only> for Kind {
         match only {
             Only::Histories => Kind::Histories,
             Only::Grid => Kind::Grid,
+            Only::Zoned => Kind::Zoned,
         }
     }
 }
@@ -127,6 +134,7 @@ fn main() -> ExitCode {
     let options = Options {
         level: arguments.level,
         flushes_lie: arguments.flushes_lie,
+        plant: arguments.plant,
         reduced: arguments.reduced.clone(),
         tail,
     };
@@ -187,6 +195,9 @@ fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
     let mut words = options.level.map_or_else(String::new, |level| format!(" --level {level}"));
     if options.flushes_lie {
         words.push_str(" --flushes-lie");
+    }
+    if let Some(plant) = options.plant.and_then(|plant| plant.to_possible_value()) {
+        words.push_str(&format!(" --plant {}", plant.get_name()));
     }
     if options.reduced != Reduced::default() {
         words.push_str(&format!(" --reduced {}", options.reduced));
