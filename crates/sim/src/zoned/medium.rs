@@ -319,7 +319,8 @@ impl Medium {
             return self.states.turn(number, ZoneState::Full);
         }
         own.is_finished = self.states.zone(number).state == ZoneState::Full;
-        if !own.is_finished && !(hostile && random.one_in(4)) {
+        let stays_open = hostile && random.one_in(4);
+        if !own.is_finished && !stays_open {
             self.states.change(number, ZoneChange::Close).expect("it is open");
         }
     }

@@ -42,7 +42,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     world.counts.borrow_mut().zoned_histories = 1;
     let words = scenario.words();
     let machine = Machine::new(Rc::clone(&world), scenario);
-    let lived = catch_unwind(AssertUnwindSafe(|| live(machine)));
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&machine)));
     if let Err(panic) = lived {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
@@ -61,8 +61,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 }
 
 /// Brings an array into the state of its scenario, and cuts the power everywhere.
-fn live(machine: Rc<Machine>) {
-    let Some(array) = start(&machine) else { return };
+fn live(machine: &Rc<Machine>) {
+    let Some(array) = start(machine) else { return };
     if !workload::serve(&array, 12) {
         return array.kill();
     }
