@@ -27,6 +27,15 @@ pub enum Event {
         /// How long, in bytes.
         bytes: u64,
     },
+    /// A block of a zoned member is not what was written there. Other columns make what it held, where the level can.
+    LogDamaged {
+        /// Slot of the member.
+        member: u32,
+        /// Where on its device, in bytes.
+        offset_bytes: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
     /// A block could be neither read nor reconstructed: the request for it failed.
     BlockUnreadable {
         /// Slot of the member.
@@ -229,6 +238,7 @@ impl Event {
         match self {
             Event::MemberError { member, .. }
             | Event::BlockRewritten { member, .. }
+            | Event::LogDamaged { member, .. }
             | Event::BlockUnreadable { member, .. }
             | Event::BadBlockRecorded { member, .. }
             | Event::MemberFailed { member, .. }

@@ -17,17 +17,20 @@ pub enum Kind {
     Histories,
     /// A power cut at every moment of a short history.
     Grid,
+    /// The same of a zoned array, and of its recovery.
+    Zoned,
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Kind::Histories, Kind::Grid];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Kind::Histories, Kind::Grid, Kind::Zoned];
 
     /// As the command line has it.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Histories => "histories",
             Kind::Grid => "grid",
+            Kind::Zoned => "zoned",
         }
     }
 
@@ -39,6 +42,7 @@ impl Kind {
         match self {
             Kind::Histories => crate::history::run(seed, options),
             Kind::Grid => crate::grid::run(seed, options),
+            Kind::Zoned => crate::zoned::run(seed, options),
         }
     }
 }

@@ -58,7 +58,13 @@ pub(crate) fn witness(
     }
     world.cut();
     match world.failure() {
-        Some(what) => Err(Box::new(Failure { seed, what, scenario: words, tail: world.trace_tail(), drawn })),
+        Some(what) => Err(Box::new(Failure {
+            seed,
+            what,
+            scenario: words,
+            tail: world.trace_tail(),
+            drawn: Some(drawn),
+        })),
         None => {
             let counts = *world.counts.borrow();
             Ok(Report { counts, trace_hash: world.trace_hash(), scenario: words })

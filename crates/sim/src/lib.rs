@@ -41,6 +41,7 @@ mod start;
 mod trace;
 mod workload;
 mod world;
+pub mod zoned;
 
 pub use counts::Counts;
 pub use history::run;

@@ -10,6 +10,7 @@ use sim::acts::{self, Planted};
 use sim::campaign::{Campaign, Kind};
 use sim::experiment::{self, Plan};
 use sim::shrink::shrink;
+use sim::zoned::Plant;
 use sim::{Counts, Failure, Options, Reduced};
 
 /// Lines of the trace that a failure prints.
@@ -58,6 +59,9 @@ struct Arguments {
     /// Plants a bug to see it found: members ignore flush and FUA.
     #[arg(long)]
     flushes_lie: bool,
+    /// Plants a bug in zoned arrays to see it found.
+    #[arg(long)]
+    plant: Option<Plant>,
     /// With --seed: the history made smaller, as a failure prints it.
     #[arg(long, default_value = "", requires = "seed")]
     reduced: Reduced,
@@ -81,6 +85,8 @@ enum Only {
     Histories,
     /// A power cut at every moment of a short history of a small array.
     Grid,
+    /// A power cut at every moment of a zoned array, and of its recovery.
+    Zoned,
     /// Every short sequence of an operator's acts at a tiny array, and members that run apart.
     Acts,
 }
@@ -91,6 +97,7 @@ impl Only {
         match self {
             Only::Histories => Some(Kind::Histories),
             Only::Grid => Some(Kind::Grid),
+            Only::Zoned => Some(Kind::Zoned),
             Only::Acts => None,
         }
     }
@@ -148,6 +155,7 @@ fn main() -> ExitCode {
     let options = Options {
         level: arguments.level,
         flushes_lie: arguments.flushes_lie,
+        plant: arguments.plant,
         reduced: arguments.reduced.clone(),
         tail,
     };
@@ -236,6 +244,9 @@ fn print_failure(kind: Kind, failure: &Failure, options: &Options) {
     let mut words = options.level.map_or_else(String::new, |level| format!(" --level {level}"));
     if options.flushes_lie {
         words.push_str(" --flushes-lie");
+    }
+    if let Some(plant) = options.plant.and_then(|plant| plant.to_possible_value()) {
+        words.push_str(&format!(" --plant {}", plant.get_name()));
     }
     if options.reduced != Reduced::default() {
         words.push_str(&format!(" --reduced {}", options.reduced));

@@ -6,6 +6,7 @@ use crate::counts::Counts;
 use crate::random::Random;
 use crate::reduced::Reduced;
 use crate::scenario::Scenario;
+use crate::zoned::Plant;
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Options {
     pub level: Option<Level>,
     /// A bug that is planted: members say that a flush is done, and nothing is durable.
     pub flushes_lie: bool,
+    /// A bug that is planted in zoned arrays.
+    pub plant: Option<Plant>,
     /// How the history is made smaller than the seed says.
     pub reduced: Reduced,
     /// Lines of the trace to keep for a failure.
@@ -50,6 +53,6 @@ pub struct Failure {
     pub scenario: String,
     /// The last part of the trace.
     pub tail: Vec<String>,
-    /// The scenario, for shrinking.
-    pub(crate) drawn: Scenario,
+    /// The scenario, for shrinking; zoned arrays are not made smaller.
+    pub(crate) drawn: Option<Scenario>,
 }

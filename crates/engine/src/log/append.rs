@@ -5,11 +5,13 @@ use std::sync::Arc;
 use layout::zoned::{BlockPlace, DataOffset};
 use smallvec::SmallVec;
 
+use super::append_table::WrongPlace;
 use super::encode::{Encoded, StripeBlock, StripePlace, encode, position};
 use super::port::{Blame, LogPort, Writing};
 use super::segment::{Room, Segment, StripeNote};
 use super::stripe_group::GroupStripe;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, DeviceErrorKind};
+use crate::events::Event;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
 use crate::zone_device::ZoneDevice;
@@ -146,6 +148,9 @@ async fn finish<D: ZoneDevice>(
         segment.close();
         return Err(blame);
     }
+    if let Reserved::Group(stripe) = reserved {
+        place_left_out(segment, stripe, &mut starts);
+    }
     let Encoded { entries, descriptors, .. } = started.encoded;
     let id = if let Reserved::Group(stripe) = reserved { stripe.id } else { 0 };
     let descriptor_blocks = (descriptors.len() / segment.data_columns()) as u32;
@@ -153,6 +158,20 @@ async fn finish<D: ZoneDevice>(
         note: StripeNote { starts, id, rows: started.rows, descriptors, entries },
         descriptor_blocks,
     })
+}
+
+/// No drive chooses a place for the records of a column that is left out. They get those of their ids, by which the map names
+/// what is made from the other columns.
+fn place_left_out(segment: &Segment, stripe: GroupStripe, starts: &mut [u32]) {
+    let (shape, table) = (segment.shape(), segment.table.as_ref().expect("an append segment has a table"));
+    for (column, _, zone) in segment.zones() {
+        if zone.is_none() {
+            let record_blocks = u32::from(shape.plan().record_blocks);
+            let start = stripe.group * shape.group_blocks() + u32::from(stripe.id) * record_blocks;
+            table.place(column, stripe.group, stripe.id, start).expect("each id has a place of its own");
+            starts[usize::from(column)] = start;
+        }
+    }
 }
 
 /// A column that failed gets no footer; its zone is not written again before its report was read (Z-I8).
@@ -180,14 +199,24 @@ fn believe<D: ZoneDevice>(
         .filter(|_| at_bytes.is_multiple_of(BLOCK_BYTES as u64));
     let offset = block.and_then(DataOffset::of_zone_block);
     let refused = match offset {
-        None => format!("byte {at_bytes} of the zone is no place of a record"),
+        None => WrongPlace::OffBlock { at_bytes },
         Some(offset) => match table.place(column, stripe.group, stripe.id, offset.0) {
             Ok(()) => return Ok(offset.0),
-            Err(wrong) => wrong.to_string(),
+            Err(wrong) => wrong,
         },
     };
     segment.damage(column);
     let reason = format!("an append returned a place that cannot be: {refused}");
+    if !matches!(refused, WrongPlace::Taken { .. }) {
+        // An append that failed may have moved the pointer by a part of its length, and its answer may come later than this.
+        let member = u32::try_from(slot).expect("few members");
+        port.shared.members.report(Event::MemberError {
+            member,
+            kind: DeviceErrorKind::NotAtPointer,
+            error: reason,
+        });
+        return Err(Blame::Zone);
+    }
     // What the drive wrote where is not known: of this member nothing more is believed.
     Err(port.fail(slot, &reason))
 }

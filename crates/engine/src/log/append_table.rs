@@ -21,6 +21,12 @@ pub struct AppendTable {
 /// Why a place is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongPlace {
+    /// It is inside of a block, or in the segment's header.
+    #[error("byte {at_bytes} of the zone is no place of a record")]
+    OffBlock {
+        /// The place.
+        at_bytes: u64,
+    },
     /// It is outside of the group.
     #[error("block {block} of the data region is not in group {group}")]
     OutsideGroup {

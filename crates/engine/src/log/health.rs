@@ -20,6 +20,8 @@ pub struct LogMembers {
     /// Counts changes of a state: the write path compares one number.
     changes: AtomicU64,
     metadata: Metadata,
+    /// Whether the start is over: until then no superblock calls a member failed, and nothing waits for one.
+    serving: AtomicBool,
     /// A member that the array needs failed to flush, or segment numbers have run out.
     read_only: AtomicBool,
     events: EventSink,
@@ -35,6 +37,7 @@ impl LogMembers {
             losses_survived,
             changes: AtomicU64::new(0),
             metadata: Metadata::new(),
+            serving: AtomicBool::new(false),
             read_only: AtomicBool::new(false),
             events,
         }
@@ -116,12 +119,18 @@ impl LogMembers {
         (self.events)(event);
     }
 
-    /// Waits until every change so far is in the superblocks.
+    /// The start is over, and the superblocks say that the epoch serves: from here on acknowledgements wait for them.
+    pub fn serve(&self) {
+        self.serving.store(true, SeqCst);
+    }
+
+    /// Waits until every change so far is in the superblocks. A member that fails in a recovery is called failed by the
+    /// superblocks that say *served*, before the first request: nothing writes others before.
     ///
     /// # Errors
     /// They cannot be written any more.
     pub async fn settled(&self) -> Result<(), MetadataLost> {
-        if self.metadata.is_settled() {
+        if self.metadata.is_settled() || !self.serving.load(SeqCst) {
             return Ok(());
         }
         self.metadata.settled().await

@@ -3,6 +3,7 @@
 mod append;
 pub mod append_table;
 mod batch;
+pub mod check;
 pub mod config;
 mod degraded;
 pub mod dispatch;

@@ -23,7 +23,7 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
-use crate::zone_device::ZoneDevice;
+use crate::zone_device::{Zone, ZoneDevice};
 
 /// Segments that are tried before a request fails: each one failed on a zone or member of its own.
 const TRIES_MAX: usize = 8;
@@ -190,14 +190,29 @@ pub async fn open_segment<D: ZoneDevice>(
 }
 
 /// Resets the zones of a segment that could not be opened: none of its records was ever written. A zone that cannot be reset
-/// stays aside, and counts as active (Z-I9).
+/// stays aside.
 async fn abandon<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
     for (_, slot, zone) in segment.zones() {
         let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
-        if port.shared.members.state(slot) == MemberState::InSync && device.reset(zone).await.is_ok() {
+        if port.shared.members.state(slot) != MemberState::InSync {
+            continue;
+        }
+        if device.reset(zone).await.is_ok() {
             port.shared.table.finished(slot);
             port.shared.table.freed(slot, zone);
+        } else {
+            set_aside(port, slot, zone).await;
         }
+    }
+}
+
+/// A zone that cannot be finished or reset counts as active as long as its drive calls it so (Z-I9): one that is read-only,
+/// or that the drive has finished, must not keep others from being opened.
+pub(super) async fn set_aside<D: ZoneDevice>(port: &LogPort<D>, slot: usize, zone: u32) {
+    let Some(device) = port.device(slot) else { return };
+    let is_idle = |zone: &Zone| !zone.state.is_active();
+    if device.report(zone..zone + 1).await.is_ok_and(|report| report.first().is_some_and(is_idle)) {
+        port.shared.table.finished(slot);
     }
 }
 
@@ -343,7 +358,8 @@ pub(super) async fn seal_column<D: ZoneDevice>(
             is_written
         }
         Err(error) => {
-            port.judge(slot, &error); // the zone may be active still, and counts as such (Z-I9)
+            port.judge(slot, &error);
+            set_aside(port, slot, zone).await;
             false
         }
     }

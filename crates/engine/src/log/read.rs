@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use layout::zoned::{BlockPlace, Checksum, MapEntry};
 
+use super::check::{Damage, report};
 use super::degraded::make_block;
 use super::map::check_matches;
 use super::segment::Segment;
@@ -127,10 +128,24 @@ async fn finish<D: ZoneDevice>(
         let shape = engine.port.shared.map.shape();
         let is_right = |bytes: &[u8]| check_matches(shape, *check, Checksum::of(bytes));
         let at = BlockPlace { block: first.block + index as u32, ..first };
-        match read.filter(|block| is_right(block.bytes())) {
-            Some(block) => data.push(block),
-            None => data.push(make_block(&engine.port, &segment, at, &is_right).await?),
+        match read {
+            Some(block) if is_right(block.bytes()) => data.push(block),
+            other => {
+                if other.is_some() {
+                    name(engine, &segment, at);
+                }
+                data.push(make_block(&engine.port, &segment, at, &is_right).await?);
+            }
         }
     }
     Ok(())
+}
+
+/// Reports a block that was read and is wrong.
+fn name<D: ZoneDevice>(engine: &LogEngine<D>, segment: &Segment, at: BlockPlace) {
+    let column = segment.headers[0].columns[usize::from(at.column)];
+    if let Some(zone) = column.zone {
+        let what = "the block's checksum is not that of the map";
+        report(&engine.port, &Damage { slot: column.slot.into(), zone, block: at.block, what });
+    }
 }

@@ -24,6 +24,7 @@ use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_
 use self::found::{Judged, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::rebuild::Rebuild;
 use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
+use super::check::{Damage, report};
 use super::config::{LogConfig, SUPERBLOCK_ZONES};
 use super::health::LogMembers;
 use super::map::Map;
@@ -98,13 +99,8 @@ pub async fn recover_with<D: ZoneDevice>(
         start.devices.clone(),
     );
     let emptied = emptied_of(&port, &segments).await;
-    for (key, judged) in segments.iter_mut().filter(|(key, _)| emptied.contains(key)) {
-        judged.is_gone = true;
-        let header = &judged.found.header;
-        if shared.table.get(header.slot).is_some_and(|there| there.number() == key.0) {
-            shared.table.remove(header.slot);
-        }
-    }
+    segments.iter_mut().for_each(|(key, judged)| judged.is_gone |= emptied.contains(key));
+    name_headers(&port, &segments, &zones);
     check_slots(&shared, &segments)?;
     check_columns(&segments)?;
     let mut report = RecoveryReport { segments: segments.len(), ..RecoveryReport::default() };
@@ -157,14 +153,14 @@ async fn gather<D: ZoneDevice>(
         for (zone, header) in columns {
             let device = start.devices[zone.slot].as_ref().expect("it was scanned");
             let footer = read_footer(&**device, pool, zone, header).await;
-            let column = ColumnFound { footer, records: Vec::new(), end_block: zone.end_block };
+            let column = ColumnFound { footer, end_block: zone.end_block, ..ColumnFound::default() };
             found.columns[usize::from(header.column)] = Some(column);
             of_columns[usize::from(header.column)] = Some(zone.clone());
         }
         if matches!(decide(&found), Decision::Records { .. }) {
             scan_records(start, pool, &mut found, &of_columns).await;
         }
-        let is_gone = never_used(&found, zones);
+        let is_gone = has_nothing(&found);
         let decision = decide(&found);
         segments.insert(key, Judged { found, zones: of_columns, decision, is_gone });
     }
@@ -184,23 +180,19 @@ async fn scan_records<D: ZoneDevice>(
         let scanned = scan_column(&**device, pool, zone, &header).await;
         let column = found.columns[usize::from(column)].as_mut().expect("it has a header");
         column.records = scanned.records;
+        column.unread_blocks = scanned.unread_blocks;
         column.footer = column.footer.take().or(scanned.footer);
     }
 }
 
-/// Whether a member in sync proves that no record was ever written: every header is durable before the first one, and this
-/// member's zone has none, though it is there.
-fn never_used(found: &SegmentFound, zones: &[ZoneFound]) -> bool {
-    let has_nothing = |column: &Option<ColumnFound>| {
-        column.as_ref().is_none_or(|column| column.records.is_empty() && column.footer.is_none())
+/// Whether no record was ever written, as far as anyone can tell: each stripe has a record on every column, so if there were
+/// a durable one, a column that can be read would have it, whatever members are missing. Headers are durable before the
+/// first record, so a crash while they are written leaves such a segment, with any of them there, absent or torn.
+fn has_nothing(found: &SegmentFound) -> bool {
+    let is_empty = |column: &ColumnFound| {
+        column.records.is_empty() && column.footer.is_none() && column.unread_blocks == 0
     };
-    let lacks_header = (0..).zip(&found.header.columns).any(|(index, column): (usize, _)| {
-        let is_at =
-            |zone: &&ZoneFound| zone.slot == usize::from(column.slot) && Some(zone.zone) == column.zone;
-        let there = zones.iter().find(is_at);
-        found.columns[index].is_none() && there.is_some_and(|zone| zone.header == HeaderFound::Absent)
-    });
-    lacks_header && found.columns.iter().all(has_nothing)
+    found.columns.iter().flatten().all(is_empty)
 }
 
 /// What shards will share: the table has the segments that hold something, and the zones that are free. Also returns zones
@@ -256,9 +248,12 @@ fn members_of<D>(start: &Start<D>, events: EventSink) -> LogMembers {
 }
 
 /// Puts segments into their slots, the newest first: where two say that they have the same slot, the older one was emptied,
-/// and its reset was lost.
+/// and its reset was lost. One that is gone keeps its slot until it is reset, which waits for members that are missing: where
+/// those are what tells that it is gone, a later start would find two in one slot.
 fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
-    for judged in segments.values().rev().filter(|judged| !judged.is_gone) {
+    let (gone, used): (Vec<&Judged>, Vec<&Judged>) =
+        segments.values().rev().partition(|judged| judged.is_gone);
+    for judged in used.into_iter().chain(gone) {
         let header = &judged.found.header;
         if !shared.table.take_found(header.slot) {
             continue;
@@ -267,7 +262,7 @@ fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
             Decision::Sealed(_) => SegmentState::Sealed,
             Decision::Records { .. } => SegmentState::Short,
         };
-        let segment = Segment::new(header, state);
+        let segment = Segment::new(&as_found(judged), state);
         if let Some(table) = &segment.table {
             // Two records of one place cannot both be right: the first stays, and the other is made from its stripe.
             for (column, group, id, start) in places_of(judged) {
@@ -276,6 +271,16 @@ fn insert(shared: &LogShared, segments: &BTreeMap<SegmentKey, Judged>) {
         }
         shared.table.insert(Arc::new(segment));
     }
+}
+
+/// The header of a segment whose columns without a header of their own are left out: what such a zone holds is another's, or
+/// nothing, and without checksums in the map a read would take it for data (Z-I12).
+fn as_found(judged: &Judged) -> SegmentHeader {
+    let mut header = judged.found.header.clone();
+    for (column, found) in header.columns.iter_mut().zip(&judged.found.columns) {
+        column.zone = column.zone.filter(|_| found.is_some());
+    }
+    header
 }
 
 /// Where the records of an append segment are: column, group, id of the stripe, first block.
@@ -288,6 +293,26 @@ fn places_of(judged: &Judged) -> Vec<(u8, u32, u16, u32)> {
         starts.filter_map(move |(column, start)| Some((column, start? / group_blocks, id, start?)))
     };
     stripes.iter().flat_map(of_stripe).collect()
+}
+
+/// Names the headers that are damaged: other columns say that the zone is of their segment. From here on the column is left
+/// out, until its segment is emptied.
+fn name_headers<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &BTreeMap<SegmentKey, Judged>,
+    zones: &[ZoneFound],
+) {
+    for judged in segments.values().filter(|judged| !judged.is_gone) {
+        for (column, found) in judged.found.header.columns.iter().zip(&judged.found.columns) {
+            let slot = usize::from(column.slot);
+            let is_at = |zone: &&ZoneFound| (zone.slot, Some(zone.zone)) == (slot, column.zone);
+            let there = zones.iter().find(is_at).filter(|_| found.is_none());
+            if let Some(there) = there.filter(|there| there.header == HeaderFound::Unknown) {
+                let what = "the segment's header is not right";
+                report(port, &Damage { slot, zone: there.zone, block: 0, what });
+            }
+        }
+    }
 }
 
 /// Every segment that counts is in its slot.

@@ -28,7 +28,7 @@ pub struct LogEngine<D> {
 }
 
 impl<D: ZoneDevice> LogEngine<D> {
-    /// The engine of a shard.
+    /// The engine of a shard, once superblocks say that the epoch serves.
     ///
     /// # Panics
     /// If the configuration does not allow a segment over all members, which `create` and assembly check.
@@ -43,6 +43,7 @@ impl<D: ZoneDevice> LogEngine<D> {
         let batches = [Batches::new(config.fill_wait), Batches::new(config.fill_wait)];
         let large_from = large.rows_max() as usize;
         let open = OpenSegments::default();
+        port.shared.members.serve();
         LogEngine { port: Rc::new(port), open, batches, large_from, is_append, stripe_blocks, data_columns }
     }
 

@@ -143,6 +143,7 @@ fn is_repeated(event: &Event) -> bool {
         event,
         Event::MemberError { .. }
             | Event::BlockRewritten { .. }
+            | Event::LogDamaged { .. }
             | Event::BlockUnreadable { .. }
             | Event::BadBlockRecorded { .. }
             | Event::MemberKept { .. }

@@ -32,6 +32,10 @@ fn event_words(event: &Event) -> String {
             "member {member} could not read {bytes} bytes at byte {offset_bytes}: they were made from the other members, \
              rewritten and read back"
         ),
+        Event::LogDamaged { member, offset_bytes, what } => format!(
+            "the block at byte {offset_bytes} of member {member} is not what was written there: {what}; it is made from the \
+             other members, where the level can"
+        ),
         Event::BlockUnreadable { member, offset_bytes, bytes } => format!(
             "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the other members cannot make them: the \
              request failed"

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use layout::zoned::{
-    BlockEntry, BlockName, BlockPlace, ColumnRole, DataOffset, ENTRY_BYTES, FooterPart, RecordKind,
-    SegmentHeader, Sequence, StripeDescriptor, Structure, coded,
+    BlockEntry, BlockName, BlockPlace, ColumnRole, DataOffset, ENTRY_BYTES, FooterEntry, FooterPart,
+    RecordKind, SegmentHeader, Sequence, StripeDescriptor, Structure, coded,
 };
 use smallvec::SmallVec;
 
@@ -240,14 +240,40 @@ fn judge(found: &SegmentFound, key: &Key, gathered: Gathered, durable: u32) -> S
             band + shape.plan().carrier.record_blocks(rows.into(), shape.plan().columns.data()).unwrap_or(0)
         }
     };
-    let was_durable = DataOffset(end).zone_block() <= durable;
+    let named = named_by_footers(found, key, &starts);
+    let was_durable = DataOffset(end).zone_block() <= durable || named == Some(true);
     let verdict = match (is_made, is_everywhere) {
+        // Z-I6: an earlier recovery has decided so, with other records at hand.
+        _ if named == Some(false) => Verdict::Void,
         (true, true) => Verdict::Keep,
         (true, false) => Verdict::Move,
         (false, _) if was_durable => Verdict::Lost,
         (false, _) => Verdict::Void,
     };
     StripeFound { starts, id: key.id as u16, descriptor, verdict }
+}
+
+/// Whether footers of too few columns to tell everything name a stripe. They are written when all that they name is durable,
+/// so one that names it proves that it was. None: there are none, or they do not reach so far.
+fn named_by_footers(found: &SegmentFound, key: &Key, starts: &[Option<u32>]) -> Option<bool> {
+    let newest = newest_footers(found);
+    let shape = &found.header.shape;
+    let mut named = None;
+    for (column, of) in (0u8..).zip(&found.columns).filter(|(column, _)| newest[usize::from(*column)]) {
+        let header = SegmentHeader { column, ..found.header.clone() };
+        let footer = of.iter().flat_map(|of| &of.footer).flatten().flat_map(|block| &block.entries);
+        let entries: Vec<&FooterEntry> = footer.collect();
+        let start = match shape.is_append() {
+            false => Some(key.place),
+            true => starts[usize::from(column)],
+        };
+        let Some(start) = start else { continue };
+        let Some(entry) = entries.get(start as usize) else { continue };
+        let names = !is_void(&header, DataOffset(start), entry)
+            && (!shape.is_append() || u32::from(entry.stripe) == key.id);
+        named = Some(named.unwrap_or(false) || names);
+    }
+    named
 }
 
 /// Makes the entries of a stripe from what its columns say out of band. False if they do not go together.
@@ -290,19 +316,28 @@ fn place_missing(header: &SegmentHeader, stripes: &mut [StripeFound]) {
     }
 }
 
+/// Whether a footer's entry names nothing. Padding of a stripe has the sequence of its dispatch: where metadata lies out of
+/// band it may be all of a record, and the other columns' blocks cannot be made without its place.
+pub fn is_void(header: &SegmentHeader, offset: DataOffset, entry: &FooterEntry) -> bool {
+    let void = BlockEntry::padding(Sequence::default());
+    match (header.shape.role(header.column, offset), entry.part) {
+        (_, FooterPart::Named(named)) => named == void,
+        (role, FooterPart::Coded(sums)) => {
+            sums == coded::code(role, &vec![void; header.shape.plan().columns.data().into()])
+        }
+    }
+}
+
 /// Where footers say that the records of an append segment are: column, group, id of the stripe, first block.
 pub fn footer_places(found: &SegmentFound) -> Vec<(u8, u32, u16, u32)> {
     let shape = &found.header.shape;
-    let void = vec![BlockEntry::padding(Sequence::default()); shape.plan().columns.data().into()];
     let mut places = Vec::new();
     for (column, of) in (0u8..).zip(&found.columns) {
+        let header = SegmentHeader { column, ..found.header.clone() };
         let entries = of.iter().flat_map(|of| &of.footer).flatten().flat_map(|block| &block.entries);
         for (offset, entry) in (0u32..).zip(entries) {
-            let is_void = match (shape.role(column, DataOffset(offset)), entry.part) {
-                (_, FooterPart::Named(named)) => named.name == BlockName::Padding,
-                (role, FooterPart::Coded(sums)) => sums == coded::code(role, &void),
-            };
-            if offset.is_multiple_of(shape.plan().record_blocks.into()) && !is_void {
+            let starts = offset.is_multiple_of(shape.plan().record_blocks.into());
+            if starts && !is_void(&header, DataOffset(offset), entry) {
                 places.push((column, shape.group_of(DataOffset(offset)), entry.stripe, offset));
             }
         }

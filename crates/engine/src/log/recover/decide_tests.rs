@@ -61,7 +61,11 @@ fn found(header: &SegmentHeader, columns: &[&str], durable: u32) -> SegmentFound
     let column = |(column, text): (u8, &&str)| {
         let records = (0..).zip(text.chars()).filter(|(_, letter)| *letter != '.');
         let records = records.map(|(place, letter)| record(header, column, place, place, letter, durable));
-        (*text != "-").then(|| ColumnFound { footer: None, records: records.collect(), end_block: 64 })
+        (*text != "-").then(|| ColumnFound {
+            records: records.collect(),
+            end_block: 64,
+            ..ColumnFound::default()
+        })
     };
     SegmentFound { header: header.clone(), columns: (0..).zip(columns).map(column).collect() }
 }
@@ -116,7 +120,7 @@ fn appended_records_are_found_by_their_stripe() {
         [&[(0, 0), (1, 1), (2, 2)], &[(0, 2), (1, 0), (2, 1)], &[(0, 1), (1, 2)]];
     let column = |(column, order): (u8, &&[(u32, u32)])| {
         let records = order.iter().map(|(place, stripe)| record(&header, column, *place, *stripe, 'W', 1));
-        Some(ColumnFound { footer: None, records: records.collect(), end_block: 64 })
+        Some(ColumnFound { records: records.collect(), end_block: 64, ..ColumnFound::default() })
     };
     let columns = (0..).zip(&orders).map(column).collect();
     let found = SegmentFound { header: header.clone(), columns };

@@ -78,8 +78,7 @@ pub struct Judged {
     pub zones: Vec<Option<ZoneFound>>,
     /// What counts.
     pub decision: Decision,
-    /// Nothing of it counts: no record of it was ever written, since a column that would have had its header first has
-    /// none, or a durable entry says that it is emptied.
+    /// Nothing of it counts: no record of it was ever written, or a durable entry says that it is emptied.
     pub is_gone: bool,
 }
 

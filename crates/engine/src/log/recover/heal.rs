@@ -17,10 +17,11 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
 use crate::log::append::{block_at, reserve, returned, write_stripe};
+use crate::log::check::{self, Damage};
 use crate::log::encode::StripeBlock;
 use crate::log::flush::flush_members;
 use crate::log::footer::footer;
-use crate::log::open::{close_segment, open_segment, refused, seal_column, write_footer};
+use crate::log::open::{close_segment, open_segment, refused, seal_column, set_aside, write_footer};
 use crate::log::port::{Blame, LogPort};
 use crate::log::segment::{Segment, SegmentState, StripeNote};
 use crate::members::MemberState;
@@ -66,7 +67,8 @@ pub async fn heal<D: ZoneDevice>(
         writer.write(BlockName::Emptied, None, contents).await?;
     }
     flush_members(port).await?;
-    reset(port, &empty, unused, &finished, report).await;
+    let reset = reset(port, &empty, unused, &finished, report).await;
+    finish_rest(port, segments, unused, &finished, &reset).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
         close_segment(port, &segment).await;
@@ -227,7 +229,7 @@ async fn seal<D: ZoneDevice>(
     for judged in segments.iter().filter(|judged| !judged.is_gone) {
         let header = &judged.found.header;
         let Decision::Records { stripes, .. } = &judged.decision else { continue };
-        if port.shared.table.live(header.slot) == 0 && !holds_others(judged) {
+        if port.shared.table.live(header.slot) == 0 && !holds_others(judged, keeps_emptied(port, segments)) {
             continue; // it is emptied instead
         }
         let Some(segment) = port.shared.table.get(header.slot) else { continue };
@@ -292,9 +294,14 @@ async fn make_room<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged], finis
     }
 }
 
-/// Whether a segment has blocks that no map entry names and that must stay.
-fn holds_others(judged: &Judged) -> bool {
-    let is_other = |entry: &BlockEntry| matches!(entry.name, BlockName::Zeroes | BlockName::Emptied);
+/// Whether a segment has blocks that no map entry names and that must stay: zeroes, and emptied entries, which are
+/// needed until the resets of what they name are durable on all members.
+fn holds_others(judged: &Judged, keeps_emptied: bool) -> bool {
+    let is_other = |entry: &BlockEntry| match entry.name {
+        BlockName::Zeroes => true,
+        BlockName::Emptied => keeps_emptied,
+        _ => false,
+    };
     match &judged.decision {
         Decision::Sealed(live) => live.iter().any(|live| is_other(&live.entry)),
         Decision::Records { .. } => {
@@ -347,39 +354,83 @@ fn footer_length(header: &SegmentHeader, zone: &ZoneFound, notes: &[StripeNote],
     (length >= needed && length > 0 && length <= shape.data_blocks()).then_some(length)
 }
 
+/// Whether emptied entries that were found are still needed: a zone of a segment that is gone was found, or a member that
+/// may hold one is not there.
+fn keeps_emptied<D: ZoneDevice>(port: &LogPort<D>, segments: &[&Judged]) -> bool {
+    let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
+    !is_whole || segments.iter().any(|judged| judged.is_gone)
+}
+
 /// Segments that nothing maps to, and whose every column can be reset now.
 fn empty_segments<'a, D: ZoneDevice>(port: &LogPort<D>, segments: &[&'a Judged]) -> Vec<&'a Judged> {
     let all_in_sync = |judged: &Judged| {
         let mut columns = judged.found.header.columns.iter().filter(|column| column.zone.is_some());
         columns.all(|column| port.shared.members.state(column.slot.into()) == MemberState::InSync)
     };
+    let keeps = keeps_emptied(port, segments);
     let is_empty = |judged: &&&Judged| {
-        judged.is_gone || port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged)
+        judged.is_gone
+            || port.shared.table.live(judged.found.header.slot) == 0 && !holds_others(judged, keeps)
     };
     segments.iter().filter(is_empty).filter(|judged| all_in_sync(judged)).copied().collect()
 }
 
-/// Resets the zones of empty segments, and, where no member is missing, those that no segment names.
+/// Resets the zones of empty segments, and, where no member is missing, those that no segment names. Returns the zones that
+/// were tried.
 async fn reset<D: ZoneDevice>(
     port: &LogPort<D>,
     empty: &[&Judged],
     unused: &[ZoneFound],
     finished: &Finished,
     report: &mut RecoveryReport,
-) {
-    let table = &port.shared.table;
+) -> BTreeSet<(usize, u32)> {
+    let (table, mut done) = (&port.shared.table, BTreeSet::new());
     for judged in empty {
         let mut all_reset = true;
         for zone in judged.zones.iter().flatten() {
             all_reset &= reset_zone(port, zone, finished, report).await;
+            done.insert((zone.slot, zone.zone));
         }
-        if all_reset && !judged.is_gone {
-            table.remove(judged.found.header.slot);
+        let header = &judged.found.header;
+        let has_slot = table.get(header.slot).is_some_and(|there| there.number() == header.segment);
+        if all_reset && has_slot {
+            table.remove(header.slot);
         }
     }
     let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
     for zone in unused.iter().filter(|zone| is_whole && !matches!(zone.header, HeaderFound::Right(_))) {
+        // Headers are durable before the first record: a pointer beyond one says that the header was right, and is damaged.
+        if zone.state != ZoneState::NoPointer && zone.end_block > 1 {
+            let what = "no header names what the zone holds: it is kept";
+            check::report(port, &Damage { slot: zone.slot, zone: zone.zone, block: 0, what });
+            continue;
+        }
         reset_zone(port, zone, finished, report).await;
+        done.insert((zone.slot, zone.zone));
+    }
+    done
+}
+
+/// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
+/// more of it, until no segment could be opened. What a zone holds stays.
+async fn finish_rest<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &[&Judged],
+    unused: &[ZoneFound],
+    finished: &Finished,
+    reset: &BTreeSet<(usize, u32)>,
+) {
+    let all = segments.iter().flat_map(|judged| judged.zones.iter().flatten()).chain(unused);
+    for zone in all.filter(|zone| zone.is_active()) {
+        let at = (zone.slot, zone.zone);
+        let Some(device) = port.device(zone.slot) else { continue };
+        if finished.contains(&at) || reset.contains(&at) {
+            continue;
+        }
+        match device.finish(zone.zone).await {
+            Ok(()) => port.shared.table.finished(zone.slot),
+            Err(_) => set_aside(port, zone.slot, zone.zone).await,
+        }
     }
 }
 
@@ -401,6 +452,9 @@ async fn reset_zone<D: ZoneDevice>(
         }
         Err(error) => {
             port.judge(zone.slot, &error); // it stays aside: a read-only zone never changes again
+            if zone.is_active() && !finished.contains(&(zone.slot, zone.zone)) {
+                set_aside(port, zone.slot, zone.zone).await;
+            }
             false
         }
     }

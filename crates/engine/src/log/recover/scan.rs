@@ -12,7 +12,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::device::DeviceError;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
-use crate::zone_device::{ZoneDevice, ZoneState};
+use crate::zone_device::{Zone, ZoneDevice, ZoneState};
 use std::sync::Arc;
 
 /// Zones whose headers are read at once.
@@ -76,6 +76,8 @@ pub struct ColumnFound {
     pub records: Vec<RecordFound>,
     /// Where its zone ends, as in [`ZoneFound`].
     pub end_block: u32,
+    /// Blocks that could not be read when records were looked for: there may be more than was found.
+    pub unread_blocks: u32,
 }
 
 /// Reads the report and the headers of all zones of a member, but those of the superblock log.
@@ -92,23 +94,46 @@ pub async fn scan_member<D: ZoneDevice>(
     let zones = device.report(first_zone..device.zoned().zones).await?;
     let mut found = Vec::with_capacity(zones.len());
     for zones in zones.chunks(HEADERS_AT_ONCE) {
-        let reads = zones.iter().map(|zone| {
-            let at = device.zoned().offset_bytes(zone.number, 0);
-            device.read(at, pool.take(BLOCK_BYTES))
-        });
-        for (zone, (buffer, result)) in zones.iter().zip(join_all(reads).await) {
-            let has_pointer = zone.pointer_bytes.is_some();
-            let end_bytes = zone.pointer_bytes.unwrap_or(zone.capacity_bytes);
-            let header = match result {
-                _ if has_pointer && end_bytes < BLOCK_BYTES as u64 => HeaderFound::Absent,
-                Err(_) => HeaderFound::Unknown,
-                Ok(()) => header_of(buffer.bytes(), ZonePlace { zone: zone.number, ..place }, zone.state),
-            };
-            let end_block = (end_bytes / BLOCK_BYTES as u64) as u32;
-            found.push(ZoneFound { slot, zone: zone.number, state: zone.state, end_block, header });
-        }
+        found.extend(found_zones(device, pool, zones, place, slot).await);
     }
     Ok(found)
+}
+
+async fn found_zones<D: ZoneDevice>(
+    device: &Rc<D>,
+    pool: &Arc<Pool>,
+    zones: &[Zone],
+    place: ZonePlace,
+    slot: usize,
+) -> Vec<ZoneFound> {
+    let reads = zones.iter().map(|zone| {
+        let at = device.zoned().offset_bytes(zone.number, 0);
+        device.read(at, pool.take(BLOCK_BYTES))
+    });
+    let mut found = Vec::with_capacity(zones.len());
+    for (zone, (buffer, result)) in zones.iter().zip(join_all(reads).await) {
+        let has_pointer = zone.pointer_bytes.is_some();
+        let end_bytes = zone.pointer_bytes.unwrap_or(zone.capacity_bytes);
+        let header = match result {
+            _ if has_pointer && end_bytes < BLOCK_BYTES as u64 => HeaderFound::Absent,
+            Err(_) => HeaderFound::Unknown,
+            Ok(()) => header_of(buffer.bytes(), ZonePlace { zone: zone.number, ..place }, zone.state),
+        };
+        let end_block = (end_bytes / BLOCK_BYTES as u64) as u32;
+        found.push(ZoneFound { slot, zone: zone.number, state: zone.state, end_block, header });
+    }
+    found
+}
+
+/// Reads the report and the header of one zone, `place`. None: it cannot be read.
+pub async fn scan_zone<D: ZoneDevice>(
+    device: &Rc<D>,
+    pool: &Arc<Pool>,
+    place: ZonePlace,
+    slot: usize,
+) -> Option<ZoneFound> {
+    let report = device.report(place.zone..place.zone + 1).await.ok()?;
+    found_zones(device, pool, &report, place, slot).await.pop()
 }
 
 fn header_of(bytes: &[u8], place: ZonePlace, state: ZoneState) -> HeaderFound {
@@ -170,7 +195,7 @@ pub async fn scan_column<D: ZoneDevice>(
 ) -> ColumnFound {
     let mut found = ColumnFound { end_block: zone.end_block, ..ColumnFound::default() };
     let is_oob = header.shape.plan().carrier == Carrier::Oob;
-    let mut window = Window { first: 0, bytes: Vec::new(), metadata: Vec::new() };
+    let mut window = Window { first: 0, bytes: Vec::new(), metadata: Vec::new(), unread_blocks: 0 };
     let mut footer: Vec<FooterBlock> = Vec::new();
     let mut block = DataOffset(0).zone_block();
     let longest = u32::from(header.shape.plan().record_blocks);
@@ -201,6 +226,7 @@ pub async fn scan_column<D: ZoneDevice>(
         }
         block += 1;
     }
+    found.unread_blocks = window.unread_blocks;
     found
 }
 
@@ -288,6 +314,7 @@ struct Window {
     first: u32,
     bytes: Vec<u8>,
     metadata: Vec<u8>,
+    unread_blocks: u32,
 }
 
 impl Window {
@@ -323,7 +350,8 @@ impl Window {
         }
         // One bad block hides no others.
         for index in 0..blocks {
-            self.read(device, pool, zone.zone, (block + index, 1)).await;
+            let is_read = self.read(device, pool, zone.zone, (block + index, 1)).await;
+            self.unread_blocks += u32::from(!is_read);
         }
     }
 

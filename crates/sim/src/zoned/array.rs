@@ -1,0 +1,272 @@
+//! An array that starts, serves and stops on a machine. The start is the seam to the program's: what it does beside
+//! `recover` is what superblocks are there for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::buffer::Pool;
+use engine::counters::Counters;
+use engine::executor::Executor;
+use engine::log::engine::LogSet;
+use engine::log::health::LogMembers;
+use engine::log::port::{LogPlatform, LogPort};
+use engine::log::recover::found::RecoveryReport;
+use engine::log::recover::{Start, recover};
+use engine::log::shard::LogEngine;
+use engine::log::shared::LogShared;
+use engine::members::MemberState;
+use engine::zone_device::ZoneDevice;
+use layout::zoned::{Epoch, SegmentHeader, ZonePlace};
+
+use super::drive::{Drive, SimZones};
+use super::machine::Machine;
+use super::medium::BLOCK;
+use super::plant::Plant;
+use super::superblocks::Superblock;
+use crate::world::{Ended, NO_LIMIT, World};
+
+/// Nanoseconds of a tick of the world.
+const TICK_NS: u64 = 20_000;
+/// Segment numbers that a start reserves: more than a recovery uses.
+const NUMBERS: u64 = 64;
+
+struct Platform(Rc<World>);
+
+impl LogPlatform for Platform {
+    fn now_ns(&self) -> u64 {
+        self.0.now() * TICK_NS
+    }
+
+    fn sleep_until(&self, at_ns: u64) -> Pin<Box<dyn Future<Output = ()>>> {
+        let ticks = at_ns.saturating_sub(self.now_ns()).div_ceil(TICK_NS);
+        let sleep = self.0.sleep(ticks.max(1));
+        Box::pin(sleep)
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random().next()
+    }
+}
+
+/// A running array.
+pub(super) struct Array {
+    pub(super) machine: Rc<Machine>,
+    pub(super) executors: Vec<Executor>,
+    pub(super) sets: Vec<Rc<LogSet<SimZones>>>,
+    pub(super) shared: Arc<LogShared>,
+    pub(super) report: RecoveryReport,
+    /// Clients that have not ended.
+    pub(super) working: Cell<u64>,
+}
+
+impl Array {
+    /// Starts the array. `seen` is called whenever a power cut would leave something else.
+    ///
+    /// # Errors
+    /// Why it does not start, in words.
+    pub(super) fn start(machine: &Rc<Machine>, mut seen: impl FnMut()) -> Result<Rc<Array>, String> {
+        let executors: Vec<Executor> =
+            (0..machine.scenario.shards).map(|_| Executor::new(Box::new(|| {}))).collect();
+        let started = Rc::new(RefCell::new(None));
+        let result = Rc::clone(&started);
+        let (own, shards) = (Rc::clone(machine), executors.clone());
+        executors[0].spawn(async move {
+            let outcome = start(&own, &shards).await;
+            *result.borrow_mut() = Some(outcome);
+        });
+        let mut boundaries = machine.watch.boundaries();
+        while started.borrow().is_none() {
+            let ended = machine.world.run(&executors, 1);
+            let now = machine.watch.boundaries();
+            if now != boundaries {
+                boundaries = now;
+                seen();
+            }
+            if ended != Ended::Steps {
+                break;
+            }
+        }
+        let outcome = started.borrow_mut().take();
+        match outcome {
+            Some(outcome) => outcome,
+            None => {
+                executors.iter().for_each(Executor::abandon);
+                Err(machine.world.failure().unwrap_or_else(|| "the start never ends".to_owned()))
+            }
+        }
+    }
+
+    /// Runs until nothing is left to do.
+    pub(super) fn run(&self, steps: u64) -> Ended {
+        self.machine.world.run(&self.executors, steps)
+    }
+
+    /// Runs one task to its end.
+    pub(super) fn wait<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
+        let handle = self.executors[0].spawn_with_result(future);
+        self.run(NO_LIMIT);
+        handle.try_take()
+    }
+
+    /// Stops cleanly. False if it does not.
+    pub(super) fn stop(&self) -> bool {
+        for (set, executor) in self.sets.iter().zip(&self.executors) {
+            let set = Rc::clone(set);
+            let handle = executor.spawn_with_result(async move { set.stop().await });
+            self.run(NO_LIMIT);
+            if !matches!(handle.try_take(), Some(Ok(()))) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Nothing of it runs any more.
+    pub(super) fn kill(&self) {
+        self.machine.world.cut();
+        self.executors.iter().for_each(Executor::abandon);
+        self.machine.world.cut();
+    }
+}
+
+async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array>, String> {
+    let present = machine.present();
+    let says = machine.superblock(&present).ok_or("no member has a superblock")?;
+    let states: Vec<MemberState> =
+        (0..present.len()).map(|slot| state(machine, &present, &says, slot)).collect();
+    let used = used_in(&present, &states);
+    let of = |field: fn(&Superblock) -> u64| {
+        let all = present.iter().flatten().filter_map(|drive| drive.superblock.borrow().as_ref().map(field));
+        all.max().unwrap_or(0)
+    };
+    let epoch = of(|superblock| superblock.epoch.into()) as u32 + 1;
+    let epoch = if machine.has(Plant::EpochAgain) { epoch.saturating_sub(1).max(1) } else { epoch };
+    let numbers = of(|superblock| superblock.numbers);
+    if machine.has(Plant::MissingHeaderResets) {
+        reset_without_header(machine, &used).await;
+    }
+    let begun = Superblock {
+        sequence: of(|superblock| superblock.sequence) + 1,
+        epoch,
+        served: says.served,
+        numbers: numbers + NUMBERS,
+        states: says.states.clone(), // nobody is called failed yet
+    };
+    write_all(&used, &begun).await.map_err(|slot| format!("member {slot} takes no superblock"))?;
+    let world = &machine.world;
+    let events = Arc::clone(&world.events);
+    let devices: Vec<Option<Rc<SimZones>>> =
+        present.iter().map(|drive| drive.clone().map(|drive| Rc::new(SimZones(drive)))).collect();
+    let start = Start {
+        config: machine.scenario.config(),
+        devices: devices.clone(),
+        states,
+        epoch: Epoch { number: epoch, random: world.random().next() as u32 },
+        numbers: numbers..numbers + NUMBERS,
+        counters: executors.iter().map(|_| Counters::default()).collect(),
+        events: Box::new(move |event| events.lock().expect("one thread").push(event)),
+    };
+    let platform: Rc<dyn LogPlatform> = Rc::new(Platform(Rc::clone(world)));
+    let pool = Pool::new(1 << 20);
+    let (shared, report) =
+        recover(start, &executors[0], &pool, &platform).await.map_err(|error| error.to_string())?;
+    let mut serving = Superblock { sequence: begun.sequence + 1, served: epoch, ..begun };
+    loop {
+        serving.states = shared.members.states();
+        match write_all(&used_in(&used, &serving.states), &serving).await {
+            Ok(()) => break,
+            Err(slot) => lose(&shared.members, slot)?,
+        }
+    }
+    machine.serves();
+    let engine = |(shard, executor): (usize, &Executor)| {
+        let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
+        let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
+        Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+    };
+    let sets = executors.iter().enumerate().map(engine).collect();
+    executors[0].spawn(keep_superblocks(Arc::clone(&shared), used, serving));
+    let (machine, executors) = (Rc::clone(machine), executors.to_vec());
+    Ok(Rc::new(Array { machine, executors, sets, shared, report, working: Cell::new(0) }))
+}
+
+/// What a member is to a start: it is in sync if the superblock that speaks calls it so, whichever epochs it missed that
+/// never served.
+fn state(machine: &Machine, present: &[Option<Rc<Drive>>], says: &Superblock, slot: usize) -> MemberState {
+    let Some(drive) = &present[slot] else { return MemberState::Missing };
+    let missed = drive.superblock.borrow().as_ref().is_none_or(|own| own.epoch < says.epoch);
+    match says.states[slot] {
+        MemberState::InSync if missed && machine.has(Plant::StaleByUnserved) => MemberState::Missing,
+        state => state,
+    }
+}
+
+/// The bug of the released prototype: a segment that lacks the header of any column is reset.
+async fn reset_without_header(machine: &Machine, used: &[Option<Rc<Drive>>]) {
+    let config = machine.scenario.config();
+    let mut found = BTreeMap::new();
+    for (slot, drive) in used.iter().enumerate() {
+        for zone in engine::log::config::SUPERBLOCK_ZONES..drive.as_ref().map_or(0, |_| config.zones) {
+            let drive = drive.as_ref().expect("it has zones");
+            let mut block = vec![0; BLOCK as usize];
+            let at = u64::from(zone) * u64::from(config.capacity_blocks) * BLOCK;
+            drive.medium.borrow().read(at, &mut block, &mut []);
+            let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+            if let Ok(header) = SegmentHeader::parse(&block, place) {
+                found.entry(header.tag).or_insert_with(Vec::new).push((slot, zone, header.columns.len()));
+            }
+        }
+    }
+    for zones in found.values().filter(|zones| zones.iter().any(|(_, _, width)| zones.len() < *width)) {
+        for (slot, zone, _) in zones {
+            let drive = used[*slot].clone().expect("it was read");
+            _ = SimZones(drive).reset(*zone).await; // a zone that cannot be reset stays
+        }
+    }
+}
+
+/// Writes what changes to the superblocks, as long as the array runs.
+async fn keep_superblocks(shared: Arc<LogShared>, used: Vec<Option<Rc<Drive>>>, last: Superblock) {
+    let mut superblock = last;
+    loop {
+        let version = shared.members.metadata_wanted().await;
+        superblock.sequence += 1;
+        superblock.numbers = superblock.numbers.max(shared.table.numbers_to_reserve());
+        superblock.states = shared.members.states();
+        match write_all(&used_in(&used, &superblock.states), &superblock).await {
+            Ok(()) => {
+                shared.table.numbers_are_reserved(superblock.numbers);
+                shared.members.metadata_written(version);
+            }
+            Err(slot) if lose(&shared.members, slot).is_ok() => {}
+            Err(_) => return shared.members.metadata_lost(),
+        }
+    }
+}
+
+fn used_in(used: &[Option<Rc<Drive>>], states: &[MemberState]) -> Vec<Option<Rc<Drive>>> {
+    let in_sync = |slot: usize| states[slot] == MemberState::InSync;
+    (0..used.len()).map(|slot| used[slot].clone().filter(|_| in_sync(slot))).collect()
+}
+
+/// A member that takes no superblock is out.
+fn lose(members: &LogMembers, slot: usize) -> Result<(), String> {
+    match members.fail(slot, "it takes no superblock") {
+        engine::members::Failing::Failed => Ok(()),
+        engine::members::Failing::Needed => Err(format!("member {slot} takes no superblock, and is needed")),
+    }
+}
+
+/// Writes a superblock to members, one after the other. The slot of the one that failed, if any.
+async fn write_all(members: &[Option<Rc<Drive>>], superblock: &Superblock) -> Result<(), usize> {
+    for drive in members.iter().flatten() {
+        if !drive.write_superblock(superblock.clone()).await {
+            return Err(drive.slot);
+        }
+    }
+    Ok(())
+}

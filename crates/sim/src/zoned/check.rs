@@ -1,0 +1,94 @@
+//! What must hold after every start, beside what blocks hold.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use layout::zoned::MapEntry;
+
+use super::array::Array;
+use super::workload::read_all;
+
+/// After a start: every block holds what it may, counts are those of the map, nothing that is mapped was reset, and all of it
+/// can be made when as many members fail as the level survives.
+pub(super) fn after_start(array: &Rc<Array>) -> bool {
+    if array.report.lost_blocks > 0
+        || array.report.unknown_blocks > 0 && array.machine.lost.borrow().is_empty()
+    {
+        array.machine.world.fail(format!(
+            "Z-I7: durable blocks are called lost, though drives kept them: {:?}",
+            array.report
+        ));
+    }
+    nothing_mapped_was_reset(array);
+    counts_are_those_of_the_map(array);
+    limits_are_kept(array);
+    read_all(array, "after the start") && is_redundant(array)
+}
+
+/// Z-I4: no zone of a segment that something maps to was reset.
+fn nothing_mapped_was_reset(array: &Array) {
+    let resets = array.machine.watch.resets.borrow();
+    for slot in mapped_slots(array) {
+        let Some(segment) = array.shared.table.get(slot) else { continue };
+        let (number, tag) = (segment.number(), segment.headers[0].tag);
+        if resets.contains(&(number, tag)) {
+            array.machine.world.fail(format!("Z-I4: a zone of segment {number} was reset, and it is mapped"));
+        }
+    }
+}
+
+fn mapped_slots(array: &Array) -> BTreeSet<u32> {
+    let slot = |(_, entry)| match entry {
+        MapEntry::At { place, .. } => Some(place.slot),
+        _ => None,
+    };
+    array.shared.map.mapped().filter_map(slot).collect()
+}
+
+/// Every mapped block is counted in its segment, which is there.
+fn counts_are_those_of_the_map(array: &Array) {
+    for slot in mapped_slots(array) {
+        let is_of = |entry: &MapEntry| matches!(entry, MapEntry::At { place, .. } if place.slot == slot);
+        let mapped = array.shared.map.mapped().filter(|(_, entry)| is_of(entry)).count() as u64;
+        let live = array.shared.table.live(slot);
+        if array.shared.table.get(slot).is_none() || live < mapped {
+            let fail = format!("Z-I4: slot {slot} has {live} live blocks, and {mapped} are mapped");
+            array.machine.world.fail(fail);
+        }
+    }
+}
+
+/// Z-I9: the engine's count of active zones is the drive's, or more.
+fn limits_are_kept(array: &Array) {
+    for drive in &array.machine.drives {
+        let medium = drive.medium.borrow();
+        let states = (engine::log::config::SUPERBLOCK_ZONES..array.machine.scenario.zones)
+            .map(|zone| medium.zone(zone).state);
+        let active = states.filter(|state| state.is_active()).count() as u32;
+        let counted = array.shared.table.active_zones(drive.slot).saturating_sub(1);
+        let serves = array.shared.members.in_sync().contains(&drive.slot);
+        if serves && active > counted {
+            let slot = drive.slot;
+            let fail = format!("Z-I9: {active} zones of drive {slot} are active, and {counted} are counted");
+            array.machine.world.fail(fail);
+        }
+    }
+}
+
+/// As many more members as the level survives cannot be read.
+fn is_redundant(array: &Rc<Array>) -> bool {
+    let machine = &array.machine;
+    let mut lost = machine.lost.borrow().clone();
+    lost.extend(machine.absent.borrow().iter());
+    let mut blind = Vec::new();
+    while lost.len() < machine.scenario.losses() {
+        let left: Vec<usize> = (0..machine.drives.len()).filter(|slot| !lost.contains(slot)).collect();
+        let slot = machine.world.random().pick(&left);
+        lost.insert(slot);
+        blind.push(slot);
+    }
+    blind.iter().for_each(|slot| machine.drives[*slot].is_blind.set(true));
+    let is_right = blind.is_empty() || read_all(array, &format!("members {blind:?} cannot be read"));
+    blind.iter().for_each(|slot| machine.drives[*slot].is_blind.set(false));
+    is_right
+}

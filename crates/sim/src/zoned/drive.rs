@@ -1,0 +1,509 @@
+//! A simulated zoned drive: operations take effect and return when the world says, appends in any order, writes of a zone in
+//! the order in which they were started. It checks what the engine asks of it, and does what its faults say.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use engine::buffer::{Buffer, Gather, Slice};
+use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
+use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState, ZonedInfo};
+
+use layout::zoned::SegmentHeader;
+
+use super::medium::{BLOCK, Medium, Operation, Survival};
+use super::plant::Plant;
+use super::superblocks::Superblock;
+use crate::random::Random;
+use crate::trace::Note;
+use crate::world::{Filler, Pending, World, pending};
+
+/// What a drive does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It answers nothing any more.
+    Gone,
+    /// The zone that is written turns read-only.
+    ReadOnly,
+    /// The zone that is written turns offline.
+    Offline,
+    /// A write fails, and a part of it may have been made.
+    WriteFails,
+    /// The drive finishes the zone that is written.
+    Finishes,
+    /// An append returns another place than its own.
+    WrongPlace,
+    /// An append succeeds and writes nothing.
+    LostAppend,
+}
+
+impl Fault {
+    /// Faults that take no data with them.
+    pub(super) const SOFT: [Fault; 3] = [Fault::ReadOnly, Fault::WriteFails, Fault::Finishes];
+    /// Faults that the array survives as the loss of a member.
+    pub(super) const HARD: [Fault; 4] = [Fault::Gone, Fault::Offline, Fault::WrongPlace, Fault::LostAppend];
+}
+
+/// What all drives of a machine report.
+#[derive(Default)]
+pub(super) struct Watch {
+    boundaries: Cell<u64>,
+    /// Segments, by number and tag, whose zones were reset since the machine started.
+    pub(super) resets: RefCell<BTreeSet<(u64, u64)>>,
+}
+
+impl Watch {
+    /// What a power cut would leave has changed.
+    pub(super) fn boundary(&self) {
+        self.boundaries.set(self.boundaries.get() + 1);
+    }
+
+    pub(super) fn boundaries(&self) -> u64 {
+        self.boundaries.get()
+    }
+}
+
+/// A drive.
+pub(super) struct Drive {
+    /// The slot that it was made for.
+    pub(super) slot: usize,
+    world: Rc<World>,
+    watch: Rc<Watch>,
+    info: DeviceInfo,
+    zoned: ZonedInfo,
+    pub(super) medium: RefCell<Medium>,
+    /// What its superblock log says last. Written with FUA, in one block.
+    pub(super) superblock: RefCell<Option<Superblock>>,
+    /// Writes of each zone that have not taken effect, in the order in which they were started.
+    waiting: RefCell<BTreeMap<u32, VecDeque<Waiting>>>,
+    tickets: Cell<u64>,
+    /// Operations of each zone that have not returned.
+    in_flight: RefCell<BTreeMap<u32, u32>>,
+    /// Writes that took effect, and the fault at one of them.
+    writes: Cell<u64>,
+    pub(super) fault: Cell<Option<(u64, Fault)>>,
+    pub(super) is_gone: Cell<bool>,
+    /// The start is over.
+    pub(super) is_serving: Cell<bool>,
+    /// A bug of the engine that asks this drive.
+    pub(super) plant: Cell<Option<Plant>>,
+    /// Reads fail: to see whether the others make its blocks.
+    pub(super) is_blind: Cell<bool>,
+}
+
+struct Waiting {
+    ticket: u64,
+    at: u64,
+    data: Gather,
+    metadata: Option<Slice>,
+    fua: bool,
+    filler: Filler<Result<(), DeviceError>>,
+}
+
+impl Drive {
+    pub(super) fn new(
+        world: &Rc<World>,
+        watch: &Rc<Watch>,
+        slot: usize,
+        zoned: ZonedInfo,
+        unit: u32,
+        medium: Medium,
+    ) -> Rc<Drive> {
+        let info = DeviceInfo {
+            size_bytes: u64::from(zoned.zones) * zoned.zone_bytes,
+            logical_block_bytes: unit,
+            discard_zeroes: false,
+            name: format!("drive {slot}"),
+        };
+        Rc::new(Drive {
+            slot,
+            world: Rc::clone(world),
+            watch: Rc::clone(watch),
+            info,
+            zoned,
+            medium: RefCell::new(medium),
+            superblock: RefCell::new(None),
+            waiting: RefCell::default(),
+            tickets: Cell::new(0),
+            in_flight: RefCell::default(),
+            writes: Cell::new(0),
+            fault: Cell::new(None),
+            is_gone: Cell::new(false),
+            is_serving: Cell::new(false),
+            plant: Cell::new(None),
+            is_blind: Cell::new(false),
+        })
+    }
+
+    /// The drive after a power cut, in another world.
+    pub(super) fn cut(
+        &self,
+        world: &Rc<World>,
+        watch: &Rc<Watch>,
+        survival: Survival,
+        random: &Random,
+    ) -> Rc<Drive> {
+        let medium = self.medium.borrow().cut(survival, random);
+        let unit = self.info.logical_block_bytes;
+        let drive = Drive::new(world, watch, self.slot, self.zoned.clone(), unit, medium);
+        *drive.superblock.borrow_mut() = self.superblock.borrow().clone();
+        drive.plant.set(self.plant.get());
+        drive
+    }
+
+    /// Writes a superblock, as one block with FUA.
+    pub(super) async fn write_superblock(&self, superblock: Superblock) -> bool {
+        self.world.sleep_up_to(20).await;
+        if self.is_gone.get() {
+            return false;
+        }
+        *self.superblock.borrow_mut() = Some(superblock);
+        self.watch.boundary();
+        self.world.sleep_up_to(20).await;
+        true
+    }
+
+    fn has(&self, plant: Plant) -> bool {
+        self.plant.get() == Some(plant)
+    }
+
+    fn error(
+        &self,
+        kind: DeviceErrorKind,
+        operation: &'static str,
+        (offset_bytes, bytes): (u64, u64),
+    ) -> DeviceError {
+        DeviceError { kind, operation, offset_bytes, bytes, errno: 0 }
+    }
+
+    fn note(&self, operation: &'static str, at: (u64, u64), error: Option<DeviceErrorKind>) {
+        let (offset, bytes) = at;
+        self.world.note(Note::Done { disk: self.slot as u32, operation, offset, bytes, error });
+    }
+
+    fn started(&self, zone: u32) {
+        *self.in_flight.borrow_mut().entry(zone).or_default() += 1;
+    }
+
+    fn ended(&self, zone: u32) {
+        *self.in_flight.borrow_mut().get_mut(&zone).expect("it was started") -= 1;
+    }
+
+    /// A write takes effect: where it went, which is what the drive says unless it lies.
+    fn write(
+        &self,
+        zone: u32,
+        at: Option<u64>,
+        data: &Gather,
+        metadata: Option<&Slice>,
+    ) -> Result<(u64, Option<Operation>), DeviceErrorKind> {
+        if self.is_gone.get() {
+            return Err(DeviceErrorKind::Gone);
+        }
+        self.writes.set(self.writes.get() + 1);
+        let mut medium = self.medium.borrow_mut();
+        let random = self.world.random();
+        match self.fault.get().filter(|(count, _)| self.writes.get() >= *count) {
+            None => {}
+            Some((_, Fault::WrongPlace | Fault::LostAppend)) if at.is_some() => {} // the next append
+            Some((_, fault)) => {
+                self.fault.set(None);
+                self.watch.boundary();
+                self.world.note(Note::Words(format!("  drive {}: {fault:?} at zone {zone}", self.slot)));
+                let has_pointer = self.zoned.access != ZoneAccess::Placed;
+                match fault {
+                    Fault::Gone => {
+                        self.is_gone.set(true);
+                        return Err(DeviceErrorKind::Gone);
+                    }
+                    Fault::ReadOnly if has_pointer => medium.turn(zone, ZoneState::ReadOnly),
+                    Fault::Offline if has_pointer => medium.turn(zone, ZoneState::Offline),
+                    Fault::Finishes if has_pointer => medium.turn(zone, ZoneState::Full),
+                    Fault::LostAppend => return Ok((pointer_of(&medium, zone), None)),
+                    Fault::WrongPlace => {
+                        let (place, operation) = medium.write(zone, at, data, metadata)?;
+                        let blocks = self.zoned.capacity_bytes / BLOCK;
+                        let other = random.below(blocks) * BLOCK;
+                        let wrong = if other == place { place + BLOCK } else { other };
+                        return Ok((wrong, Some(operation)));
+                    }
+                    _ => {
+                        let made = random.below(data.len() as u64 / BLOCK + 1) * BLOCK;
+                        if made > 0 {
+                            let part = data.part(0, made as usize);
+                            let metadata = metadata.map(|all| all.part(0, (made / BLOCK * 64) as usize));
+                            medium.write(zone, at, &part, metadata.as_ref())?;
+                        }
+                        return Err(DeviceErrorKind::Io);
+                    }
+                }
+            }
+        }
+        medium.write(zone, at, data, metadata).map(|(place, operation)| (place, Some(operation)))
+    }
+
+    /// The writes of a zone up to this one take effect.
+    fn write_in_order(self: &Rc<Self>, zone: u32, ticket: u64) {
+        loop {
+            let next = {
+                let mut waiting = self.waiting.borrow_mut();
+                let queue = waiting.entry(zone).or_default();
+                let first = match self.zoned.access {
+                    ZoneAccess::Placed => queue.iter().position(|write| write.ticket == ticket),
+                    _ => queue.front().is_some_and(|first| first.ticket <= ticket).then_some(0),
+                };
+                first.and_then(|at| queue.remove(at))
+            };
+            let Some(Waiting { at, data, metadata, fua, filler, .. }) = next else { return };
+            let result = self.write(zone, Some(at), &data, metadata.as_ref());
+            let place = (self.zoned.offset_bytes(zone, at), data.len() as u64);
+            self.note("write", place, result.err());
+            self.finish_write("write", place, zone, result, fua, move |result| {
+                filler.fill(result.map(|_| ()));
+            });
+        }
+    }
+
+    fn finish_write(
+        self: &Rc<Self>,
+        name: &'static str,
+        at: (u64, u64),
+        zone: u32,
+        result: Result<(u64, Option<Operation>), DeviceErrorKind>,
+        fua: bool,
+        fill: impl FnOnce(Result<u64, DeviceError>) + 'static,
+    ) {
+        self.watch.boundary();
+        let drive = Rc::clone(self);
+        self.world.after(self.world.random().between(1, 20), move || {
+            drive.ended(zone);
+            if let Ok((_, Some(operation))) = result {
+                drive.medium.borrow_mut().returned(operation, fua);
+                if fua {
+                    drive.watch.boundary();
+                }
+            }
+            fill(result.map(|(place, _)| place).map_err(|kind| drive.error(kind, name, at)));
+        });
+    }
+
+    fn check(&self, at: (u32, u64), data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
+        self.zoned.check_record(self.info.logical_block_bytes, at, data, metadata)
+    }
+
+    /// Z-I8: a zone is changed when nothing else is in flight at it.
+    fn change(&self, zone: u32, change: ZoneChange) -> Result<Operation, DeviceErrorKind> {
+        if self.is_gone.get() {
+            return Err(DeviceErrorKind::Gone);
+        }
+        if change == ZoneChange::Reset {
+            let mut header = [0; BLOCK as usize];
+            self.medium.borrow().read(self.zoned.offset_bytes(zone, 0), &mut header, &mut []);
+            let held = SegmentHeader::parse_anywhere(&header);
+            let held = held.map(|(header, _)| (header.segment, header.tag));
+            self.watch.resets.borrow_mut().extend(held);
+        }
+        self.medium.borrow_mut().change(zone, change, self.world.random())
+    }
+}
+
+fn pointer_of(medium: &Medium, zone: u32) -> u64 {
+    medium.zone(zone).pointer_bytes.unwrap_or(0)
+}
+
+/// A handle to a drive.
+#[derive(Clone)]
+pub(super) struct SimZones(pub(super) Rc<Drive>);
+
+impl SimZones {
+    fn after(&self, action: impl FnOnce(&Rc<Drive>) + 'static) {
+        let drive = Rc::clone(&self.0);
+        let world = Rc::clone(&drive.world);
+        world.after(world.random().between(1, 20), move || action(&drive));
+    }
+
+    fn refused<T: 'static>(
+        &self,
+        operation: &'static str,
+        kind: DeviceErrorKind,
+    ) -> Pending<Result<T, DeviceError>> {
+        let (pending, filler) = pending();
+        self.0.world.fail(format!("the engine asked a drive for what it refuses: {operation}: {kind:?}"));
+        filler.fill(Err(self.0.error(kind, operation, (0, 0))));
+        pending
+    }
+
+    fn read_both(
+        &self,
+        offset_bytes: u64,
+        mut data: Buffer,
+        mut metadata: Buffer,
+        fill: impl FnOnce((Buffer, Buffer, Result<(), DeviceError>)) + 'static,
+    ) {
+        self.after(move |drive| {
+            let at = (offset_bytes, data.len() as u64);
+            let is_allowed = drive.info.allows(at.0, at.1);
+            let result = match () {
+                () if drive.is_gone.get() => Err(DeviceErrorKind::Gone),
+                () if drive.is_blind.get() => Err(DeviceErrorKind::Io),
+                () if !is_allowed => Err(DeviceErrorKind::Invalid),
+                () => drive.medium.borrow().readable(at.0, at.1),
+            };
+            if result.is_ok() {
+                drive.medium.borrow().read(offset_bytes, data.bytes_mut(), metadata.bytes_mut());
+            }
+            fill((data, metadata, result.map_err(|kind| drive.error(kind, "read", at))));
+        });
+    }
+}
+
+impl Device for SimZones {
+    type Read = Pending<(Buffer, Result<(), DeviceError>)>;
+    type Done = Pending<Result<(), DeviceError>>;
+
+    fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: Buffer) -> Self::Read {
+        let (pending, filler) = pending();
+        self.read_both(offset_bytes, buffer, Buffer::new(0), move |(data, _, result)| {
+            filler.fill((data, result));
+        });
+        pending
+    }
+
+    fn write(&self, _offset_bytes: u64, _data: Gather, _fua: bool) -> Self::Done {
+        self.refused("write", DeviceErrorKind::Unsupported)
+    }
+
+    fn flush(&self) -> Self::Done {
+        let (pending, filler) = pending();
+        let is_ignored = self.0.has(Plant::FlushIgnored)
+            || self.0.has(Plant::RecoveryNotFlushed) && !self.0.is_serving.get();
+        let covered = if is_ignored { Vec::new() } else { self.0.medium.borrow().flush_covers() };
+        self.after(move |drive| {
+            if drive.is_gone.get() {
+                return filler.fill(Err(drive.error(DeviceErrorKind::Gone, "flush", (0, 0))));
+            }
+            drive.medium.borrow_mut().made_durable(&covered);
+            drive.watch.boundary();
+            drive.note("flush", (0, 0), None);
+            filler.fill(Ok(()));
+        });
+        pending
+    }
+
+    fn discard(&self, _offset_bytes: u64, _bytes: u64) -> Self::Done {
+        self.refused("discard", DeviceErrorKind::Unsupported)
+    }
+
+    fn write_zeroes(&self, _offset_bytes: u64, _bytes: u64, _may_unmap: bool) -> Self::Done {
+        self.refused("write zeroes", DeviceErrorKind::Unsupported)
+    }
+}
+
+impl ZoneDevice for SimZones {
+    type Append = Pending<Result<u64, DeviceError>>;
+    type Changed = Pending<Result<(), DeviceError>>;
+    type Report = Pending<Result<Vec<Zone>, DeviceError>>;
+    type ReadMetadata = Pending<(Buffer, Buffer, Result<(), DeviceError>)>;
+
+    fn zoned(&self) -> &ZonedInfo {
+        &self.0.zoned
+    }
+
+    fn report(&self, zones: Range<u32>) -> Self::Report {
+        let (pending, filler) = pending();
+        self.after(move |drive| {
+            if drive.is_gone.get() {
+                return filler.fill(Err(drive.error(DeviceErrorKind::Gone, "report zones", (0, 0))));
+            }
+            let medium = drive.medium.borrow();
+            let zones = zones.start..zones.end.min(drive.zoned.zones);
+            let zones = zones.map(|zone| match medium.zone(zone) {
+                zone if drive.has(Plant::ClosedZonesIgnored) && zone.state == ZoneState::Closed => {
+                    Zone { state: ZoneState::Empty, pointer_bytes: Some(0), ..zone }
+                }
+                zone => zone,
+            });
+            filler.fill(Ok(zones.collect()));
+        });
+        pending
+    }
+
+    fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append {
+        if let Err(kind) = self.0.check((zone, 0), &data, metadata.as_ref()) {
+            return self.refused("append", kind);
+        }
+        let (pending, filler) = pending();
+        self.0.started(zone);
+        let fua = fua && !self.0.has(Plant::FuaIgnored);
+        let guessed = self.0.has(Plant::PlaceGuessed).then(|| pointer_of(&self.0.medium.borrow(), zone));
+        self.after(move |drive| {
+            let result = drive.write(zone, None, &data, metadata.as_ref());
+            let result = result.map(|(place, operation)| (guessed.unwrap_or(place), operation));
+            let at = result.map_or(0, |(place, _)| place);
+            let at = (drive.zoned.offset_bytes(zone, at), data.len() as u64);
+            drive.note("append", at, result.err());
+            drive.finish_write("append", at, zone, result, fua, move |result| filler.fill(result));
+        });
+        pending
+    }
+
+    fn write_at(
+        &self,
+        zone: u32,
+        at: u64,
+        data: Gather,
+        metadata: Option<Slice>,
+        fua: bool,
+    ) -> Self::Changed {
+        if let Err(kind) = self.0.check((zone, at), &data, metadata.as_ref()) {
+            return self.refused("write", kind);
+        }
+        let (pending, filler) = pending();
+        let is_kept = !(self.0.has(Plant::FuaIgnored) || self.0.has(Plant::HeaderNotDurable) && at == 0);
+        let fua = fua && is_kept;
+        let ticket = self.0.tickets.get() + 1;
+        self.0.tickets.set(ticket);
+        self.0.started(zone);
+        let write = Waiting { ticket, at, data, metadata, fua, filler };
+        self.0.waiting.borrow_mut().entry(zone).or_default().push_back(write);
+        self.after(move |drive| drive.write_in_order(zone, ticket));
+        pending
+    }
+
+    fn read_metadata(&self, zone: u32, at: u64, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+        let (pending, filler) = pending();
+        let at = self.0.zoned.offset_bytes(zone, at);
+        self.read_both(at, data, metadata, move |all| filler.fill(all));
+        pending
+    }
+
+    fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed {
+        let (pending, filler) = pending();
+        let is_busy = self.0.in_flight.borrow().get(&zone).is_some_and(|count| *count > 0);
+        if is_busy {
+            let (name, slot) = (change.name(), self.0.slot);
+            self.0.world.fail(format!("Z-I8: {name} {zone} of drive {slot} with operations in flight at it"));
+        }
+        self.0.started(zone);
+        self.after(move |drive| {
+            let result = drive.change(zone, change);
+            let at = (drive.zoned.offset_bytes(zone, 0), 0);
+            drive.note(change.name(), at, result.err());
+            drive.watch.boundary();
+            let later = Rc::clone(drive);
+            drive.world.after(drive.world.random().between(1, 20), move || {
+                later.ended(zone);
+                if let Ok(operation) = result {
+                    later.medium.borrow_mut().returned(operation, false);
+                }
+                filler.fill(result.map(|_| ()).map_err(|kind| later.error(kind, change.name(), at)));
+            });
+        });
+        pending
+    }
+}

@@ -1,0 +1,174 @@
+//! Zoned arrays: the log engine on simulated zoned drives, with a power cut at every moment of serving and of recovery.
+//!
+//! A seed draws an array of any level, kind of drive and place of metadata, brings it into a state, and cuts the power at every
+//! change of what a cut would leave. Each image is started in a world of its own, some without a member or with an empty one;
+//! everything is read and compared with the oracle, also with as many members unreadable as the level survives. At the end bits
+//! are flipped, one at a time.
+
+mod array;
+mod check;
+mod drive;
+mod flips;
+mod grid;
+mod machine;
+mod medium;
+mod plant;
+mod scenario;
+mod superblocks;
+mod workload;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+pub use self::plant::Plant;
+
+use self::array::Array;
+use self::machine::Machine;
+use self::medium::Survival;
+use self::scenario::{Scenario, State};
+use crate::random::Random;
+use crate::report::{Failure, Options, Report};
+use crate::world::{NO_LIMIT, World};
+
+/// Runs the history of a seed.
+///
+/// # Errors
+/// [`Failure`] says after which power cut which check failed, and how.
+pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let random = Random::new(seed ^ 0x7a6f_6e65_6400);
+    let scenario = Scenario { plant: options.plant, ..Scenario::draw(&random, options.level) };
+    let scenario = Rc::new(scenario);
+    let world = World::new(random, options.tail.max(1));
+    world.counts.borrow_mut().zoned_histories = 1;
+    let words = scenario.words();
+    let machine = Machine::new(Rc::clone(&world), scenario);
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&machine)));
+    if let Err(panic) = lived {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        world.fail(format!("panic: {}", text.unwrap_or_default()));
+    }
+    world.cut();
+    match world.failure() {
+        Some(what) => {
+            Err(Box::new(Failure { seed, what, scenario: words, tail: world.trace_tail(), drawn: None }))
+        }
+        None => {
+            let counts = *world.counts.borrow();
+            Ok(Report { counts, trace_hash: world.trace_hash(), scenario: words })
+        }
+    }
+}
+
+/// Brings an array into the state of its scenario, and cuts the power everywhere.
+fn live(machine: &Rc<Machine>) {
+    let Some(array) = start(machine) else { return };
+    if !workload::serve(&array, 12) {
+        return array.kill();
+    }
+    let Some(array) = reach(array) else { return };
+    grid::cut_everywhere(&array);
+    if machine.world.failure().is_none() && array.run(NO_LIMIT) == crate::world::Ended::Idle {
+        check::after_start(&array);
+        flips::flip(&array.machine);
+    }
+    array.kill();
+}
+
+fn start(machine: &Rc<Machine>) -> Option<Rc<Array>> {
+    match Array::start(machine, || {}) {
+        Ok(array) => Some(array),
+        Err(error) => {
+            machine.world.fail(format!("the array does not start: {error}"));
+            None
+        }
+    }
+}
+
+/// The array in its state.
+fn reach(array: Rc<Array>) -> Option<Rc<Array>> {
+    let machine = Rc::clone(&array.machine);
+    let random = machine.world.random();
+    match machine.scenario.state {
+        State::Serving => Some(array),
+        State::Full => {
+            while machine.world.counts.borrow().zoned_refused == 0 {
+                if !workload::serve(&array, 40) {
+                    array.kill();
+                    return None;
+                }
+            }
+            Some(array)
+        }
+        State::MemberFailed => {
+            machine.drives[0].is_gone.set(true);
+            machine.lost.borrow_mut().insert(0);
+            workload::serve(&array, 6).then_some(array)
+        }
+        State::Stopped => {
+            if !array.stop() {
+                machine.world.fail("the array does not stop".to_owned());
+            }
+            array.kill();
+            again(&machine, Survival::Nothing, 0)
+        }
+        State::MemberMissing => {
+            array.kill();
+            machine.absent.borrow_mut().insert(0);
+            machine.lost.borrow_mut().insert(0);
+            again(&machine, Survival::Everything, 6)
+        }
+        State::Crashed => {
+            let mut array = array;
+            for _ in 0..random.between(1, 4) {
+                array.kill();
+                let survival = random.pick(&[
+                    Survival::Nothing,
+                    Survival::Everything,
+                    Survival::Some { hostile: false },
+                    Survival::Some { hostile: true },
+                ]);
+                array = again(&Rc::clone(&array.machine), survival, 8)?;
+            }
+            Some(array)
+        }
+    }
+}
+
+/// The power goes and comes back in the same world, and the array serves for a while.
+fn again(machine: &Rc<Machine>, survival: Survival, requests: u64) -> Option<Rc<Array>> {
+    let next = machine.cut(&machine.world, survival);
+    let array = start(&next)?;
+    (check::after_start(&array) && workload::serve(&array, requests)).then_some(array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::Kind;
+    use clap::ValueEnum;
+
+    /// Seeds until every planted bug must have been found.
+    const SEEDS: u64 = 200;
+
+    fn options(plant: Option<Plant>) -> Options {
+        Options { plant, tail: 10, ..Options::default() }
+    }
+
+    #[test]
+    fn a_seed_replays_exactly() {
+        for seed in [1, 2, 3] {
+            let run = || Kind::Zoned.run(seed, &options(None)).expect("nothing is found");
+            assert_eq!(run(), run());
+        }
+    }
+
+    #[test]
+    fn planted_bugs_are_found() {
+        for plant in Plant::value_variants() {
+            let found = (1..=SEEDS).find(|seed| Kind::Zoned.run(*seed, &options(Some(*plant))).is_err());
+            println!("{plant:?}: seed {found:?}");
+            assert!(found.is_some(), "{plant:?} is not found within {SEEDS} seeds");
+        }
+    }
+}

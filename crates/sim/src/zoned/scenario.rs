@@ -1,0 +1,221 @@
+//! What a seed draws: the array, its drives, the load, and what goes wrong.
+
+use engine::log::config::LogConfig;
+use engine::log::dispatch::FillWait;
+use engine::log::zone_budget;
+use engine::zone_device::{ZoneAccess, ZonedInfo};
+use layout::geometry::Level;
+use layout::zoned::{Access, Carrier, Class, MapEntryBytes, MapShape};
+
+use super::drive::Fault;
+use super::medium::BLOCK;
+use super::plant::Plant;
+use crate::random::Random;
+
+/// State in which the history is cut at every moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// A new array, and whatever it comes to.
+    Serving,
+    /// Started again after a clean stop.
+    Stopped,
+    /// Started again after power cuts, some of them in the recovery.
+    Crashed,
+    /// A member is missing since an earlier start, which served.
+    MemberMissing,
+    /// A member has failed.
+    MemberFailed,
+    /// So full that user writes are refused.
+    Full,
+}
+
+const STATES: [State; 6] =
+    [State::Serving, State::Stopped, State::Crashed, State::MemberMissing, State::MemberFailed, State::Full];
+
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) level: Level,
+    pub(super) members: usize,
+    pub(super) access: ZoneAccess,
+    pub(super) carrier: Carrier,
+    /// The logical block of the drives.
+    pub(super) unit: u32,
+    pub(super) zones: u32,
+    pub(super) zone_blocks: u32,
+    pub(super) logical_blocks: u64,
+    pub(super) entry: MapEntryBytes,
+    pub(super) record_blocks: [u16; 2],
+    pub(super) group: u16,
+    pub(super) band_blocks: u32,
+    pub(super) open_max: Option<u32>,
+    /// The drives allow one active zone less than they say.
+    pub(super) limits_lie: bool,
+    pub(super) fill_wait: FillWait,
+    pub(super) shards: usize,
+    pub(super) clients: u64,
+    pub(super) requests: u64,
+    pub(super) blocks_max: u64,
+    pub(super) state: State,
+    /// What goes wrong: member, at which of its writes, and how.
+    pub(super) faults: Vec<(usize, u64, Fault)>,
+    /// A planted bug.
+    pub(super) plant: Option<Plant>,
+}
+
+impl Scenario {
+    pub(super) fn draw(random: &Random, wanted: Option<Level>) -> Scenario {
+        loop {
+            let scenario = Scenario::draw_one(random, wanted);
+            let config = scenario.config();
+            let width = scenario.members as u8;
+            let fits = |class| (1..=width).all(|width| is_possible(&config, class, width));
+            if fits(Class::Small) && fits(Class::Large) {
+                return scenario;
+            }
+        }
+    }
+
+    fn draw_one(random: &Random, wanted: Option<Level>) -> Scenario {
+        use Level::{Raid0, Raid1, Raid4, Raid5, Raid6, Raid10};
+        let level = match wanted {
+            Some(Raid1) => Raid10,
+            Some(level) => level,
+            None => random.pick(&[Raid0, Raid10, Raid4, Raid5, Raid5, Raid6, Raid6]),
+        };
+        let members = match level {
+            Raid0 => random.between(1, 3),
+            Raid1 | Raid10 => random.pick(&[2, 4]),
+            Raid4 | Raid5 => random.between(3, 5),
+            Raid6 => random.between(4, 6),
+        } as usize;
+        let access = random.pick(&[
+            ZoneAccess::Placed,
+            ZoneAccess::Placed,
+            ZoneAccess::Sequential,
+            ZoneAccess::Append,
+            ZoneAccess::Append,
+        ]);
+        let oob = access == ZoneAccess::Append && random.one_in(2);
+        let shards = random.pick(&[1, 1, 2]);
+        let limited = access != ZoneAccess::Placed && random.one_in(2);
+        let state = random.pick(&STATES);
+        let state = match state {
+            State::MemberMissing | State::MemberFailed if level == Raid0 => State::Crashed,
+            state => state,
+        };
+        let small = random.pick(&[1, 2, 3, 4]);
+        let mut scenario = Scenario {
+            level,
+            members,
+            access,
+            carrier: if oob { Carrier::Oob } else { Carrier::Inband },
+            unit: if oob { 4096 } else { random.pick(&[512, 4096]) },
+            zones: random.between(12, 20) as u32,
+            zone_blocks: random.pick(&[16, 20, 27, 40]),
+            logical_blocks: random.between(8, 40),
+            entry: random.pick(&[MapEntryBytes::Eight, MapEntryBytes::Eight, MapEntryBytes::Four]),
+            record_blocks: [small.max(2), random.pick(&[4, 6, 8])],
+            group: random.pick(&[1, 2, 3, 4]),
+            band_blocks: random.pick(&[4, 8, 12, 100]),
+            open_max: limited.then(|| zone_budget::wanted(2 * shards as u32)),
+            limits_lie: false,
+            fill_wait: random.pick(&[
+                FillWait::Auto,
+                FillWait::Auto,
+                FillWait::Fixed(0),
+                FillWait::Fixed(60_000),
+            ]),
+            shards,
+            clients: random.between(1, 5),
+            requests: random.between(4, 24),
+            blocks_max: random.pick(&[1, 3, 12]),
+            state,
+            faults: Vec::new(),
+            plant: None,
+        };
+        // Without checksums in the map reads are not verified over in-band metadata, which is what `status` says then.
+        if scenario.carrier == Carrier::Inband {
+            scenario.entry = MapEntryBytes::Eight;
+        }
+        scenario.draw_faults(random);
+        scenario
+    }
+
+    fn draw_faults(&mut self, random: &Random) {
+        for _ in 0..random.pick(&[0, 0, 1, 2]) {
+            let fault = random.pick(&Fault::SOFT);
+            self.faults.push((random.below(self.members as u64) as usize, random.between(1, 60), fault));
+        }
+        let taken = usize::from(matches!(self.state, State::MemberMissing | State::MemberFailed));
+        let left = self.losses().saturating_sub(taken);
+        if left > 0 && random.one_in(3) {
+            // The last member, which nothing else takes.
+            let fault = random.pick(&Fault::HARD);
+            // Only a checksum in the map tells that a drive did not write what it says.
+            let is_verified = self.entry == MapEntryBytes::Eight;
+            let fault = if is_verified { fault } else { Fault::Gone };
+            self.faults.push((self.members - 1, random.between(1, 60), fault));
+        }
+        self.limits_lie = self.open_max.is_some() && random.one_in(8);
+    }
+
+    /// Members that may be lost, all in all.
+    pub(super) fn losses(&self) -> usize {
+        match self.level {
+            Level::Raid10 => 1,
+            level => level.parity_chunks() as usize,
+        }
+    }
+
+    /// Members that a fault may take.
+    pub(super) fn hard_faults(&self) -> impl Iterator<Item = usize> {
+        self.faults.iter().filter(|(_, _, fault)| Fault::HARD.contains(fault)).map(|(member, ..)| *member)
+    }
+
+    pub(super) fn zoned(&self) -> ZonedInfo {
+        ZonedInfo {
+            access: self.access,
+            zones: self.zones,
+            zone_bytes: u64::from(self.zone_blocks) * BLOCK,
+            capacity_bytes: u64::from(self.zone_blocks) * BLOCK,
+            record_bytes_max: 16 << 12,
+            metadata_bytes: if self.carrier == Carrier::Oob { 64 } else { 0 },
+            open_max: self.open_max,
+            active_max: self.open_max,
+        }
+    }
+
+    pub(super) fn config(&self) -> LogConfig {
+        LogConfig {
+            set_uuid: [7; 16],
+            devices: (1..=self.members as u8).map(|member| [member; 16]).collect(),
+            level: self.level,
+            access: match self.access {
+                ZoneAccess::Append => Access::Append,
+                ZoneAccess::Sequential => Access::Sequential,
+                ZoneAccess::Placed => Access::Placed,
+            },
+            carrier: self.carrier,
+            zones: self.zones,
+            capacity_blocks: self.zone_blocks,
+            record_blocks: self.record_blocks,
+            group: self.group,
+            band_blocks: self.band_blocks,
+            map: MapShape::new(self.entry, 2 * self.members as u8, self.zone_blocks).expect("a shape"),
+            logical_blocks: self.logical_blocks,
+            fill_wait: self.fill_wait,
+            zone_limits: vec![self.open_max; self.members],
+            record_bytes_max: 16 << 12,
+        }
+    }
+
+    pub(super) fn words(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// Widths that a level does not have are no fault.
+fn is_possible(config: &LogConfig, class: Class, width: u8) -> bool {
+    let has_columns = layout::zoned::Columns::new(config.level, width).is_some();
+    !has_columns || config.shape(class, width).is_ok()
+}
