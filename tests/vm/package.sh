@@ -2,8 +2,8 @@
 # vm: --mem 3G --nvme 2:64M --mod raid1 --timeout 900
 # takes: 120 s
 # package.sh: the Debian package, which `cargo xtask package` made before: installed by dpkg into a system of its own, upgraded, purged;
-# then its files in this system, where md's own rules of udev run: they leave the members of Twill's arrays alone where they are told
-# to, by the package's rule or by mdadm.conf.
+# then its files in this system, where md's own rules of udev run: they leave the members of Twill's arrays alone where the recipes
+# of docs/boot.md say so: the rule of the package, or mdadm.conf.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 

@@ -1,4 +1,4 @@
-//! What a service manager is told: systemd's `sd_notify`, one datagram to the socket that `NOTIFY_SOCKET` names.
+//! What a service manager hears: systemd's `sd_notify`, one datagram to the socket that `NOTIFY_SOCKET` names.
 //!
 //! There is no watchdog: it would have to say that members answer and clients are served, and a thread of its own knows neither.
 
@@ -21,7 +21,7 @@ pub fn stopping() {
 fn send(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send_to(&socket, state) {
-        tracing::warn!("the service manager at {} is not told: {error}", socket.display());
+        tracing::warn!("cannot tell the service manager at {}: {error}", socket.display());
     }
 }
 
