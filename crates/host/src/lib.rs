@@ -18,5 +18,6 @@ pub mod ring;
 pub mod shard;
 mod shard_writes;
 pub mod socket;
+mod stream;
 #[cfg(test)]
 mod testing;

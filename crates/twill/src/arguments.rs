@@ -13,6 +13,11 @@ use crate::commands::bench::BenchArguments;
 use crate::control::Which;
 use crate::status::DoubtRange;
 
+mod remote;
+
+use remote::nqn;
+pub use remote::{DiscoverArguments, RemoteArguments, member_path};
+
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
 #[derive(Debug, Parser)]
 #[command(name = "twill", version, max_term_width = 110, after_help = AFTER_HELP, propagate_version = true)]
@@ -84,6 +89,8 @@ pub enum Command {
     Stop(StopArguments),
     /// Serve files and block devices to NVMe/TCP hosts, without an array.
     Target(TargetArguments),
+    /// List what an NVMe/TCP target serves: what may be members on other machines.
+    Discover(DiscoverArguments),
     /// Say in a few lines how a served array is.
     Status(StatusArguments),
     /// Say all about a served array, as mdadm --detail does.
@@ -182,9 +189,12 @@ pub struct CreateArguments {
     /// Stay until the resync is done.
     #[arg(short = 'W', long)]
     pub wait: bool,
-    /// Files or block devices in their order; `missing` leaves a slot empty.
-    #[arg(required = true, value_name = "MEMBER")]
+    /// Files, block devices or namespaces on other machines (nvme://ADDRESS/NQN) in their order; `missing` leaves a slot empty.
+    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// Where a bitmap is.
@@ -219,8 +229,8 @@ pub enum Policy {
 /// Which members, and of which array.
 #[derive(Clone, Debug, Args)]
 pub struct Choice {
-    /// Files or block devices.
-    #[arg(value_name = "MEMBER")]
+    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
+    #[arg(value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,
     /// Look at the files of a folder, or at a file or device. Without PATH at all block devices.
     #[arg(long, value_name = "PATH", num_args = 0..)]
@@ -234,6 +244,9 @@ pub struct Choice {
     /// Start with stale members, whose newer writes are lost, or degraded after a crash.
     #[arg(short, long)]
     pub force: bool,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// Arguments of `zones`.
@@ -555,10 +568,6 @@ fn parse_served(text: &str) -> Result<NamedFile, String> {
     }
 }
 
-fn nqn(words: &str) -> Result<Nqn, String> {
-    Nqn::new(words).map_err(|error| error.to_string())
-}
-
 fn socket_address(words: &str) -> Result<SocketAddr, &'static str> {
     words.parse().map_err(|_| {
         "it is an address in digits and a port, like 127.0.0.1:10809 or [::1]:10809, or 0.0.0.0:10809 for all of this \
@@ -629,9 +638,12 @@ pub struct ExamineArguments {
     /// Of zoned members, also say what each zone holds, by its segment header, even if no superblock is usable.
     #[arg(long)]
     pub segments: bool,
-    /// Files or block devices.
-    #[arg(required = true, value_name = "MEMBER")]
+    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
+    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// Arguments of commands on a member of a served array.
@@ -704,7 +716,8 @@ pub struct AddArguments {
     /// Take it even if it holds something, which is lost.
     #[arg(short, long)]
     pub force: bool,
-    /// File or block device.
+    /// File, block device, or namespace on another machine (nvme://ADDRESS/NQN).
+    #[arg(value_parser = member_path)]
     pub member: PathBuf,
 }
 
@@ -719,7 +732,8 @@ pub struct ReAddArguments {
     /// Which array.
     #[command(flatten)]
     pub served: ServedByOption,
-    /// File or block device.
+    /// File, block device, or namespace on another machine (nvme://ADDRESS/NQN).
+    #[arg(value_parser = member_path)]
     pub member: PathBuf,
 }
 
@@ -736,7 +750,7 @@ pub struct ReplaceArguments {
     #[command(flatten)]
     pub served: ServedByOption,
     /// The device that takes its place: a new one, or one of the array's spares [default: a spare].
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = member_path)]
     pub with: Option<PathBuf>,
     /// Take the new device even if it holds something, which is lost.
     #[arg(short, long, requires = "with")]

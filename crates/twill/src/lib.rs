@@ -14,6 +14,7 @@ mod logging;
 mod own_files;
 mod plain;
 mod probe;
+mod remote;
 mod serving;
 mod status;
 mod words;
@@ -25,8 +26,8 @@ use std::process::ExitCode;
 use arguments::{Arguments, Command};
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, create, doubt, events, examine, members, scrub, serve, ssdsim, status as show, target,
-    zones,
+    assemble, bench, create, discover, doubt, events, examine, members, scrub, serve, ssdsim, status as show,
+    target, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -57,6 +58,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Assemble(arguments) => assemble::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::Target(arguments) => target::run(arguments, output),
+        Command::Discover(arguments) => discover::run(arguments, output),
         Command::Stop(arguments) => members::stop(arguments, output),
         Command::Status(arguments) => show::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),

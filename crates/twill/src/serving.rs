@@ -15,12 +15,14 @@ mod open;
 mod options;
 mod platform;
 pub mod re_add;
+mod remote;
 pub mod replace;
 pub mod scrub;
 mod scrub_file;
 mod speed;
 mod start;
 mod status;
+pub mod take_back;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -2,11 +2,12 @@
 //!
 //! The way of a host: it connects to a listener ([`Server`]), gets a shard, and says by its first command which queue of which
 //! subsystem the connection is (`connection`). Its admin queue makes an `association`, which its I/O queues join; the end of
-//! any of them ends all. Commands of an I/O queue go to a `namespace`, received by `stream` and answered by `outgoing`. What
+//! any of them ends all. Commands of an I/O queue go to a `namespace`, received by [stream](crate::stream) and answered by `outgoing`. What
 //! is on the wire is the crate `nvme_tcp`; here are sockets, memory and time.
 
 mod admin;
 mod association;
+mod boot_id;
 mod connection;
 mod connection_limits;
 mod device_volume;
@@ -20,7 +21,6 @@ mod reservation_work;
 mod running;
 mod server;
 mod server_state;
-mod stream;
 mod subsystems;
 
 pub use device_volume::DeviceVolume;

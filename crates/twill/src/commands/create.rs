@@ -19,7 +19,7 @@ use crate::counted::{counted, counted_as};
 use crate::failure::Failure;
 use crate::plain::plain;
 use crate::probe::clearing::Clearing;
-use crate::words;
+use crate::{remote, words};
 use plan::Plan;
 
 /// What `create` answers.
@@ -62,6 +62,7 @@ struct AnswerMember {
 /// # Errors
 /// All reasons against it at once; nothing was written then.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     let wanted = wanted::wanted(arguments)?;
     let places = checks::look_at(arguments, &wanted)?;
     let plan = plan::make(arguments, wanted, places)?;

@@ -3,6 +3,7 @@
 pub mod assemble;
 pub mod bench;
 pub mod create;
+pub mod discover;
 pub mod doubt;
 pub mod events;
 pub mod examine;

@@ -4,6 +4,7 @@ mod announcement;
 mod background;
 mod control;
 mod ending;
+mod remotes;
 mod signals;
 mod spares;
 
@@ -29,6 +30,7 @@ use crate::plain::plain;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
+use crate::remote;
 use crate::serving::re_add::re_add;
 use crate::serving::{ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
@@ -61,6 +63,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         block_device::check()?;
     }
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
+    remote::set(&arguments.choice.remote)?;
+    let attached = remote::attach(&arguments.choice.members)?;
     let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
     if arguments.no_degraded {
         check_whole(&chosen.array)?;
@@ -83,6 +87,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         start_when_free(with_absolute_paths(chosen), &options(arguments, &name, &server), || {
             Chosen::decide(choose::read(&arguments.choice)?, &filter).map(with_absolute_paths)
         })?;
+    drop(attached); // the array has those that it uses
     if let Some(Err(failure)) = pid_file.as_ref().map(PidFile::write) {
         serving.stop()?;
         return Err(failure);
@@ -100,6 +105,9 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         && let Err(error) = spares::share(Arc::clone(&controlled))
     {
         tracing::warn!("spares are not shared: {error}");
+    }
+    if let Err(error) = remotes::look_after(Arc::clone(&controlled)) {
+        tracing::warn!("members that come back are not taken back by themselves: {error}");
     }
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {
@@ -248,7 +256,7 @@ fn check_socket_place(path: &Path) -> Result<(), Failure> {
 
 /// A path that means the same in another folder.
 fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+    remote::absolute(path)
 }
 
 /// Callers in other folders must understand the paths that `status` prints.

@@ -299,7 +299,7 @@ fn errno(error: &VolumeError, command: Command) -> Errno {
         VolumeError::ReadOnly => Errno::Perm,
         VolumeError::NoSpace { .. } => Errno::NoSpace,
         VolumeError::Io { .. } | VolumeError::Unreadable { .. } => Errno::Io,
-        VolumeError::Stopping => Errno::Shutdown,
+        VolumeError::Stopping | VolumeError::Fenced => Errno::Shutdown,
     }
 }
 

@@ -27,9 +27,9 @@ use super::namespace::{Namespace, Started};
 use super::outgoing::send;
 use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
-use super::stream::Stream;
 use super::subsystems::Entry;
 use crate::shard::ShardContext;
+use crate::stream::Stream;
 
 /// Bytes of the data of Connect.
 const CONNECT_BYTES: u32 = 1024;

@@ -18,6 +18,7 @@ use crate::probe::clearing::Clearing;
 use crate::serving::add::add;
 use crate::serving::re_add::re_add;
 use crate::serving::replace::replace;
+use crate::serving::take_back::{Tried, take_back};
 use crate::serving::{Exports, NewLimits, Serving, Stopped, acts, doubt, scrub};
 use crate::status::{ArrayStatus, DoubtRange};
 
@@ -144,6 +145,17 @@ impl Controlled {
     /// [`ExitKind::NotFound`] once it is being stopped.
     pub fn status(&self) -> Result<ArrayStatus, Failure> {
         self.with(|serving| Ok(serving.status()))
+    }
+
+    /// Takes back members on other machines that were lost and are there again.
+    ///
+    /// # Errors
+    /// [`ExitKind::NotFound`] once it is being stopped.
+    pub fn take_back(&self, tried: &mut Tried) -> Result<(), Failure> {
+        self.with(|serving| {
+            take_back(&serving.array, tried);
+            Ok(())
+        })
     }
 
     /// Stops it in order. With `keep_device` its block device is left to the next server; with `force` clients that are

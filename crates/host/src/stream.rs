@@ -15,7 +15,7 @@ const LARGE_PAYLOAD_BYTES: usize = 16 << 10;
 /// Bytes asked for after a large payload: the next headers, and little of what may be their payload.
 const STAGING_BYTES_BETWEEN_PAYLOADS: usize = 512;
 
-pub(super) struct Stream {
+pub(crate) struct Stream {
     ring: Ring,
     socket: Rc<OwnedFd>,
     staging: Buffer,
