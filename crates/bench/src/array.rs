@@ -163,7 +163,7 @@ impl Array {
 fn memories(devices: &[SharedDevice]) -> Option<Vec<Arc<Memory>>> {
     let memory = |device: &SharedDevice| match device {
         SharedDevice::Memory(memory) => Some(Arc::clone(memory)),
-        SharedDevice::Block(_) => None,
+        SharedDevice::Block(_) | SharedDevice::Remote(_) => None,
     };
     devices.iter().map(memory).collect()
 }

@@ -66,6 +66,8 @@ pub enum DeviceErrorKind {
     Gone,
     /// No answer within the time limit. The operation may still happen.
     Timeout,
+    /// Another host has reserved the device: this one may not use it any more. No member fails for it (F-I7).
+    Fenced,
     /// The device does not have this operation.
     Unsupported,
     /// Offset or length is outside the device or not aligned: the caller's mistake.
@@ -89,6 +91,7 @@ impl DeviceErrorKind {
             DeviceErrorKind::NoSpace => "no space is left",
             DeviceErrorKind::Gone => "the device is gone, or was cut short",
             DeviceErrorKind::Timeout => "no answer within the time limit",
+            DeviceErrorKind::Fenced => "another host has reserved it",
             DeviceErrorKind::Unsupported => "the device cannot do that",
             DeviceErrorKind::Invalid => "outside the device, or not aligned",
             DeviceErrorKind::ZoneFull => "the zone has no room for it",

@@ -50,6 +50,9 @@ pub enum VolumeError {
         /// Where on its device.
         offset_bytes: u64,
     },
+    /// Another host has taken the array over.
+    #[error("another host has taken the array over")]
+    Fenced,
     /// The volume is being stopped.
     #[error("the volume is stopping")]
     Stopping,

@@ -63,6 +63,32 @@ pub enum Event {
         /// Members that still work.
         working: u32,
     },
+    /// The connection to a member on another machine is lost.
+    MemberAway {
+        /// Slot of the member.
+        member: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A member on another machine is connected again.
+    MemberBack {
+        /// Slot of the member.
+        member: u32,
+        /// How long it was away, in milliseconds.
+        after_ms: u64,
+    },
+    /// A member on another machine is not used any more as it is: a re-add takes it back.
+    MemberEnded {
+        /// Slot of the member.
+        member: u32,
+        /// Why.
+        reason: String,
+    },
+    /// Another host has taken the array over: this one writes nothing more.
+    Fenced {
+        /// How that is known.
+        reason: String,
+    },
     /// A member could not be failed: the array would be lost. The request got an error instead.
     MemberKept {
         /// Slot of the member.
@@ -243,6 +269,9 @@ impl Event {
             | Event::BadBlockRecorded { member, .. }
             | Event::MemberFailed { member, .. }
             | Event::MemberKept { member, .. }
+            | Event::MemberAway { member, .. }
+            | Event::MemberBack { member, .. }
+            | Event::MemberEnded { member, .. }
             | Event::MemberRemoved { member }
             | Event::RecoveryStarted { member, .. }
             | Event::MemberReAdded { member }
@@ -252,7 +281,8 @@ impl Event {
             | Event::ReplacementFailed { member, .. }
             | Event::StaleMemberTaken { member, .. }
             | Event::MetadataError { member, .. } => Some(*member),
-            Event::ResyncStarted { .. }
+            Event::Fenced { .. }
+            | Event::ResyncStarted { .. }
             | Event::ResyncFinished {}
             | Event::RebuildStopped { .. }
             | Event::StripeSuspect { .. }

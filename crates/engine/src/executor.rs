@@ -43,12 +43,9 @@ struct TaskWaker {
     inbox: Arc<Inbox>,
 }
 
-type RunQueue = Rc<RefCell<VecDeque<u32>>>;
-
 /// The executor running on this thread.
 struct Current {
-    id: u64,
-    ready: RunQueue,
+    inner: Rc<Inner>,
     /// Whether the task that is being polled waits in [`ahead`].
     ahead: Cell<bool>,
 }
@@ -64,11 +61,11 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let local = CURRENT.with(|current| match &*current.borrow() {
-            Some(current) if current.id == self.inbox.id => {
+            Some(current) if current.inner.inbox.id == self.inbox.id => {
                 // No locked instruction: a wake from another thread at the same time costs one spurious poll.
                 if !self.queued.load(Ordering::Relaxed) {
                     self.queued.store(true, Ordering::Relaxed);
-                    let mut ready = current.ready.borrow_mut();
+                    let mut ready = current.inner.ready.borrow_mut();
                     match self.ahead.load(Ordering::Relaxed) {
                         true => ready.push_front(self.task),
                         false => ready.push_back(self.task),
@@ -106,7 +103,7 @@ pub struct Executor {
 struct Inner {
     tasks: RefCell<Slab<Task>>,
     /// Tasks that this thread has woken, in the order in which they run.
-    ready: RunQueue,
+    ready: RefCell<VecDeque<u32>>,
     inbox: Arc<Inbox>,
     alive: Cell<usize>,
 }
@@ -121,11 +118,18 @@ impl Executor {
         Executor {
             inner: Rc::new(Inner {
                 tasks: RefCell::new(Slab::new()),
-                ready: Rc::new(RefCell::new(VecDeque::new())),
+                ready: RefCell::new(VecDeque::new()),
                 inbox: Arc::new(inbox),
                 alive: Cell::new(0),
             }),
         }
+    }
+
+    /// The executor that runs the caller, if one does.
+    pub fn current() -> Option<Executor> {
+        CURRENT.with(|current| {
+            current.borrow().as_ref().map(|current| Executor { inner: Rc::clone(&current.inner) })
+        })
     }
 
     /// Starts a task; it runs at the next turn.
@@ -237,9 +241,8 @@ impl Executor {
     /// Runs the owner's own work between polls, such as reaping completions. Tasks that it wakes go straight to the run queue,
     /// as if another task had woken them.
     pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
-        let (id, ready) = (self.inner.inbox.id, Rc::clone(&self.inner.ready));
-        let outer =
-            CURRENT.with(|current| current.replace(Some(Current { id, ready, ahead: Cell::new(false) })));
+        let running = Current { inner: Rc::clone(&self.inner), ahead: Cell::new(false) };
+        let outer = CURRENT.with(|current| current.replace(Some(running)));
         let result = work();
         CURRENT.with(|current| current.replace(outer));
         result
@@ -328,8 +331,9 @@ pub fn yield_now() -> impl Future<Output = ()> {
 
 /// Whether other tasks are ready on the executor that runs the caller.
 pub fn others_ready() -> bool {
-    CURRENT
-        .with(|current| current.borrow().as_ref().is_some_and(|current| !current.ready.borrow().is_empty()))
+    CURRENT.with(|current| {
+        current.borrow().as_ref().is_some_and(|current| !current.inner.ready.borrow().is_empty())
+    })
 }
 
 pin_project_lite::pin_project! {

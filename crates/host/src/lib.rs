@@ -13,6 +13,7 @@ pub mod call;
 pub mod device;
 pub mod export;
 pub mod machine;
+mod receiver;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod shard;

@@ -176,6 +176,18 @@ impl Queue {
         &mut self.session
     }
 
+    /// Changes how much data goes in a capsule: commands of fabrics have room for 8 KiB, those of an I/O queue for as much as
+    /// the controller says.
+    pub fn set_in_capsule_bytes_max(&mut self, bytes: u32) {
+        self.in_capsule_bytes_max = bytes;
+    }
+
+    /// Whether there is room for another command.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Commands in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {

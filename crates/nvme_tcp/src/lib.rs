@@ -10,6 +10,7 @@ pub mod discovery;
 pub mod events;
 pub mod features;
 mod hash;
+pub mod host_command;
 pub mod identify;
 pub mod initiator;
 pub mod log_page;

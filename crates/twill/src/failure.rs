@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use host::device::nvme_tcp::RemoteAddress;
+use host::device::{OpenError, OpenErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitKind;
@@ -43,6 +45,25 @@ impl Problem {
     pub fn help(self, help: impl Into<String>) -> Self {
         Problem { help: Some(help.into()), ..self }
     }
+}
+
+/// Why a device cannot be used, for a person.
+pub fn open_problem(path: &Path, error: &OpenError) -> Problem {
+    let kind = match error.kind {
+        OpenErrorKind::NotFound => ExitKind::NotFound,
+        OpenErrorKind::Permission => ExitKind::Permission,
+        OpenErrorKind::InUse => ExitKind::MemberInUse,
+        OpenErrorKind::WrongType => ExitKind::NotAMember,
+        OpenErrorKind::TooSmall => ExitKind::Damaged,
+        _ => ExitKind::IoError,
+    };
+    // A namespace's name stands before the reason already.
+    let what = if path.to_str().is_some_and(RemoteAddress::is_one) {
+        error.reason.clone()
+    } else {
+        error.to_string()
+    };
+    Problem::new(kind, path, what)
 }
 
 /// Why a command was not done.

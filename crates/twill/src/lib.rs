@@ -17,6 +17,7 @@ mod phrasebook;
 mod plain;
 mod probe;
 mod quoted;
+mod remote;
 mod service_manager;
 mod serving;
 mod status;
@@ -30,8 +31,8 @@ use arguments::{Arguments, Command};
 use clap::CommandFactory as _;
 use commands::output::{Output, report};
 use commands::{
-    assemble, bench, correct_size, create, doubt, events, examine, list, members, pages, rename, scrub,
-    serve, ssdsim, status as show, target, zero_superblock, zones,
+    assemble, bench, correct_size, create, discover, doubt, events, examine, list, members, pages, rename,
+    scrub, serve, ssdsim, status as show, target, zero_superblock, zones,
 };
 use exit::ExitKind;
 use failure::Failure;
@@ -69,6 +70,7 @@ fn run(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Assemble(arguments) => assemble::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::Target(arguments) => target::run(arguments, output),
+        Command::Discover(arguments) => discover::run(arguments, output),
         Command::Stop(arguments) => members::stop(arguments, output),
         Command::Status(arguments) => show::run(arguments, output),
         Command::Detail(arguments) => show::detail(arguments, output),

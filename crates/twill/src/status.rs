@@ -7,6 +7,7 @@ use engine::array::scrub::{Phase, ScrubState};
 use engine::counters::CounterTotals;
 use engine::events::Event;
 use engine::members::MemberState;
+use host::device::nvme_tcp::RemoteStatus;
 use serde::{Deserialize, Serialize};
 
 /// A served array.
@@ -202,6 +203,9 @@ pub struct MemberStatus {
     /// Its superblock has md's flag: the device should report errors without retrying.
     #[serde(default)]
     pub failfast: bool,
+    /// Of a member on another machine: its connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteStatus>,
 }
 
 impl MemberStatus {

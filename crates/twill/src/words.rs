@@ -2,6 +2,7 @@
 
 pub mod clearing;
 pub mod events;
+pub mod remote;
 pub mod scrub;
 pub mod status;
 pub mod superblock;

@@ -24,6 +24,8 @@ pub struct VolumeMode {
     pub read_only: AtomicBool,
     /// Refuse everything: the volume is being stopped.
     pub stopping: AtomicBool,
+    /// Refuse everything: another host has taken the array over (F-I7).
+    pub fenced: AtomicBool,
 }
 
 impl<E: Engine> ArrayVolume<E> {
@@ -42,6 +44,9 @@ impl<E: Engine> ArrayVolume<E> {
         let unit = u64::from(self.logical_block_bytes);
         if self.mode.stopping.load(Relaxed) {
             return Err(VolumeError::Stopping);
+        }
+        if self.mode.fenced.load(Relaxed) {
+            return Err(VolumeError::Fenced);
         }
         if write && self.mode.read_only.load(Relaxed) {
             return Err(VolumeError::ReadOnly);

@@ -152,6 +152,7 @@ impl<D: ZoneDevice> LogPort<D> {
             DeviceErrorKind::NoSpace
             | DeviceErrorKind::Gone
             | DeviceErrorKind::Timeout
+            | DeviceErrorKind::Fenced
             | DeviceErrorKind::Unsupported
             | DeviceErrorKind::Invalid => self.fail(slot, &error.to_string()),
         }

@@ -85,6 +85,8 @@ pub struct Members {
     read_only: AtomicBool,
     /// A member that the array needs failed to flush: its contents are uncertain even if later flushes succeed.
     flush_failed: AtomicBool,
+    /// Another host has taken the array over (F-I7).
+    fenced: AtomicBool,
     /// Runs when a member has failed, and drops what is cached of the members' contents.
     on_failure: OnceLock<Box<dyn Fn() + Send + Sync>>,
     events: EventSink,
@@ -137,6 +139,7 @@ impl Members {
             metadata: Metadata::new(),
             read_only: AtomicBool::new(false),
             flush_failed: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
             on_failure: OnceLock::new(),
             events,
         };
@@ -167,6 +170,18 @@ impl Members {
     /// Whether superblocks may ever say clean again in this run: every flush of a member that the array needs succeeded.
     pub fn may_be_clean(&self) -> bool {
         !self.flush_failed.load(SeqCst)
+    }
+
+    /// Another host has reserved the members: this one writes nothing more, and no member fails for that (F-I7).
+    pub fn set_fenced(&self, reason: &str) {
+        if !self.fenced.swap(true, SeqCst) {
+            self.report(Event::Fenced { reason: reason.to_string() });
+        }
+    }
+
+    /// Whether another host has taken the array over.
+    pub fn fenced(&self) -> bool {
+        self.fenced.load(SeqCst)
     }
 
     /// Sets the function that runs when a member has failed. Later calls have no effect.
@@ -254,6 +269,9 @@ impl Members {
 
     /// Counts and reports an error of a member.
     pub fn note_error(&self, slot: u32, error: &DeviceError) {
+        if error.kind == DeviceErrorKind::Fenced {
+            return self.set_fenced(&error.to_string());
+        }
         self.slots[slot as usize].errors.fetch_add(1, SeqCst);
         self.report(Event::MemberError { member: slot, kind: error.kind, error: error.to_string() });
     }
@@ -349,6 +367,7 @@ impl Members {
             DeviceErrorKind::NoSpace
             | DeviceErrorKind::Gone
             | DeviceErrorKind::Timeout
+            | DeviceErrorKind::Fenced
             | DeviceErrorKind::Unsupported
             | DeviceErrorKind::Invalid => false,
             // What follows from a zone's state stays so until the caller has asked for the zone's report.
@@ -365,6 +384,9 @@ impl Members {
     /// Fails a member, unless the array would be lost without it. A replacement that is being copied takes its slot.
     pub fn fail(&self, slot: u32, reason: &str) -> Failing {
         let changing = self.changing.lock();
+        if self.fenced() {
+            return Failing::Needed;
+        }
         match self.state(slot) {
             MemberState::Failed | MemberState::Missing => return Failing::Failed,
             MemberState::Recovering => {}

@@ -440,6 +440,12 @@ impl<D: Device> MemberPort<D> {
     }
 
     fn fail_member(&self, slot: u32, error: &DeviceError) -> MemberError {
+        if error.kind == DeviceErrorKind::Fenced {
+            self.members.set_fenced(&error.to_string());
+        }
+        if self.members.fenced() {
+            return MemberError::Request(VolumeError::Fenced);
+        }
         match self.members.fail(slot, &error.to_string()) {
             Failing::Failed => MemberError::Gone,
             Failing::Needed => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::block::BlockDevice;
 use super::block_file::BlockFile;
 use super::memory::{Memory, MemoryDevice};
+use super::nvme_tcp::{Attached, RemoteDevice};
 use crate::ring::{DeviceDone, DeviceRead, Ring};
 
 /// An open device, for all shards.
@@ -17,6 +18,8 @@ pub enum SharedDevice {
     Block(Arc<BlockFile>),
     /// Memory of this process.
     Memory(Arc<Memory>),
+    /// A namespace on another machine.
+    Remote(Arc<Attached>),
 }
 
 impl SharedDevice {
@@ -25,6 +28,7 @@ impl SharedDevice {
         match self {
             SharedDevice::Block(file) => file.info(),
             SharedDevice::Memory(memory) => memory.info(),
+            SharedDevice::Remote(member) => member.info(),
         }
     }
 
@@ -35,15 +39,24 @@ impl SharedDevice {
     pub fn reserve(&self, offset_bytes: u64, bytes: u64) -> std::io::Result<()> {
         match self {
             SharedDevice::Block(file) => file.reserve(offset_bytes, bytes),
-            SharedDevice::Memory(_) => Ok(()),
+            SharedDevice::Memory(_) | SharedDevice::Remote(_) => Ok(()),
         }
     }
 
-    /// The way of the shard that has `ring` to the device.
+    /// The member on another machine, if it is one.
+    pub fn remote(&self) -> Option<&Arc<Attached>> {
+        match self {
+            SharedDevice::Remote(member) => Some(member),
+            SharedDevice::Block(_) | SharedDevice::Memory(_) => None,
+        }
+    }
+
+    /// The way of the shard that has `ring`, and runs this, to the device.
     pub fn attach(&self, ring: &Ring) -> HostDevice {
         match self {
             SharedDevice::Block(file) => HostDevice::Block(BlockDevice::new(file, ring)),
             SharedDevice::Memory(memory) => HostDevice::Memory(MemoryDevice::new(memory, ring)),
+            SharedDevice::Remote(member) => HostDevice::Remote(RemoteDevice::new(member, ring)),
         }
     }
 }
@@ -55,6 +68,8 @@ pub enum HostDevice {
     Block(BlockDevice),
     /// Memory of this process.
     Memory(MemoryDevice),
+    /// A namespace on another machine.
+    Remote(RemoteDevice),
 }
 
 impl Device for HostDevice {
@@ -66,6 +81,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.info(),
             HostDevice::Memory(device) => device.info(),
+            HostDevice::Remote(device) => device.info(),
         }
     }
 
@@ -74,6 +90,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.read(offset_bytes, buffer),
             HostDevice::Memory(device) => device.read(offset_bytes, buffer),
+            HostDevice::Remote(device) => device.read(offset_bytes, buffer),
         }
     }
 
@@ -82,6 +99,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.write(offset_bytes, data, fua),
             HostDevice::Memory(device) => device.write(offset_bytes, data, fua),
+            HostDevice::Remote(device) => device.write(offset_bytes, data, fua),
         }
     }
 
@@ -89,6 +107,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.flush(),
             HostDevice::Memory(device) => device.flush(),
+            HostDevice::Remote(device) => device.flush(),
         }
     }
 
@@ -96,6 +115,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.discard(offset_bytes, bytes),
             HostDevice::Memory(device) => device.discard(offset_bytes, bytes),
+            HostDevice::Remote(device) => device.discard(offset_bytes, bytes),
         }
     }
 
@@ -103,6 +123,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::Block(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
             HostDevice::Memory(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
+            HostDevice::Remote(device) => device.write_zeroes(offset_bytes, bytes, may_unmap),
         }
     }
 }
@@ -112,7 +133,7 @@ impl ReadForeign for HostDevice {
     fn read_into(&self, offset_bytes: u64, bytes: usize, target: Lease) -> Option<DeviceDone> {
         match self {
             HostDevice::Block(device) => device.read_into(offset_bytes, bytes, target),
-            HostDevice::Memory(_) => None,
+            HostDevice::Memory(_) | HostDevice::Remote(_) => None,
         }
     }
 }

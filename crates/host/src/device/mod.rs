@@ -1,4 +1,5 @@
-//! Devices that members live on: files and block devices through the ring, and memory; and [zoned] ones.
+//! Devices that members live on: files and block devices through the ring, memory, and namespaces on other machines
+//! ([nvme_tcp]); and [zoned] ones.
 //!
 //! A [`DeviceSpec`] says what to open, a [`SharedDevice`] is open for all shards, a [`HostDevice`] is one shard's way
 //! to it.
@@ -9,6 +10,7 @@ mod host_device;
 #[allow(unsafe_code)]
 mod ioctl;
 pub mod memory;
+pub mod nvme_tcp;
 mod open;
 pub mod spec;
 #[cfg(test)]

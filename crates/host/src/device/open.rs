@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::nvme_tcp::RemoteOptions;
+
 /// How devices are opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -16,6 +18,8 @@ pub struct OpenOptions {
     pub bytes_min: u64,
     /// An operation without an answer for this long fails with [`engine::device::DeviceErrorKind::Timeout`].
     pub time_limit: Duration,
+    /// How members on other machines are reached; none: they are not.
+    pub remote: Option<RemoteOptions>,
 }
 
 /// A member's time to answer. Clients give up after 30 s (the kernel's SCSI and NVMe drivers, many NBD clients). A write that meets a
@@ -25,7 +29,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(8);
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        OpenOptions { read_only: false, direct: true, bytes_min: 4096, time_limit: TIME_LIMIT }
+        OpenOptions { read_only: false, direct: true, bytes_min: 4096, time_limit: TIME_LIMIT, remote: None }
     }
 }
 

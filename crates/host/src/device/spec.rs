@@ -1,10 +1,12 @@
-//! How devices are named: by a path, `memory:SIZE`, or `memory:COUNTxSIZE` for several.
+//! How devices are named: by a path, `nvme://ADDRESS[:PORT]/NQN[/NAMESPACE]` on another machine, `memory:SIZE`, or
+//! `memory:COUNTxSIZE` for several.
 
 use std::path::PathBuf;
 
 use super::block_file::BlockFile;
 use super::host_device::SharedDevice;
 use super::memory::Memory;
+use super::nvme_tcp::{AddressError, Attached, RemoteAddress};
 use super::open::{OpenError, OpenErrorKind, OpenOptions};
 
 /// Most devices that one specification makes.
@@ -22,6 +24,8 @@ pub enum DeviceSpec {
         /// Index among the devices of one specification.
         index: usize,
     },
+    /// A namespace on another machine.
+    Remote(RemoteAddress),
 }
 
 impl DeviceSpec {
@@ -34,6 +38,11 @@ impl DeviceSpec {
         let Some(sizes) = text.strip_prefix("memory:") else {
             return match text {
                 "" => Err(SpecError::Empty),
+                remote if RemoteAddress::is_one(remote) => {
+                    let address = RemoteAddress::parse(remote);
+                    let error = |error| SpecError::Remote { text: remote.into(), error };
+                    Ok(vec![DeviceSpec::Remote(address.map_err(error)?)])
+                }
                 path => Ok(vec![DeviceSpec::Path(PathBuf::from(path))]),
             };
         };
@@ -52,6 +61,13 @@ impl DeviceSpec {
     pub fn open(&self, options: &OpenOptions) -> Result<SharedDevice, OpenError> {
         match self {
             DeviceSpec::Path(path) => BlockFile::open(path, options).map(SharedDevice::Block),
+            DeviceSpec::Remote(address) => match &options.remote {
+                Some(remote) => Attached::open(address, remote).map(SharedDevice::Remote),
+                None => {
+                    let reason = "members on other machines are not used here";
+                    Err(OpenError::refuse(OpenErrorKind::WrongType, address.to_string(), reason))
+                }
+            },
             DeviceSpec::Memory { bytes, .. } => {
                 let name = self.to_string();
                 if *bytes < options.bytes_min.max(512) {
@@ -78,6 +94,7 @@ impl std::fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             DeviceSpec::Path(path) => path.display().fmt(f),
+            DeviceSpec::Remote(address) => address.fmt(f),
             DeviceSpec::Memory { index, .. } => write!(f, "memory:{index}"),
         }
     }
@@ -126,6 +143,14 @@ pub enum SpecError {
     Size {
         /// The part that is wrong.
         text: String,
+    },
+    /// Not a namespace on another machine.
+    #[error("{text}: {error}")]
+    Remote {
+        /// The whole text.
+        text: String,
+        /// What is wrong.
+        error: AddressError,
     },
     /// The size does not fit in 64 bits.
     #[error("{text:?} is too large a size")]

@@ -2,5 +2,4 @@
 
 pub mod nbd;
 pub mod nvme_tcp;
-mod receiver;
 pub mod ublk;

@@ -261,7 +261,7 @@ impl Core {
 
     /// An operation has its final result.
     #[inline]
-    fn complete(&mut self, slot: u32, result: i32) {
+    pub fn complete(&mut self, slot: u32, result: i32) {
         let entry = self.slots.get(slot);
         if entry.deadline.take().is_some() {
             self.limits.end();

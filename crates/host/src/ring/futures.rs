@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use super::in_flight::{Ended, InFlight};
 use super::nvme;
-use super::op::{MISPLACED, Op, PAST_END, accepted};
+use super::op::{FENCED, MISPLACED, Op, PAST_END, accepted};
 
 /// A read in flight.
 pub struct DeviceRead(pub(crate) InFlight);
@@ -30,6 +30,7 @@ impl Future for DeviceRead {
                 match op {
                     Op::Read { buffer, .. } | Op::MemoryRead { buffer, .. } => (buffer, result),
                     Op::ZoneCopy(copy) => (copy.into_buffers().0, result),
+                    Op::Remote { buffer: Some(buffer), .. } => (buffer, result),
                     _ => unreachable!("the slot of a read"),
                 }
             }),
@@ -128,6 +129,7 @@ fn error_of(op: &Op, result: i32) -> DeviceError {
         (_, Some(kind)) => (kind, 0),
         (PAST_END, _) => (DeviceErrorKind::Gone, 0),
         (MISPLACED, _) => (DeviceErrorKind::Invalid, 0),
+        (FENCED, _) => (DeviceErrorKind::Fenced, 0),
         _ if -result == libc::ENOSPC && op.is_beyond_shrunk_device() => (DeviceErrorKind::Gone, -result),
         _ => (kind_of(-result), -result),
     };

@@ -64,6 +64,7 @@ use self::system_call::COMMAND_BYTES;
 
 pub use self::futures::{Accept, DeviceDone, DeviceRead, Receive, Send, Sleep, ZoneRead};
 pub(crate) use self::futures::{DriverAnswer, NvmePlace, NvmeRead};
+pub(crate) use self::slots::Ticket;
 pub use self::wake::WakeUp;
 
 /// How long the end of a ring waits for operations in flight. No task waits for them any more: those of a member that hangs have
@@ -196,6 +197,23 @@ impl Ring {
         self.inner.core.borrow_mut().helped += 1;
         self.inner.helpers.send(file, in_flight.slot(), job);
         in_flight
+    }
+
+    /// Starts an operation of a member on another machine, whose queue ends it by [`Ring::finish`].
+    pub(crate) fn start_remote(&self, name: &'static str, offset: u64, bytes: u64) -> (InFlight, Ticket) {
+        let op = Op::Remote { name, offset, bytes, buffer: None };
+        let core = &mut *self.inner.core.borrow_mut();
+        let slot = core.start(op);
+        (InFlight::new(&self.inner, slot), core.slots.ticket(slot))
+    }
+
+    // By value: the ticket is used up.
+    #[allow(clippy::needless_pass_by_value)]
+    /// Ends an operation of a member on another machine; `buffer` is what a read returns. Wakes its task.
+    pub(crate) fn finish(&self, ticket: Ticket, buffer: Option<Buffer>, result: i32) {
+        let core = &mut *self.inner.core.borrow_mut();
+        core.slots.fill(&ticket, buffer);
+        core.complete(ticket.slot, result);
     }
 
     /// An operation that has failed before it started.

@@ -202,7 +202,10 @@ pub(crate) fn refusal(kind: DeviceErrorKind) -> i32 {
             DeviceErrorKind::ZoneState => 0x1ba,
             DeviceErrorKind::NotAtPointer => 0x1bc,
             DeviceErrorKind::TooManyOpen => 0x1bd,
-            DeviceErrorKind::Io | DeviceErrorKind::Gone | DeviceErrorKind::Timeout => 0x281,
+            DeviceErrorKind::Io
+            | DeviceErrorKind::Gone
+            | DeviceErrorKind::Timeout
+            | DeviceErrorKind::Fenced => 0x281,
         }
 }
 

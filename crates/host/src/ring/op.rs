@@ -21,6 +21,9 @@ pub(crate) const PAST_END: i32 = i32::MIN;
 /// Result of an operation outside of its device or across its blocks, which is not sent.
 pub(crate) const MISPLACED: i32 = i32::MIN + 1;
 
+/// Result of an operation at a member that another host has reserved.
+pub(crate) const FENCED: i32 = i32::MIN + 2;
+
 /// Direct reads end at a multiple of this, or at the end of the file.
 const DIRECT_UNIT: usize = 512;
 
@@ -105,6 +108,14 @@ pub(crate) enum Op {
     },
     /// Of a zoned memory device.
     ZoneCopy(Box<ZoneCopy>),
+    /// Of a member on another machine: its queue carries it out and ends it by [`super::Ring::finish`].
+    Remote {
+        name: &'static str,
+        offset: u64,
+        bytes: u64,
+        /// What a read has read, once it has ended.
+        buffer: Option<Buffer>,
+    },
     /// A command of the file's own driver. It owns no memory.
     Command {
         file: Rc<RingFile>,
@@ -215,7 +226,7 @@ impl Op {
             | Op::MemoryWrite { .. }
             | Op::MemoryClear { .. }
             | Op::MemoryFlush { .. } => Route::Copy,
-            Op::Vacant | Op::Helped { .. } | Op::Sleep => Route::Elsewhere,
+            Op::Vacant | Op::Helped { .. } | Op::Remote { .. } | Op::Sleep => Route::Elsewhere,
             Op::Read { .. }
             | Op::ReadInto { .. }
             | Op::Write { .. }
@@ -311,6 +322,7 @@ impl Op {
             Op::Send { socket, data, done } => send_call(socket, data, *done, vectors),
             Op::Vacant
             | Op::Helped { .. }
+            | Op::Remote { .. }
             | Op::ZoneCopy(_)
             | Op::MemoryRead { .. }
             | Op::MemoryWrite { .. }
@@ -411,7 +423,9 @@ impl Op {
             }
             Op::Flush { .. } | Op::MemoryFlush { .. } => ("flush", 0, 0),
             Op::Allocate { offset, bytes, zeroes: None, .. } => ("discard", *offset, *bytes),
-            Op::Helped { name, offset, bytes, .. } => (name, *offset, *bytes),
+            Op::Helped { name, offset, bytes, .. } | Op::Remote { name, offset, bytes, .. } => {
+                (name, *offset, *bytes)
+            }
             Op::Nvme { command, .. } => command.describe(),
             Op::ZoneCopy(copy) => (copy.name, copy.offset_bytes, copy.bytes),
             Op::Allocate { offset, bytes, .. } | Op::WriteZeroes { offset, bytes, .. } => {

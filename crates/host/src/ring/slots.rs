@@ -5,6 +5,7 @@
 //! - A slot is freed after its operation has completed *and* its future is done with it, whichever comes second.
 //! - The generation counts the uses of a slot, so that a late cancel or timer never meets the slot's next operation.
 
+use engine::buffer::Buffer;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -78,6 +79,13 @@ impl Slot {
     }
 }
 
+/// Names an operation of a member on another machine until its device ends it.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(super) slot: u32,
+    generation: u32,
+}
+
 /// Slots, reused last in first out.
 #[derive(Default)]
 pub(super) struct Slots {
@@ -114,6 +122,20 @@ impl Slots {
             vectors: None,
         });
         index
+    }
+
+    /// What its device ends an operation by.
+    pub fn ticket(&self, slot: u32) -> Ticket {
+        Ticket { slot, generation: self.generation(slot) }
+    }
+
+    /// Takes over what a read on another machine has read.
+    pub fn fill(&mut self, ticket: &Ticket, read: Option<Buffer>) {
+        assert_eq!(self.generation(ticket.slot), ticket.generation, "an operation ends once");
+        let Op::Remote { buffer, .. } = &mut self.get(ticket.slot).op else {
+            unreachable!("the slot of a remote operation")
+        };
+        *buffer = read;
     }
 
     /// Adds an operation that has its result already.

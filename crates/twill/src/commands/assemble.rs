@@ -24,7 +24,7 @@ use crate::plain::plain;
 use crate::probe::candidates::{self, Candidates};
 use crate::probe::chosen::{may_start, nothing_found, stale_taken, stale_words};
 use crate::probe::inspection::inspection;
-use crate::words;
+use crate::{remote, words};
 use answer::{Answer, AnswerArray, AnswerCandidate, AnswerRange, Basis};
 use in_use::{check_none, in_use};
 use zoned::Zoned;
@@ -34,6 +34,7 @@ use zoned::Zoned;
 /// # Errors
 /// Why the array, or the first of several, would not start.
 pub fn run(arguments: &AssembleArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.choice.remote)?;
     let candidates = read(&arguments.choice)?;
     let filter = filter(&arguments.choice)?;
     let found = assemble(&candidates.read, &filter);

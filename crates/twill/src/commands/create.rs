@@ -22,7 +22,7 @@ use crate::plain::plain;
 use crate::probe::clearing::Clearing;
 use crate::quoted::quoted;
 use crate::serving::block_device;
-use crate::words;
+use crate::{remote, words};
 use plan::Plan;
 
 /// What `create` answers.
@@ -67,6 +67,7 @@ struct AnswerMember {
 /// # Errors
 /// All reasons against it at once; nothing was written then.
 pub fn run(arguments: &CreateArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     if zoned::is_wanted(arguments) {
         return zoned::run(arguments, output);
     }

@@ -22,7 +22,7 @@ use crate::probe::bitmap;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::{self, superblock_of};
 use crate::probe::zoned::{self as zoned_probe, FoundLog};
-use crate::words;
+use crate::{remote, words};
 use zoned::DescribedZones;
 
 /// What `examine` answers.
@@ -125,6 +125,7 @@ struct DescribedBitmap {
 /// # Errors
 /// What is wrong with members without a usable superblock; the others are printed all the same.
 pub fn run(arguments: &ExamineArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     let members: Vec<Examined> =
         arguments.members.iter().map(|path| examine(path, arguments.segments)).collect();
     let problems: Vec<Problem> = members.iter().filter_map(|member| member.problem.clone()).collect();

@@ -18,6 +18,7 @@ use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
 use crate::plain::plain;
 use crate::probe::candidates::Candidates;
+use crate::remote;
 use crate::status::ArrayStatus;
 use crate::words::status::state;
 
@@ -71,6 +72,7 @@ struct FoundArray {
 /// # Errors
 /// A server that does not answer, beside the answers of the others; members that cannot be looked at.
 pub fn run(arguments: &ListArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     let (mut served, mut unanswered) = (Vec::new(), Vec::new());
     for (_, control) in control::served() {
         match Client::ask_briefly::<ArrayStatus>(&control, "status") {
@@ -116,6 +118,7 @@ fn found(arguments: &ListArguments, served: &[ServedArray]) -> Result<Vec<FoundA
         uuid: None,
         name: None,
         force: false,
+        remote: arguments.remote.clone(),
     };
     let candidates = read(&choice)?;
     let uuids: BTreeSet<&str> = served.iter().map(|array| array.uuid.as_str()).collect();

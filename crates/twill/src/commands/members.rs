@@ -1,5 +1,7 @@
 //! `fail`, `remove`, `add`, `re-add`, `replace`, `set` and `stop`: changes of an array while it is served.
 
+use std::path::Path;
+
 use engine::members::load::UpdatePolicy;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -8,16 +10,16 @@ use super::output::Output;
 use super::status::{ask, call};
 use crate::arguments::{
     AddArguments, MemberArguments, ReAddArguments, RemoveArguments, ReplaceArguments, SetArguments,
-    StopArguments,
+    StopArguments, member_path,
 };
 use crate::control::connect;
 use crate::counted::counted;
 use crate::exit::ExitKind;
-use crate::failure::Failure;
+use crate::failure::{Failure, Problem};
 use crate::plain::plain;
 use crate::probe::member_file::MemberFile;
 use crate::serving::Stopped;
-use crate::words;
+use crate::{remote, words};
 
 /// What a change answers.
 #[derive(Serialize)]
@@ -61,6 +63,11 @@ pub fn remove(arguments: &RemoveArguments, output: Output) -> Result<(), Failure
     })
 }
 
+/// Whether a device can be opened. Only the server knows how those on other machines are reached.
+fn look(path: &Path) -> Result<(), Problem> {
+    if remote::address(path).is_some() { Ok(()) } else { MemberFile::open(path).map(drop) }
+}
+
 /// What became of the former contents of a device that was added.
 #[derive(Default, Deserialize)]
 struct Added {
@@ -76,7 +83,7 @@ struct Added {
 /// No such array, or the device is refused.
 pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
     // Checked here first, so that the reason names the path as it was typed.
-    if let Err(problem) = MemberFile::open(&arguments.member) {
+    if let Err(problem) = look(&arguments.member) {
         return Err(Failure::from_problems("the member cannot be added", vec![problem]));
     }
     let path = arguments.member.display().to_string();
@@ -102,7 +109,7 @@ pub fn add(arguments: &AddArguments, output: Output) -> Result<(), Failure> {
 /// # Errors
 /// No such array, or why the member has to be rebuilt instead.
 pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure> {
-    if let Err(problem) = MemberFile::open(&arguments.member) {
+    if let Err(problem) = look(&arguments.member) {
         return Err(Failure::from_problems("the member cannot be re-added", vec![problem]));
     }
     let path = arguments.member.display().to_string();
@@ -116,7 +123,7 @@ pub fn re_add(arguments: &ReAddArguments, output: Output) -> Result<(), Failure>
 /// # Errors
 /// No such array or member, the member is not in sync, or the device is refused.
 pub fn replace(arguments: &ReplaceArguments, output: Output) -> Result<(), Failure> {
-    if let Some(Err(problem)) = arguments.with.as_deref().map(MemberFile::open) {
+    if let Some(Err(problem)) = arguments.with.as_deref().map(look) {
         return Err(Failure::from_problems("the device cannot be added", vec![problem]));
     }
     let (member, with) = (named(&arguments.member), arguments.with.as_ref());
@@ -211,6 +218,6 @@ fn named(member: &str) -> String {
     if member.parse::<u32>().is_ok() || is_word(member) {
         return member.to_owned();
     }
-    let full = std::path::absolute(member);
-    full.map_or_else(|_| member.to_owned(), |path| path.display().to_string())
+    let path = member_path(member).unwrap_or_else(|_| member.into());
+    remote::absolute(&path).display().to_string()
 }

@@ -4,6 +4,7 @@ pub mod assemble;
 pub mod bench;
 pub mod correct_size;
 pub mod create;
+pub mod discover;
 pub mod doubt;
 pub mod events;
 pub mod examine;

@@ -5,6 +5,7 @@ mod background;
 mod control;
 mod ending;
 mod picked;
+mod remotes;
 mod signals;
 mod spares;
 mod waiting;
@@ -30,6 +31,7 @@ use crate::own_files::PidFile;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
+use crate::remote;
 use crate::service_manager;
 use crate::serving::{NvmeTcpOptions, ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
@@ -64,6 +66,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     let nvme_tcp = nvme_tcp(arguments)?;
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
+    remote::set(&arguments.choice.remote)?;
+    let attached = remote::attach(&arguments.choice.members)?;
     let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
     chosen.check(arguments)?;
     let warnings = chosen.warnings();
@@ -84,6 +88,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         start_when_free(chosen.with_absolute_paths(), &options(arguments, nvme_tcp, &name, &server), || {
             Picked::decide(&arguments.choice, &filter).map(Picked::with_absolute_paths)
         })?;
+    drop(attached); // the array has those that it uses
     if let Some(Err(failure)) = pid_file.as_ref().map(PidFile::write) {
         serving.stop()?;
         return Err(failure);
@@ -101,6 +106,9 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         && let Err(error) = spares::share(Arc::clone(&controlled))
     {
         tracing::warn!("spares are not shared: {error}");
+    }
+    if let Err(error) = remotes::look_after(Arc::clone(&controlled)) {
+        tracing::warn!("members that come back are not taken back by themselves: {error}");
     }
     tracing::info!(array = announcement.name, "serving");
     if arguments.in_background {

@@ -262,7 +262,10 @@ fn status_words(status: &ArrayStatus) -> String {
         text += &format!("  {} ({} connected)\n", export.uri, export.connections);
     }
     let needs_a_word = |member: &&MemberStatus| {
-        member.state != MemberHealth::InSync || member.has_errors() || member.deleted
+        member.state != MemberHealth::InSync
+            || member.has_errors()
+            || member.deleted
+            || member.remote.is_some()
     };
     for member in status.members.iter().filter(needs_a_word) {
         text += &format!("  {}\n", member_line(member));
@@ -284,7 +287,8 @@ fn member_line(member: &MemberStatus) -> String {
         count(member.errors, "error", "") + &count(member.corrected_reads, "read error", " corrected");
     let bad = count(member.bad_block_bytes, "byte", " in the bad-block log");
     let deleted = if member.deleted { format!("; it {DELETED}") } else { String::new() };
-    format!("{slot}: {}, {}{errors}{bad}{deleted}", plain(path), words::status::health(member.state))
+    let remote = member.remote.as_ref().map_or_else(String::new, words::remote::connection);
+    format!("{slot}: {}, {}{errors}{bad}{deleted}{remote}", plain(path), words::status::health(member.state))
 }
 
 fn detail_words(status: &ArrayStatus) -> String {

@@ -1,4 +1,4 @@
-//! A file or block device as one-off commands see it: its identity and size, whether another program uses it, its bytes.
+//! A file, a block device or a namespace on another machine as one-off commands see it: its identity and size, whether another program uses it, its bytes.
 //!
 //! A member opened to be written is held for as long as the value lives: block devices exclusively (`O_EXCL`), both
 //! kinds by an exclusive lock, which the server of an array takes too.
@@ -7,14 +7,16 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use host::device::nvme_tcp::{Attached, LookedAt, RemoteAddress, look_at, open_error};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::exit::ExitKind;
-use crate::failure::Problem;
+use crate::failure::{Problem, open_problem};
+use crate::remote;
 
 /// An open member.
 #[derive(Debug)]
@@ -25,9 +27,20 @@ pub struct MemberFile {
     pub device_bytes: u64,
     /// Unit of addressing in bytes: 512 or 4096.
     pub logical_block_bytes: usize,
-    /// The same for every name of the same file or device.
+    /// The same for every name of the same file, device or namespace.
     pub identity: (u64, u64),
-    file: File,
+    backing: Backing,
+}
+
+/// Where its bytes are.
+#[derive(Debug)]
+enum Backing {
+    /// A file or block device.
+    File(File),
+    /// A namespace on another machine that this process has attached.
+    Attached(Arc<Attached>),
+    /// One that it only looks at.
+    LookedAt(Box<LookedAt>),
 }
 
 impl MemberFile {
@@ -36,6 +49,9 @@ impl MemberFile {
     /// # Errors
     /// What is wrong with it.
     pub fn open(path: &Path) -> Result<Self, Problem> {
+        if let Some(address) = remote::address(path) {
+            return Self::look_at(path, &address);
+        }
         Self::open_with(path, OFlags::RDONLY, OFlags::empty())
     }
 
@@ -44,6 +60,9 @@ impl MemberFile {
     /// # Errors
     /// What is wrong with it; [`ExitKind::MemberInUse`] if another program uses it.
     pub fn open_held(path: &Path) -> Result<Self, Problem> {
+        if let Some(address) = remote::address(path) {
+            return Self::attach(path, &address);
+        }
         Self::hold(path, OFlags::RDWR)
     }
 
@@ -52,13 +71,62 @@ impl MemberFile {
     /// # Errors
     /// As [`MemberFile::open_held`].
     pub fn check_free(path: &Path) -> Result<(), Problem> {
+        if let Some(address) = remote::address(path) {
+            return Self::check_remote_free(path, &address);
+        }
         Self::hold(path, OFlags::RDONLY).map(drop)
+    }
+
+    /// Looks at a namespace on another machine: through this process's own attach, if it has one.
+    fn look_at(path: &Path, address: &RemoteAddress) -> Result<Self, Problem> {
+        if let Some(attached) = Attached::find(address) {
+            return Ok(Self::of_attached(path, attached));
+        }
+        let looked_at = look_at(address, remote::options())
+            .map_err(|error| open_problem(path, &open_error(&path.display().to_string(), &error)))?;
+        let (info, identity) = (&looked_at.info, looked_at.identity);
+        Ok(MemberFile {
+            path: path.to_path_buf(),
+            device_bytes: info.size_bytes,
+            logical_block_bytes: info.logical_block_bytes as usize,
+            identity,
+            backing: Backing::LookedAt(Box::new(looked_at)),
+        })
+    }
+
+    fn of_attached(path: &Path, attached: Arc<Attached>) -> Self {
+        MemberFile {
+            path: path.to_path_buf(),
+            device_bytes: attached.info().size_bytes,
+            logical_block_bytes: attached.info().logical_block_bytes as usize,
+            identity: attached.identity(),
+            backing: Backing::Attached(attached),
+        }
+    }
+
+    /// Attaches a namespace on another machine, which keeps every other host from it.
+    fn attach(path: &Path, address: &RemoteAddress) -> Result<Self, Problem> {
+        let attached = Attached::open(address, remote::options());
+        Ok(Self::of_attached(path, attached.map_err(|error| open_problem(path, &error))?))
+    }
+
+    fn check_remote_free(path: &Path, address: &RemoteAddress) -> Result<(), Problem> {
+        let member = Self::look_at(path, address)?;
+        let Backing::LookedAt(looked_at) = &member.backing else { return Ok(()) };
+        match looked_at.holder {
+            Some(holder) if !remote::options().take_over => {
+                let problem = Problem::new(ExitKind::MemberInUse, path, format!("{holder} has reserved it"));
+                Err(problem.help("stop the array on that host, or take it over: --take-over"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn hold(path: &Path, access: OFlags) -> Result<Self, Problem> {
         let member = Self::open_with(path, access, OFlags::EXCL)?;
         check_no_loop_device(path, member.identity)?;
-        match lock(&member.file) {
+        let Backing::File(file) = &member.backing else { return Ok(member) };
+        match lock(file) {
             Ok(()) => Ok(member),
             Err(Errno::WOULDBLOCK) => {
                 let problem = Problem::new(ExitKind::MemberInUse, path, "is locked by another program");
@@ -73,6 +141,9 @@ impl MemberFile {
     /// # Errors
     /// What is wrong with it.
     pub fn open_to_clear(path: &Path) -> Result<Self, Problem> {
+        if let Some(address) = remote::address(path) {
+            return Self::attach(path, &address);
+        }
         Self::open_with(path, OFlags::RDWR, OFlags::empty())
     }
 
@@ -106,7 +177,8 @@ impl MemberFile {
         };
         // A device may have several nodes, a file several names.
         let identity = if is_device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) };
-        Ok(MemberFile { path: path.to_path_buf(), device_bytes, logical_block_bytes, identity, file })
+        let (path, backing) = (path.to_path_buf(), Backing::File(file));
+        Ok(MemberFile { path, device_bytes, logical_block_bytes, identity, backing })
     }
 
     /// Reads up to `bytes` bytes at `offset`; fewer at the end.
@@ -114,10 +186,15 @@ impl MemberFile {
     /// # Errors
     /// What the system says.
     pub fn read(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let file = match &self.backing {
+            Backing::File(file) => file,
+            Backing::Attached(attached) => return attached.read(offset, bytes),
+            Backing::LookedAt(looked_at) => return looked_at.read(offset, bytes),
+        };
         let mut data = vec![0; bytes];
         let mut done = 0;
         while done < bytes {
-            match self.file.read_at(&mut data[done..], offset + done as u64) {
+            match file.read_at(&mut data[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -133,7 +210,11 @@ impl MemberFile {
     /// # Errors
     /// What the system says.
     pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, offset)
+        match &self.backing {
+            Backing::File(file) => file.write_all_at(data, offset),
+            Backing::Attached(attached) => attached.write(offset, data),
+            Backing::LookedAt(_) => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
     /// Makes everything written durable.
@@ -141,12 +222,16 @@ impl MemberFile {
     /// # Errors
     /// What the system says.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+        match &self.backing {
+            Backing::File(file) => file.sync_all(),
+            Backing::Attached(attached) => attached.sync(),
+            Backing::LookedAt(_) => Ok(()),
+        }
     }
 
     /// Whether the system knows that the range was never written: it is a hole of a file, so it reads as zeroes.
     pub fn is_hole(&self, offset: u64, bytes: u64) -> bool {
-        if self.is_block_device() {
+        if self.is_block_device() || self.is_remote() {
             return false;
         }
         match self.first_data(offset) {
@@ -161,16 +246,22 @@ impl MemberFile {
     /// # Errors
     /// What the system says; of a block device it knows no holes.
     pub fn first_data(&self, offset: u64) -> io::Result<Option<u64>> {
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+        let Backing::File(file) = &self.backing else { return Ok(Some(offset)) };
+        match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(data) => Ok(Some(data)),
             Err(Errno::NXIO) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Whether it is a block device; else it is a regular file.
+    /// Whether it is a block device; else it is a regular file, or on another machine.
     pub fn is_block_device(&self) -> bool {
         self.identity.0 == u64::MAX
+    }
+
+    /// Whether it is a namespace on another machine.
+    pub fn is_remote(&self) -> bool {
+        !matches!(self.backing, Backing::File(_))
     }
 }
 

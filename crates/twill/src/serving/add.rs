@@ -134,6 +134,7 @@ pub(super) fn offer<T: Send + 'static>(
         }
         known.devices.insert(name.clone(), device.clone());
     }
+    array.remotes.follow(&device);
     let taken = array
         .shards
         .run_on(0, move |context| async move { take(Rc::new(device.attach(&context.ring))).await });

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::manager::{ArrayManager, HostManager};
 use super::platform::Known;
+use super::remote::Remotes;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
 
@@ -21,6 +22,7 @@ pub struct ManagedArray {
     pub(super) manager: ArrayManager,
     pub(super) known: Arc<Mutex<Known>>,
     pub(super) read_only: bool,
+    pub(super) remotes: Arc<Remotes>,
 }
 
 impl ManagedArray {

@@ -4,14 +4,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use engine::array::assemble::Candidate;
-use host::device::{DeviceSpec, OpenError, OpenErrorKind, OpenOptions, SharedDevice};
+use host::device::{DeviceSpec, OpenOptions, SharedDevice};
 use layout::md_superblock::Superblock;
 
 use super::options::ServeOptions;
 use crate::exit::ExitKind;
-use crate::failure::Problem;
+use crate::failure::{Problem, open_problem};
 use crate::probe::member_file::{MemberFile, check_no_loop_device, when_free};
 use crate::probe::superblocks::superblock_of;
+use crate::remote;
 
 /// Opens and locks a member, then reads its superblock again: from here on no other program can change it.
 pub(super) fn open_member(
@@ -30,12 +31,16 @@ pub(super) fn open_member(
     Ok((device, superblock))
 }
 
-/// Opens and locks a file or block device.
+/// Opens and locks a file, a block device or a namespace on another machine.
 ///
 /// # Errors
 /// Why it cannot be used.
 pub fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedDevice, Problem> {
-    let open = OpenOptions { read_only, direct, ..OpenOptions::default() };
+    let open =
+        OpenOptions { read_only, direct, remote: Some(remote::options().clone()), ..OpenOptions::default() };
+    if let Some(address) = remote::address(path) {
+        return DeviceSpec::Remote(address).open(&open).map_err(|error| open_problem(path, &error));
+    }
     if !read_only
         && let Ok(metadata) = std::fs::metadata(path)
         && metadata.is_file()
@@ -49,17 +54,4 @@ pub fn open_device(path: &Path, read_only: bool, direct: bool) -> Result<SharedD
 pub(super) fn open_free_device(path: &Path) -> Result<SharedDevice, Problem> {
     let is_in_use = |problem: &Problem| problem.kind == ExitKind::MemberInUse;
     when_free(is_in_use, || open_device(path, false, true))
-}
-
-/// What the system says of a device, for a person.
-pub fn open_problem(path: &Path, error: &OpenError) -> Problem {
-    let kind = match error.kind {
-        OpenErrorKind::NotFound => ExitKind::NotFound,
-        OpenErrorKind::Permission => ExitKind::Permission,
-        OpenErrorKind::InUse => ExitKind::MemberInUse,
-        OpenErrorKind::WrongType => ExitKind::NotAMember,
-        OpenErrorKind::TooSmall => ExitKind::Damaged,
-        _ => ExitKind::IoError,
-    };
-    Problem::new(kind, path, error.to_string())
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use engine::array::platform::Platform;
 use engine::array::scrub::ScrubState;
 use host::array::{HostArray, MemberDevice};
+use host::device::nvme_tcp::RemoteStatus;
 use host::device::{HostDevice, SharedDevice};
 use host::ring::Ring;
 use host::shard::ShardGone;
@@ -48,6 +49,11 @@ pub(super) struct HostPlatform {
 impl Known {
     pub(super) fn bytes_of(&self, path: &Path) -> u64 {
         self.devices.get(&path.display().to_string()).map_or(0, |device| device.info().size_bytes)
+    }
+
+    /// How the connection to a device is, if that is on another machine.
+    pub(super) fn remote(&self, path: &str) -> Option<RemoteStatus> {
+        self.devices.get(path).and_then(SharedDevice::remote).map(|remote| remote.status())
     }
 
     /// Lets go of failed members without a slot: of those that `is_meant` names. How many there were.

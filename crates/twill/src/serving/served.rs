@@ -7,6 +7,7 @@ use engine::members::load::UpdatePolicy;
 
 use super::managed::ManagedArray;
 use super::speed::NewLimits;
+use super::take_back::{Tried, take_back};
 use super::zoned::ManagedZones;
 use super::{acts, add, doubt, re_add, replace, scrub};
 use crate::failure::Failure;
@@ -68,6 +69,13 @@ impl ServedArray {
         match self {
             ServedArray::InPlace(array) => add::add(array, path, force),
             ServedArray::Zoned(array) => Err(array.refuse("add")),
+        }
+    }
+
+    /// Takes back members on other machines that were lost and are there again.
+    pub fn take_back(&self, tried: &mut Tried) {
+        if let ServedArray::InPlace(array) = self {
+            take_back(array, tried);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use engine::array::assemble::{Assembly, Candidate};
@@ -9,6 +10,7 @@ use engine::array::start::{
     Assembled, Consistency, MemberProblem, MemberProblemKind, NotAssembled, Policy, Prepared,
 };
 use engine::array::volume::VolumeMode;
+use engine::events::Event;
 use engine::members::load::Clock;
 use engine::stripe::locks::Locks;
 use engine::volume::{Engine, ReadInto};
@@ -29,6 +31,7 @@ use super::manager::{ArrayManager, gone};
 use super::nvme_tcp::NvmeTcpExport;
 use super::open::open_member;
 use super::platform::Known;
+use super::remote::Remotes;
 use super::scrub_file::{ScrubFile, left_open};
 use super::{Exports, ManagedArray, ServeOptions, ServedArray, Serving, block_device, end, now_unix_s};
 use crate::exit::ExitKind;
@@ -54,15 +57,29 @@ impl Serving {
         let log = Arc::new(EventLog::of(&assembly.set_uuid));
         let sink = Arc::clone(&log);
         let clock = Arc::new(SinceStart(Instant::now()));
-        let prepared = Prepared::new(assembled, Box::new(move |event| sink.add(event)), clock);
-        let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode { read_only: options.read_only.into(), ..VolumeMode::default() });
+        let fenced = Arc::clone(&mode);
+        let hear = move |event| {
+            if matches!(event, Event::Fenced { .. }) {
+                fenced.fenced.store(true, Relaxed);
+            }
+            sink.add(event);
+        };
+        let prepared = Prepared::new(assembled, Box::new(hear), clock);
+        let shards = start_shards(options)?;
         let shared = Arc::clone(prepared.shared());
-        let array =
-            HostArray::start(shards.handle(), shared, mode, &opened.members, opened.logical_block_bytes())
-                .map_err(gone)?;
+        let array = HostArray::start(
+            shards.handle(),
+            Arc::clone(&shared),
+            Arc::clone(&mode),
+            &opened.members,
+            opened.logical_block_bytes(),
+        )
+        .map_err(gone)?;
         let known = Arc::new(Mutex::new(opened.known(candidates, assembly)));
         log.ask(&known);
+        let remotes = Remotes::new(&log, &known, &shared, &mode);
+        known.lock().devices.values().for_each(|device| remotes.follow(device));
         chosen.stale.iter().for_each(|taken| log.add(taken.clone()));
         let scrub_file = ScrubFile::new(&assembly.set_uuid);
         let scrub = (left_open(&assembly.set_uuid), scrub_file.sender());
@@ -83,6 +100,7 @@ impl Serving {
                 manager,
                 known,
                 read_only: options.read_only,
+                remotes,
             }),
             exports,
             log,

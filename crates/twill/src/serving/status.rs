@@ -144,6 +144,7 @@ impl Gathered<'_> {
                 deleted: false,
                 write_mostly: superblock.is_some_and(Superblock::is_write_mostly),
                 failfast: superblock.is_some_and(Superblock::is_failfast),
+                remote: None,
             }
         };
         let spare_status = |(superblock, name, bytes): &(Superblock, String, u64)| MemberStatus {
@@ -177,6 +178,7 @@ impl Gathered<'_> {
         let is_deleted = |path: &String| deleted.has(Path::new(path));
         let with_name = |member: MemberStatus| MemberStatus {
             deleted: member.path.as_ref().is_some_and(is_deleted),
+            remote: member.path.as_ref().and_then(|path| known.remote(path)),
             ..member
         };
         let slots = 0..self.array.host.shared.geometry.members();

@@ -53,6 +53,10 @@ fn event_words(event: &Event) -> String {
                 "member {member} stays in use in spite of an error, since the array would be lost without it: {reason}"
             )
         }
+        Event::MemberAway { .. }
+        | Event::MemberBack { .. }
+        | Event::MemberEnded { .. }
+        | Event::Fenced { .. } => remote_words(event),
         Event::MemberRemoved { member } => format!("member {member} was removed"),
         Event::RecoveryStarted { member, from_bytes } => {
             format!("member {member} is being rebuilt, from {}", bytes::human(*from_bytes))
@@ -171,6 +175,25 @@ fn scrub_words(event: &Event) -> String {
         ),
         Event::ScrubStopped { reason } => format!("check or repair stopped: {reason}"),
         _ => unreachable!("an event of a check or repair"),
+    }
+}
+
+/// Of members on other machines.
+fn remote_words(event: &Event) -> String {
+    match event {
+        Event::MemberAway { member, reason } => {
+            format!(
+                "member {member} has lost its connection: {reason}; it is connected again as soon as possible"
+            )
+        }
+        Event::MemberBack { member, after_ms } => {
+            format!("member {member} is connected again after {:.1} s", *after_ms as f64 / 1000.0)
+        }
+        Event::MemberEnded { member, reason } => format!("member {member} cannot be used as it is: {reason}"),
+        Event::Fenced { reason } => format!(
+            "another host has taken the array over, and this one writes nothing more: {reason}; stop it here: twill stop"
+        ),
+        _ => unreachable!("an event of a member on another machine"),
     }
 }
 

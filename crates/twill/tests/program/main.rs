@@ -17,6 +17,7 @@ mod output;
 mod own_files;
 mod rate;
 mod refusals;
+mod remote;
 mod replacing;
 mod scrub;
 mod serve;

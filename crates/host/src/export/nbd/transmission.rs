@@ -36,7 +36,7 @@ use super::memory::Memory;
 use super::negotiate::{self, Agreed, ExportInfo};
 use super::protocol::{self, Errno, HEAD_BYTES_MAX, Head, Malformed, command};
 use super::watch::{ConnectionState, Lifecycle};
-use crate::export::receiver::{Receiver, STAGING_BYTES};
+use crate::receiver::{Receiver, STAGING_BYTES};
 use crate::ring::Ring;
 use crate::shard::ShardContext;
 
@@ -291,7 +291,7 @@ fn errno(error: &VolumeError, command: Command) -> Errno {
         VolumeError::ReadOnly => Errno::Perm,
         VolumeError::NoSpace { .. } => Errno::NoSpace,
         VolumeError::Io { .. } | VolumeError::Unreadable { .. } => Errno::Io,
-        VolumeError::Stopping => Errno::Shutdown,
+        VolumeError::Stopping | VolumeError::Fenced => Errno::Shutdown,
     }
 }
 

@@ -32,7 +32,7 @@ use super::outgoing::send;
 use super::reservation_work::ReservationWork;
 use super::server_state::Shared;
 use super::subsystems::Entry;
-use crate::export::receiver::Receiver;
+use crate::receiver::Receiver;
 use crate::shard::ShardContext;
 
 /// Bytes of the data of Connect.
@@ -326,14 +326,11 @@ impl Connection {
         let (offset, bytes) = (offset as usize, bytes as usize);
         let waiting = slot.and_then(|slot| self.commands.pending.borrow_mut()[slot.index()].buffer.take());
         let passed_over = waiting.is_none();
-        let (mut buffer, offset) = match waiting {
+        let (buffer, offset) = match waiting {
             Some(buffer) => (buffer, offset),
             None => (self.shard.pool.take(bytes), 0),
         };
-        let here = self.receiver.begin_payload(&mut buffer, offset..offset + bytes);
-        if here < bytes {
-            buffer = self.receiver.receive_rest(buffer, offset + here..offset + bytes).await?;
-        }
+        let buffer = self.receiver.fill(buffer, offset, bytes).await?;
         self.link.with_queue(|queue| queue.session_mut().placed(&buffer.bytes()[offset..offset + bytes]));
         if let (Some(slot), false) = (slot, passed_over) {
             self.commands.pending.borrow_mut()[slot.index()].buffer = Some(buffer);

@@ -105,6 +105,7 @@ fn status(error: &VolumeError, request: &Request) -> Status {
         VolumeError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED,
         VolumeError::NoSpace { .. } => Status::CAPACITY_EXCEEDED,
         VolumeError::Stopping => Status::NAMESPACE_NOT_READY,
+        VolumeError::Fenced => Status::ANA_PERSISTENT_LOSS,
         VolumeError::Unreadable { .. } => Status::UNRECOVERED_READ,
         VolumeError::Io { .. } => match request {
             Request::Read { .. } => Status::UNRECOVERED_READ,

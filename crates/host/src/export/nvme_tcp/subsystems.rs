@@ -2,7 +2,7 @@
 
 use engine::volume::{Volume, VolumeInfo};
 use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
-use nvme_tcp::identify::{CAPABILITY_BYTES, NamespaceFacts, WriteHints};
+use nvme_tcp::identify::{NamespaceFacts, WriteHints};
 use nvme_tcp::names::{Host, Nqn};
 use nvme_tcp::reservation::Change;
 use nvme_tcp::status::Status;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::authenticator::{Authenticator, HostKeys};
+use super::boot_id;
 use super::connection_limits::{COMMANDS, IN_CAPSULE_BYTES, TRANSFER_LOG2};
 use super::hearers::Hearers;
 use super::keeper::Keeper;
@@ -227,7 +228,7 @@ impl Subsystems {
             volatile_cache: true,
             deallocates: true,
             has_ana: false,
-            capability: [0; CAPABILITY_BYTES],
+            capability: boot_id::capability(),
         });
         subsystem.allow(allow);
         let keeper = Keeper::start("twill-keeper").map_err(|error| SubsystemError::NoKeeper(error.kind()))?;

@@ -84,7 +84,10 @@ pub fn errno(error: &VolumeError) -> i32 {
         VolumeError::OutOfRange { .. } | VolumeError::Misaligned { .. } => libc::EINVAL,
         VolumeError::NoSpace { .. } => libc::ENOSPC,
         VolumeError::ReadOnly => libc::EPERM,
-        VolumeError::Io { .. } | VolumeError::Unreadable { .. } | VolumeError::Stopping => libc::EIO,
+        VolumeError::Io { .. }
+        | VolumeError::Unreadable { .. }
+        | VolumeError::Stopping
+        | VolumeError::Fenced => libc::EIO,
     }
 }
 

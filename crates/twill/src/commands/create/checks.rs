@@ -110,7 +110,7 @@ pub(super) fn check_empty(member: &MemberFile, found: &[Signature]) -> Result<()
         words.dedup();
         return Err(holds(format!("has {}", words.join(" and "))));
     }
-    if member.is_block_device() {
+    if member.is_block_device() || member.is_remote() {
         return Ok(());
     }
     match member.first_data(0).map_err(|error| Problem::from_io(&member.path, "look for data", &error))? {

@@ -16,6 +16,7 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::probe::clearing::Clearing;
 use crate::service_manager;
+use crate::serving::take_back::Tried;
 use crate::serving::{Exports, NewLimits, Serving, Stopped};
 use crate::status::{ArrayStatus, DoubtRange};
 
@@ -150,6 +151,17 @@ impl Controlled {
     /// [`ExitKind::NotFound`] once it is being stopped.
     pub fn status(&self) -> Result<ArrayStatus, Failure> {
         self.with(|serving| Ok(serving.status()))
+    }
+
+    /// Takes back members on other machines that were lost and are there again.
+    ///
+    /// # Errors
+    /// [`ExitKind::NotFound`] once it is being stopped.
+    pub fn take_back(&self, tried: &mut Tried) -> Result<(), Failure> {
+        self.with(|serving| {
+            serving.array.take_back(tried);
+            Ok(())
+        })
     }
 
     /// Stops it in order. With `keep_device` its block device is left to the next server; with `force` clients that are

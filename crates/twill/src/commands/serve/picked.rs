@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::plain::plain;
 use crate::probe::chosen::Chosen;
 use crate::probe::zoned_candidates::{ZonedCandidates, ZonedChosen};
+use crate::remote;
 use crate::serving::zoned::ManagedZones;
 use crate::serving::{ServeOptions, Serving};
 
@@ -163,7 +164,7 @@ impl Picked {
 
 /// A path that means the same in another folder.
 pub fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+    remote::absolute(path)
 }
 
 /// Options that say something of md arrays, which zoned ones have no use for.

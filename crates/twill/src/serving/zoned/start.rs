@@ -17,14 +17,14 @@ use uuid::Uuid;
 
 use super::super::event_log::EventLog;
 use super::super::manager::gone;
-use super::super::open::{open_device, open_problem};
+use super::super::open::open_device;
 use super::super::platform::Known;
 use super::super::scrub_file::ScrubFile;
 use super::super::start::{exports, start_shards};
 use super::super::{ServeOptions, ServedArray, Serving, now_unix_s};
 use super::ManagedZones;
 use crate::exit::ExitKind;
-use crate::failure::{Failure, Problem};
+use crate::failure::{Failure, Problem, open_problem};
 use crate::probe::zoned_candidates::ZonedChosen;
 
 impl ManagedZones {

@@ -16,10 +16,10 @@ use crate::arguments::{CreateArguments, MemberAccess};
 use crate::bytes;
 use crate::counted::counted;
 use crate::exit::ExitKind;
-use crate::failure::{Failure, Problem};
+use crate::failure::{Failure, Problem, open_problem};
 use crate::probe::member_file::MemberFile;
 use crate::probe::signatures::{self, Signature};
-use crate::serving::{open_device, open_problem};
+use crate::serving::open_device;
 
 /// Software zones by default: a member has as many, or fewer and larger ones.
 const ZONES_DEFAULT: u64 = 64;

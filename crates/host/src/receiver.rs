@@ -14,14 +14,14 @@ use std::sync::Arc;
 use crate::ring::Ring;
 
 /// Bytes asked for at once while messages are small. The longest message of a protocol, payloads apart, must fit.
-pub(super) const STAGING_BYTES: usize = 64 << 10;
+pub(crate) const STAGING_BYTES: usize = 64 << 10;
 /// A payload from here on is worth a receive of its own instead of a copy.
 const LARGE_PAYLOAD_BYTES: usize = 16 << 10;
 /// Bytes asked for after a large payload: the next header, and little of what may be its payload.
 const STAGING_BYTES_BETWEEN_PAYLOADS: usize = 512;
 
 /// The receiving side of one connection.
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     ring: Ring,
     socket: Rc<OwnedFd>,
     staging: Buffer,
@@ -83,6 +83,15 @@ impl Receiver {
         let (buffer, received) = self.ring.recv_exact(&self.socket, buffer, range).await;
         received?;
         Ok(buffer)
+    }
+
+    /// Brings the next `bytes` bytes to `buffer`, from `offset` on.
+    pub async fn fill(&mut self, mut buffer: Buffer, offset: usize, bytes: usize) -> io::Result<Buffer> {
+        let here = self.begin_payload(&mut buffer, offset..offset + bytes);
+        if here == bytes {
+            return Ok(buffer);
+        }
+        self.receive_rest(buffer, offset + here..offset + bytes).await
     }
 
     /// What follows is small: asks for as much as fits.

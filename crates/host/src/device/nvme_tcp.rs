@@ -1,0 +1,32 @@
+//! Members on other machines: namespaces of any NVMe/TCP target.
+//!
+//! The way to one: its [address](address) is resolved, a `wire` opened, its `controller` connected, authenticated and enabled, and
+//! the namespace reserved for this host (`fencing`, carried out by `association`). Then it is a `member`: its `keeper`, a
+//! thread, holds the association, and each shard has a `queue` of its own, through its ring.
+
+mod address;
+mod association;
+mod controller;
+mod fencing;
+mod group;
+mod host_lock;
+mod keeper;
+mod member;
+mod open;
+mod operations;
+mod options;
+mod port;
+mod queue;
+mod shard_queue;
+mod transfer;
+mod wire;
+
+pub use address::{AddressError, DISCOVERY_PORT, PORT, Portal, RemoteAddress, SCHEME};
+pub use association::AttachError;
+pub use controller::ConnectError;
+pub use fencing::Holder;
+pub use member::{RemoteEvent, RemoteMember, RemoteState, RemoteStatus};
+pub use open::{Attached, LookedAt, discover, look_at, open_error};
+pub use options::{KEEP_ALIVE, RemoteOptions, TIME_LIMIT};
+pub use queue::RemoteDevice;
+pub use wire::WireError;

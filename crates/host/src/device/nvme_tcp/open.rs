@@ -1,0 +1,271 @@
+//! Members on other machines opened: attached to be used, or looked at.
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+
+use engine::device::DeviceInfo;
+use engine::executor::Executor;
+use nvme_tcp::discovery::DiscoveryLog;
+use nvme_tcp::names::{DISCOVERY_NQN, Nqn};
+use nvme_tcp::status::Status;
+
+use super::address::{Portal, RemoteAddress};
+use super::association::{Association, Attach, AttachError};
+use super::controller::{Controller, Target};
+use super::fencing::Holder;
+use super::group::{Fellow, Group};
+use super::host_lock::HostLock;
+use super::keeper::{OthersHold, keep};
+use super::member::{End, Identity, Opened, RemoteMember, Shape, read_any};
+use super::options::RemoteOptions;
+use crate::device::open::{OpenError, OpenErrorKind};
+
+/// I/O queues that are asked for: as many as shards may want.
+const QUEUES: u16 = 64;
+/// The largest unit of addressing that the engine has.
+const BLOCK_LOG2_MAX: u8 = 12;
+
+static ATTACHED: LazyLock<Group<Attached>> = LazyLock::new(Group::default);
+
+/// A member of this process. The last one of its handles releases it.
+pub struct Attached {
+    member: Arc<RemoteMember>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Fellow for Attached {
+    fn is_usable(&self) -> bool {
+        self.member.end() == End::Not
+    }
+
+    fn is_held(&self) -> bool {
+        self.member.is_held()
+    }
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.member.info.name)
+    }
+}
+
+impl std::ops::Deref for Attached {
+    type Target = Arc<RemoteMember>;
+
+    fn deref(&self) -> &Arc<RemoteMember> {
+        &self.member
+    }
+}
+
+impl Drop for Attached {
+    /// Releases the member, and waits for it unless that would hold up a shard.
+    fn drop(&mut self) {
+        self.member.stop();
+        if let (Some(keeper), None) = (self.keeper.take(), Executor::current()) {
+            let _ended = keeper.join();
+        }
+    }
+}
+
+impl Attached {
+    /// The member of this address that this process has attached.
+    pub fn find(address: &RemoteAddress) -> Option<Arc<Attached>> {
+        ATTACHED.find(&address.to_string())
+    }
+
+    /// Attaches a member for this host alone, or returns it if this process has it already.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn open(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attached>, OpenError> {
+        if let Some(attached) = Attached::find(address) {
+            return Ok(attached);
+        }
+        let name = address.to_string();
+        attach(address, options).map_err(|error| open_error(&name, &error))
+    }
+}
+
+fn attach(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attached>, AttachError> {
+    // The lock goes by the namespace's identity, which only the target knows.
+    let looked = look_at(address, options)?;
+    let number = looked.identity;
+    drop(looked);
+    let lock = match &options.locks {
+        Some(folder) => HostLock::take(folder, number)?,
+        None => None,
+    };
+    let attach = Attach {
+        is_alone: lock.is_some(),
+        take_over: options.take_over,
+        queues: QUEUES,
+        ..Attach::default()
+    };
+    let attach = Attach { queues: attach.queues.min(queues_wanted()), ..attach };
+    let association = Association::open(address, options, &attach)?;
+    check_blocks(&association)?;
+    let info = info(address, &association);
+    let shape = shape(&association);
+    let identity = Identity::of(&association.namespace);
+    if let Some(holder) = association.preempted {
+        tracing::warn!(member = info.name, "taken over from {holder}");
+    }
+    if association.key.is_none() {
+        tracing::warn!(
+            member = info.name,
+            "its target has no reservations: nothing keeps another host from writing to it"
+        );
+    }
+    let name = info.name.clone();
+    let opened = Opened { address: address.clone(), options: options.clone(), info, shape, identity, lock };
+    let member = RemoteMember::new(opened, association)?;
+    let keepers = Arc::clone(&member);
+    let own_name = name.clone();
+    let others_hold: OthersHold = Box::new(move || ATTACHED.others_hold(&own_name));
+    let keeper = std::thread::Builder::new()
+        .name("twill-member".into())
+        .spawn(move || keep(&keepers, &others_hold))?;
+    let attached = Arc::new(Attached { member, keeper: Some(keeper) });
+    ATTACHED.enter(&name, &attached);
+    Ok(attached)
+}
+
+fn check_blocks(association: &Association) -> Result<(), AttachError> {
+    let log2 = association.namespace.info.block_log2;
+    if log2 > BLOCK_LOG2_MAX { Err(AttachError::Blocks(1 << log2)) } else { Ok(()) }
+}
+
+fn queues_wanted() -> u16 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(cores).unwrap_or(u16::MAX)
+}
+
+fn info(address: &RemoteAddress, association: &Association) -> DeviceInfo {
+    let namespace = &association.namespace.info;
+    DeviceInfo {
+        size_bytes: namespace.blocks << namespace.block_log2,
+        logical_block_bytes: 1 << namespace.block_log2,
+        discard_zeroes: namespace.deallocated_reads_zeroes,
+        name: address.to_string(),
+    }
+}
+
+fn shape(association: &Association) -> Shape {
+    let controller = &association.controller.info;
+    Shape {
+        block_log2: association.namespace.info.block_log2,
+        transfer_bytes_max: association.transfer_bytes_max(),
+        write_zeroes: controller.write_zeroes,
+        dataset_management: controller.dataset_management,
+        volatile_cache: controller.volatile_cache,
+    }
+}
+
+/// A member that is looked at only: no host is kept from it, and it is not kept from this one.
+pub struct LookedAt {
+    association: parking_lot::Mutex<Option<Association>>,
+    /// Size and abilities.
+    pub info: DeviceInfo,
+    /// A number that is the same for every name of the same namespace.
+    pub identity: (u64, u64),
+    /// The host that has reserved it.
+    pub holder: Option<Holder>,
+}
+
+/// Looks at a member without reserving it.
+///
+/// # Errors
+/// Why that cannot be done.
+pub fn look_at(address: &RemoteAddress, options: &RemoteOptions) -> Result<LookedAt, AttachError> {
+    let look = Attach { look: true, ..Attach::default() };
+    let mut association = Association::open(address, options, &look)?;
+    let has_reservations = association.controller.info.reservations;
+    let holder = if has_reservations { association.other_holder()? } else { None };
+    let identity = Identity::of(&association.namespace).number(address);
+    let info = info(address, &association);
+    Ok(LookedAt { association: parking_lot::Mutex::new(Some(association)), info, identity, holder })
+}
+
+impl LookedAt {
+    /// Reads up to `bytes` bytes; fewer at the end.
+    ///
+    /// # Errors
+    /// What the target or the connection says.
+    pub fn read(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let end = (offset + bytes as u64).min(self.info.size_bytes);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut association = self.association.lock();
+        read_any(association.as_mut().expect("present until the drop"), offset, end)
+    }
+}
+
+impl std::fmt::Debug for LookedAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.info.name)
+    }
+}
+
+impl Drop for LookedAt {
+    fn drop(&mut self) {
+        if let Some(association) = self.association.get_mut().take() {
+            association.close();
+        }
+    }
+}
+
+/// Asks a discovery controller for the subsystems that it knows.
+///
+/// # Errors
+/// Why that cannot be done.
+pub fn discover(portal: &Portal, options: &RemoteOptions) -> Result<DiscoveryLog, AttachError> {
+    let host = options.new_host();
+    let subsystem = Nqn::new(DISCOVERY_NQN).expect("a name");
+    let limit = options.time_limit;
+    let target = Target { portal, subsystem: &subsystem, host: &host, options, limit };
+    let mut controller = Controller::connect(&target, std::time::Duration::ZERO)?;
+    let log = controller.discovery_log()?;
+    controller.shut_down();
+    Ok(log)
+}
+
+/// Why a member was not opened, for a person.
+pub fn open_error(name: &str, error: &AttachError) -> OpenError {
+    use super::controller::ConnectError;
+    use super::wire::WireError;
+    let (kind, reason) = match error {
+        AttachError::Taken(holder) => (
+            OpenErrorKind::InUse,
+            format!("{holder} has reserved it: another host uses it. --take-over takes it from that host, whose writes fail from then on"),
+        ),
+        AttachError::NoReservations => (
+            OpenErrorKind::InUse,
+            "its target has no reservations, so nothing keeps another host from writing to it. --unfenced uses it all the same".into(),
+        ),
+        AttachError::Race => (OpenErrorKind::InUse, error.to_string()),
+        AttachError::Io(system) => (OpenErrorKind::System, system.to_string()),
+        AttachError::Blocks(_) => (OpenErrorKind::WrongType, error.to_string()),
+        AttachError::Lost | AttachError::Report(_) => (OpenErrorKind::System, error.to_string()),
+        AttachError::Connect(ConnectError::Wire(WireError::Io(system))) => {
+            (OpenErrorKind::Gone, format!("cannot connect to its target: {system}"))
+        }
+        AttachError::Connect(ConnectError::Wire(_)) => {
+            (OpenErrorKind::Gone, format!("cannot connect to its target: {error}"))
+        }
+        AttachError::Connect(ConnectError::Refused {
+            command: "Connect",
+            status: Status::CONNECT_INVALID_PARAMETERS,
+        }) => (
+            OpenErrorKind::NotFound,
+            "there is no such subsystem at its target: `twill discover` lists those that are there".into(),
+        ),
+        AttachError::Connect(ConnectError::Refused { command: "Connect", status }) => {
+            (OpenErrorKind::Permission, format!("its target refused this host: {status}"))
+        }
+        AttachError::Connect(ConnectError::Authentication(why)) => (OpenErrorKind::Permission, why.clone()),
+        AttachError::Connect(_) => (OpenErrorKind::WrongType, error.to_string()),
+    };
+    OpenError::refuse(kind, name, reason)
+}

@@ -1,0 +1,355 @@
+//! The operations of one shard on a member on another machine: what waits to be sent, and which commands each has in flight.
+//!
+//! Invariants:
+//! - An operation owns its memory until its last command has ended, or their association has: also when its future has got the
+//!   time limit's error long before (the contract in [`engine::device`]).
+//! - After a lost association an operation begins anew, whole. What its commands had done is done again.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use engine::buffer::{Buffer, Gather};
+use nvme_tcp::command::Sqe;
+use nvme_tcp::host_command;
+use nvme_tcp::initiator::{Payload, Slot};
+use nvme_tcp::status::{Status, StatusType};
+use slab::Slab;
+
+use super::member::Shape;
+use crate::ring::Ticket;
+use crate::ring::op::FENCED;
+
+/// How often a command is sent again that the target calls worth another attempt.
+const ATTEMPTS: u8 = 5;
+/// Bytes that one command discards.
+const DISCARD_BYTES_MAX: u64 = 1 << 30;
+
+/// What an operation does.
+pub(super) enum Work {
+    /// Absent while its data is being received.
+    Read(Option<Buffer>),
+    Write {
+        data: Gather,
+        fua: bool,
+    },
+    Flush,
+    Discard,
+    WriteZeroes {
+        may_unmap: bool,
+    },
+}
+
+pub(super) struct Operation {
+    /// Gone once the future has its result.
+    pub ticket: Option<Ticket>,
+    pub work: Work,
+    pub offset: u64,
+    pub bytes: u64,
+    pub deadline: Instant,
+    /// Of a flush: the writes that it covers.
+    pub covered: u64,
+    /// In the order in which they came.
+    number: u64,
+    /// Bytes for which commands were sent.
+    sent: u64,
+    started: bool,
+    in_flight: u32,
+    result: i32,
+    attempts: u8,
+    again: bool,
+}
+
+impl Operation {
+    pub fn new(ticket: Ticket, work: Work, (offset, bytes): (u64, u64), deadline: Instant) -> Self {
+        Operation {
+            ticket: Some(ticket),
+            work,
+            offset,
+            bytes,
+            deadline,
+            covered: 0,
+            number: 0,
+            sent: 0,
+            started: false,
+            in_flight: 0,
+            result: 0,
+            attempts: 0,
+            again: false,
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        self.started && self.sent == self.bytes
+    }
+
+    fn begin_anew(&mut self) {
+        if let Work::Read(buffer @ None) = &mut self.work {
+            // The connection ended while data was being received, and took the memory with it.
+            *buffer = Some(Buffer::new(usize::try_from(self.bytes).expect("a buffer's length")));
+        }
+        (self.sent, self.started, self.in_flight, self.result, self.again) = (0, false, 0, 0, false);
+    }
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Command {
+    pub operation: usize,
+    /// Where its data is in the operation's.
+    pub at: u64,
+    pub bytes: u32,
+}
+
+/// A command to be sent.
+pub(super) struct Outgoing {
+    pub sqe: Sqe,
+    pub payload: Payload,
+    pub command: Command,
+    /// Its data, to send in the capsule or when the target asks.
+    pub data: Gather,
+}
+
+/// What the end of a command led to.
+pub(super) enum Ended {
+    /// The operation goes on.
+    No,
+    /// It waits a moment, and begins anew.
+    Again,
+    /// The operation is over, with this result; its future is gone if there is no ticket.
+    Yes(Box<Operation>, i32),
+}
+
+#[derive(Default)]
+pub(super) struct Operations {
+    all: Slab<Operation>,
+    waiting: VecDeque<usize>,
+    delayed: Vec<usize>,
+    commands: Vec<Option<(Command, Gather)>>,
+    count: u64,
+}
+
+impl Operations {
+    /// Enters an operation, to be sent.
+    pub fn add(&mut self, operation: Operation) {
+        self.count += 1;
+        let id = self.all.insert(Operation { number: self.count, ..operation });
+        self.waiting.push_back(id);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether something waits to be sent.
+    pub fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The next command, if anything waits.
+    pub fn next(&mut self, shape: &Shape, namespace: u32) -> Option<Outgoing> {
+        loop {
+            let id = *self.waiting.front()?;
+            let operation = &mut self.all[id];
+            if operation.ticket.is_none() || operation.result != 0 || operation.is_sent() {
+                self.waiting.pop_front();
+                if operation.in_flight == 0 && operation.ticket.is_none() {
+                    self.all.remove(id);
+                }
+                continue;
+            }
+            let outgoing = next_of(operation, id, shape, namespace);
+            if operation.is_sent() {
+                self.waiting.pop_front();
+            }
+            return Some(outgoing);
+        }
+    }
+
+    /// The command was sent with this slot.
+    pub fn sent(&mut self, slot: Slot, command: Command, data: Gather) {
+        if self.commands.len() <= slot.index() {
+            self.commands.resize(slot.index() + 1, None);
+        }
+        self.all[command.operation].in_flight += 1;
+        self.commands[slot.index()] = Some((command, data));
+    }
+
+    /// A part of the data of a command, which the target asks for.
+    pub fn data(&self, slot: Slot, offset: u32, bytes: u32) -> Option<Gather> {
+        let (_, data) = self.commands.get(slot.index())?.as_ref()?;
+        Some(data.part(offset as usize, bytes as usize))
+    }
+
+    /// Where data of a command belongs: the operation's buffer, to be given back, and the place in it.
+    pub fn take_buffer(&mut self, slot: Slot, offset: u32) -> Option<(Buffer, usize)> {
+        let (command, _) = self.commands.get(slot.index())?.as_ref()?;
+        let Work::Read(buffer) = &mut self.all[command.operation].work else { return None };
+        let at = usize::try_from(command.at).ok()? + offset as usize;
+        Some((buffer.take()?, at))
+    }
+
+    /// Gives a buffer back that data was received into.
+    pub fn give_buffer(&mut self, slot: Slot, received: Buffer) {
+        let Some(Some((command, _))) = self.commands.get(slot.index()) else { return };
+        if let Work::Read(buffer) = &mut self.all[command.operation].work {
+            *buffer = Some(received);
+        }
+    }
+
+    /// A command has ended.
+    pub fn complete(&mut self, slot: Slot, status: Status, received_bytes: u32) -> Ended {
+        let Some((command, _)) = self.commands.get_mut(slot.index()).and_then(Option::take) else {
+            return Ended::No;
+        };
+        let operation = &mut self.all[command.operation];
+        operation.in_flight -= 1;
+        let is_short = matches!(operation.work, Work::Read(_)) && received_bytes != command.bytes;
+        match meaning(status) {
+            Meaning::Success if is_short => operation.result = -libc::EIO,
+            Meaning::Success => {}
+            Meaning::Again if operation.attempts < ATTEMPTS => operation.again = true,
+            Meaning::Again => operation.result = -libc::EIO,
+            Meaning::Error(result) if operation.result == 0 => operation.result = result,
+            Meaning::Error(_) => {}
+        }
+        if operation.in_flight > 0 {
+            return Ended::No;
+        }
+        if operation.again && operation.result == 0 && operation.ticket.is_some() {
+            self.waiting.retain(|id| *id != command.operation);
+            operation.attempts += 1;
+            operation.begin_anew();
+            self.delayed.push(command.operation);
+            return Ended::Again;
+        }
+        if operation.is_sent() || operation.result != 0 || operation.ticket.is_none() {
+            self.waiting.retain(|id| *id != command.operation);
+            let operation = self.all.remove(command.operation);
+            let result = operation.result;
+            return Ended::Yes(Box::new(operation), result);
+        }
+        Ended::No
+    }
+
+    /// Operations that have waited a moment are sent again.
+    pub fn wake_delayed(&mut self) {
+        self.waiting.extend(std::mem::take(&mut self.delayed));
+    }
+
+    /// The association of all commands is over: what was in flight begins anew.
+    pub fn restart(&mut self) {
+        self.commands.clear();
+        self.delayed.clear();
+        self.all.retain(|_, operation| {
+            operation.begin_anew();
+            operation.ticket.is_some()
+        });
+        let mut order: Vec<(u64, usize)> = self.all.iter().map(|(id, one)| (one.number, id)).collect();
+        order.sort_unstable();
+        self.waiting = order.into_iter().map(|(_, id)| id).collect();
+    }
+
+    /// The tickets of operations beyond their time limit, each with the bytes of its read; and whether commands of them are in
+    /// flight.
+    pub fn expire(&mut self, now: Instant) -> (Vec<(Ticket, Option<usize>)>, bool) {
+        let (mut expired, mut in_flight) = (Vec::new(), false);
+        for (_, operation) in self.all.iter_mut().filter(|(_, one)| one.deadline <= now) {
+            if let Some(ticket) = operation.ticket.take() {
+                in_flight |= operation.in_flight > 0;
+                expired.push((ticket, read_bytes(operation)));
+            }
+        }
+        self.drop_ended();
+        (expired, in_flight)
+    }
+
+    /// The tickets of all operations: the member has ended.
+    pub fn give_up(&mut self) -> Vec<(Ticket, Option<usize>)> {
+        let tickets = self.all.iter_mut().filter_map(|(_, operation)| {
+            let bytes = read_bytes(operation);
+            operation.ticket.take().map(|ticket| (ticket, bytes))
+        });
+        let tickets = tickets.collect();
+        self.drop_ended();
+        tickets
+    }
+
+    fn drop_ended(&mut self) {
+        self.all.retain(|_, operation| operation.ticket.is_some() || operation.in_flight > 0);
+        let all = &self.all;
+        self.waiting.retain(|id| all.contains(*id));
+        self.delayed.retain(|id| all.contains(*id));
+    }
+}
+
+fn read_bytes(operation: &Operation) -> Option<usize> {
+    matches!(operation.work, Work::Read(_))
+        .then(|| usize::try_from(operation.bytes).expect("a buffer's length"))
+}
+
+/// The next command of an operation of which something is left to send.
+fn next_of(operation: &mut Operation, id: usize, shape: &Shape, namespace: u32) -> Outgoing {
+    let most = match operation.work {
+        Work::Discard => DISCARD_BYTES_MAX,
+        _ => shape.transfer_bytes_max,
+    };
+    let bytes = (operation.bytes - operation.sent).min(most);
+    let (at, log2) = (operation.sent, shape.block_log2);
+    let (start, blocks) = ((operation.offset + at) >> log2, (bytes >> log2) as u32);
+    operation.started = true;
+    operation.sent += bytes;
+    let length = bytes as u32;
+    let command = Command { operation: id, at, bytes: length };
+    let none = Gather::new();
+    let (sqe, payload, data) = match &operation.work {
+        Work::Read(_) => (host_command::read(namespace, start, blocks), Payload::In { bytes: length }, none),
+        Work::Write { data, fua } => {
+            let part = data.part(at as usize, bytes as usize);
+            (host_command::write(namespace, start, blocks, *fua), Payload::Out { bytes: length }, part)
+        }
+        Work::Flush => (host_command::flush(namespace), Payload::None, none),
+        Work::Discard => {
+            let (sqe, range) = host_command::deallocate(namespace, start, blocks);
+            let data = engine::buffer::Slice::from_bytes(&range);
+            (sqe, Payload::Out { bytes: range.len() as u32 }, Gather::from(data.part(0, range.len())))
+        }
+        Work::WriteZeroes { may_unmap } => {
+            (host_command::write_zeroes(namespace, start, blocks, *may_unmap), Payload::None, none)
+        }
+    };
+    Outgoing { sqe, payload, command, data }
+}
+
+/// What a status means for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Success,
+    /// Another attempt may succeed.
+    Again,
+    Error(i32),
+}
+
+fn meaning(status: Status) -> Meaning {
+    const CODES: &[(Status, i32)] = &[
+        (Status::RESERVATION_CONFLICT, FENCED),
+        (Status::ABORTED_PREEMPTED, FENCED),
+        (Status::CAPACITY_EXCEEDED, -libc::ENOSPC),
+        (Status::LBA_OUT_OF_RANGE, -libc::ENXIO),
+        (Status::INVALID_NAMESPACE, -libc::ENXIO),
+        (Status::INVALID_OPCODE, -libc::EOPNOTSUPP),
+    ];
+    let is = |known: &Status| known.status_type() == status.status_type() && known.code() == status.code();
+    if status.is_success() {
+        return Meaning::Success;
+    }
+    if let Some((_, result)) = CODES.iter().find(|(known, _)| is(known)) {
+        return Meaning::Error(*result);
+    }
+    let is_way = matches!(status.status_type(), StatusType::Path);
+    let passes = [Status::TRANSIENT_TRANSPORT_ERROR, Status::INTERRUPTED, Status::NAMESPACE_NOT_READY];
+    if status.may_retry() && (is_way || passes.iter().any(is)) {
+        return Meaning::Again;
+    }
+    Meaning::Error(-libc::EIO)
+}

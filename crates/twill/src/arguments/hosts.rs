@@ -1,0 +1,192 @@
+//! Arguments about NVMe/TCP hosts: what is served to them, and which may connect.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Args;
+use nvme_tcp::auth::Secret;
+use nvme_tcp::names::Nqn;
+
+use super::remote::nqn;
+
+/// Where hosts of NVMe/TCP look for namespaces.
+const NVME_TCP_PORT: u16 = 4420;
+
+/// A file or block device that `target` serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The name of its subsystem.
+    pub nqn: Option<Nqn>,
+}
+
+/// A secret of DH-HMAC-CHAP on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// Itself.
+    Text(Secret),
+    /// A file that holds it.
+    File(PathBuf),
+}
+
+/// The secret of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostSecret {
+    /// Which host.
+    pub host: Nqn,
+    /// Where its secret is.
+    pub secret: SecretSource,
+}
+
+/// Which NVMe/TCP hosts may connect, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct HostArguments {
+    /// An NVMe/TCP host that may connect, by its name; may be repeated. No other host may.
+    #[arg(long, visible_alias = "allow", value_name = "NQN", value_parser = nqn, conflicts_with = "allow_any")]
+    pub allow_host: Vec<Nqn>,
+    /// Every NVMe/TCP host may connect.
+    #[arg(long)]
+    pub allow_any: bool,
+    /// A host that may connect if it proves by DH-HMAC-CHAP that it has this secret, DHHC-1:… as nvme gen-dhchap-key makes it, or
+    /// a file with it; may be repeated. Every user of this machine sees a secret in the command line: prefer a file.
+    #[arg(long, value_name = "NQN=SECRET|FILE", value_parser = host_secret)]
+    pub dhchap_key: Vec<HostSecret>,
+    /// The secret by which this end proves itself to hosts that ask for it, or a file with it.
+    #[arg(long, value_name = "SECRET|FILE", requires = "dhchap_key", value_parser = secret)]
+    pub dhchap_ctrl_key: Option<SecretSource>,
+    /// Listen for NVMe/TCP hosts also at addresses that other machines reach, although nothing on the way is encrypted, and
+    /// hosts without --dhchap-key prove nothing.
+    #[arg(long)]
+    pub insecure: bool,
+    /// Refuse NVMe/TCP hosts that connect without digests of headers and data.
+    #[arg(long)]
+    pub require_digests: bool,
+    /// Begin without reservations where the file that keeps them is missing or damaged: at the first start, and when no host
+    /// that may have held one still runs.
+    #[arg(long)]
+    pub reservations_new: bool,
+}
+
+/// Arguments of `target`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: a drive for one host of this network
+  twill target --reservations-new --listen 10.0.0.1:4420 --insecure \\
+    --allow nqn.2026-11.example:host0 \\
+    /dev/nvme0n1=nqn.2026-11.example:drive0
+and on that host, whose NQN is in /etc/nvme/hostnqn
+  nvme connect-all -t tcp -a 10.0.0.1 -s 4420
+Later starts go without --reservations-new: which host holds the drive is kept in the state folder, and outlives them.
+
+Ctrl-C and SIGTERM end it.")]
+pub struct TargetArguments {
+    /// Address to listen at, and port [default: 4420]; may be repeated.
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = nvme_address, default_value = "127.0.0.1:4420")]
+    pub listen: Vec<SocketAddr>,
+    /// Which hosts may connect.
+    #[command(flatten)]
+    pub hosts: HostArguments,
+    /// No host may write.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Threads that serve, each with a core of its own [default: as many as cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: Option<u16>,
+    /// What to serve, and the name of its subsystem [default: one made of this machine and the path]. Those with one name are
+    /// namespaces of one subsystem.
+    #[arg(required = true, value_name = "FILE[=NQN]", value_parser = parse_served)]
+    pub served: Vec<NamedFile>,
+}
+
+/// FILE or FILE=NQN.
+///
+/// # Errors
+/// What is wrong with it.
+fn parse_served(text: &str) -> Result<NamedFile, String> {
+    let (path, nqn) = match text.rsplit_once("=nqn.") {
+        Some((path, rest)) => {
+            let nqn = Nqn::new(&format!("nqn.{rest}")).map_err(|error| format!("the name: {error}"))?;
+            (path, Some(nqn))
+        }
+        None => (text, None),
+    };
+    if path.is_empty() {
+        Err("there is no path".to_owned())
+    } else {
+        Ok(NamedFile { path: path.into(), nqn })
+    }
+}
+
+fn host_secret(words: &str) -> Result<HostSecret, String> {
+    let form = "it is NQN=SECRET or NQN=FILE, like nqn.2026-11.example:host0=DHHC-1:…";
+    let (host, rest) = words.split_once('=').ok_or(form)?;
+    Ok(HostSecret { host: nqn(host).map_err(|error| format!("the name: {error}"))?, secret: secret(rest)? })
+}
+
+/// A word that begins as a secret does is one, and never a file whose name a message would print.
+fn secret(words: &str) -> Result<SecretSource, String> {
+    match words {
+        "" => Err("there is no secret".to_owned()),
+        words if words.starts_with("DHHC-1") => {
+            Secret::parse(words).map(SecretSource::Text).map_err(|error| format!("the secret: {error}"))
+        }
+        path => Ok(SecretSource::File(path.into())),
+    }
+}
+
+/// An address with a port, or with the port of NVMe/TCP.
+pub(super) fn nvme_address(words: &str) -> Result<SocketAddr, &'static str> {
+    let bare = words.strip_prefix('[').and_then(|words| words.strip_suffix(']')).unwrap_or(words);
+    match (words.parse(), bare.parse::<IpAddr>()) {
+        (Ok(address), _) => Ok(address),
+        (_, Ok(address)) => Ok(SocketAddr::new(address, NVME_TCP_PORT)),
+        _ => Err(
+            "it is an address in digits, with a port or without, like 10.0.0.1, 127.0.0.1:4420 or [::1]:4420",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_have_a_name() {
+        let parse = |text| parse_served(text).map(|served| (served.path, served.nqn.map(|n| n.to_string())));
+        assert_eq!(parse("a=b"), Ok(("a=b".into(), None)));
+        let named = ("/dev/x=y".into(), Some("nqn.2026-11.test:a".to_owned()));
+        assert_eq!(parse("/dev/x=y=nqn.2026-11.test:a"), Ok(named));
+        assert!(parse("").is_err() && parse("=nqn.2026-11.test:a").is_err());
+        assert!(parse("a=nqn.with space").is_err());
+    }
+
+    #[test]
+    fn an_address_of_nvme_tcp_may_leave_its_port_out() {
+        let parse = |words| nvme_address(words).map(|address| address.to_string());
+        for (words, address) in [
+            ("10.0.0.1", "10.0.0.1:4420"),
+            ("10.0.0.1:9", "10.0.0.1:9"),
+            ("::1", "[::1]:4420"),
+            ("[::1]", "[::1]:4420"),
+            ("[::1]:9", "[::1]:9"),
+        ] {
+            assert_eq!(parse(words).as_deref(), Ok(address));
+        }
+        assert!(["", "host0", "host0:4420", "[10.0.0.1", ":4420"].map(parse).iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn a_secret_is_itself_or_in_a_file_and_a_wrong_one_is_in_no_message() {
+        const TEXT: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+        let given = host_secret(&format!("nqn.2026-11.test:a={TEXT}")).expect("a secret");
+        assert_eq!(given.host.to_string(), "nqn.2026-11.test:a");
+        assert_eq!(given.secret, SecretSource::Text(Secret::parse(TEXT).expect("a secret")));
+        let in_file = host_secret("nqn.2026-11.test:a=/etc/secret=1").expect("a file");
+        assert_eq!(in_file.secret, SecretSource::File("/etc/secret=1".into()));
+        for words in ["", "nqn.2026-11.test:a", "nqn.2026-11.test:a=", "=x"] {
+            assert!(host_secret(words).is_err(), "{words}");
+        }
+        let message = host_secret(&format!("nqn.2026-11.test:a={}", &TEXT[..40])).expect_err("cut short");
+        assert!(!message.contains("AQID"), "{message}");
+    }
+}

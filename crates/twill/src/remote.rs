@@ -1,0 +1,137 @@
+//! Members on other machines: how this process reaches them, set once by the command line.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use host::device::nvme_tcp::{Attached, RemoteAddress, RemoteOptions, look_at, open_error};
+use nvme_tcp::HashFunction;
+use nvme_tcp::auth::Secret;
+use nvme_tcp::names::Nqn;
+
+use crate::arguments::RemoteArguments;
+use crate::control::state_folder;
+use crate::exit::ExitKind;
+use crate::failure::{Failure, Problem, open_problem};
+
+/// Where a Linux host has its name.
+const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
+
+static OPTIONS: OnceLock<RemoteOptions> = OnceLock::new();
+
+/// Takes over what the command line says. Called once, before any member is opened.
+///
+/// # Errors
+/// A secret that cannot be read, or is none.
+pub fn set(arguments: &RemoteArguments) -> Result<(), Failure> {
+    let defaults = options_of_this_host(arguments.hostnqn.as_ref());
+    let options = RemoteOptions {
+        time_limit: Duration::from_secs_f64(arguments.member_time_limit),
+        keep_alive: Duration::from_secs(arguments.keep_alive_tmo),
+        header_digest: arguments.hdr_digest,
+        data_digest: arguments.data_digest,
+        secret: arguments.dhchap_secret.as_deref().map(read_secret).transpose()?,
+        target_secret: arguments.dhchap_ctrl_secret.as_deref().map(read_secret).transpose()?,
+        take_over: arguments.take_over,
+        unfenced: arguments.unfenced,
+        ..defaults
+    };
+    let _first = OPTIONS.set(options);
+    Ok(())
+}
+
+/// How this process reaches members on other machines.
+pub fn options() -> &'static RemoteOptions {
+    OPTIONS.get_or_init(|| options_of_this_host(None))
+}
+
+/// Attaches the members on other machines that are named, before their superblocks are read: only under the reservation are
+/// these believed (F-I8). In order of the namespaces' identities, so that of two hosts that begin at once one loses at the
+/// first member.
+///
+/// # Errors
+/// Which cannot be attached, and why.
+pub fn attach(members: &[PathBuf]) -> Result<Vec<Arc<Attached>>, Failure> {
+    let mut problems = Vec::new();
+    let mut found = Vec::new();
+    for path in members {
+        let Some(address) = address(path) else { continue };
+        match look_at(&address, options()) {
+            Ok(looked_at) => found.push((looked_at.identity, path, address)),
+            Err(error) => problems.push(open_problem(path, &open_error(&address.to_string(), &error))),
+        }
+    }
+    found.sort_by_key(|(identity, ..)| *identity);
+    let mut attached = Vec::new();
+    for (_, path, address) in found.iter().filter(|_| problems.is_empty()) {
+        match Attached::open(address, options()) {
+            Ok(member) => attached.push(member),
+            Err(error) => return Err(not_attached(vec![open_problem(path, &error)])),
+        }
+    }
+    if problems.is_empty() { Ok(attached) } else { Err(not_attached(problems)) }
+}
+
+fn not_attached(problems: Vec<Problem>) -> Failure {
+    let failure = Failure::from_problems("members on other machines cannot be used", problems);
+    failure.help("a member whose machine is down is left out: name the others")
+}
+
+/// The address that a member's path is, if it is one.
+pub fn address(path: &Path) -> Option<RemoteAddress> {
+    let text = path.to_str().filter(|text| RemoteAddress::is_one(text))?;
+    RemoteAddress::parse(text).ok()
+}
+
+/// A path that means the same in another folder.
+pub fn absolute(path: &Path) -> PathBuf {
+    if address(path).is_some() {
+        return path.to_path_buf();
+    }
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+fn options_of_this_host(wanted: Option<&Nqn>) -> RemoteOptions {
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let locks = state_folder();
+    // Processes that do not share their locks are not one host to each other: neither takes what the other has for a leftover.
+    let place = locks.as_deref().unwrap_or(Path::new("")).display().to_string();
+    let digest = HashFunction::Sha256.digest(format!("twill host\0{}\0{place}", machine.trim()).as_bytes());
+    let own = || {
+        let digest = HashFunction::Sha256.digest(format!("twill host nqn\0{}", machine.trim()).as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        let uuid = uuid::Builder::from_custom_bytes(bytes).into_uuid();
+        Nqn::new(&format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")).expect("a short name")
+    };
+    let configured = || Nqn::new(std::fs::read_to_string(HOST_NQN_FILE).ok()?.trim()).ok();
+    let nqn = wanted.cloned().or_else(configured).unwrap_or_else(own);
+    // A machine without an identity has none that it could recognise: then nothing of it is taken back by itself.
+    let mut half: [u8; 8] = digest[..8].try_into().expect("8 bytes");
+    if machine.trim().is_empty() {
+        half.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[..8]);
+    }
+    RemoteOptions { locks, ..RemoteOptions::new(nqn, half) }
+}
+
+fn read_secret(path: &Path) -> Result<Secret, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::from_io("read the secret in", path, &error))?;
+    Secret::parse(text.trim()).map_err(|error| {
+        let message = format!("{}: no secret of DH-HMAC-CHAP: {error}", path.display());
+        Failure::new(ExitKind::Usage, message).help("nvme gen-dhchap-key makes one, which begins with DHHC-1")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_stays_where_it_is() {
+        let path = Path::new("nvme://192.0.2.1:4420/nqn.2026-11.test:a/1");
+        assert_eq!(absolute(path), path);
+        assert!(address(path).is_some() && address(Path::new("/dev/nvme0n1")).is_none());
+        assert!(absolute(Path::new("m0")).is_absolute());
+    }
+}

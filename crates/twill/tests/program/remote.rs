@@ -1,0 +1,301 @@
+//! Members on other machines: arrays over namespaces of `twill target`, which is killed, paused and taken over by another host.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::nbd::{Client, FUA};
+use crate::world::{Run, Server, World};
+
+const MEMBER_BYTES: u64 = 64 << 20;
+const BLOCK: usize = 4096;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A `twill target` over files of the world.
+struct Target<'a> {
+    world: &'a World,
+    files: Vec<String>,
+    port: u16,
+    process: Child,
+}
+
+impl<'a> Target<'a> {
+    /// Serves these files as namespaces of subsystems with their names, at a port that is free.
+    fn start(world: &'a World, files: &[&str]) -> Self {
+        for file in files {
+            world.member(file, MEMBER_BYTES);
+        }
+        let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+        let (process, port) = Target::spawn(world, &files, 0);
+        Target { world, files, port, process }
+    }
+
+    fn spawn(world: &World, files: &[String], port: u16) -> (Child, u16) {
+        let served: Vec<String> =
+            files.iter().map(|file| format!("{file}=nqn.2026-11.test:{file}")).collect();
+        let log = File::options().create(true).append(true).open(world.path("target.log")).expect("a log");
+        let mut process = world
+            .command()
+            .args(["target", "--reservations-new", "--allow-any", "--shards", "1", "--json", "--listen"])
+            .arg(format!("127.0.0.1:{port}"))
+            .args(served)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the program");
+        let mut stdout = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut said = String::new();
+        while !said.ends_with("\n}\n") {
+            let read = stdout.read_line(&mut said).expect("readable");
+            assert!(read > 0, "the target does not start: {:?}, {said}", process.wait());
+        }
+        let announced: Value = serde_json::from_str(&said).expect("JSON");
+        let address = announced["listening"][0].as_str().expect("an address");
+        let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        (process, port)
+    }
+
+    fn members(&self) -> Vec<String> {
+        let name = |file: &String| format!("nvme://127.0.0.1:{}/nqn.2026-11.test:{file}", self.port);
+        self.files.iter().map(name).collect()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("it runs");
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("a child");
+    }
+
+    fn restart(&mut self) {
+        let start = Instant::now();
+        loop {
+            // The files of a killed process stay locked for a moment.
+            let free = |file: &String| {
+                let file = File::open(self.world.path(file)).expect("there");
+                rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+            };
+            if self.files.iter().all(free) {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "the killed target still holds its files");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        (self.process, _) = Target::spawn(self.world, &self.files, self.port);
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+fn create(world: &World, members: &[String]) {
+    let create = ["create", "--level", "5", "--name", "test", "--chunk", "64K", "--bitmap", "internal"];
+    // The files are new: their parity agrees.
+    world.twill(&[&create[..], &["--assume-clean"]].concat(), members).succeeds();
+}
+
+/// Data that differs from block to block.
+fn pattern(version: u8) -> Vec<u8> {
+    (0..32 * BLOCK).map(|at| (at / BLOCK) as u8 ^ version.wrapping_mul(37)).collect()
+}
+
+fn remote(status: &Value, slot: usize) -> &Value {
+    &status["members"][slot]["remote"]
+}
+
+fn event_names(server: &Server<'_>) -> Vec<String> {
+    let events = server.twill(&["events", "--json"]).succeeds();
+    let lines = events.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let names = lines.filter_map(|event| event["event"].as_str().map(str::to_owned));
+    let names: Vec<String> = names.collect();
+    assert!(!names.is_empty(), "{}", events.stdout);
+    names
+}
+
+#[test]
+fn a_target_that_is_killed_and_restarted_within_the_limit_costs_no_error() {
+    let world = World::new();
+    let mut target = Target::start(&world, &["a", "b", "c"]);
+    let members = target.members();
+    create(&world, &members);
+    let examined = world.twill(&["examine", "--json"], &members).succeeds().json();
+    assert!(examined["members"][2]["superblock"].is_object(), "{examined:#}");
+    let server = world.serve(&["--hdr-digest", "--data-digest"], &members);
+    let mut client = world.client();
+    assert_eq!(client.write(0, &pattern(1), 0).unwrap(), 0);
+    assert_eq!(client.flush().unwrap(), 0);
+    assert_eq!(client.write(0, &pattern(2), 0).unwrap(), 0);
+    assert_eq!(remote(&server.status(), 0)["state"], "connected");
+    assert_eq!(remote(&server.status(), 0)["reserved"], true);
+    target.kill();
+    let mut writer = world.client();
+    let waiting = std::thread::spawn(move || writer.write(512 * BLOCK as u64, &pattern(3), FUA).unwrap());
+    server.wait_for("the loss", |status| remote(status, 1)["state"] == "away");
+    target.restart();
+    assert_eq!(waiting.join().unwrap(), 0, "{}", server.log());
+    assert_eq!(client.read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    assert_eq!(client.read(512 * BLOCK as u64, 32 * BLOCK as u32).unwrap().unwrap(), pattern(3));
+    server.wait_for("all members", |status| {
+        (0..3).all(|slot| {
+            status["members"][slot]["state"] == "in-sync" && remote(status, slot)["reconnects"] == 1
+        })
+    });
+    let names = event_names(&server);
+    assert!(names.contains(&"member-away".into()) && names.contains(&"member-back".into()), "{names:?}");
+    drop(client);
+    server.stop();
+    let server = world.serve(&[], &members);
+    assert_eq!(world.client().read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    server.stop();
+}
+
+#[test]
+fn a_target_that_answers_late_fails_and_is_taken_back() {
+    let world = World::new();
+    let targets: Vec<Target<'_>> =
+        ["a", "b", "c"].iter().map(|file| Target::start(&world, &[file])).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members);
+    let server = world.serve(&["--member-time-limit", "2"], &members);
+    let mut client = world.client();
+    assert_eq!(client.write(0, &pattern(1), 0).unwrap(), 0);
+    assert_eq!(client.flush().unwrap(), 0);
+    targets[1].signal(Signal::STOP);
+    let start = Instant::now();
+    assert_eq!(client.write(0, &pattern(2), 0).unwrap(), 0, "{}", server.log());
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    server.wait_for("the failure", |status| status["members"][1]["state"] == "failed");
+    assert_eq!(client.write(64 * BLOCK as u64, &pattern(3), 0).unwrap(), 0);
+    assert_eq!(client.read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    targets[1].signal(Signal::CONT);
+    server.wait_for("the return", |status| status["members"][1]["state"] == "in-sync");
+    assert!(event_names(&server).contains(&"member-re-added".into()));
+    // Without another member the data comes from the one that was away, too: nothing stale is there.
+    server.twill(&["fail", "0"]).succeeds();
+    assert_eq!(client.read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    assert_eq!(client.read(64 * BLOCK as u64, 32 * BLOCK as u32).unwrap().unwrap(), pattern(3));
+    drop(client);
+    server.stop();
+}
+
+/// Another host: its own identity, locks and control sockets.
+fn other_host(world: &World, members: &[String], arguments: &[&str]) -> Result<Child, Run> {
+    let mut command = world.command();
+    command
+        .env("TWILL_RUNTIME_DIR", world.path("run2"))
+        .env("TWILL_STATE_DIR", world.path("state2"))
+        .args(["serve", "--json", "--control", "control2.sock", "--unix", "nbd2.sock", "--shards", "1"])
+        .args(["--hostnqn", "nqn.2026-11.test:host2"])
+        .args(arguments)
+        .args(members)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(File::create(world.path("server2.log")).expect("a log"));
+    let mut process = command.spawn().expect("the program");
+    let mut stdout = BufReader::new(process.stdout.take().expect("a pipe"));
+    let mut said = String::new();
+    while !said.ends_with("\n}\n") {
+        if stdout.read_line(&mut said).expect("readable") == 0 {
+            break;
+        }
+    }
+    if said.contains("\"error\"") || said.is_empty() {
+        let code = process.wait().expect("a child").code().unwrap_or(-1);
+        let stderr = std::fs::read_to_string(world.path("server2.log")).unwrap_or_default();
+        return Err(Run { code, stdout: said, stderr });
+    }
+    Ok(process)
+}
+
+#[test]
+fn a_host_that_was_paused_and_fenced_changes_nothing_when_it_wakes() {
+    let world = World::new();
+    let target = Target::start(&world, &["a", "b", "c"]);
+    let members = target.members();
+    create(&world, &members);
+    let first = world.serve(&[], &members);
+    let mut client = world.client();
+    assert_eq!(client.write(0, &pattern(1), 0).unwrap(), 0);
+    let refused = other_host(&world, &members, &[]).expect_err("another host has the members");
+    assert!(refused.stderr.contains("--take-over") || refused.stdout.contains("--take-over"), "{refused:?}");
+    // Asleep with a write on its way.
+    kill_process(Pid::from_child(&first.process), Signal::STOP).unwrap();
+    client.send((crate::nbd::WRITE, FUA), 7, 0, 32 * BLOCK as u32, &pattern(9)).unwrap();
+    let mut second = other_host(&world, &members, &["--take-over"]).expect("it takes over");
+    let mut others = Client::connect(&world.path("nbd2.sock")).expect("served");
+    assert_eq!(others.write(0, &pattern(2), 0).unwrap(), 0);
+    assert_eq!(others.flush().unwrap(), 0);
+    kill_process(Pid::from_child(&first.process), Signal::CONT).unwrap();
+    let (_, error) = client.reply().unwrap();
+    assert_ne!(error, 0, "a fenced host acknowledges nothing");
+    assert_ne!(client.write(0, &pattern(9), FUA).unwrap(), 0);
+    assert_eq!(others.read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    first.wait_for("the fence", |status| remote(status, 0)["state"] == "fenced");
+    let status = first.status();
+    for slot in 0..3 {
+        assert_eq!(status["members"][slot]["state"], "in-sync", "no member fails for a fence: {status:#}");
+    }
+    assert!(first.log().contains("has taken the member over"), "{}", first.log());
+    assert!(event_names(&first).contains(&"fenced".into()));
+    drop(first);
+    assert_eq!(others.read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    drop(others);
+    world.twill::<&str>(&["stop", "--force", "--control", "control2.sock"], &[]).succeeds();
+    assert!(second.wait().unwrap().success());
+    let server = world.serve(&[], &members);
+    assert_eq!(world.client().read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+    server.stop();
+}
+
+#[test]
+fn what_a_killed_host_left_is_taken_back_by_the_next_one_here() {
+    let world = World::new();
+    let target = Target::start(&world, &["a", "b", "c"]);
+    let members = target.members();
+    create(&world, &members);
+    let server = world.serve(&[], &members);
+    assert_eq!(world.client().write(0, &pattern(1), FUA).unwrap(), 0);
+    drop(server); // killed
+    let server = world.serve(&[], &members);
+    assert_eq!(world.client().read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(1));
+    server.stop();
+}
+
+#[test]
+fn what_is_served_is_discovered_and_mistakes_are_named() {
+    let world = World::new();
+    let target = Target::start(&world, &["a", "b"]);
+    let address = format!("127.0.0.1:{}", target.port);
+    let found = world.twill::<&str>(&["discover", "--json", &address], &[]).succeeds().json();
+    let subsystems = found["subsystems"].as_array().unwrap().iter().filter(|one| one["kind"] == "nvm");
+    let names: Vec<&str> = subsystems.map(|one| one["member"].as_str().unwrap()).collect();
+    assert_eq!(names, target.members());
+    let table = world.twill::<&str>(&["discover", &address], &[]).succeeds();
+    assert!(table.stdout.contains(&target.members()[1]), "{}", table.stdout);
+    for (member, says) in [
+        ("nvme://127.0.0.1", "twill discover"),
+        ("nvme://127.0.0.1:x/nqn.2026-11.test:a", "no TCP port"),
+        ("nvme://127.0.0.1/a", "does not begin with nqn."),
+        ("nvme://127.0.0.1/nqn.2026-11.test:a/0", "no namespace"),
+    ] {
+        let run = world.twill(&["examine"], &[member]).fails(2);
+        assert!(run.stderr.contains(says), "{member}: {}", run.stderr);
+    }
+    let missing = format!("nvme://{address}/nqn.2026-11.test:missing");
+    let run = world.twill(&["examine"], &[missing]);
+    assert!(run.code != 0 && (run.stderr.clone() + &run.stdout).contains("no such subsystem"), "{run:?}");
+    let nowhere = "nvme://127.0.0.1:1/nqn.2026-11.test:a";
+    let run = world.twill(&["examine"], &[nowhere]);
+    assert!(run.code != 0 && (run.stderr.clone() + &run.stdout).contains("cannot connect"), "{run:?}");
+}
