@@ -17,8 +17,9 @@ use crate::limits::BLOCK_BYTES;
 use crate::members::attachment::{Attached, Attachments};
 use crate::members::port::MemberPort;
 use crate::members::read_into::{Reads, read_into};
+use crate::mirror;
 use crate::mirror::engine::MirrorEngine;
-use crate::mirror::{self, region};
+use crate::mirror::region::{self, Region};
 use crate::mismatch::{Checked, ScrubMode, Unit};
 use crate::stripe::engine::ParityEngine;
 use crate::stripe::redo::log::RedoLog;
@@ -295,12 +296,12 @@ impl<D: Device> InPlace<D> {
     /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
     /// `slot` for a recovery.
     pub async fn copy_region(&self, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
-        mirror::copy_region(self.mirror(), region, slot).await
+        mirror::copy_region(self.mirror(), Region(region), slot).await
     }
 
     /// Copies what the member in `slot` holds of a region of a mirror to its replacement.
     pub(crate) async fn replace_region(&self, region: u64, slot: u32) -> Result<(), VolumeError> {
-        mirror::replace::replace_region(self.mirror(), region, slot).await
+        mirror::replace::replace_region(self.mirror(), Region(region), slot).await
     }
 
     /// Checks one region of a mirror, and repairs it if `mode` says so.
@@ -308,7 +309,7 @@ impl<D: Device> InPlace<D> {
     /// # Errors
     /// A member could not be read, and the array cannot do without it.
     pub async fn check_region(&self, region: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
-        mirror::check::check_region(self.mirror(), region, mode).await
+        mirror::check::check_region(self.mirror(), Region(region), mode).await
     }
 
     /// Redoes one logged write of a member: `data`, or zeroes without it. Called before the array serves anything.

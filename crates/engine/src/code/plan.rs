@@ -334,6 +334,14 @@ mod tests {
         chunks.iter().copied().collect()
     }
 
+    #[test]
+    fn rows_that_are_held_in_part_are_read_where_they_are_not() {
+        let written = fragments(&[(0, 0, 8 * K), (1, 0, 8 * K), (2, 0, 8 * K), (3, 0, 8 * K)]);
+        let held = fragments(&[(4, 0, 4 * K)]);
+        let plan = plan(RAID5, ChunkSet::EMPTY, &written, &held, None).expect("a plan");
+        assert_eq!(plan.reads.to_vec(), fragments(&[(4, 4 * K, 8 * K)]));
+    }
+
     /// One step: written, missing, held chunks -> routine, chunks read.
     #[test]
     fn table_of_single_segments() {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, no_copy, runs_of};
+use super::region::{OwnedRegion, Region, Run, no_copy, runs_of};
 use super::salvage::{copy_blocks, salvage_owned};
 use crate::buffer::Gather;
 use crate::device::Device;
@@ -16,7 +16,7 @@ use layout::geometry::CopyPlace;
 /// `slot` for a recovery.
 pub(crate) async fn copy_region<D: Device>(
     engine: &MirrorEngine<D>,
-    region: u64,
+    region: Region,
     slot: Option<u32>,
 ) -> Result<(), VolumeError> {
     let claim = engine.claim_in_turn(region).await;
@@ -32,7 +32,7 @@ pub(super) async fn make_copies_agree<D: Device>(
     region: &OwnedRegion,
 ) -> Result<(), VolumeError> {
     copy_owned(engine, region, None).await?;
-    engine.shared.consistency.trust(region.number());
+    engine.shared.consistency.trust(region.region().0);
     Ok(())
 }
 
@@ -96,4 +96,29 @@ async fn read_any_copy_owned<D: Device>(
         }
     }
     Err(no_copy(&run.places))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use crate::members::MemberState;
+    use crate::stripe::fake::World;
+    use layout::geometry::Level;
+
+    /// The recovery may have passed the region: it does not come back to it.
+    #[test]
+    fn a_resync_writes_members_that_are_being_rebuilt_too() {
+        let world = World::new(Level::Raid1, 3);
+        world.fill();
+        let members = &world.set.shared.members;
+        members.fail(2, "a test");
+        assert!(
+            members.remove(2) && members.begin_recovery(2, 0) && world.state(2) == MemberState::Recovering
+        );
+        world.fakes[2].flip(4096);
+        let set = Rc::clone(&world.set);
+        world.run(async move { set.copy_region(0, None).await }).expect("copied");
+        assert!(world.fakes[2].area() == world.fakes[0].area());
+    }
 }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, region_bytes, runs_of};
+use super::region::{OwnedRegion, Region, Run, runs_of};
 use super::salvage::salvage_owned;
 use crate::buffer::Slice;
 use crate::code::locate::outvoted;
@@ -17,7 +17,7 @@ use layout::geometry::CopyPlace;
 
 /// The same bytes of the array on every member that holds them.
 struct Compared {
-    region: u64,
+    region: Region,
     /// From the start of the array.
     offset_bytes: u64,
     places: SmallVec<[CopyPlace; 4]>,
@@ -30,12 +30,12 @@ struct Compared {
 /// A member could not be read, and the array cannot do without it.
 pub(crate) async fn check_region<D: Device>(
     engine: &MirrorEngine<D>,
-    region: u64,
+    region: Region,
     mode: ScrubMode,
 ) -> Result<Checked, VolumeError> {
     let claim = engine.claim_in_turn(region).await;
     let result = check_owned(engine, &claim, mode).await;
-    Checked::or_unreadable(result, Unit::Region(region))
+    Checked::or_unreadable(result, Unit::Region(region.0))
 }
 
 async fn check_owned<D: Device>(
@@ -43,12 +43,12 @@ async fn check_owned<D: Device>(
     owned: &OwnedRegion,
     mode: ScrubMode,
 ) -> Result<Checked, VolumeError> {
-    let (geometry, region) = (&engine.shared.geometry, owned.number());
+    let (geometry, region) = (&engine.shared.geometry, owned.region());
     let mut checked = Checked::default();
-    let region_start = region_bytes(region, geometry.array_bytes()).start;
+    let region_start = region.bytes(geometry.array_bytes()).start;
     for run in runs_of(owned, geometry) {
         match read_all_copies(engine, owned, &run).await? {
-            Some(copies) if !engine.shared.consistency.is_suspect(region) => {
+            Some(copies) if !engine.shared.consistency.is_suspect(region.0) => {
                 let run = Compared { region, offset_bytes: run.offset_bytes, places: run.places, copies };
                 check_run(engine, &run, region_start, mode, &mut checked).await?;
             }
@@ -121,7 +121,7 @@ async fn check_run<D: Device>(
         };
         let offset_bytes = run.offset_bytes + start as u64;
         checked.found_in(Some(Mismatch {
-            unit: Unit::Region(run.region),
+            unit: Unit::Region(run.region.0),
             row_bytes: offset_bytes - region_start,
             bytes: block.len() as u64,
             wrong,

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::region::OwnedRegion;
+use super::region::{OwnedRegion, Region};
 use crate::device::Device;
 use crate::members::health::MemberState;
 use crate::members::port::MemberPort;
@@ -24,18 +24,18 @@ impl<D: Device> MirrorEngine<D> {
     }
 
     /// Becomes the owner of a region once earlier owners have released it.
-    pub(super) async fn claim(&self, region: u64) -> OwnedRegion {
-        OwnedRegion::of(self.shared.table.claim(region, self.shard).await)
+    pub(super) async fn claim(&self, region: Region) -> OwnedRegion {
+        OwnedRegion::of(self.shared.table.claim(region.0, self.shard).await)
     }
 
     /// As [`Self::claim`], in its turn: for work that passes over the whole array.
-    pub(super) async fn claim_in_turn(&self, region: u64) -> OwnedRegion {
-        OwnedRegion::of(self.shared.table.claim_in_turn(region, self.shard).await)
+    pub(super) async fn claim_in_turn(&self, region: Region) -> OwnedRegion {
+        OwnedRegion::of(self.shared.table.claim_in_turn(region.0, self.shard).await)
     }
 
-    /// Becomes the owner of the regions from `first` to `end` - 1; of fewer, but at least one, if the stripe table is full.
-    pub(super) async fn claim_all(&self, first: u64, end: u64) -> SmallVec<[OwnedRegion; 2]> {
-        let claims = self.shared.table.claim_whole_run(first, end, self.shard).await;
+    /// Becomes the owner of the regions from `first` to `last`; of fewer, but at least one, if the stripe table is full.
+    pub(super) async fn claim_all(&self, first: Region, last: Region) -> SmallVec<[OwnedRegion; 2]> {
+        let claims = self.shared.table.claim_whole_run(first.0, last.0 + 1, self.shard).await;
         claims.into_iter().map(OwnedRegion::of).collect()
     }
 

@@ -61,8 +61,9 @@ fn read_turn<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> usize {
 fn may_differ<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> bool {
     let shared = &engine.shared;
     let is_suspect = || {
-        let mut regions = regions(run.offset_bytes, run.bytes as u64);
-        shared.consistency.suspects() > 0 && regions.any(|region| shared.consistency.is_suspect(region))
+        let (first, last) = regions(run.offset_bytes, run.bytes as u64);
+        shared.consistency.suspects() > 0
+            && (first.0..=last.0).any(|region| shared.consistency.is_suspect(region))
     };
     !shared.loads.parity_agrees() || is_suspect()
 }

@@ -1,7 +1,7 @@
 //! The two units of a mirror: regions, which a write owns, and runs, which are contiguous on each member that holds a copy.
 
 use smallvec::SmallVec;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use crate::code::rows::{Rows, cut_at_blocks};
 use crate::error::VolumeError;
@@ -9,6 +9,22 @@ use crate::limits::{BLOCK_BYTES, REGION_BYTES};
 use crate::members::port::MemberRead;
 use crate::stripe::stripe_table::Claim;
 use layout::geometry::{CopyPlace, Geometry};
+
+/// A region, by its number: [`REGION_BYTES`] of the array.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Region(pub(crate) u64);
+
+impl Region {
+    /// The region of a byte of the array.
+    pub(super) fn of(offset_bytes: u64) -> Self {
+        Region(offset_bytes / REGION_BYTES)
+    }
+
+    /// The bytes of the array in the region.
+    pub(super) fn bytes(self, array_bytes: u64) -> Range<u64> {
+        self.0 * REGION_BYTES..((self.0 + 1) * REGION_BYTES).min(array_bytes)
+    }
+}
 
 /// A region, and the proof that the caller owns it. Dropping it releases the region.
 pub(super) struct OwnedRegion(Claim);
@@ -19,9 +35,8 @@ impl OwnedRegion {
         OwnedRegion(claim)
     }
 
-    /// The number of the region.
-    pub(super) fn number(&self) -> u64 {
-        self.0.stripe()
+    pub(super) fn region(&self) -> Region {
+        Region(self.0.stripe())
     }
 }
 
@@ -74,25 +89,15 @@ pub(crate) fn region_count(geometry: &Geometry) -> u64 {
     geometry.array_bytes().div_ceil(REGION_BYTES)
 }
 
-/// The region of a byte of the array.
-pub(super) fn region_of(offset_bytes: u64) -> u64 {
-    offset_bytes / REGION_BYTES
-}
-
-/// The bytes of the array in a region.
-pub(super) fn region_bytes(region: u64, array_bytes: u64) -> Range<u64> {
-    region * REGION_BYTES..((region + 1) * REGION_BYTES).min(array_bytes)
-}
-
 /// The runs of an owned region.
 pub(super) fn runs_of(region: &OwnedRegion, geometry: &Geometry) -> SmallVec<[Run; 1]> {
-    let range = region_bytes(region.number(), geometry.array_bytes());
+    let range = region.region().bytes(geometry.array_bytes());
     runs(geometry, range.start, range.end - range.start)
 }
 
-/// The regions that a range touches.
-pub(super) fn regions(offset_bytes: u64, bytes: u64) -> RangeInclusive<u64> {
-    offset_bytes / REGION_BYTES..=(offset_bytes + bytes - 1) / REGION_BYTES
+/// The first and the last region that a range touches.
+pub(super) fn regions(offset_bytes: u64, bytes: u64) -> (Region, Region) {
+    (Region::of(offset_bytes), Region::of(offset_bytes + bytes - 1))
 }
 
 pub(super) fn no_copy(places: &[CopyPlace]) -> VolumeError {

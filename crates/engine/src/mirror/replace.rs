@@ -1,7 +1,7 @@
 //! Copies what a member of a mirror holds to the device that is to replace it, region by region.
 
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, runs_of};
+use super::region::{OwnedRegion, Region, Run, runs_of};
 use super::salvage::salvage_copy;
 use crate::buffer::Gather;
 use crate::device::Device;
@@ -12,7 +12,7 @@ use crate::members::replacing::{copy_block, read_to_copy};
 /// Copies what the member in `slot` holds of a region to its replacement.
 pub(crate) async fn replace_region<D: Device>(
     engine: &MirrorEngine<D>,
-    region: u64,
+    region: Region,
     slot: u32,
 ) -> Result<(), VolumeError> {
     let claim = engine.claim_in_turn(region).await;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, Run, no_copy, region_bytes, region_of};
+use super::region::{OwnedRegion, Region, Run, no_copy};
 use crate::buffer::{Gather, Slice};
 use crate::device::Device;
 use crate::error::VolumeError;
@@ -19,8 +19,8 @@ pub(super) async fn salvage_run<D: Device>(
 ) -> Result<Gather, VolumeError> {
     let (mut gather, mut done) = (Gather::new(), 0);
     while done < run.bytes {
-        let region = region_of(run.offset_bytes + done as u64);
-        let end = region_bytes(region, u64::MAX).end;
+        let region = Region::of(run.offset_bytes + done as u64);
+        let end = region.bytes(u64::MAX).end;
         let left = usize::try_from(end - run.offset_bytes).unwrap_or(usize::MAX).min(run.bytes) - done;
         let claim = engine.claim(region).await;
         gather.push(salvage_owned(engine, &claim, &run.part(done, left), slot).await?);

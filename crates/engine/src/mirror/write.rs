@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::agree::make_copies_agree;
 use super::engine::MirrorEngine;
-use super::region::{OwnedRegion, no_copy, region_bytes, regions};
+use super::region::{OwnedRegion, no_copy, regions};
 use crate::buffer::Gather;
 use crate::device::Device;
 use crate::error::VolumeError;
@@ -27,10 +27,10 @@ pub(crate) async fn write_copies<D: Device>(
     let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
     while done < bytes {
         let at = offset_bytes + done;
-        let regions = regions(at, bytes - done);
-        let owned = engine.claim_all(*regions.start(), regions.end() + 1).await;
-        let end_region = regions.start() + owned.len() as u64;
-        let part = (bytes - done).min(end_region * REGION_BYTES - at);
+        let (first, last) = regions(at, bytes - done);
+        let owned = engine.claim_all(first, last).await;
+        let end = (first.0 + owned.len() as u64) * REGION_BYTES;
+        let part = (bytes - done).min(end - at);
         let data = data.part(to_usize(done), to_usize(part));
         write_regions(engine, &owned, at, &data, fua).await?;
         done += part;
@@ -47,7 +47,7 @@ async fn write_regions<D: Device>(
     fua: bool,
 ) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
-    for region in regions.iter().filter(|region| shared.consistency.is_suspect(region.number())) {
+    for region in regions.iter().filter(|region| shared.consistency.is_suspect(region.region().0)) {
         // If this fails the region stays suspect, and the write goes ahead: it builds on no old contents.
         let _ = make_copies_agree(engine, region).await;
     }
@@ -63,10 +63,11 @@ async fn write_regions<D: Device>(
 
 /// Marks a region whose write failed half way: some of its copies may be older than others.
 fn suspect(shared: &Shared, region: &OwnedRegion, reason: &str) {
-    if shared.consistency.suspect(region.number()) {
-        let offset_bytes = region_bytes(region.number(), shared.geometry.array_bytes()).start;
-        let (region, reason) = (region.number(), reason.to_string());
-        shared.members.report(Event::RegionSuspect { region, offset_bytes, reason });
+    let region = region.region();
+    if shared.consistency.suspect(region.0) {
+        let offset_bytes = region.bytes(shared.geometry.array_bytes()).start;
+        let reason = reason.to_string();
+        shared.members.report(Event::RegionSuspect { region: region.0, offset_bytes, reason });
     }
 }
 

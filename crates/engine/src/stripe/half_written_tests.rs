@@ -6,10 +6,12 @@ use layout::geometry::Level;
 
 use super::fake::{CHUNK, World};
 use crate::code::chunk_set::{Chunk, ChunkSet};
+use crate::counters::CounterTotals;
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::in_place::InPlace;
 use crate::members::{Failing, MemberState};
+use crate::mismatch::ScrubMode;
 
 const BLOCK: u64 = 4096;
 
@@ -164,4 +166,52 @@ fn another_copy_is_read_where_a_needed_member_does_not_answer() {
         refused += usize::from(!is_left);
     }
     assert!(refused > 0 && world.state(2) == MemberState::InSync, "it is needed");
+}
+
+/// A crash now would find parity that may not agree, and data missing: the stripe stays in doubt after it.
+#[test]
+fn a_write_to_a_suspect_stripe_with_missing_data_leaves_it_in_doubt() {
+    let world = World::new(Level::Raid6, 6);
+    world.fill();
+    let (consistency, stripe) = (&world.set.shared.consistency, 2);
+    let (lost, _) = chunk_at(&world.set, stripe, 0);
+    let (_, there) = chunk_at(&world.set, stripe, 1);
+    assert!(consistency.suspect(stripe));
+    assert_eq!(world.set.shared.members.fail(lost, "a test"), Failing::Failed);
+    assert!(!consistency.is_in_doubt(stripe));
+    world.write(there, &[3; BLOCK as usize]).expect("what is there can be written");
+    assert!(consistency.is_in_doubt(stripe));
+}
+
+/// New parity of some rows, made from all data, says nothing of the other rows.
+#[test]
+fn a_write_of_a_part_of_a_stripe_ends_no_doubt() {
+    let world = World::new(Level::Raid5, 3);
+    world.fill();
+    let (consistency, stripe) = (&world.set.shared.consistency, 2);
+    let stripe_bytes = world.set.shared.geometry.stripe_bytes();
+    consistency.doubt_stripe(stripe);
+    world.write(stripe * stripe_bytes, &[3; BLOCK as usize]).expect("written");
+    assert_eq!(CounterTotals::of(&world.set.shared.counters).rmw, 0, "made from all data of the rows");
+    assert!(consistency.is_in_doubt(stripe));
+    world.write(stripe * stripe_bytes, &vec![4; stripe_bytes as usize]).expect("written");
+    assert!(!consistency.is_in_doubt(stripe), "all of it was overwritten");
+}
+
+/// Where a write failed half way, data and parity differ for a reason that is known: a repair that located a wrong block would
+/// guess.
+#[test]
+fn a_scrub_leaves_suspect_stripes_alone() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
+        let world = World::new(level, members);
+        world.fill();
+        let (stripe, set) = (2, Rc::clone(&world.set));
+        let shared = &world.set.shared;
+        let (member, _) = chunk_at(&world.set, stripe, 0);
+        world.fakes[member as usize].flip(shared.geometry.member_offset(stripe));
+        assert!(shared.consistency.suspect(stripe));
+        let mode = ScrubMode { repair: true, trust_data: false };
+        let checked = world.run(async move { set.check_stripe(stripe, mode).await }).expect("readable");
+        assert!(checked.skipped && checked.found.is_empty(), "{level:?}: {checked:?}");
+    }
 }

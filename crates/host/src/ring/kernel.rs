@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::lane::WIDTH;
 use super::passthrough::Passthrough;
-use super::system_call::{Descriptor, Pushed, SystemCall, settle};
+use super::system_call::{Descriptor, Pushed, SystemCall, push, settle, submit};
 use super::wake::WakeUp;
 
 /// Completions that are not operations: their tokens lie above every slot.
@@ -145,30 +145,14 @@ impl Kernel {
 
     fn push_entry(&mut self, entry: &Entry) -> Pushed {
         // SAFETY: what the entry points to belongs to a slot or to `self` until its completion was seen.
-        let mut pushed = unsafe { self.ring.submission().push(entry) };
-        if pushed.is_err() {
-            self.submit();
-            // SAFETY: as above.
-            pushed = unsafe { self.ring.submission().push(entry) };
-        }
-        match pushed {
-            Ok(()) => {
-                self.in_flight += 1;
-                Pushed::Yes
-            }
-            Err(_) => Pushed::Full,
-        }
+        let pushed = unsafe { push(&mut self.ring, entry) };
+        self.in_flight += u32::from(pushed == Pushed::Yes);
+        pushed
     }
 
     /// Hands queued entries to the kernel and lets it post what is complete. No call if there is neither.
     pub fn submit(&mut self) {
-        let (queued, work) = {
-            let submission = self.ring.submission();
-            (!submission.is_empty(), submission.taskrun() || submission.cq_overflow())
-        };
-        if queued || work {
-            settle(self.ring.submitter().submit_and_wait(0));
-        }
+        submit(&mut self.ring);
         if let Some(passthrough) = &mut self.passthrough {
             passthrough.submit();
         }

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use zerocopy::IntoBytes;
 
-use super::system_call::{NvmeWire, Pushed, settle};
+use super::system_call::{NvmeWire, Pushed, push, submit};
 use super::wake::WakeUp;
 
 /// Entries of the queue of submissions.
@@ -57,30 +57,14 @@ impl Passthrough {
         let code = if vectored { COMMAND_VECTORED } else { COMMAND };
         let entry = opcode::UringCmd80::new(Fd(fd), code).cmd(bytes).build().user_data(token);
         // SAFETY: what the entry points to belongs to a slot until its completion was seen.
-        let mut pushed = unsafe { self.ring.submission().push(&entry) };
-        if pushed.is_err() {
-            self.submit();
-            // SAFETY: as above.
-            pushed = unsafe { self.ring.submission().push(&entry) };
-        }
-        match pushed {
-            Ok(()) => {
-                self.in_flight += 1;
-                Pushed::Yes
-            }
-            Err(_) => Pushed::Full,
-        }
+        let pushed = unsafe { push(&mut self.ring, &entry) };
+        self.in_flight += u32::from(pushed == Pushed::Yes);
+        pushed
     }
 
     /// Hands queued entries to the kernel and lets it post what is complete. No call if there is neither.
     pub fn submit(&mut self) {
-        let (queued, work) = {
-            let submission = self.ring.submission();
-            (!submission.is_empty(), submission.taskrun() || submission.cq_overflow())
-        };
-        if queued || work {
-            settle(self.ring.submitter().submit_and_wait(0));
-        }
+        submit(&mut self.ring);
     }
 
     /// Whether there are completions to reap.

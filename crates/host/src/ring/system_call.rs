@@ -1,6 +1,7 @@
 //! A call to the system as a value: what a backend carries out.
 
 use engine::buffer::Gather;
+use io_uring::{IoUring, cqueue, squeue};
 use std::io;
 use std::os::fd::RawFd;
 
@@ -208,6 +209,35 @@ impl Vectors {
         }
         assert!(!vectors.pieces.is_empty(), "a call carries bytes");
         vectors
+    }
+}
+
+/// Queues an entry of a ring. If the queue is full, what is queued goes to the kernel first.
+///
+/// # Safety
+/// The memory that the entry points to is valid until its completion was seen.
+pub(super) unsafe fn push<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
+    ring: &mut IoUring<S, C>,
+    entry: &S,
+) -> Pushed {
+    // SAFETY: the contract of this function.
+    let mut pushed = unsafe { ring.submission().push(entry) };
+    if pushed.is_err() {
+        submit(ring);
+        // SAFETY: as above.
+        pushed = unsafe { ring.submission().push(entry) };
+    }
+    if pushed.is_ok() { Pushed::Yes } else { Pushed::Full }
+}
+
+/// Hands the queued entries of a ring to the kernel and lets it post what is complete. No call if there is neither.
+pub(super) fn submit<S: squeue::EntryMarker, C: cqueue::EntryMarker>(ring: &mut IoUring<S, C>) {
+    let (queued, work) = {
+        let submission = ring.submission();
+        (!submission.is_empty(), submission.taskrun() || submission.cq_overflow())
+    };
+    if queued || work {
+        settle(ring.submitter().submit_and_wait(0));
     }
 }
 

@@ -62,3 +62,24 @@ impl LogSlots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_whose_writer_has_not_returned_is_not_retired() {
+        let mut slots = LogSlots::new(3);
+        for (slot, (sequence, open)) in slots.slots.iter_mut().zip([(1, 0), (2, 1), (3, 0)]) {
+            (slot.sequence, slot.open) = (sequence, open);
+        }
+        let sequences = |slots: &LogSlots| slots.slots.iter().map(|slot| slot.sequence).collect::<Vec<_>>();
+        assert!(slots.any_to_retire(4));
+        slots.retire(slots.written_below(4));
+        assert_eq!(sequences(&slots), [0, 2, 3], "3 is newer than a record whose writes are in flight");
+        assert!(!slots.any_to_retire(4));
+        slots.slots[1].open = 0;
+        slots.retire(slots.written_below(4));
+        assert_eq!(sequences(&slots), [0, 0, 0]);
+    }
+}
