@@ -468,7 +468,7 @@ mod tests {
         assert_eq!((doubts.doubts_on_record(9), doubts.durable_removals()), (vec![range(4, 6)], 1));
         assert_eq!(doubts.unpersisted(), Some(2), "the second one waits for another flush");
         doubts.doubt_stripe(9);
-        assert_eq!(doubts.doubts_from_before(), [range(5, 6)], "writes before that were not followed");
+        assert_eq!(doubts.doubts_from_before(), [range(4, 6)], "writes of 9 before that were not followed");
     }
 
     #[test]
