@@ -7,6 +7,8 @@ mod ending;
 mod signals;
 mod spares;
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -61,6 +63,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
         block_device::check()?;
     }
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
+    check_addresses(&arguments.tcp)?;
     let chosen = Chosen::decide(choose::read(&arguments.choice)?, &choose::filter(&arguments.choice)?)?;
     if arguments.no_degraded {
         check_whole(&chosen.array)?;
@@ -244,6 +247,25 @@ fn check_socket_place(path: &Path) -> Result<(), Failure> {
         _ if place.is_dir() => cannot(ExitKind::AlreadyExists, "it is a folder"),
         _ => Ok(()),
     }
+}
+
+/// Refuses addresses that another program listens at or that are not this machine's, before the start writes to members.
+fn check_addresses(addresses: &[SocketAddr]) -> Result<(), Failure> {
+    let mut listening = Vec::new(); // until all are checked: one that is named twice is refused, too
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => listening.push(listener),
+            Err(error) => {
+                let kind = match error.kind() {
+                    ErrorKind::AddrInUse => ExitKind::AlreadyExists,
+                    other => ExitKind::from(other),
+                };
+                let failure = Failure::new(kind, format!("cannot listen at {address}: {error}"));
+                return Err(failure.help("nothing was written; name another address with --tcp ADDRESS:PORT"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A path that means the same in another folder.
