@@ -10,6 +10,8 @@ mod signals;
 mod spares;
 mod waiting;
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -66,6 +68,8 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     let nvme_tcp = nvme_tcp(arguments)?;
     arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
+    let over_nvme_tcp = nvme_tcp.iter().flat_map(|options| &options.listen);
+    check_addresses(arguments.tcp.iter().chain(over_nvme_tcp))?;
     remote::set(&arguments.choice.remote)?;
     let attached = remote::attach(&arguments.choice.members)?;
     let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
@@ -275,6 +279,25 @@ fn check_socket_place(path: &Path) -> Result<(), Failure> {
         _ if place.is_dir() => cannot(ExitKind::AlreadyExists, "it is a folder"),
         _ => Ok(()),
     }
+}
+
+/// Refuses addresses that another program listens at or that are not this machine's, before the start writes to members.
+fn check_addresses<'a>(addresses: impl Iterator<Item = &'a SocketAddr>) -> Result<(), Failure> {
+    let mut listening = Vec::new(); // until all are checked: one that is named twice is refused, too
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => listening.push(listener),
+            Err(error) => {
+                let kind = match error.kind() {
+                    ErrorKind::AddrInUse => ExitKind::AlreadyExists,
+                    other => ExitKind::from(other),
+                };
+                let failure = Failure::new(kind, format!("cannot listen at {address}: {error}"));
+                return Err(failure.help("nothing was written; name another address or port"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn take_back(serving: &Serving, members: &[PathBuf]) {

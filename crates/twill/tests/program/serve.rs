@@ -364,10 +364,23 @@ fn a_place_that_cannot_be_listened_at_is_said_and_the_members_are_free_again() {
     let world = World::new();
     let members = world.array(3);
     fs::create_dir(world.path("folder")).unwrap();
-    for place in [["--unix", "no/such/folder"], ["--unix", "folder"], ["--tcp", "203.0.113.7:10809"]] {
-        let serve = [&["serve", "--control", "c.sock"], &place[..]].concat();
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    let read = || members.iter().map(|member| fs::read(world.path(member)).unwrap()).collect::<Vec<_>>();
+    let before = read();
+    let places: [&[&str]; 5] = [
+        &["--unix", "no/such/folder"],
+        &["--unix", "folder"],
+        &["--tcp", "203.0.113.7:10809"],
+        &["--tcp", &taken],
+        &["--tcp", "127.0.0.1:0", "--tcp", &taken],
+    ];
+    for place in places {
+        let serve = [&["serve", "--control", "c.sock"], place].concat();
         let run = world.twill(&serve, &members);
-        assert!(run.code > 0 && run.stderr.contains("cannot listen at"), "{place:?}: {run:?}");
+        let is_said = run.stderr.contains("cannot listen at") && run.stderr.contains("nothing was written");
+        assert!(run.code > 0 && is_said, "{place:?}: {run:?}");
+        assert!(read() == before, "{place:?}: superblocks were written first");
     }
     world.serve(&[], &members).stop();
 }
