@@ -133,6 +133,7 @@ fn what_operators_see_of_it() {
     for words in ["Version : zoned", "Raid Level : raid5", "Zones", "Epoch", "active sync"] {
         assert!(detail.contains(words), "no {words:?} in {detail}");
     }
+    world.member("m9", MEMBER_BYTES);
     // While it is served its members are in use.
     let in_use = world.twill(&["assemble"], &members).fails(6);
     assert!(in_use.stdout.contains("in use"), "{in_use:?}");
