@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 2G --mod nvme-tcp,raid456 --timeout 1800
-# takes: 60 s
+# takes: 180 s
 # nvme-tcp.sh: the kernel's NVMe/TCP host uses `twill target` and `twill serve --nvme-tcp`: discovery, Identify, data under load,
 # with and without digests, reservations, servers that are killed under load and come back, links that are cut, and hosts that
 # are not allowed.
