@@ -125,8 +125,10 @@ fn a_scrub_is_paused_over_a_restart_and_goes_on_where_it_was() {
     server.stop();
     // As an earlier run would have left it, half way.
     let folder = world.path("state");
-    let file =
-        std::fs::read_dir(&folder).expect("the folder").next().expect("a file").expect("an entry").path();
+    let mut files =
+        std::fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let is_state = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "json");
+    let file = files.find(is_state).expect("a file"); // beside the log of events
     let mut state: Value = serde_json::from_slice(&std::fs::read(&file).expect("the file")).expect("JSON");
     assert_eq!(state["phase"], "finished");
     (state["phase"], state["next_stripe"], state["report"]["stripes_checked"]) =
