@@ -218,6 +218,20 @@ fn other_host(world: &World, members: &[String], arguments: &[&str]) -> Result<C
     Ok(process)
 }
 
+/// A signal that stops a process reaches its threads one after the other: until then they go on, rightly.
+fn wait_until_stopped(process: u32) {
+    let start = Instant::now();
+    let is_stopped = |task: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    let tasks = || std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
+    while !tasks().all(is_stopped) {
+        assert!(start.elapsed() < PATIENCE, "it does not stop");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_host_that_was_paused_and_fenced_changes_nothing_when_it_wakes() {
     let world = World::new();
@@ -231,6 +245,7 @@ fn a_host_that_was_paused_and_fenced_changes_nothing_when_it_wakes() {
     assert!(refused.stderr.contains("--take-over") || refused.stdout.contains("--take-over"), "{refused:?}");
     // Asleep with a write on its way.
     kill_process(Pid::from_child(&first.process), Signal::STOP).unwrap();
+    wait_until_stopped(first.process.id());
     client.send((crate::nbd::WRITE, FUA), 7, 0, 32 * BLOCK as u32, &pattern(9)).unwrap();
     let mut second = other_host(&world, &members, &["--take-over"]).expect("it takes over");
     let mut others = Client::connect(&world.path("nbd2.sock")).expect("served");
