@@ -3,6 +3,7 @@
 mod announcement;
 mod background;
 mod control;
+mod cost;
 mod ending;
 mod picked;
 mod remotes;
@@ -53,23 +54,9 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     if arguments.daemon && !arguments.in_background {
         return background::launch(output);
     }
-    if let Some(wanted) = arguments.parity_cache {
-        check_memory(wanted).map_err(|error| {
-            Failure::new(ExitKind::Usage, format!("--parity-cache: {error}"))
-                .help("ask for less: --parity-cache SIZE")
-        })?;
-    }
-    if arguments.avoid_slow && arguments.consistency_policy.is_some() {
-        let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
-        return Err(Failure::new(ExitKind::Usage, message));
-    }
-    if arguments.ublk.is_some() {
-        block_device::check()?;
-    }
+    check_options(arguments)?;
     let nvme_tcp = nvme_tcp(arguments)?;
-    arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
-    let over_nvme_tcp = nvme_tcp.iter().flat_map(|options| &options.listen);
-    check_addresses(arguments.tcp.iter().chain(over_nvme_tcp))?;
+    check_places(arguments, nvme_tcp.as_ref())?;
     remote::set(&arguments.choice.remote)?;
     let attached = remote::attach(&arguments.choice.members)?;
     let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
@@ -129,6 +116,31 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     drop(server);
     drop(pid_file);
     outcome
+}
+
+/// Refuses options that do not go together or not with this machine.
+fn check_options(arguments: &ServeArguments) -> Result<(), Failure> {
+    if let Some(wanted) = arguments.parity_cache {
+        check_memory(wanted).map_err(|error| {
+            Failure::new(ExitKind::Usage, format!("--parity-cache: {error}"))
+                .help("ask for less: --parity-cache SIZE")
+        })?;
+    }
+    if arguments.avoid_slow && arguments.consistency_policy.is_some() {
+        let message = "--avoid-slow reconstructs reads from parity, which may be wrong after a crash under --consistency-policy none";
+        return Err(Failure::new(ExitKind::Usage, message));
+    }
+    if arguments.ublk.is_some() {
+        block_device::check()?;
+    }
+    Ok(())
+}
+
+/// Refuses places where clients cannot be served, before the start writes to members.
+fn check_places(arguments: &ServeArguments, nvme_tcp: Option<&NvmeTcpOptions>) -> Result<(), Failure> {
+    arguments.unix.iter().try_for_each(|path| check_socket_place(path))?;
+    let over_nvme_tcp = nvme_tcp.iter().flat_map(|options| &options.listen);
+    check_addresses(arguments.tcp.iter().chain(over_nvme_tcp))
 }
 
 /// Starts to serve, and waits for members that a killed server still holds. That server may have written after the choice was

@@ -28,22 +28,10 @@ pub fn logged(logged: &LoggedEvent) -> String {
 fn event_words(event: &Event) -> String {
     match event {
         Event::MemberError { member, error, .. } => format!("member {member}: {error}"),
-        Event::BlockRewritten { member, offset_bytes, bytes } => format!(
-            "member {member} could not read {bytes} bytes at byte {offset_bytes}: they were made from the other members, \
-             rewritten and read back"
-        ),
-        Event::LogDamaged { member, offset_bytes, what } => format!(
-            "the block at byte {offset_bytes} of member {member} is not what was written there: {what}; it is made from the \
-             other members, where the level can"
-        ),
-        Event::BlockUnreadable { member, offset_bytes, bytes } => format!(
-            "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the other members cannot make them: the \
-             request failed"
-        ),
-        Event::BadBlockRecorded { member, offset_bytes, bytes } => format!(
-            "{bytes} bytes at byte {offset_bytes} of member {member} could not be made from the others: they are in its bad-block \
-             log, and reading them is an error until they are written"
-        ),
+        Event::BlockRewritten { .. }
+        | Event::LogDamaged { .. }
+        | Event::BlockUnreadable { .. }
+        | Event::BadBlockRecorded { .. } => block_words(event),
         Event::MemberFailed { member, reason, working } => {
             let working = counted_as(u64::from(*working), "member still works", "members still work");
             format!("member {member} failed: {reason}; {working}")
@@ -111,6 +99,28 @@ fn event_words(event: &Event) -> String {
         Event::MetadataError { member, reason } => {
             format!("the superblock of member {member} could not be written: {reason}")
         }
+    }
+}
+
+fn block_words(event: &Event) -> String {
+    match event {
+        Event::BlockRewritten { member, offset_bytes, bytes } => format!(
+            "member {member} could not read {bytes} bytes at byte {offset_bytes}: they were made from the other members, \
+             rewritten and read back"
+        ),
+        Event::LogDamaged { member, offset_bytes, what } => format!(
+            "the block at byte {offset_bytes} of member {member} is not what was written there: {what}; it is made from the \
+             other members, where the level can"
+        ),
+        Event::BlockUnreadable { member, offset_bytes, bytes } => format!(
+            "member {member} cannot read {bytes} bytes at byte {offset_bytes}, and the other members cannot make them: the \
+             request failed"
+        ),
+        Event::BadBlockRecorded { member, offset_bytes, bytes } => format!(
+            "{bytes} bytes at byte {offset_bytes} of member {member} could not be made from the others: they are in its bad-block \
+             log, and reading them is an error until they are written"
+        ),
+        _ => unreachable!("an event about blocks of a member"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use engine::array::assemble::{Filter, Verdict, assemble};
 use engine::members::MemberState;
 
-use super::waiting::{self, slots_words};
+use super::cost::{self, Cost, slots_words};
 use crate::arguments::{Choice, ServeArguments};
 use crate::commands::assemble as choose;
 use crate::exit::ExitKind;
@@ -116,6 +116,14 @@ impl Picked {
         Err(Failure::new(ExitKind::NotEnoughMembers, message).help(help))
     }
 
+    /// What it costs to start without the members that are not there; a zoned array has no stripes in doubt.
+    pub fn cost(&self) -> Option<Cost> {
+        match self {
+            Picked::InPlace(chosen) => cost::cost(chosen),
+            Picked::Zoned(_) => None,
+        }
+    }
+
     /// What an operator should know before.
     pub fn warnings(&self) -> Vec<String> {
         let (mut warnings, slots, verdicts) = match self {
@@ -143,7 +151,7 @@ impl Picked {
             warnings.extend(chosen.candidates.others.iter().map(foreign));
         }
         let missing: Vec<usize> = (0..slots.len()).filter(|slot| slots[*slot].is_none()).collect();
-        match waiting::cost(self) {
+        match self.cost() {
             Some(cost) => warnings.push(format!("degraded: {}", cost.words())),
             None if missing.is_empty() => {}
             None => warnings.push(format!("degraded: no member in {}", slots_words(&missing))),
