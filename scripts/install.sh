@@ -3,7 +3,7 @@
 #   install_packages needed fio:fio …    each word is PROGRAM:PACKAGE; stops if one cannot be installed
 #   install_packages optional …          the same, but continues and says what will be skipped
 #   find_cargo                           sets $cargo to a cargo that is new enough, or stops
-#   install_crate NAME VERSION           installs a program from crates.io into target/tools/bin; tests that need it are skipped without it
+#   install_crate NAME VERSION           installs a program from crates.io for this user, seen in target/tools/bin; tests that need it are skipped without it
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -130,11 +130,14 @@ find_cargo() {
     exit 1
 }
 
-install_crate() { # NAME VERSION
-    local to=${CARGO_TARGET_DIR:-$root/target}/tools
-    [[ ! -x $to/bin/$1 ]] || return 0
-    note "installing with cargo: $1 $2"
-    "$cargo" install --quiet --locked --root "$to" --target-dir "$to/build" "$1" --version "$2" >&2 </dev/null ||
-        note "cargo could not install $1; tests that need it will be skipped"
-    rm -rf "$to/build"
+install_crate() { # NAME VERSION: built once for a user, then linked from each target folder
+    local tools=${CARGO_TARGET_DIR:-$root/target}/tools/bin to=${XDG_CACHE_HOME:-$HOME/.cache}/twill-tools/$1-$2
+    if [[ ! -x $to/bin/$1 ]]; then
+        note "installing with cargo: $1 $2"
+        "$cargo" install --quiet --locked --root "$to" --target-dir "$to/build" "$1" --version "$2" >&2 </dev/null ||
+            { note "cargo could not install $1; tests that need it will be skipped"; return 0; }
+        rm -rf "$to/build"
+    fi
+    mkdir -p "$tools"
+    ln -sfn "$to/bin/$1" "$tools/$1"
 }
