@@ -183,19 +183,40 @@ fn a_write_to_a_suspect_stripe_with_missing_data_leaves_it_in_doubt() {
     assert!(consistency.is_in_doubt(stripe));
 }
 
-/// New parity of some rows, made from all data, says nothing of the other rows.
+/// New parity of some rows, made from all data, says nothing of the other rows of the missing chunk.
 #[test]
-fn a_write_of_a_part_of_a_stripe_ends_no_doubt() {
+fn a_write_of_a_part_of_a_lost_chunk_ends_no_doubt() {
     let world = World::new(Level::Raid5, 3);
     world.fill();
     let (consistency, stripe) = (&world.set.shared.consistency, 2);
-    let stripe_bytes = world.set.shared.geometry.stripe_bytes();
+    let chunk_bytes = u64::from(world.set.shared.geometry.chunk_bytes());
+    let (lost, at) = chunk_at(&world.set, stripe, 0);
+    assert_eq!(world.set.shared.members.fail(lost, "a test"), Failing::Failed);
     consistency.doubt_stripe(stripe);
-    world.write(stripe * stripe_bytes, &[3; BLOCK as usize]).expect("written");
+    world.write(at, &[3; BLOCK as usize]).expect("written");
     assert_eq!(CounterTotals::of(&world.set.shared.counters).rmw, 0, "made from all data of the rows");
     assert!(consistency.is_in_doubt(stripe));
-    world.write(stripe * stripe_bytes, &vec![4; stripe_bytes as usize]).expect("written");
-    assert!(!consistency.is_in_doubt(stripe), "all of it was overwritten");
+    world.write(at, &vec![4; chunk_bytes as usize]).expect("written");
+    assert!(!consistency.is_in_doubt(stripe), "all that was lost is overwritten");
+}
+
+/// With all data there a write makes the parity of the whole stripe agree before it builds on it.
+#[test]
+fn a_write_of_a_part_of_a_doubtful_stripe_whose_data_is_all_there_makes_its_parity_agree_first() {
+    let world = World::new(Level::Raid5, 3);
+    world.fill();
+    let (consistency, stripe) = (&world.set.shared.consistency, 2);
+    let (lost, at) = chunk_at(&world.set, stripe, 0);
+    let (there, other) = chunk_at(&world.set, stripe, 1);
+    let in_chunk = world.set.shared.geometry.chunk_bytes() as usize;
+    let parity = (0..3).find(|member| ![lost, there].contains(member)).expect("the third of three");
+    world.fakes[parity as usize].flip(world.set.shared.geometry.member_offset(stripe));
+    consistency.doubt_stripe(stripe);
+    let before = world.read(at, in_chunk as u64).expect("all members are there");
+    world.write(other, &[3; BLOCK as usize]).expect("written");
+    assert!(!consistency.is_in_doubt(stripe));
+    assert_eq!(world.set.shared.members.fail(lost, "a test"), Failing::Failed);
+    assert!(world.read(at, in_chunk as u64).expect("made from parity") == before);
 }
 
 /// Where a write failed half way, data and parity differ for a reason that is known: a repair that located a wrong block would

@@ -22,7 +22,7 @@ use crate::world::World;
 /// A chunk, and a cell.
 pub(super) const CHUNK: u32 = 4096;
 /// Room for superblock, bitmap, records of generations and redo log, with what mdadm wants left for a bitmap.
-const DATA_OFFSET_WITH_ALL: u64 = 576 << 10;
+const DATA_OFFSET_WITH_ALL: u64 = 640 << 10;
 /// Lines of the trace that a failure shows.
 const TAIL: usize = 40;
 
