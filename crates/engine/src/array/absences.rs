@@ -64,7 +64,7 @@ pub(super) fn standing_of(members: &Members, slot: u32, superblock: Option<&Supe
 }
 
 /// The sectors of each member that were in doubt before this run wrote there.
-fn sectors_in_doubt(shared: &Shared) -> Vec<Range<u64>> {
+pub(super) fn sectors_in_doubt(shared: &Shared) -> Vec<Range<u64>> {
     let (geometry, sector) = (&shared.geometry, 512);
     let chunk_sectors = u64::from(geometry.chunk_bytes()) / sector;
     let doubts = shared.consistency.doubts_from_before().into_iter();

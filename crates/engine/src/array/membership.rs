@@ -13,6 +13,7 @@ use layout::md_superblock::{Superblock, SuperblockError};
 use layout::redo_log::BitmapExtent;
 use layout::units::Sectors;
 
+use super::absences::sectors_in_doubt;
 use super::generation_records::GenerationRecords;
 use super::managed::Managed;
 use super::platform::Platform;
@@ -170,7 +171,8 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         let written = write_lacking(&mut superblock, record.as_ref(), records, bitmap, &*device).await;
         if written.is_ok() {
             let corrected_reads = u64::from(superblock.corrected_reads());
-            self.managed.set.shared.absences.returns(slot, superblock.device_uuid());
+            let shared = &self.managed.set.shared;
+            shared.absences.returns(slot, superblock.device_uuid(), || sectors_in_doubt(shared));
             self.managed.platform.attach(slot, Some((device, superblock.data_offset().bytes()))).await;
             self.managed.writer.set_superblock(slot, Some(superblock));
             self.managed.set.shared.members.begin_catching_up(slot, corrected_reads, bad);

@@ -227,9 +227,16 @@ impl Absences {
         self.changes.fetch_add(1, SeqCst);
     }
 
-    /// The device is in its slot again, to be rebuilt.
-    pub(crate) fn returns(&self, slot: u32, device: DeviceUuid) {
-        if let Some(absent) = self.state.lock().absent.get_mut(&slot) {
+    /// The device is in its slot again, to be rebuilt. `in_doubt` as for [`Absences::follow`]: the member may be back before any
+    /// superblocks told that it was away, and its recovery does not wait for them.
+    pub(crate) fn returns(&self, slot: u32, device: DeviceUuid, in_doubt: impl FnOnce() -> Vec<Range<u64>>) {
+        let state = &mut *self.state.lock();
+        let before = state.standings.get(slot as usize).copied().flatten();
+        if let Some(Standing::InSync(left)) = before {
+            state.standings[slot as usize] = Some(Standing::Away);
+            state.leaves(slot, left, in_doubt());
+        }
+        if let Some(absent) = state.absent.get_mut(&slot) {
             absent.is_back = absent.device == device;
         }
     }
@@ -588,9 +595,9 @@ mod tests {
         assert!(absences.is_made(1, &bytes(10..12)) && !absences.is_made(1, &bytes(10..13)));
         let away = [(8..10, Teller::Nothing), (10..12, Teller::Parity), (12..24, Teller::Nothing)];
         assert_eq!(tellers(&absences, 8..24), away, "nothing is read of a member that is away");
-        absences.returns(1, OTHER);
+        absences.returns(1, OTHER, Vec::new);
         assert_eq!(tellers(&absences, 8..24), away, "nor of another device in its slot");
-        absences.returns(1, ME);
+        absences.returns(1, ME, Vec::new);
         let back = [
             (4..8, Teller::Nothing),
             (8..10, Teller::Member),
@@ -608,6 +615,18 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_back_before_superblocks_tell_of_it_holds_what_it_held() {
+        let absences = absences(COPY_BYTES_MAX);
+        absences.written_without(1, &bytes(10..12));
+        absences.returns(1, ME, || std::iter::once(8..24).collect());
+        let back = [(8..10, Teller::Member), (10..12, Teller::Parity), (12..24, Teller::Member)];
+        assert_eq!(tellers(&absences, 8..24), back);
+        absences.follow(&[InSync(OTHER), Recovering(ME, 0)], || unreachable!("it left before"), || 78);
+        assert_eq!(tellers(&absences, 8..24), back);
+        assert!(!absences.is_persisted() && absences.id() == 78);
+    }
+
+    #[test]
     fn what_a_member_missed_or_may_have_in_its_cache_only_is_not_held() {
         let absences = absences(COPY_BYTES_MAX);
         absences.sent(1, &bytes(10..11));
@@ -620,7 +639,7 @@ mod tests {
         absences.written_without(1, &bytes(20..21)); // not in doubt
         leave(&absences, 8..16);
         assert!(absences.is_made(1, &bytes(8..9)) && !absences.is_made(1, &bytes(20..21)));
-        absences.returns(1, ME);
+        absences.returns(1, ME, Vec::new);
         let held: Vec<Range<u64>> = tellers(&absences, 8..16)
             .into_iter()
             .filter(|(_, teller)| *teller == Teller::Member)
@@ -638,7 +657,7 @@ mod tests {
         absences.written_without(1, &bytes(16..18));
         absences.follow(&[InSync(OTHER), Recovering(ME, 12 * SECTOR)], Vec::new, || 0);
         leave(&absences, 8..20); // the rest has left doubt
-        absences.returns(1, ME);
+        absences.returns(1, ME, Vec::new);
         let back = [
             (8..16, Teller::Member),
             (16..18, Teller::Parity),

@@ -11,7 +11,7 @@
 //! - Members in sync hold the same: parity and copies agree at rest.
 //! - No member in sync lacks a write, or holds one of another side, and none is left out without a word that holds a write.
 //! - All drives are back ([`back`]): all data at rest is readable and every member in sync, or the refusal names the next step.
-//!   Where stripes stay in doubt nevertheless the state counts as a dead end: [`Tried::dead_ends`].
+//!   Stripes that stay in doubt nevertheless are an error.
 //!
 //! Limits are steps of the world, so the same arguments give the same counts on every machine.
 
@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use layout::geometry::Level;
 
-pub use search::{DEAD_ENDS_ARE_ERRORS, DeadEnd, Plan, Scheme, Tried, replay, search};
+pub use search::{Plan, Scheme, Tried, replay, search};
 pub use site::Planted;
 
 /// Every level that is tried.
@@ -93,16 +93,14 @@ pub fn run_all(plans: &[Plan], threads: usize, say: &(impl Fn(String) + Sync)) -
 
 /// What was tried of a plan up to a length, in words.
 fn line(plan: &Plan, depth: usize, tried: &Tried) -> String {
-    let Tried { acts, states, refused, splits, dead_ends, first_dead_end } = tried;
+    let Tried { acts, states, refused, splits } = tried;
     let what = match (plan.scheme, plan.at_rest) {
         (Scheme::TwoSides, _) => "two sides",
         (Scheme::Any, true) => "at rest",
         (Scheme::Any, false) => "at once",
     };
-    let first = first_dead_end.as_ref().map_or_else(String::new, |end| format!(" (first: {})", end.history));
     format!(
-        "{} {what}, {depth} acts: {states} states, {acts} acts, {refused} refused, {splits} split, {dead_ends} in doubt though \
-         all drives are back{first}",
+        "{} {what}, {depth} acts: {states} states, {acts} acts, {refused} refused, {splits} split",
         plan.level
     )
 }

@@ -13,8 +13,6 @@ use super::key;
 use super::run::{Done, Pace, Run, Started, Wrong};
 use super::site::{Planted, Site};
 
-/// A state that is in doubt though all drives are back is an error, rather than a dead end that is counted.
-pub const DEAD_ENDS_ARE_ERRORS: bool = false;
 /// New devices in a history.
 const NEW_DEVICES_MAX: usize = 1;
 
@@ -53,13 +51,6 @@ impl Plan {
     }
 }
 
-/// A history after which all drives are back and stripes are in doubt, so that only `accept-doubt` goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadEnd {
-    /// Its acts.
-    pub history: String,
-}
-
 /// What was tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
@@ -71,10 +62,6 @@ pub struct Tried {
     pub refused: u64,
     /// All drives were back, and the array was split: one side went on.
     pub splits: u64,
-    /// States that are in doubt though all drives are back.
-    pub dead_ends: u64,
-    /// The shortest of their histories.
-    pub first_dead_end: Option<DeadEnd>,
 }
 
 /// Tries all sequences of a plan; `progress` hears of each length that is done, with what was tried up to there.
@@ -178,22 +165,13 @@ impl Search<'_> {
             let reached = told.map_err(|wrong| format!("{}: {}: {wrong}", self.plan.level, words(&path)))?;
             let Some(Reached { node, back }) = reached else { continue };
             if back == Some(Back::InDoubt) {
-                self.dead_end(&path)?;
+                let (level, history) = (self.plan.level, words(&path));
+                return Err(format!("{level}: {history}: in doubt though all drives are back"));
             }
             if let Some(node) = node.filter(|_| depth < self.plan.depth) {
                 next.push(Node { path, ..node });
             }
         }
-        Ok(())
-    }
-
-    fn dead_end(&mut self, path: &[Act]) -> Result<(), Wrong> {
-        self.tried.dead_ends += 1;
-        let history = words(path);
-        if DEAD_ENDS_ARE_ERRORS {
-            return Err(format!("{}: {history}: in doubt though all drives are back", self.plan.level));
-        }
-        self.tried.first_dead_end.get_or_insert(DeadEnd { history });
         Ok(())
     }
 
