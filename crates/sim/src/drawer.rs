@@ -76,9 +76,12 @@ fn new_array(machine: &Machine) -> NewArray {
     }
 }
 
-/// The superblock of a device that joins the array of `template` as a spare.
+/// The superblock of a device that joins the array of `template` as a spare. It is a member anew each time, with an identity
+/// that it never had.
 pub(crate) fn join(template: &Superblock, dev_number: u32, disk: &Disk) -> Superblock {
-    let joined = template.for_new_device(dev_number, uuid(disk.number), disk.places.size);
+    let mut identity = uuid(disk.number);
+    identity[12..].copy_from_slice(&dev_number.to_le_bytes());
+    let joined = template.for_new_device(dev_number, identity, disk.places.size);
     joined.expect("a device that is large enough")
 }
 

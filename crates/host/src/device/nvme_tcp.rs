@@ -1,6 +1,6 @@
 //! Members on other machines: namespaces of any NVMe/TCP target.
 //!
-//! The way to one: its [address](address) is resolved, a `wire` opened, its `controller` connected, authenticated and enabled, and
+//! The way to one: its [address] is resolved, a `wire` opened, its `controller` connected, authenticated and enabled, and
 //! the namespace reserved for this host (`fencing`, carried out by `association`). Then it is a `member`: its `keeper`, a
 //! thread, holds the association, and each shard has a `queue` of its own, through its ring.
 

@@ -19,7 +19,7 @@ use crate::disk::Disk;
 /// How a history ends once all drives are back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Back {
-    /// All members are in sync and all data at rest is readable.
+    /// All members are in sync and all data at rest is readable, or of an array that was split, all that this side has.
     Whole,
     /// Stripes stay in doubt though all drives are back: an operator has to accept that.
     InDoubt,
@@ -55,6 +55,7 @@ fn without(site: &Site, with: Devices, names: &[String]) -> Devices {
 /// All drives are back at a running array.
 pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
     run.rest()?;
+    let is_split = ran_apart(&run);
     bring_back(&mut run)?;
     if !run.array.shared.members.all_in_sync() && run.array.has_doubts() {
         exchange(&mut run)?;
@@ -64,7 +65,7 @@ pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
         false if run.array.has_doubts() => {
             run.check_cells(false)?;
             accept(&mut run)?;
-            Back::InDoubt
+            if is_split { Back::Whole } else { Back::InDoubt }
         }
         false => {
             let states = run.array.shared.members.states();
@@ -74,6 +75,14 @@ pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
     run.check_rest()?;
     run.check_cells(true)?;
     Ok(back)
+}
+
+/// Whether a device that is not in use ran on another side. It is not taken back with what it holds, which that side may have
+/// written over: this side's doubt of it stays until an operator accepts that.
+fn ran_apart(run: &Run) -> bool {
+    let lineage = &run.site.lineage;
+    let heads = outside(run).into_iter().filter_map(|disk| lineage.head(disk.number));
+    heads.into_iter().any(|head| !lineage.leads_to(head, run.head))
 }
 
 /// Every device that is not in use is re-added; where that is refused it is added while a slot is free.

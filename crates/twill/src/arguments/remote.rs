@@ -47,7 +47,7 @@ pub struct RemoteArguments {
   twill discover 10.0.0.1
 Each line is a member for create, assemble, serve and add, as nvme://ADDRESS:PORT/NQN[/NAMESPACE].")]
 pub struct DiscoverArguments {
-    /// Address of a target, or of a discovery controller: ADDRESS[:PORT]. Without a port, 8009 and then 4420 are tried.
+    /// Address of a target, or of a discovery controller. Without a port, 8009 and then 4420 are tried.
     #[arg(value_name = "ADDRESS[:PORT]")]
     pub address: String,
     /// As whom.
