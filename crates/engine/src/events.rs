@@ -246,7 +246,7 @@ pub enum Event {
         /// Members that have a column of them.
         columns: u32,
         /// Columns of missing members that are left out, since narrower segments would not hold what is live: what is written
-        /// is redundant by so many less. 0: it is as redundant as the level says.
+        /// has less redundancy by this number. 0: it is as redundant as the level says.
         left_out: u32,
     },
     /// The superblock of a member could not be written.

@@ -142,7 +142,7 @@ pub struct ZonedStatus {
     /// Room that clients do not see.
     pub reserve_bytes: u64,
     /// Columns of missing members that are left out of new segments, since the array is too full for narrower ones: what is
-    /// written is redundant by so many less.
+    /// written has less redundancy by this number.
     pub columns_left_out: u64,
     /// This run of the array.
     pub epoch: String,

@@ -87,9 +87,7 @@ pub(super) fn note_replayed(absences: &Absences, repair: &Repair, geometry: &Geo
             PieceKind::Missing | PieceKind::Unlogged | PieceKind::Zeroes => {
                 absences.written_without(slot, &bytes);
             }
-            // The member left since, and may have taken the write. It was not acknowledged, or the record knows of it. But P and
-            // Q that agree on it are read.
-            PieceKind::Data if geometry.parity_chunks() == 2 => absences.forget(slot, &bytes),
+            // The member left since, and may have taken the write. It was not acknowledged, or the record knows of it.
             PieceKind::Data => {}
         }
     }

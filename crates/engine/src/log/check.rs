@@ -43,7 +43,7 @@ pub async fn check<D: ZoneDevice>(port: &LogPort<D>) -> Vec<Damage> {
     all
 }
 
-/// Reports a damage to whoever hears events.
+/// Reports damage as an event.
 pub fn report<D: ZoneDevice>(port: &LogPort<D>, damage: &Damage) {
     let Some(device) = port.device(damage.slot) else { return };
     let in_zone = u64::from(damage.block) * BLOCK_BYTES as u64;

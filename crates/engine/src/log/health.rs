@@ -96,7 +96,7 @@ impl LogMembers {
         self.report(Event::MemberError { member, kind: error.kind, error: error.to_string() });
     }
 
-    /// New segments have so many columns, and so many of members that are missing are left out of them. Reports a change.
+    /// New segments have `columns` columns, without the `left_out` ones of missing members. Reports a change.
     pub fn note_columns(&self, columns: usize, left_out: usize) {
         if std::mem::replace(&mut *self.columns.lock(), (columns, left_out)) != (columns, left_out) {
             let number = |count: usize| u32::try_from(count).expect("few members");
@@ -104,7 +104,7 @@ impl LogMembers {
         }
     }
 
-    /// Columns that are left out of the newest segment: what is written is redundant by so many less.
+    /// Columns that are left out of the newest segment: the redundancy of what is written is smaller by their number.
     pub fn left_out(&self) -> usize {
         self.columns.lock().1
     }

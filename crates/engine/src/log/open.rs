@@ -127,7 +127,7 @@ fn takes_stripes<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> bool {
 
 /// The slots of a new segment's columns, and whether each has a member. After a failure a segment is narrower, and all of
 /// it is redundant. Where too few members are left for the level, and where what is `live` does not fit into narrower
-/// segments, the columns of missing members are left out instead: then it is redundant by so many less.
+/// segments, the columns of missing members are left out instead: then its redundancy is smaller by their number.
 pub fn columns_of(config: &LogConfig, in_sync: &[usize], live: u64) -> Vec<(usize, bool)> {
     let least = match config.level {
         _ if !narrow_fits(config, in_sync.len(), live) => config.devices.len(),

@@ -37,7 +37,7 @@ pub(crate) type DeviceUuid = [u8; 16];
 pub(crate) enum Standing {
     /// It is in sync.
     InSync(DeviceUuid),
-    /// It is being rebuilt, and durably holds so many bytes of its data area.
+    /// It is being rebuilt, and durably holds this many bytes of its data area.
     Recovering(DeviceUuid, u64),
     /// No device is in the slot, or a failed one.
     Away,
@@ -248,13 +248,7 @@ impl Absences {
 
     /// Whether a write of these bytes of the member in `slot` changes what is on record.
     pub(crate) fn meets_held(&self, slot: u32, bytes: &Range<u64>) -> bool {
-        self.is_kept()
-            && self
-                .state
-                .lock()
-                .absent
-                .get(&slot)
-                .is_some_and(|absent| !absent.holds.within(&sectors(bytes)).is_empty())
+        self.is_of(slot, |absent| !absent.holds.within(&sectors(bytes)).is_empty())
     }
 
     /// These bytes of the member in `slot` are about to be written without it, and a redo record of the write is durable.
@@ -290,10 +284,10 @@ impl Absences {
             // Its absence may be about to begin.
             if matches!(state.standings.get(slot as usize), Some(Some(Standing::InSync(_)))) {
                 state.missed.entry(slot).or_default().add(sectors.clone());
-                let told = state.missed_made.entry(slot).or_default();
+                let missed_made = state.missed_made.entry(slot).or_default();
                 match made {
-                    true => told.add(sectors),
-                    false => told.remove_all(sectors),
+                    true => missed_made.add(sectors),
+                    false => missed_made.remove_all(sectors),
                 }
             }
             return;
@@ -342,19 +336,19 @@ impl Absences {
             return vec![(bytes.clone(), Teller::Nothing)];
         }
         let (all, state) = (sectors(bytes), self.state.lock());
-        let mut told = Vec::new();
+        let mut known = Vec::new();
         if let Some(absent) = state.absent.get(&slot) {
             let of = |ranges: &Ranges, teller| -> Vec<(Range<u64>, Teller)> {
                 ranges.within(&all).into_iter().map(|range| (range, teller)).collect()
             };
             if absent.is_back {
-                told.extend(of(&absent.holds, Teller::Member));
+                known.extend(of(&absent.holds, Teller::Member));
             }
-            told.extend(of(&absent.made, Teller::Parity));
+            known.extend(of(&absent.made, Teller::Parity));
         }
-        told.sort_by_key(|(range, _)| range.start);
+        known.sort_by_key(|(range, _)| range.start);
         let (mut pieces, mut at) = (Vec::new(), all.start);
-        for (range, teller) in told.into_iter().chain([(all.end..all.end, Teller::Nothing)]) {
+        for (range, teller) in known.into_iter().chain([(all.end..all.end, Teller::Nothing)]) {
             if at < range.start {
                 pieces.push((at..range.start, Teller::Nothing));
             }
@@ -372,19 +366,16 @@ impl Absences {
 
     /// Whether there is anything in stripes in doubt that the member in `slot`, or parity, tells of its contents.
     pub(crate) fn tells_in_doubt(&self, slot: u32) -> bool {
-        let tells = |absent: &Absent| absent.is_back || !absent.made.0.is_empty();
-        self.is_kept() && self.state.lock().absent.get(&slot).is_some_and(tells)
+        self.is_of(slot, |absent| absent.is_back || !absent.made.0.is_empty())
     }
 
     /// Whether parity tells all of these bytes of the member in `slot`, also in a stripe in doubt.
     pub(crate) fn is_made(&self, slot: u32, bytes: &Range<u64>) -> bool {
-        self.is_kept()
-            && self
-                .state
-                .lock()
-                .absent
-                .get(&slot)
-                .is_some_and(|absent| absent.made.within(&sectors(bytes)) == [sectors(bytes)])
+        self.is_of(slot, |absent| absent.made.within(&sectors(bytes)) == [sectors(bytes)])
+    }
+
+    fn is_of(&self, slot: u32, what: impl FnOnce(&Absent) -> bool) -> bool {
+        self.is_kept() && self.state.lock().absent.get(&slot).is_some_and(what)
     }
 
     /// Sectors by what tells them, of all members that are away: their own contents, parity.
@@ -513,7 +504,7 @@ impl State {
         }
     }
 
-    /// Forgets the shortest ranges until so many are left: nothing tells those places then.
+    /// Forgets the shortest ranges until `most` are left: nothing tells those places then.
     fn shorten_to(&mut self, most: usize) {
         let count = |state: &State| -> usize {
             state.absent.values().map(|absent| absent.holds.0.len() + absent.made.0.len()).sum()

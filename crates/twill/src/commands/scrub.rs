@@ -139,7 +139,10 @@ fn outcome(state: &ScrubState, status: &ArrayStatus) -> Result<(), Failure> {
         }
         _ => {
             let failure = Failure::new(ExitKind::Mismatch, mismatches);
-            Err(failure.help("twill repair rewrites what is known to be wrong"))
+            Err(failure.help(match status.zoned {
+                None => "twill repair rewrites what is known to be wrong",
+                Some(_) => "reads make these blocks from the other members, where the level can; zoned arrays are not repaired yet",
+            }))
         }
     }
 }
@@ -150,6 +153,7 @@ const LISTED_MAX: usize = 20;
 /// The word for what a check compares at a time.
 fn unit(status: &ArrayStatus) -> &'static str {
     match status.level.as_str() {
+        _ if status.zoned.is_some() => "segment",
         "raid1" | "raid10" => "region",
         _ => "stripe",
     }
