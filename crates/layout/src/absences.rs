@@ -8,6 +8,9 @@
 //!
 //! A place in neither list is told by parity, if the stripe is sound, or by nothing.
 //!
+//! With two parity chunks P and Q also tell what a chunk of such a stripe holds, where both make the same of it. Not where the
+//! chunk itself was written by read-modify-write meanwhile: such *carried* places, of members that are there, are listed too.
+//!
 //! The record has no binding to a superblock of its own: a record of generations names it by its id
 //! ([`Generations::absences`](crate::generations::Generations)), and counts only beside one superblock. So after md, which knows
 //! nothing of either, it is none. There are two copies; the record with the higher sequence on any member counts.
@@ -26,18 +29,23 @@ use crate::redo_log::{BitmapExtent, Place};
 pub const FIELDS: &[(&str, usize, usize)] = RawAbsences::FIELDS;
 /// The same of a member that is away.
 pub const MEMBER_FIELDS: &[(&str, usize, usize)] = RawAbsent::FIELDS;
+/// The same of a range that was carried.
+pub const CARRIED_FIELDS: &[(&str, usize, usize)] = RawCarried::FIELDS;
 /// The largest copy. More room gains little: beyond two thousand ranges the shortest are forgotten.
 pub const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Members away that a record has room for: RAID-6 has two.
 pub const ABSENT_MAX: usize = 8;
+/// In a carried place: members of all slots.
+pub const ANY_SLOT: u32 = u32::MAX;
 
 const MAGIC: [u8; 8] = *b"TwAbsen\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const COPIES: u64 = 2;
 const BLOCK: u64 = 4096;
 const FIXED_BYTES: usize = size_of::<RawAbsences>();
 const ABSENT_BYTES: usize = size_of::<RawAbsent>();
 const RANGE_BYTES: usize = 16;
+const CARRIED_BYTES: usize = size_of::<RawCarried>();
 
 disk_struct! {
     struct RawAbsences, 128 bytes {
@@ -51,7 +59,8 @@ disk_struct! {
         sequence: U64 = 64,
         bytes: U32 = 72,
         members: U32 = 76,
-        reserve: [u8; 48] = 80,
+        carried: U32 = 80,
+        reserve: [u8; 44] = 84,
     }
 }
 
@@ -62,6 +71,15 @@ disk_struct! {
         holds: U32 = 20,
         made: U32 = 24,
         reserve: [u8; 4] = 28,
+    }
+}
+
+disk_struct! {
+    struct RawCarried, 24 bytes {
+        slot: U32 = 0,
+        reserve: [u8; 4] = 4,
+        first: U64 = 8,
+        end: U64 = 16,
     }
 }
 
@@ -87,6 +105,15 @@ pub struct AbsentMember {
     pub made: Vec<SectorRange>,
 }
 
+/// A place of a stripe in doubt that was written by read-modify-write: P and Q agree there on what was torn before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// The slot of the member that was written; [`ANY_SLOT`]: of any.
+    pub slot: u32,
+    /// Sectors of its data area.
+    pub range: SectorRange,
+}
+
 /// A record of absences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AbsenceRecord {
@@ -96,6 +123,8 @@ pub struct AbsenceRecord {
     pub sequence: u64,
     /// The members that are away.
     pub members: Vec<AbsentMember>,
+    /// Where P and Q prove nothing, in any order.
+    pub carried: Vec<Carried>,
 }
 
 /// Where a member keeps the record: two copies, one behind the other.
@@ -125,10 +154,16 @@ impl AbsencesArea {
     }
 }
 
-/// Most ranges of a record of this length about this many members.
+/// Most carried places of a record of this length: a quarter of it.
 #[must_use]
-pub fn ranges_max(copy_bytes: u64, members: usize) -> usize {
-    let fixed = FIXED_BYTES + members * ABSENT_BYTES;
+pub fn carried_max(copy_bytes: u64) -> usize {
+    usize::try_from(copy_bytes / 4).unwrap_or(usize::MAX) / CARRIED_BYTES
+}
+
+/// Most ranges of a record of this length about this many members, with so many carried places.
+#[must_use]
+pub fn ranges_max(copy_bytes: u64, members: usize, carried: usize) -> usize {
+    let fixed = FIXED_BYTES + members * ABSENT_BYTES + carried * CARRIED_BYTES;
     usize::try_from(copy_bytes).unwrap_or(usize::MAX).saturating_sub(fixed) / RANGE_BYTES
 }
 
@@ -146,7 +181,7 @@ impl AbsenceRecord {
             && (raw.set_uuid, raw.device_uuid, raw.place.get())
                 == (place.set_uuid, place.device_uuid, place.offset_bytes);
         let count = raw.members.get() as usize;
-        if !is_ours || raw.id.get() == 0 || count > ABSENT_MAX || raw.reserve != [0; 48] {
+        if !is_ours || raw.id.get() == 0 || count > ABSENT_MAX || raw.reserve != [0; 44] {
             return None;
         }
         let (heads, mut rest) =
@@ -157,7 +192,17 @@ impl AbsenceRecord {
             let made = ranges(&mut rest, head.made.get() as usize)?;
             members.push(AbsentMember { slot: head.slot.get(), device_uuid: head.device_uuid, holds, made });
         }
-        Some(AbsenceRecord { id: raw.id.get(), sequence: raw.sequence.get(), members })
+        let (raw_carried, _) =
+            <[RawCarried]>::ref_from_prefix_with_elems(rest, raw.carried.get() as usize).ok()?;
+        let carried = raw_carried.iter().map(|raw| Carried {
+            slot: raw.slot.get(),
+            range: SectorRange { first: raw.first.get(), end: raw.end.get() },
+        });
+        let carried: Vec<Carried> = carried.collect();
+        if carried.iter().any(|carried| carried.range.end <= carried.range.first) {
+            return None;
+        }
+        Some(AbsenceRecord { id: raw.id.get(), sequence: raw.sequence.get(), members, carried })
     }
 
     /// The blocks to write at `place`.
@@ -191,6 +236,14 @@ impl AbsenceRecord {
                 lists.extend_from_slice(&range.end.to_le_bytes());
             }
         }
+        for carried in &self.carried {
+            let mut raw = RawCarried::new_zeroed();
+            raw.slot.set(carried.slot);
+            raw.first.set(carried.range.first);
+            raw.end.set(carried.range.end);
+            lists.extend_from_slice(raw.as_bytes());
+        }
+        raw.carried.set(u32::try_from(self.carried.len()).expect("a copy is small"));
         let bytes = (FIXED_BYTES + heads.len() + lists.len()).next_multiple_of(BLOCK as usize);
         raw.bytes.set(u32::try_from(bytes).expect("a copy is small"));
         let mut block = [raw.as_bytes(), &heads, &lists].concat();
@@ -245,7 +298,13 @@ mod tests {
             holds: list(7).collect(),
             made: list(10).collect(),
         };
-        AbsenceRecord { id: 5, sequence: 9, members: vec![member(1), member(3)] }
+        let carried = |range| Carried { slot: 2, range };
+        AbsenceRecord {
+            id: 5,
+            sequence: 9,
+            members: vec![member(1), member(3)],
+            carried: list(4).take(9).map(carried).collect(),
+        }
     }
 
     #[test]
@@ -253,7 +312,7 @@ mod tests {
         for ranges in [0, 1, 60, 500] {
             let (record, mut bytes) = (record(ranges), record(ranges).encode(PLACE));
             assert!(bytes.len().is_multiple_of(4096) && bytes.len() as u64 <= COPY_BYTES_MAX);
-            assert!(4 * ranges as usize <= ranges_max(bytes.len() as u64, 2));
+            assert!(4 * ranges as usize <= ranges_max(bytes.len() as u64, 2, record.carried.len()));
             assert_eq!(AbsenceRecord::parse(&bytes, PLACE), Some(record));
             let elsewhere = Place { offset_bytes: PLACE.offset_bytes + 4096, ..PLACE };
             assert_eq!(AbsenceRecord::parse(&bytes, elsewhere), None);
@@ -272,5 +331,8 @@ mod tests {
         let mut crossed = record(2);
         crossed.members[1].made.swap(0, 1);
         assert_eq!(AbsenceRecord::parse(&crossed.encode(PLACE), PLACE), None);
+        let mut empty = record(2);
+        empty.carried[0].range.end = empty.carried[0].range.first;
+        assert_eq!(AbsenceRecord::parse(&empty.encode(PLACE), PLACE), None);
     }
 }

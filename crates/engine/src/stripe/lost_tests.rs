@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
+use layout::redo_log::StripeRange;
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
@@ -300,4 +301,28 @@ fn a_member_that_can_be_read_nowhere_fails() {
     }
     assert!(lost.resync().is_err());
     assert_eq!((lost.world.state(slot), lost.bad_bytes()), (Failed, 0));
+}
+
+/// A crash tore a write of one chunk, and parity cannot be made to agree for a block elsewhere in the stripe. The next write by
+/// read-modify-write carries the difference into P and Q: they agree on that chunk from then on, and not on what was written.
+#[test]
+fn p_and_q_are_no_proof_of_what_was_written_in_doubt() {
+    let world = World::new(Level::Raid6, 8);
+    let mut pattern = world.fill();
+    let geometry = world.set.shared.geometry;
+    for slot in 0..8 {
+        world.set.shared.members.begin_with(slot, 0, BadBlocks::default(), 0);
+    }
+    world.set.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
+    let (torn, offset) = (geometry.data_member(0, 0), geometry.member_offset(0));
+    world.fakes[torn as usize].flip(offset + 7);
+    world.fakes[geometry.data_member(0, 1) as usize].break_block(offset + 2 * BLOCK, false);
+    world.write(0, &[0xa5; BLOCK as usize]).expect("it goes ahead");
+    pattern[..BLOCK as usize].fill(0xa5);
+    assert!(world.set.shared.consistency.is_in_doubt(0), "parity cannot be made to agree");
+    assert!(world.read(0, BLOCK).expect("its member is there") == pattern[..BLOCK as usize]);
+    world.fakes[torn as usize].set_gone();
+    assert!(world.read(0, BLOCK).is_err(), "nothing tells what it holds");
+    let beside = world.read(BLOCK, BLOCK).expect("P and Q tell the rest");
+    assert!(beside == pattern[BLOCK as usize..][..BLOCK as usize]);
 }
