@@ -102,7 +102,7 @@ mod tests {
         let mut carried = Carried::default();
         assert!(carried.add(2, 8..16) && !carried.add(2, 8..16) && carried.add(2, 12..24));
         assert!(carried.meets(2, &(23..30)) && !carried.meets(2, &(24..30)) && !carried.meets(1, &(8..16)));
-        assert!(!carried.keep_within(&[0..24]), "all of it is in doubt");
+        assert!(!carried.keep_within(std::slice::from_ref(&(0..24))), "all of it is in doubt");
         assert!(carried.keep_within(&[0..10, 20..22]));
         assert!(carried.meets(2, &(8..9)) && !carried.meets(2, &(10..20)) && carried.meets(2, &(21..22)));
         let again = Carried::of_list(&carried.as_list());
