@@ -53,6 +53,10 @@ fn what_raid6_went_through_ends_whole() {
         assert!(done.is_ok(), "{history}: {done:?}");
         assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
     }
+    // What force mixed agrees once all drives are back.
+    let at_once = Plan { at_rest: false, ..plan };
+    let history = "start 0+1, re-add 2, write 0, force 0+2+3";
+    replay(&at_once, history, |_| {}).unwrap_or_else(|wrong| panic!("{history}: {wrong}"));
     // The other side goes on without a write only where nothing tells it of one: what force chose is on the members.
     let mut told = Vec::new();
     replay(&plan, "start 0+1, write 0, force 0+2, start 2+3", |line| told.push(line)).expect("a refusal");

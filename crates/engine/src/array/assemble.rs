@@ -144,6 +144,8 @@ pub struct Assembly {
     /// Parity or copies may not agree from this byte of the members on: the array was not stopped cleanly, or its
     /// first resync is not finished.
     pub resync_from_bytes: Option<u64>,
+    /// Force took members that lack writes: contents of several times are mixed.
+    pub takes_stale: bool,
     /// Whether it may start.
     pub start: Result<(), Refusal>,
 }
@@ -276,9 +278,10 @@ impl<'a> Decision<'a> {
             decision.verdicts.push((index, verdict));
         }
         let split = decision.split();
-        let forced = filter.force && (decision.take_stale_members() || split.is_err());
+        let takes_stale = filter.force && decision.take_stale_members();
+        let forced = takes_stale || filter.force && split.is_err();
         decision.verdicts.sort_by_key(|(index, _)| *index);
-        decision.finish(if filter.force { Ok(()) } else { split }, forced)
+        Assembly { takes_stale, ..decision.finish(if filter.force { Ok(()) } else { split }, forced) }
     }
 
     fn judge(&mut self, index: usize, superblock: &Superblock) -> Verdict {
@@ -530,6 +533,7 @@ impl<'a> Decision<'a> {
             events: newest.events(),
             generations,
             resync_from_bytes: newest.resync_offset().map(layout::units::Sectors::bytes),
+            takes_stale: false,
             start: Ok(()),
         };
         assembly.start = may_start(&assembly, newest, geometry, self.candidates).and(split);

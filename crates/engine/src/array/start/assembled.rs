@@ -124,7 +124,13 @@ impl Assembled {
         }
         let one = |problem| NotAssembled::Members(vec![problem]);
         let bitmap = inspection.bitmap(&geometry).map_err(one)?;
-        let redo = inspection.redo(bitmap.as_ref(), policy.force, policy.read_only);
+        let mut redo = inspection.redo(bitmap.as_ref(), policy.force, policy.read_only);
+        let keeps_redo_log = policy.keeps_redo_log(&geometry);
+        if assembly.takes_stale && geometry.parity_chunks() == 2 && keeps_redo_log {
+            // P, Q and data of several times: what is made from some of them agrees with those, and not with the others. A resync is
+            // due once all are there. Without a log its mark would put all that force accepted in doubt at the next start.
+            redo.resync_from_bytes = Some(0);
+        }
         let spare = |candidate: &usize| Some((*candidate, superblock(*candidate)?));
         let replacements = assembly.replacements.iter().filter(|_| !policy.read_only);
         let replacement =
@@ -144,7 +150,7 @@ impl Assembled {
                 inspection.absences(&redo.bitmaps)
             },
             redo,
-            keeps_redo_log: policy.keeps_redo_log(&geometry),
+            keeps_redo_log,
             spares: assembly.spares.iter().filter_map(spare).collect(),
             replacements: replacements.filter_map(replacement).collect(),
             policy,
@@ -180,7 +186,7 @@ impl Assembled {
         let members = Members::new(self.geometry, &self.states, events);
         self.describe(&members);
         let intent = match &self.bitmap {
-            Some(start) => start.intent(self.unsynced_from_bytes, policy.locks),
+            Some(start) => start.intent(self.redo.resync_from_bytes, policy.locks),
             None => {
                 let is_used =
                     self.geometry.level() != Level::Raid0 && policy.consistency == Consistency::Marked;
