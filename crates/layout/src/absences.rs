@@ -13,11 +13,11 @@
 //! nothing of either, it is none. There are two copies; the record with the higher sequence on any member counts.
 //! Bytes are drawn in `docs/formats.md`.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::checksum::Checksum;
-use crate::disk_struct::disk_struct;
+use crate::Checksum;
 use crate::generations::{GenerationsArea, end_of_md};
 use crate::md_superblock::Superblock;
 use crate::redo_log::{BitmapExtent, Place};
@@ -39,29 +39,29 @@ const FIXED_BYTES: usize = size_of::<RawAbsences>();
 const ABSENT_BYTES: usize = size_of::<RawAbsent>();
 const RANGE_BYTES: usize = 16;
 
-disk_struct! {
+byte_struct! {
     struct RawAbsences, 128 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        place: U64 = 48,
-        id: U64 = 56,
-        sequence: U64 = 64,
-        bytes: U32 = 72,
-        members: U32 = 76,
-        reserve: [u8; 48] = 80,
+        0   8   magic: bytes,
+        8   4   version: U32,
+        12  4   checksum: U32,
+        16  16  set_uuid: bytes,
+        32  16  device_uuid: bytes,
+        48  8   place: U64,
+        56  8   id: U64,
+        64  8   sequence: U64,
+        72  4   bytes: U32,
+        76  4   members: U32,
+        80  48  reserve: bytes,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawAbsent, 32 bytes {
-        device_uuid: [u8; 16] = 0,
-        slot: U32 = 16,
-        holds: U32 = 20,
-        made: U32 = 24,
-        reserve: [u8; 4] = 28,
+        0   16  device_uuid: bytes,
+        16  4   slot: U32,
+        20  4   holds: U32,
+        24  4   made: U32,
+        28  4   reserve: bytes,
     }
 }
 

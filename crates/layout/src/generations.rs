@@ -10,10 +10,10 @@
 //!
 //! What generations mean is the engine's matter. Bytes are drawn in `docs/formats.md`.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::disk_struct::disk_struct;
 use crate::md_superblock::{MinorVersion, Superblock, display_uuid};
 use crate::redo_log::{BitmapExtent, Checksum, Place, RedoArea};
 
@@ -36,24 +36,24 @@ const UUID_BYTES: usize = 16;
 const COPIES: u64 = 2;
 const BLOCK: u64 = RECORD_BYTES as u64;
 
-disk_struct! {
+byte_struct! {
     struct RawGenerations, 768 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        place: U64 = 48,
-        sequence: U64 = 56,
-        events: U64 = 64,
-        superblock: U32 = 72,
-        names: U32 = 76,
-        current: U64 = 80,
-        bitmap: U64 = 88,
-        since_events: U64 = 96,
-        absences: U64 = 104,
-        reserve: [u8; 144] = 112,
-        history: [U64; 64] = 256,
+        0    8    magic: bytes,
+        8    4    version: U32,
+        12   4    checksum: U32,
+        16   16   set_uuid: bytes,
+        32   16   device_uuid: bytes,
+        48   8    place: U64,
+        56   8    sequence: U64,
+        64   8    events: U64,
+        72   4    superblock: U32,
+        76   4    names: U32,
+        80   8    current: U64,
+        88   8    bitmap: U64,
+        96   8    since_events: U64,
+        104  8    absences: U64,
+        112  144  reserve: bytes,
+        256  512  history: [U64; 64],
     }
 }
 

@@ -7,8 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod absences;
-pub mod checksum;
-mod disk_struct;
 pub mod generations;
 pub mod geometry;
 pub mod md_bitmap;
@@ -18,6 +16,7 @@ pub mod units;
 mod uuid;
 pub mod zoned;
 
+pub use byte_struct::Checksum;
 pub use geometry::{
     Copies, CopyPlace, FarSets, Geometry, GeometryError, Layout, Level, Place, Raid10Layout, Role,
 };

@@ -15,7 +15,7 @@ mod header;
 mod raw;
 mod record;
 
-pub use crate::checksum::Checksum;
+pub use crate::Checksum;
 pub use area::{AREA_BYTES_MAX, BitmapExtent, RedoArea, SlotPlan};
 pub use block::{Place, RedoError, VERSION};
 pub use header::{RedoHeader, StripeRange};

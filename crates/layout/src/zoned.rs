@@ -27,7 +27,7 @@ mod shape;
 mod superblock;
 pub mod superblock_log;
 
-pub use crate::checksum::Checksum;
+pub use crate::Checksum;
 pub use block::{BLOCK_BYTES, VERSION};
 pub use checkpoint::{
     CHECKPOINT_FIELDS, CheckpointBlock, ROOT_ENTRIES, ROOT_FIELDS, RootBlock, RootEntry, TABLE_ENTRIES,

@@ -3,7 +3,7 @@
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::raw::{BLOCK_BYTES, RawStart};
-use crate::checksum::Checksum;
+use crate::Checksum;
 use crate::uuid::display_uuid;
 
 /// The version that is written. Version 1, which has no [`super::PieceKind::Missing`] and no

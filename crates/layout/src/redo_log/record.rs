@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::area::SlotPlan;
 use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
-use crate::checksum::Checksum;
+use crate::Checksum;
 
 const MAGIC: [u8; 8] = *b"TwRedoR\0";
 

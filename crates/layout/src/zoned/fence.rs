@@ -1,6 +1,7 @@
 //! A fence: what recovery decided about the end of a segment (Z-I6). Behind it only records of its epoch or of a later one
 //! count. It is the same on every column.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -9,7 +10,6 @@ use super::error::{Structure, ZonedError};
 use super::segment::SegmentHeader;
 use super::sequence::{Epoch, RawEpoch, Sequence};
 use super::shape::HEADER_BLOCKS;
-use crate::disk_struct::disk_struct;
 
 /// Ranges that one block of a fence holds.
 pub const FENCE_RANGES: usize = 234;
@@ -23,32 +23,32 @@ pub const RANGE_FIELDS: &[(&str, usize, usize)] = RawRange::FIELDS;
 const MAGIC: [u8; 8] = *b"TwZonFn\0";
 const WHAT: Structure = Structure::Fence;
 
-disk_struct! {
+byte_struct! {
     struct RawRange, 16 bytes {
-        group: U32 = 0,
-        first: U32 = 4,
-        count: U32 = 8,
-        verdict: u8 = 12,
-        reserve: [u8; 3] = 13,
+        0   4  group: U32,
+        4   4  first: U32,
+        8   4  count: U32,
+        12  1  verdict: u8,
+        13  3  reserve: bytes,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawFence, 4096 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        segment: U64 = 16,
-        epoch: RawEpoch = 24,
-        tag: U64 = 32,
-        sequence: U64 = 40,
-        index: U16 = 48,
-        blocks: U16 = 50,
-        ranges: U16 = 52,
-        width: u8 = 54,
-        reserve: [u8; 41] = 55,
-        pointers: [U32; 64] = 96,
-        range: [RawRange; 234] = 352,
+        0    8     magic: bytes,
+        8    4     version: U32,
+        12   4     checksum: U32,
+        16   8     segment: U64,
+        24   8     epoch: RawEpoch,
+        32   8     tag: U64,
+        40   8     sequence: U64,
+        48   2     index: U16,
+        50   2     blocks: U16,
+        52   2     ranges: U16,
+        54   1     width: u8,
+        55   41    reserve: bytes,
+        96   256   pointers: [U32; 64],
+        352  3744  range: [RawRange; 234],
     }
 }
 

@@ -1,6 +1,7 @@
 //! The footer of a zone: what every block of its data region is. It is the authority for a sealed segment; what it does not
 //! name as data is void.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -12,7 +13,6 @@ use super::error::{Structure, ZonedError};
 use super::segment::SegmentHeader;
 use super::sequence::{Epoch, RawEpoch};
 use super::shape::{DataOffset, STRIPE_BYTES};
-use crate::disk_struct::disk_struct;
 
 /// Name, offset and size of each field of a footer block's head, for the check of `docs/formats.md`.
 pub const FOOTER_FIELDS: &[(&str, usize, usize)] = RawHead::FIELDS;
@@ -20,22 +20,22 @@ pub const FOOTER_FIELDS: &[(&str, usize, usize)] = RawHead::FIELDS;
 const MAGIC: [u8; 8] = *b"TwZonFt\0";
 const WHAT: Structure = Structure::Footer;
 
-disk_struct! {
+byte_struct! {
     struct RawHead, 64 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        segment: U64 = 16,
-        epoch: RawEpoch = 24,
-        tag: U64 = 32,
-        generation: U32 = 40,
-        index: U32 = 44,
-        data_blocks: U32 = 48,
-        count: U16 = 52,
-        column: u8 = 54,
-        entry_bytes: u8 = 55,
-        place: U32 = 56,
-        reserve: U32 = 60,
+        0   8  magic: bytes,
+        8   4  version: U32,
+        12  4  checksum: U32,
+        16  8  segment: U64,
+        24  8  epoch: RawEpoch,
+        32  8  tag: U64,
+        40  4  generation: U32,
+        44  4  index: U32,
+        48  4  data_blocks: U32,
+        52  2  count: U16,
+        54  1  column: u8,
+        55  1  entry_bytes: u8,
+        56  4  place: U32,
+        60  4  reserve: U32,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The segment header: block 0 of every zone of a segment. It is the same on all columns but for own column and place, and
 //! durable before the first record.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -9,7 +10,6 @@ use super::columns::{COLUMNS_MAX, Columns};
 use super::error::{Structure, ZonedError};
 use super::sequence::{Epoch, RawEpoch, Sequence};
 use super::shape::{Access, Carrier, Class, SegmentPlan, SegmentShape, ShapeFault};
-use crate::disk_struct::disk_struct;
 use crate::geometry::Level;
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
@@ -21,44 +21,44 @@ pub const COLUMN_FIELDS: &[(&str, usize, usize)] = RawColumn::FIELDS;
 const MAGIC: [u8; 8] = *b"TwZonSg\0";
 const WHAT: Structure = Structure::SegmentHeader;
 
-disk_struct! {
+byte_struct! {
     struct RawColumn, 8 bytes {
-        slot: U16 = 0,
-        reserve: U16 = 2,
-        zone: U32 = 4,
+        0  2  slot: U16,
+        2  2  reserve: U16,
+        4  4  zone: U32,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawSegment, 4096 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        segment: U64 = 48,
-        epoch: RawEpoch = 56,
-        first_sequence: U64 = 64,
-        zone: U32 = 72,
-        column: U16 = 76,
-        width: u8 = 78,
-        parity: u8 = 79,
-        class: u8 = 80,
-        access: u8 = 81,
-        carrier: u8 = 82,
-        reserve_a: u8 = 83,
-        record_blocks: U16 = 84,
-        group: U16 = 86,
-        band_blocks: U32 = 88,
-        data_blocks: U32 = 92,
-        footer_blocks: U32 = 96,
-        generation: U32 = 100,
-        level: I32 = 104,
-        slot: U32 = 108,
-        tag: U64 = 112,
-        reserve_b: [u8; 8] = 120,
-        columns: [RawColumn; 64] = 128,
-        reserve: [u8; 3456] = 640,
+        0    8     magic: bytes,
+        8    4     version: U32,
+        12   4     checksum: U32,
+        16   16    set_uuid: bytes,
+        32   16    device_uuid: bytes,
+        48   8     segment: U64,
+        56   8     epoch: RawEpoch,
+        64   8     first_sequence: U64,
+        72   4     zone: U32,
+        76   2     column: U16,
+        78   1     width: u8,
+        79   1     parity: u8,
+        80   1     class: u8,
+        81   1     access: u8,
+        82   1     carrier: u8,
+        83   1     reserve_a: u8,
+        84   2     record_blocks: U16,
+        86   2     group: U16,
+        88   4     band_blocks: U32,
+        92   4     data_blocks: U32,
+        96   4     footer_blocks: U32,
+        100  4     generation: U32,
+        104  4     level: I32,
+        108  4     slot: U32,
+        112  8     tag: U64,
+        120  8     reserve_b: bytes,
+        128  512   columns: [RawColumn; 64],
+        640  3456  reserve: bytes,
     }
 }
 
