@@ -325,63 +325,6 @@ impl NamespaceInfo {
 mod tests {
     use super::*;
 
-    fn facts() -> NamespaceFacts {
-        NamespaceFacts {
-            blocks: 1 << 20,
-            block_log2: 12,
-            nguid: [0xab; 16],
-            uuid: [0xcd; 16],
-            atomic_blocks_power_fail: 0,
-            hints: Some(WriteHints { granularity: 16, alignment: 16, optimum: 64, boundary: 64 }),
-            deallocated_reads_zeroes: true,
-            write_zeroes_deallocates: false,
-            write_protected: false,
-            ana_group: 1,
-        }
-    }
-
-    #[test]
-    fn fields_are_where_the_kernel_reads_them() {
-        let bytes = facts().encode();
-        assert_eq!(bytes.len(), IDENTIFY_BYTES);
-        assert_eq!(bytes[..8], (1u64 << 20).to_le_bytes());
-        assert_eq!((bytes[24], bytes[30], bytes[31], bytes[33]), (0b1_0010, 1, 0xff, 1));
-        assert_eq!((bytes[46], bytes[64], bytes[66], bytes[72]), (64, 15, 15, 63));
-        assert_eq!((bytes[92], bytes[104], bytes[130]), (1, 0xab, 12));
-        let independent = independent(&facts());
-        assert_eq!((independent[1], independent[2], independent[4], independent[14]), (1, 0xff, 1, 1));
-    }
-
-    #[test]
-    fn an_initiator_reads_what_a_target_says() {
-        let info = NamespaceInfo::parse(&facts().encode()).unwrap();
-        assert_eq!((info.blocks, info.block_log2, info.nguid), (1 << 20, 12, [0xab; 16]));
-        assert_eq!((info.reservations, info.atomic_blocks_power_fail, info.boundary_blocks), (0xff, 1, 64));
-        assert_eq!(NamespaceInfo::uuid(&namespace_ids(&facts())), Some([0xcd; 16]));
-    }
-
-    #[test]
-    fn what_cannot_be_worked_with_is_named() {
-        let good = facts().encode();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut changed = good.clone();
-            changed[at..at + bytes.len()].copy_from_slice(bytes);
-            NamespaceInfo::parse(&changed)
-        };
-        assert_eq!(with(0, &[0; 8]), Err(NamespaceInfoError::Absent));
-        assert_eq!(with(130, &[8]), Err(NamespaceInfoError::BlockSize(8)));
-        assert_eq!(with(130, &[17]), Err(NamespaceInfoError::BlockSize(17)));
-        assert_eq!(with(128, &[8, 0]), Err(NamespaceInfoError::Metadata(8)));
-        assert_eq!(with(0, &[0xff; 8]), Err(NamespaceInfoError::Size(u64::MAX)));
-        // The index of the format has its upper bits elsewhere: format 17, which is empty.
-        assert_eq!(with(26, &[0b010_0001]), Err(NamespaceInfoError::BlockSize(0)));
-        assert_eq!(NamespaceInfo::parse(&good[..9]), Err(NamespaceInfoError::Length { found: 9 }));
-        for cut in 0..60 {
-            let _ = NamespaceInfo::uuid(&namespace_ids(&facts())[..cut]);
-        }
-        assert_eq!(NamespaceInfo::uuid(&[9, 0, 0, 0, 3, 16, 0, 0]), None);
-    }
-
     #[test]
     fn the_list_begins_after_an_id_and_is_as_long_as_it_may_be() {
         let list = |after| active_list([1u32, 2, 5].into_iter(), after);
