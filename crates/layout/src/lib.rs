@@ -9,6 +9,7 @@
 pub mod absences;
 pub mod generations;
 pub mod geometry;
+pub mod headroom;
 pub mod md_bitmap;
 pub mod md_superblock;
 pub mod redo_log;

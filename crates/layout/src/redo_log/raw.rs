@@ -2,19 +2,14 @@
 
 use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Headers and the headers of records are one block each: the largest unit that a device writes atomically.
-pub const BLOCK_BYTES: usize = 4096;
+use crate::headroom::{BLOCK_BYTES, RawStart};
 
 /// The most ranges of stripes in doubt in a header. The engine merges neighbouring ranges if there are more.
 pub const DOUBTS_MAX: usize = (BLOCK_BYTES - size_of::<RawHeader>()) / size_of::<RawRange>();
 
 /// The most writes in one record.
 pub const PIECES_MAX: usize = (BLOCK_BYTES - size_of::<RawRecord>()) / size_of::<RawPiece>();
-
-/// Name, offset and size of each field that every block begins with, for the check of `docs/formats.md`.
-pub const START_FIELDS: &[(&str, usize, usize)] = RawStart::FIELDS;
 
 /// Name, offset and size of each field of a header, for the check of `docs/formats.md`.
 pub const HEADER_FIELDS: &[(&str, usize, usize)] = RawHeader::FIELDS;
@@ -24,18 +19,6 @@ pub const RECORD_FIELDS: &[(&str, usize, usize)] = RawRecord::FIELDS;
 
 /// Name, offset and size of each field of a piece, for the check of `docs/formats.md`.
 pub const PIECE_FIELDS: &[(&str, usize, usize)] = RawPiece::FIELDS;
-
-byte_struct! {
-    /// What every block of the log begins with.
-    pub(super) struct RawStart, 56 bytes {
-        0   8   magic: bytes,
-        8   4   version: U32,
-        12  4   checksum: U32,
-        16  16  set_uuid: bytes,
-        32  16  device_uuid: bytes,
-        48  8   place: U64,
-    }
-}
 
 byte_struct! {
     pub(super) struct RawHeader, 256 bytes {
@@ -54,11 +37,12 @@ byte_struct! {
     }
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawRange {
-    pub(super) first: U64,
-    pub(super) end: U64,
+byte_struct! {
+    /// Stripes in doubt.
+    pub(super) struct RawRange, 16 bytes {
+        0  8  first: U64,
+        8  8  end: U64,
+    }
 }
 
 byte_struct! {

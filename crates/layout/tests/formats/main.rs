@@ -3,14 +3,14 @@
 
 mod drawn;
 
-use layout::{absences, generations, md_bitmap, md_superblock, redo_log, zoned};
+use layout::{absences, generations, headroom, md_bitmap, md_superblock, redo_log, zoned};
 
 #[test]
 fn docs_draw_what_the_code_writes() {
     drawn::check(&[
         ("md_superblock::FIELDS", md_superblock::FIELDS, 256),
         ("md_bitmap::FIELDS", md_bitmap::FIELDS, 256),
-        ("redo_log::START_FIELDS", redo_log::START_FIELDS, 56),
+        ("headroom::START_FIELDS", headroom::START_FIELDS, 56),
         ("redo_log::HEADER_FIELDS", redo_log::HEADER_FIELDS, 256),
         ("redo_log::RECORD_FIELDS", redo_log::RECORD_FIELDS, 128),
         ("redo_log::PIECE_FIELDS", redo_log::PIECE_FIELDS, 32),
