@@ -2,7 +2,7 @@
 //! name as data is void.
 
 use byte_struct::byte_struct;
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::block::{BLOCK_BYTES, NONE, check_start, seal};
@@ -10,8 +10,8 @@ use super::coded::CodedEntry;
 use super::columns::ColumnRole;
 use super::entry::{BlockEntry, ENTRY_BYTES};
 use super::error::{Structure, ZonedError};
-use super::segment::SegmentHeader;
-use super::sequence::{Epoch, RawEpoch};
+use super::segment::{RawSegmentStart, SegmentHeader};
+use super::sequence::Epoch;
 use super::shape::{DataOffset, STRIPE_BYTES};
 
 /// Name, offset and size of each field of a footer block's head, for the check of `docs/formats.md`.
@@ -22,12 +22,7 @@ const WHAT: Structure = Structure::Footer;
 
 byte_struct! {
     struct RawHead, 64 bytes {
-        0   8  magic: bytes,
-        8   4  version: U32,
-        12  4  checksum: U32,
-        16  8  segment: U64,
-        24  8  epoch: RawEpoch,
-        32  8  tag: U64,
+        0   40  start: RawSegmentStart,
         40  4  generation: U32,
         44  4  index: U32,
         48  4  data_blocks: U32,
@@ -98,8 +93,7 @@ impl FooterBlock {
         let bytes = check_start(WHAT, bytes, MAGIC)?;
         let (raw, body) = RawHead::read_from_prefix(bytes).expect("a block");
         WHAT.reserved(raw.reserve.as_bytes(), 60)?;
-        WHAT.belongs("segment", raw.segment.get(), header.segment)?;
-        WHAT.belongs("tag", raw.tag.get(), header.tag)?;
+        raw.start.check(WHAT, header)?;
         WHAT.belongs("column", raw.column, header.column)?;
         WHAT.belongs("generation", raw.generation.get(), header.generation)?;
         check_place(&raw, header, block)?;
@@ -114,7 +108,7 @@ impl FooterBlock {
             offset.0 += 1;
         }
         Ok(FooterBlock {
-            epoch: Epoch::of_raw(raw.epoch),
+            epoch: Epoch::of_raw(raw.start.epoch),
             index,
             data_blocks: raw.data_blocks.get(),
             place: Some(raw.place.get()).filter(|place| *place != NONE),
@@ -131,9 +125,7 @@ impl FooterBlock {
         let expected = count_of(header, self.index, self.data_blocks);
         assert_eq!(Some(self.entries.len()), expected.map(|count| count as usize), "footer entries");
         let mut raw = RawHead::new_zeroed();
-        raw.segment.set(header.segment);
-        raw.epoch = self.epoch.to_raw();
-        raw.tag.set(header.tag);
+        raw.start = RawSegmentStart::new(header, self.epoch);
         raw.generation.set(header.generation);
         raw.index.set(self.index);
         raw.data_blocks.set(self.data_blocks);

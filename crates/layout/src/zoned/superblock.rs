@@ -5,12 +5,11 @@ use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::block::{BLOCK_BYTES, check_start, seal};
-use super::columns::{COLUMNS_MAX, Columns};
+use super::columns::Columns;
 use super::error::{Structure, ZonedError};
 use super::member::{Member, MembersFault, RawMember, check_members};
 use super::sequence::{Epoch, RawEpoch, Sequence};
 use super::shape::{Access, Carrier, GROUP_BLOCKS_MAX};
-use crate::geometry::Level;
 
 /// Members that a superblock names at most.
 pub const MEMBERS_MAX: usize = 64;
@@ -339,29 +338,18 @@ fn name_of(raw: &[u8; NAME_BYTES_MAX]) -> Result<String, ZonedError> {
 }
 
 fn plan_of(raw: &RawSuperblock) -> Result<ArrayPlan, ZonedError> {
-    let (level, width) = (raw.level.get(), raw.width.get());
-    let columns = Level::from_md_number(level).ok().and_then(|level| {
-        Columns::new(level, u8::try_from(width).ok().filter(|width| *width <= COLUMNS_MAX)?)
-    });
-    let found = || format!("{level} of {width} columns");
-    let expected = || format!("0, 4, 5, 6 or 10 with columns for data, {COLUMNS_MAX} at most");
-    WHAT.require(columns.is_some(), "level", found, expected)?;
-    let columns = columns.expect("checked");
-    let parity = || format!("{} at level {level}", columns.parity());
-    WHAT.require(raw.parity == columns.parity(), "parity", || format!("{} columns", raw.parity), parity)?;
-    let carrier = Carrier::ALL.into_iter().find(|carrier| *carrier as u8 == raw.carrier);
-    let expected = || "1 (out of band) or 2 (in band)".into();
-    WHAT.require(carrier.is_some(), "carrier", || raw.carrier.to_string(), expected)?;
+    let columns = Columns::read(WHAT, raw.level.get(), raw.width.get(), raw.parity)?;
+    let carrier = Carrier::read(WHAT, raw.carrier)?;
     let map_entry = match raw.map_entry_bytes {
         4 => Some(MapEntryBytes::Four),
         8 => Some(MapEntryBytes::Eight),
         _ => None,
     };
     let found = || format!("{} bytes", raw.map_entry_bytes);
-    WHAT.require(map_entry.is_some(), "map_entry_bytes", found, || "4 or 8 bytes".into())?;
+    let map_entry = WHAT.known(map_entry, "map_entry_bytes", found, || "4 or 8 bytes".into())?;
     let plan = ArrayPlan {
         columns,
-        carrier: carrier.expect("checked"),
+        carrier,
         logical_blocks: raw.logical_blocks.get(),
         reserve_blocks: raw.reserve_blocks.get(),
         small_blocks: raw.small_blocks.get(),
@@ -370,7 +358,7 @@ fn plan_of(raw: &RawSuperblock) -> Result<ArrayPlan, ZonedError> {
         band_blocks: raw.band_blocks.get(),
         open_small: raw.open_small,
         open_large: raw.open_large,
-        map_entry: map_entry.expect("checked"),
+        map_entry,
         map_columns: raw.map_columns,
     };
     check_plan(&plan)?;

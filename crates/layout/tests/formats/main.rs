@@ -25,6 +25,7 @@ fn docs_draw_what_the_code_writes() {
         ("zoned::ENTRY_FIELDS", zoned::ENTRY_FIELDS, 20),
         ("zoned::DESCRIPTOR_FIELDS", zoned::DESCRIPTOR_FIELDS, 64),
         ("zoned::OOB_FIELDS", zoned::OOB_FIELDS, 64),
+        ("zoned::SEGMENT_START_FIELDS", zoned::SEGMENT_START_FIELDS, 40),
         ("zoned::FOOTER_FIELDS", zoned::FOOTER_FIELDS, 64),
         ("zoned::FENCE_FIELDS", zoned::FENCE_FIELDS, 4096),
         ("zoned::RANGE_FIELDS", zoned::RANGE_FIELDS, 16),
