@@ -77,7 +77,7 @@ fn main() {
         Rc::new(NullVolume { info: volume_info.clone(), pool: Arc::clone(&shard.pool) })
     });
     let device = device.unwrap_or_else(|error| panic!("no device: {error}"));
-    println!("{}", device.status().path.display());
+    println!("{}", device.status().path);
     loop {
         std::thread::park();
     }
