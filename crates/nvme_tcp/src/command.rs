@@ -177,6 +177,18 @@ pub enum Direction {
     Both,
 }
 
+/// A command in flight on a queue, as each end names it to its caller, from submission to completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub(crate) u16);
+
+impl Slot {
+    /// As an index below the number of slots.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 byte_struct! {
     /// The end of a command.
     #[derive(Debug, PartialEq, Eq)]

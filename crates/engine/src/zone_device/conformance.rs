@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState};
+use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::limits::BLOCK_BYTES;
@@ -24,6 +24,21 @@ const DEPTH: usize = 8;
 const FILLED_BYTES_MAX: u64 = 64 << 20;
 
 type Outcome = Result<(), String>;
+
+/// Zones small enough to be filled, for a device in memory that is to be tried: three may be open and five active.
+pub fn small_zones(access: ZoneAccess, metadata_bytes: u32) -> ZonedInfo {
+    let block = BLOCK_BYTES as u64;
+    ZonedInfo {
+        access,
+        zones: 12,
+        zone_bytes: 128 * block,
+        capacity_bytes: 96 * block,
+        record_bytes_max: 16 << 12,
+        metadata_bytes,
+        open_max: (access != ZoneAccess::Placed).then_some(3),
+        active_max: (access != ZoneAccess::Placed).then_some(5),
+    }
+}
 
 /// Tries a device on its zones from `first` on: [`ZONES`] of them, and one more than may be active. Their contents are lost.
 /// None of them is conventional, read-only or offline.
@@ -450,7 +465,6 @@ mod tests {
     use super::*;
     use crate::device::{Device, DeviceInfo};
     use crate::executor::Executor;
-    use crate::zone_device::ZonedInfo;
     use crate::zone_device::memory::{Doing, MemoryZones, Reading, ReadingMetadata, Reporting};
     use std::future::{Ready, ready};
     use std::ops::Range;

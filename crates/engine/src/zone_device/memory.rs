@@ -541,23 +541,14 @@ impl MemoryZones {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conformance::{conforms, worn_zone_conforms};
+    use super::super::conformance::{conforms, small_zones, worn_zone_conforms};
     use super::*;
     use crate::executor::Executor;
 
     const BLOCK: u64 = 4096;
 
     fn zones(access: ZoneAccess, metadata_bytes: u32, logical_block_bytes: u32) -> MemoryZones {
-        let zoned = ZonedInfo {
-            access,
-            zones: 12,
-            zone_bytes: 128 * BLOCK,
-            capacity_bytes: 96 * BLOCK,
-            record_bytes_max: 16 << 12,
-            metadata_bytes,
-            open_max: (access != ZoneAccess::Placed).then_some(3),
-            active_max: (access != ZoneAccess::Placed).then_some(5),
-        };
+        let zoned = small_zones(access, metadata_bytes);
         MemoryZones::new(zoned, logical_block_bytes, "memory")
     }
 
