@@ -8,6 +8,13 @@ use nvme_tcp::identify::{
 };
 use nvme_tcp::names::{DISCOVERY_NQN, Nqn, NqnError};
 
+/// The answer with other bytes at a place.
+fn changed(answer: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut answer = answer.to_vec();
+    answer[at..at + bytes.len()].copy_from_slice(bytes);
+    answer
+}
+
 mod controller {
     use super::*;
     use crate::facts::controller as facts;
@@ -49,11 +56,7 @@ mod controller {
     #[test]
     fn what_cannot_be_worked_with_is_named() {
         let good = facts().encode();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut changed = good.clone();
-            changed[at..at + bytes.len()].copy_from_slice(bytes);
-            ControllerInfo::parse(&changed)
-        };
+        let with = |at: usize, bytes: &[u8]| ControllerInfo::parse(&changed(&good, at, bytes));
         assert_eq!(with(512, &[0x77]), Err(ControllerInfoError::EntrySize));
         assert_eq!(with(513, &[0x33]), Err(ControllerInfoError::EntrySize));
         assert_eq!(with(536, &[0]), Err(ControllerInfoError::NoSgl));
@@ -97,11 +100,7 @@ mod namespace {
     #[test]
     fn what_cannot_be_worked_with_is_named() {
         let good = facts().encode();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut changed = good.clone();
-            changed[at..at + bytes.len()].copy_from_slice(bytes);
-            NamespaceInfo::parse(&changed)
-        };
+        let with = |at: usize, bytes: &[u8]| NamespaceInfo::parse(&changed(&good, at, bytes));
         assert_eq!(with(0, &[0; 8]), Err(NamespaceInfoError::Absent));
         assert_eq!(with(130, &[8]), Err(NamespaceInfoError::BlockSize(8)));
         assert_eq!(with(130, &[17]), Err(NamespaceInfoError::BlockSize(17)));

@@ -18,7 +18,7 @@
 use engine::buffer::{Buffer, Gather, Pool};
 use engine::error::VolumeError;
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::volume::Volume;
+use engine::volume::{Volume, ZeroFlags};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -255,7 +255,8 @@ async fn apply<V: Volume>(
         Command::Flush => volume.flush().await?,
         Command::WriteZeroes { may_unmap, fua } => {
             // Durable once, after all pieces.
-            let zero = async |at, piece| volume.write_zeroes(at, piece, may_unmap, false).await;
+            let flags = ZeroFlags { may_unmap, fua: false };
+            let zero = async |at, piece| volume.write_zeroes(at, piece, flags).await;
             session.in_pieces(request, zero).await?;
             if fua {
                 volume.flush().await?;
