@@ -3,9 +3,6 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-use crate::error::VolumeError;
-use crate::limits::BLOCK_BYTES;
-
 /// What a scrub does about blocks that do not agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubMode {
@@ -119,28 +116,16 @@ pub struct Checked {
     pub found: Vec<Mismatch>,
 }
 
-impl Checked {
-    /// Turns the error of a block that can be neither read nor reconstructed into a finding: the scrub goes on.
-    pub(crate) fn or_unreadable(result: Result<Self, VolumeError>, unit: Unit) -> Result<Self, VolumeError> {
-        let Err(VolumeError::Unreadable { member, offset_bytes }) = result else { return result };
-        let found = Mismatch {
-            unit,
-            row_bytes: 0,
-            bytes: BLOCK_BYTES as u64,
-            wrong: Wrong::Unreadable,
-            blocks: vec![BlockPlace { member, offset_bytes }],
-            array_offset_bytes: None,
-            outcome: Outcome::Found,
-        };
-        Ok(Checked { skipped: true, found: vec![found] })
-    }
+/// Places of one row at the most that a place of the next one may continue.
+const NEIGHBOURS_MAX: usize = 256;
 
-    /// Adds a mismatch, merged with the last one if it continues that.
+impl Checked {
+    /// Adds a mismatch, merged with one that it continues.
     pub(crate) fn found_in(&mut self, new: Option<Mismatch>) {
         let Some(new) = new else { return };
-        if let Some(last) = self.found.last_mut()
-            && last.continued_by(&new)
-        {
+        // Places of several members may take turns.
+        let mut lasts = self.found.iter_mut().rev().take(NEIGHBOURS_MAX);
+        if let Some(last) = lasts.find(|last| last.continued_by(&new)) {
             last.bytes += new.bytes;
             return;
         }

@@ -8,6 +8,9 @@
 //!
 //! A place in neither list is told by parity, if the stripe is sound, or by nothing.
 //!
+//! With two parity chunks P and Q also tell what a chunk of such a stripe holds, where both make the same of it. Not where the
+//! chunk itself was written by read-modify-write meanwhile: such *carried* places, of members that are there, are listed too.
+//!
 //! The record has no binding to a superblock of its own: a record of generations names it by its id
 //! ([`Generations::absences`](crate::generations::Generations)), and counts only beside one superblock. So after md, which knows
 //! nothing of either, it is none. There are two copies; the record with the higher sequence on any member counts.
@@ -25,17 +28,22 @@ use crate::md_superblock::Superblock;
 pub const FIELDS: &[(&str, usize, usize)] = RawAbsences::FIELDS;
 /// The same of a member that is away.
 pub const MEMBER_FIELDS: &[(&str, usize, usize)] = RawAbsent::FIELDS;
+/// The same of a range that was carried.
+pub const CARRIED_FIELDS: &[(&str, usize, usize)] = RawCarried::FIELDS;
 /// The largest copy. More room gains little: beyond two thousand ranges the shortest are forgotten.
 pub const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Members away that a record has room for: RAID-6 has two.
 pub const ABSENT_MAX: usize = 8;
+/// In a carried place: members of all slots.
+pub const ANY_SLOT: u32 = u32::MAX;
 
-const KIND: RecordKind = RecordKind { magic: *b"TwAbsen\0", name: "record of absences", versions: 1..=1 };
+const KIND: RecordKind = RecordKind { magic: *b"TwAbsen\0", name: "record of absences", versions: 2..=2 };
 const COPIES: u64 = 2;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const FIXED_BYTES: usize = size_of::<RawAbsences>();
 const ABSENT_BYTES: usize = size_of::<RawAbsent>();
 const RANGE_BYTES: usize = 16;
+const CARRIED_BYTES: usize = size_of::<RawCarried>();
 
 byte_struct! {
     struct RawAbsences, 128 bytes {
@@ -44,7 +52,8 @@ byte_struct! {
         64  8   sequence: U64,
         72  4   bytes: U32,
         76  4   members: U32,
-        80  48  reserve: bytes,
+        80  4   carried: U32,
+        84  44  reserve: bytes,
     }
 }
 
@@ -55,6 +64,15 @@ byte_struct! {
         20  4   holds: U32,
         24  4   made: U32,
         28  4   reserve: bytes,
+    }
+}
+
+byte_struct! {
+    struct RawCarried, 24 bytes {
+        0   4  slot: U32,
+        4   4  reserve: bytes,
+        8   8  first: U64,
+        16  8  end: U64,
     }
 }
 
@@ -80,6 +98,15 @@ pub struct AbsentMember {
     pub made: Vec<SectorRange>,
 }
 
+/// A place of a stripe in doubt that was written by read-modify-write: P and Q agree there on what was torn before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// The slot of the member that was written; [`ANY_SLOT`]: of any.
+    pub slot: u32,
+    /// Sectors of its data area.
+    pub range: SectorRange,
+}
+
 /// A record of absences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AbsenceRecord {
@@ -89,6 +116,8 @@ pub struct AbsenceRecord {
     pub sequence: u64,
     /// The members that are away.
     pub members: Vec<AbsentMember>,
+    /// Where P and Q prove nothing, in any order.
+    pub carried: Vec<Carried>,
 }
 
 /// Where a member keeps the record: two copies, one behind the other.
@@ -118,10 +147,16 @@ impl AbsencesArea {
     }
 }
 
-/// Most ranges of a record of this length about this many members.
+/// Most carried places of a record of this length: a quarter of it.
 #[must_use]
-pub fn ranges_max(copy_bytes: u64, members: usize) -> usize {
-    let fixed = FIXED_BYTES + members * ABSENT_BYTES;
+pub fn carried_max(copy_bytes: u64) -> usize {
+    usize::try_from(copy_bytes / 4).unwrap_or(usize::MAX) / CARRIED_BYTES
+}
+
+/// Most ranges of a record of this length about this many members, with so many carried places.
+#[must_use]
+pub fn ranges_max(copy_bytes: u64, members: usize, carried: usize) -> usize {
+    let fixed = FIXED_BYTES + members * ABSENT_BYTES + carried * CARRIED_BYTES;
     usize::try_from(copy_bytes).unwrap_or(usize::MAX).saturating_sub(fixed) / RANGE_BYTES
 }
 
@@ -133,7 +168,7 @@ impl AbsenceRecord {
         let (raw, _) = RawAbsences::read_from_prefix(copy).ok()?;
         let record = KIND.check(copy, raw.bytes.get() as usize, place).ok()?;
         let count = raw.members.get() as usize;
-        if raw.id.get() == 0 || count > ABSENT_MAX || raw.reserve != [0; 48] {
+        if raw.id.get() == 0 || count > ABSENT_MAX || raw.reserve != [0; 44] {
             return None;
         }
         let lists = record.get(FIXED_BYTES..)?;
@@ -144,7 +179,17 @@ impl AbsenceRecord {
             let made = ranges(&mut rest, head.made.get() as usize)?;
             members.push(AbsentMember { slot: head.slot.get(), device_uuid: head.device_uuid, holds, made });
         }
-        Some(AbsenceRecord { id: raw.id.get(), sequence: raw.sequence.get(), members })
+        let (raw_carried, _) =
+            <[RawCarried]>::ref_from_prefix_with_elems(rest, raw.carried.get() as usize).ok()?;
+        let carried = raw_carried.iter().map(|raw| Carried {
+            slot: raw.slot.get(),
+            range: SectorRange { first: raw.first.get(), end: raw.end.get() },
+        });
+        let carried: Vec<Carried> = carried.collect();
+        if carried.iter().any(|carried| carried.range.end <= carried.range.first) {
+            return None;
+        }
+        Some(AbsenceRecord { id: raw.id.get(), sequence: raw.sequence.get(), members, carried })
     }
 
     /// The blocks to write at `place`.
@@ -174,6 +219,14 @@ impl AbsenceRecord {
                 lists.extend_from_slice(&range.end.to_le_bytes());
             }
         }
+        for carried in &self.carried {
+            let mut raw = RawCarried::new_zeroed();
+            raw.slot.set(carried.slot);
+            raw.first.set(carried.range.first);
+            raw.end.set(carried.range.end);
+            lists.extend_from_slice(raw.as_bytes());
+        }
+        raw.carried.set(u32::try_from(self.carried.len()).expect("a copy is small"));
         let bytes = (FIXED_BYTES + heads.len() + lists.len()).next_multiple_of(BLOCK as usize);
         raw.bytes.set(u32::try_from(bytes).expect("a copy is small"));
         sealed([raw.as_bytes(), &heads, &lists].concat())
@@ -212,7 +265,13 @@ mod tests {
             holds: list(7).collect(),
             made: list(10).collect(),
         };
-        AbsenceRecord { id: 5, sequence: 9, members: vec![member(1), member(3)] }
+        let carried = |range| Carried { slot: 2, range };
+        AbsenceRecord {
+            id: 5,
+            sequence: 9,
+            members: vec![member(1), member(3)],
+            carried: list(4).take(9).map(carried).collect(),
+        }
     }
 
     #[test]
@@ -220,7 +279,7 @@ mod tests {
         for ranges in [0, 1, 60, 500] {
             let (record, mut bytes) = (record(ranges), record(ranges).encode(PLACE));
             assert!(bytes.len().is_multiple_of(4096) && bytes.len() as u64 <= COPY_BYTES_MAX);
-            assert!(4 * ranges as usize <= ranges_max(bytes.len() as u64, 2));
+            assert!(4 * ranges as usize <= ranges_max(bytes.len() as u64, 2, record.carried.len()));
             assert_eq!(AbsenceRecord::parse(&bytes, PLACE), Some(record));
             let elsewhere = Place { offset_bytes: PLACE.offset_bytes + 4096, ..PLACE };
             assert_eq!(AbsenceRecord::parse(&bytes, elsewhere), None);
@@ -239,5 +298,8 @@ mod tests {
         let mut crossed = record(2);
         crossed.members[1].made.swap(0, 1);
         assert_eq!(AbsenceRecord::parse(&crossed.encode(PLACE), PLACE), None);
+        let mut empty = record(2);
+        empty.carried[0].range.end = empty.carried[0].range.first;
+        assert_eq!(AbsenceRecord::parse(&empty.encode(PLACE), PLACE), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Short sequences of acts at tiny arrays, by enumeration, and that it finds what is planted.
 
 use layout::geometry::Level;
-use sim::acts::{Plan, Planted, Scheme, Tried, plans, search};
+use sim::acts::{Plan, Planted, Scheme, Tried, plans, replay, search};
 
 fn plan(level: Level, scheme: Scheme, depth: usize) -> Plan {
     Plan { level, room: true, at_rest: true, scheme, depth, seed: 1, planted: Planted::default() }
@@ -37,6 +37,26 @@ fn no_doubt_stays_once_all_drives_are_back() {
         finds_nothing(&plan(level, Scheme::Any, 3));
         finds_nothing(&plan(level, Scheme::TwoSides, 6));
     }
+}
+
+/// Histories that once ended with garbage, in doubt, or with a member that lacks a write.
+#[test]
+fn what_raid6_went_through_ends_whole() {
+    let plan = plan(Level::Raid6, Scheme::Any, 1);
+    for history in [
+        "start 0+1+2+3, crash with data only, start 0+1+3, write 0, fail 1",
+        "start 0+1+2+3, crash with data only, start 0+1+3, write 0, start 0+1+2+3, fail 1",
+        "start 0+1+3, replace 0, crash with data only",
+    ] {
+        let mut told = Vec::new();
+        let done = replay(&plan, history, |line| told.push(line));
+        assert!(done.is_ok(), "{history}: {done:?}");
+        assert!(told.last().is_some_and(|line| line.contains("Whole")), "{history}: {told:?}");
+    }
+    // The other side goes on without a write only where nothing tells it of one: what force chose is on the members.
+    let mut told = Vec::new();
+    replay(&plan, "start 0+1, write 0, force 0+2, start 2+3", |line| told.push(line)).expect("a refusal");
+    assert!(told.last().is_some_and(|line| line.ends_with("refused")), "{told:?}");
 }
 
 #[test]

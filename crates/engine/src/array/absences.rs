@@ -6,7 +6,7 @@ use std::ops::Range;
 use layout::absences::AbsencesArea;
 use layout::geometry::Geometry;
 use layout::md_superblock::Superblock;
-use layout::redo_log::{BitmapExtent, PieceKind};
+use layout::redo_log::{BitmapExtent, PieceKind, StripeRange};
 use layout::units::Sectors;
 
 use super::redo::Repair;
@@ -28,7 +28,8 @@ pub(super) async fn put_on_record<D: Device>(set: &InPlace<D>, superblocks: &Sup
         let by_slot = superblocks.all();
         let standing = |slot: u32| standing_of(&shared.members, slot, by_slot[slot as usize].as_ref());
         let standings: Vec<Standing> = (0..shared.geometry.members()).map(standing).collect();
-        shared.absences.follow(&standings, || sectors_in_doubt(shared), || superblocks.new_id());
+        let new_id = || superblocks.new_id();
+        shared.absences.follow(&standings, || sectors_in_doubt(shared), || sectors_on_record(shared), new_id);
         if shared.absences.is_persisted() {
             return;
         }
@@ -65,10 +66,18 @@ pub(super) fn standing_of(members: &Members, slot: u32, superblock: Option<&Supe
 
 /// The sectors of each member that were in doubt before this run wrote there.
 pub(super) fn sectors_in_doubt(shared: &Shared) -> Vec<Range<u64>> {
+    sectors_of(shared, shared.consistency.doubts_from_before())
+}
+
+/// The sectors of each member that a start after a crash would find in doubt.
+fn sectors_on_record(shared: &Shared) -> Vec<Range<u64>> {
+    sectors_of(shared, shared.consistency.doubts_on_record(usize::MAX))
+}
+
+fn sectors_of(shared: &Shared, stripes: Vec<StripeRange>) -> Vec<Range<u64>> {
     let (geometry, sector) = (&shared.geometry, 512);
     let chunk_sectors = u64::from(geometry.chunk_bytes()) / sector;
-    let doubts = shared.consistency.doubts_from_before().into_iter();
-    let inside = doubts.map(|range| range.first..range.end.min(geometry.stripes()));
+    let inside = stripes.into_iter().map(|range| range.first..range.end.min(geometry.stripes()));
     let sectors = inside.map(|range| range.start * chunk_sectors..range.end * chunk_sectors);
     sectors.filter(|range| !range.is_empty()).collect()
 }

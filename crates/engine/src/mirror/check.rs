@@ -34,8 +34,7 @@ pub(crate) async fn check_region<D: Device>(
     mode: ScrubMode,
 ) -> Result<Checked, VolumeError> {
     let claim = engine.claim_in_turn(region).await;
-    let result = check_owned(engine, &claim, mode).await;
-    Checked::or_unreadable(result, Unit::Region(region.0))
+    check_owned(engine, &claim, mode).await
 }
 
 async fn check_owned<D: Device>(
@@ -47,15 +46,63 @@ async fn check_owned<D: Device>(
     let mut checked = Checked::default();
     let region_start = region.bytes(geometry.array_bytes()).start;
     for run in runs_of(owned, geometry) {
-        match read_all_copies(engine, owned, &run).await? {
-            Some(copies) if !engine.shared.consistency.is_suspect(region.0) => {
-                let run = Compared { region, offset_bytes: run.offset_bytes, places: run.places, copies };
-                check_run(engine, &run, region_start, mode, &mut checked).await?;
+        match check_copies(engine, owned, &run, mode, &mut checked).await {
+            // One block of them cannot be read from any copy: which, and do the others agree?
+            Err(VolumeError::Unreadable { .. }) => {
+                for block in run.blocks() {
+                    let block = run.part(block.start as usize, block.bytes());
+                    match check_copies(engine, owned, &block, mode, &mut checked).await {
+                        Err(VolumeError::Unreadable { .. }) => {
+                            checked.skipped = true;
+                            checked.found_in(Some(unreadable(engine, region, region_start, &block)));
+                        }
+                        result => result?,
+                    }
+                }
             }
-            _ => checked.skipped = true,
+            result => result?,
         }
     }
     Ok(checked)
+}
+
+async fn check_copies<D: Device>(
+    engine: &MirrorEngine<D>,
+    owned: &OwnedRegion,
+    run: &Run,
+    mode: ScrubMode,
+    checked: &mut Checked,
+) -> Result<(), VolumeError> {
+    let (region, bytes) = (owned.region(), engine.shared.geometry.array_bytes());
+    match read_all_copies(engine, owned, run).await? {
+        Some(copies) if !engine.shared.consistency.is_suspect(region.0) => {
+            let run = Compared { region, offset_bytes: run.offset_bytes, places: run.places.clone(), copies };
+            check_run(engine, &run, region.bytes(bytes).start, mode, checked).await
+        }
+        _ => {
+            checked.skipped = true;
+            Ok(())
+        }
+    }
+}
+
+/// A block of which no copy can be read.
+fn unreadable<D: Device>(
+    engine: &MirrorEngine<D>,
+    region: Region,
+    region_start: u64,
+    block: &Run,
+) -> Mismatch {
+    let places = block.places.iter();
+    Mismatch {
+        unit: Unit::Region(region.0),
+        row_bytes: block.offset_bytes - region_start,
+        bytes: block.bytes as u64,
+        wrong: Wrong::Unreadable,
+        blocks: places.map(|place| engine.port.block_place(place.member, place.member_offset)).collect(),
+        array_offset_bytes: Some(block.offset_bytes),
+        outcome: Outcome::Found,
+    }
 }
 
 /// Reads every copy of a run. None if one is missing.

@@ -24,8 +24,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+use super::carried::Carried;
 use super::ranges::Ranges;
-use layout::absences::{ABSENT_MAX, AbsenceRecord, AbsencesArea, AbsentMember, SectorRange, ranges_max};
+use layout::absences::{
+    ABSENT_MAX, AbsenceRecord, AbsencesArea, AbsentMember, SectorRange, carried_max, ranges_max,
+};
 
 const SECTOR: u64 = 512;
 
@@ -64,10 +67,13 @@ pub struct Absences {
 
 #[derive(Default)]
 struct State {
-    /// Id of the record on the members; 0 while no member is away.
+    /// Id of the record on the members; 0 while there is nothing to record.
     id: u64,
     sequence: u64,
     absent: BTreeMap<u32, Absent>,
+    carried: Carried,
+    /// A member that the array needs takes no record: what was carried alone is no reason for one.
+    carried_is_void: bool,
     standings: Vec<Option<Standing>>,
     places: Vec<Option<AbsencePlace>>,
     /// Sectors in doubt that a member missed, by slot, until its absence begins.
@@ -120,6 +126,7 @@ impl Absences {
         let on_record = found.record.is_some();
         if let Some(record) = &found.record {
             (state.id, state.sequence) = (record.id, record.sequence);
+            state.carried = Carried::of_list(&record.carried);
             for member in &record.members {
                 let standing = standings.get(member.slot as usize);
                 if standing.is_none_or(|standing| matches!(standing, Standing::InSync(_))) {
@@ -141,7 +148,7 @@ impl Absences {
             (now, _) => Some(*now),
         };
         state.standings = standings.iter().enumerate().map(before).collect();
-        if state.absent.is_empty() {
+        if state.has_nothing() {
             state.id = 0;
         }
     }
@@ -161,11 +168,13 @@ impl Absences {
     }
 
     /// Superblocks are about to tell of these standings, by slot. `in_doubt` lists the sectors of each member that were in doubt
-    /// before this run wrote there; `new_id` draws an id. The record is written before the superblocks.
+    /// before this run wrote there, `on_record` all that a start after a crash would find in doubt; `new_id` draws an id. The record
+    /// is written before the superblocks.
     pub(crate) fn follow(
         &self,
         standings: &[Standing],
         in_doubt: impl FnOnce() -> Vec<Range<u64>>,
+        on_record: impl FnOnce() -> Vec<Range<u64>>,
         new_id: impl FnOnce() -> u64,
     ) {
         let state = &mut *self.state.lock();
@@ -176,7 +185,8 @@ impl Absences {
             .map(|(slot, now)| (slot, *now, before(slot)))
             .filter(|(_, now, before)| before.is_none_or(|before| !before.is_like(*now)))
             .collect();
-        if changed.is_empty() {
+        let is_pruned = !state.carried.is_empty() && state.carried.keep_within(&on_record());
+        if changed.is_empty() && !is_pruned && !state.lacks_id() {
             return;
         }
         let all_have_room = (0..)
@@ -210,7 +220,7 @@ impl Absences {
         if state.absent.values().all(Absent::is_empty) {
             state.absent.clear();
         }
-        match state.absent.is_empty() {
+        match state.has_nothing() {
             true => (state.id, state.sequence) = (0, 0),
             false => {
                 if state.id == 0 {
@@ -265,6 +275,23 @@ impl Absences {
     pub(crate) fn forget_all(&self, bytes: &Range<u64>) {
         let slots: Vec<u32> = self.state.lock().absent.keys().copied().collect();
         slots.into_iter().for_each(|slot| self.forget(slot, bytes));
+    }
+
+    /// A member is about to be written by read-modify-write in a stripe in doubt: P and Q prove nothing there any more.
+    pub(crate) fn carry(&self, slot: u32, bytes: &Range<u64>) {
+        if self.state.lock().carried.add(slot, sectors(bytes)) && self.is_kept() {
+            self.changes.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Whether P and Q prove nothing of some of these bytes of a member, though they may agree.
+    pub(crate) fn is_carried(&self, slot: u32, bytes: &Range<u64>) -> bool {
+        self.state.lock().carried.meets(slot, &sectors(bytes))
+    }
+
+    /// There is something to record, and superblocks name no record yet.
+    pub(crate) fn lacks_id(&self) -> bool {
+        self.is_kept() && self.state.lock().lacks_id()
     }
 
     /// Members that are away, or back and not in sync.
@@ -391,8 +418,7 @@ impl Absences {
         self.changes.load(SeqCst) == self.persisted.load(SeqCst)
     }
 
-    /// The next record, and the value for [`Absences::set_persisted`] once it is on the members. No record is needed where no
-    /// member is away.
+    /// The next record, and the value for [`Absences::set_persisted`] once it is on the members. None: there is nothing to record.
     pub(crate) fn next_record(&self) -> (u64, Option<AbsenceRecord>) {
         let changes = self.changes.load(SeqCst);
         let state = &mut *self.state.lock();
@@ -401,7 +427,9 @@ impl Absences {
         }
         let places = state.places.iter().flatten();
         let copy_bytes = places.map(|place| place.area.copy_bytes).min().unwrap_or(0);
-        state.shorten_to(ranges_max(copy_bytes, state.absent.len()));
+        state.carried.coarsen_to(carried_max(copy_bytes));
+        let carried = state.carried.as_list();
+        state.shorten_to(ranges_max(copy_bytes, state.absent.len(), carried.len()));
         state.sequence += 1;
         let member = |(slot, absent): (&u32, &Absent)| AbsentMember {
             slot: *slot,
@@ -410,7 +438,7 @@ impl Absences {
             made: as_list(&absent.made),
         };
         let members = state.absent.iter().map(member).collect();
-        (changes, Some(AbsenceRecord { id: state.id, sequence: state.sequence, members }))
+        (changes, Some(AbsenceRecord { id: state.id, sequence: state.sequence, members, carried }))
     }
 
     /// The place of the record on the member in a slot.
@@ -423,10 +451,12 @@ impl Absences {
         self.persisted.fetch_max(changes, SeqCst);
     }
 
-    /// A member that the array needs takes no record: superblocks name none from here on.
+    /// A member that the array needs takes no record: superblocks name none from here on. What was carried stays known in this run.
+    /// A start would not know of it: but then so many members are missing that P and Q are not compared.
     pub(crate) fn void(&self) {
         let state = &mut *self.state.lock();
         state.absent.clear();
+        state.carried_is_void = true;
         (state.id, state.sequence) = (0, 0);
         self.changes.fetch_add(1, SeqCst);
     }
@@ -436,7 +466,9 @@ impl Absences {
     /// # Panics
     /// If one is.
     pub fn self_check(&self) {
-        for absent in self.state.lock().absent.values() {
+        let state = self.state.lock();
+        state.carried.self_check();
+        for absent in state.absent.values() {
             absent.holds.self_check();
             absent.made.self_check();
             for (&first, &end) in &absent.holds.0 {
@@ -467,6 +499,15 @@ impl Absent {
 }
 
 impl State {
+    fn has_nothing(&self) -> bool {
+        self.absent.is_empty() && (self.carried.is_empty() || self.carried_is_void)
+    }
+
+    /// Superblocks name no record, and one is needed.
+    fn lacks_id(&self) -> bool {
+        self.id == 0 && !self.has_nothing()
+    }
+
     /// A member that was in sync leaves: it holds what is in doubt, but for what it missed and what it may not have kept.
     fn leaves(&mut self, slot: u32, device: DeviceUuid, in_doubt: Vec<Range<u64>>) {
         let mut absent = Absent::new(device, false);
@@ -565,7 +606,7 @@ mod tests {
     }
 
     fn leave(absences: &Absences, in_doubt: Range<u64>) {
-        absences.follow(&[InSync(OTHER), Away], || std::iter::once(in_doubt).collect(), || 77);
+        absences.follow(&[InSync(OTHER), Away], || std::iter::once(in_doubt).collect(), Vec::new, || 77);
     }
 
     fn bytes(sectors: Range<u64>) -> Range<u64> {
@@ -601,7 +642,7 @@ mod tests {
         let back = [(8..10, Teller::Member), (10..11, Teller::Parity), (11..14, Teller::Nothing)];
         assert_eq!(tellers(&absences, 8..14), back);
         absences.self_check();
-        absences.follow(&[InSync(OTHER), InSync(ME)], Vec::new, || 78);
+        absences.follow(&[InSync(OTHER), InSync(ME)], Vec::new, Vec::new, || 78);
         assert_eq!((absences.id(), absences.sectors()), (0, (0, 0)), "it is in sync");
     }
 
@@ -612,7 +653,12 @@ mod tests {
         absences.returns(1, ME, || std::iter::once(8..24).collect());
         let back = [(8..10, Teller::Member), (10..12, Teller::Parity), (12..24, Teller::Member)];
         assert_eq!(tellers(&absences, 8..24), back);
-        absences.follow(&[InSync(OTHER), Recovering(ME, 0)], || unreachable!("it left before"), || 78);
+        absences.follow(
+            &[InSync(OTHER), Recovering(ME, 0)],
+            || unreachable!("it left before"),
+            Vec::new,
+            || 78,
+        );
         assert_eq!(tellers(&absences, 8..24), back);
         assert!(!absences.is_persisted() && absences.id() == 78);
     }
@@ -646,7 +692,7 @@ mod tests {
         leave(&absences, 8..24);
         absences.written_without(1, &bytes(9..10));
         absences.written_without(1, &bytes(16..18));
-        absences.follow(&[InSync(OTHER), Recovering(ME, 12 * SECTOR)], Vec::new, || 0);
+        absences.follow(&[InSync(OTHER), Recovering(ME, 12 * SECTOR)], Vec::new, Vec::new, || 0);
         leave(&absences, 8..20); // the rest has left doubt
         absences.returns(1, ME, Vec::new);
         let back = [
@@ -683,7 +729,7 @@ mod tests {
     /// A member is not there at a start. It left in the crash only if it was in sync until then.
     #[test]
     fn a_member_that_is_missing_at_a_start_holds_what_it_had_if_it_was_in_sync() {
-        let record = AbsenceRecord { id: 5, sequence: 1, members: Vec::new() };
+        let record = AbsenceRecord { id: 5, sequence: 1, ..AbsenceRecord::default() };
         for (record, was_whole, holds) in [(None, true, 16), (None, false, 0), (Some(record), false, 16)] {
             let absences = Absences::default();
             let found = FoundAbsences { record, was_whole, named: vec![Some(OTHER), Some(ME)] };
@@ -702,10 +748,42 @@ mod tests {
         (0..400).for_each(|i| absences.written_without(1, &bytes(i * 200..i * 200 + 1 + i % 7)));
         let (_, record) = absences.next_record();
         let member = &record.expect("a record").members[0];
-        assert!(member.holds.len() + member.made.len() <= ranges_max(4096, 1));
+        assert!(member.holds.len() + member.made.len() <= ranges_max(4096, 1, 0));
         assert!(member.holds.iter().all(|range| range.end - range.first > 100));
         let (held, made) = absences.sectors();
         assert!(held > 15_000 && made < 2_000, "{held} {made}");
         absences.self_check();
+    }
+
+    /// What was written in doubt is on record until it is out of doubt, also once all members are in sync.
+    #[test]
+    fn carried_places_have_a_record_of_their_own() {
+        let absences = absences(COPY_BYTES_MAX);
+        absences.carry(0, &(4096..8192));
+        assert!(absences.lacks_id() && !absences.is_persisted(), "superblocks are to name a record");
+        let whole = [InSync(OTHER), InSync(ME)];
+        let doubts = || std::iter::once(0..16).collect();
+        absences.follow(&whole, Vec::new, doubts, || 79);
+        let (changes, record) = absences.next_record();
+        absences.set_persisted(changes);
+        let record = record.expect("a record");
+        assert_eq!((record.id, record.carried.len(), record.members.len()), (79, 1, 0));
+        let again = Absences::default();
+        again.begin(&FoundAbsences { record: Some(record), ..FoundAbsences::default() }, &whole, false);
+        assert!(again.is_carried(0, &(7680..8192)) && !again.is_carried(1, &(4096..8192)));
+        again.follow(&whole, Vec::new, doubts, || 80);
+        assert_eq!(again.id(), 79, "still in doubt");
+        again.follow(&whole, Vec::new, Vec::new, || 80);
+        assert_eq!((again.id(), again.is_carried(0, &(4096..8192))), (0, false));
+    }
+
+    /// A member that the array needs takes no record: the superblock writer does not try for ever.
+    #[test]
+    fn a_void_record_is_not_wanted_for_carried_places_alone() {
+        let absences = absences(COPY_BYTES_MAX);
+        absences.carry(0, &(4096..8192));
+        absences.void();
+        assert!(!absences.lacks_id() && absences.next_record().1.is_none());
+        assert!(absences.is_carried(0, &(4096..8192)), "this run knows");
     }
 }

@@ -47,31 +47,87 @@ pub(crate) async fn check_stripe<D: Device>(
     mode: ScrubMode,
 ) -> Result<Checked, VolumeError> {
     let claim = engine.claim_in_turn(stripe).await;
-    let result = check_owned(engine.owned(&claim), mode).await;
-    Checked::or_unreadable(result, Unit::Stripe(stripe))
+    check_owned(engine.owned(&claim), mode).await
 }
 
 async fn check_owned<D: Device>(owned: Owned<'_, D>, mode: ScrubMode) -> Result<Checked, VolumeError> {
     let mut checked = Checked::default();
     for rows in windows(owned.geometry().chunk_bytes()) {
-        let all = all_chunks(owned);
-        let fragments: SmallVec<[Fragment; 16]> = all.iter().map(|chunk| Fragment { chunk, rows }).collect();
-        let mut image = Image::default();
-        if owned.missing().is_empty() && !owned.is_suspect() {
-            fetch(owned, &fragments, &mut image).await?;
-        }
-        // A chunk is missing, or its member failed just now.
-        if !all.iter().all(|chunk| image.get(chunk, rows).is_some()) {
-            checked.skipped = true;
-            return Ok(checked);
-        }
-        let syndromes = syndromes(owned, rows, &image);
-        for block in cut_at_blocks(rows) {
-            let row = Row::new(block, rows, &image, &syndromes);
-            checked.found_in(check_row(owned, &row, mode).await?);
+        match check_rows(owned, rows, mode, &mut checked).await {
+            // One block of them can be neither read nor reconstructed: which, and are the others right?
+            Err(VolumeError::Unreadable { .. }) => {
+                for block in cut_at_blocks(rows) {
+                    check_block(owned, block, mode, &mut checked).await?;
+                }
+            }
+            result => result?,
         }
     }
     Ok(checked)
+}
+
+async fn check_rows<D: Device>(
+    owned: Owned<'_, D>,
+    rows: Rows,
+    mode: ScrubMode,
+    checked: &mut Checked,
+) -> Result<(), VolumeError> {
+    let all = all_chunks(owned);
+    let fragments: SmallVec<[Fragment; 16]> = all.iter().map(|chunk| Fragment { chunk, rows }).collect();
+    let mut image = Image::default();
+    if owned.missing().is_empty() && !owned.is_suspect() {
+        fetch(owned, &fragments, &mut image).await?;
+    }
+    // A chunk is missing, or its member failed just now.
+    if !all.iter().all(|chunk| image.get(chunk, rows).is_some()) {
+        checked.skipped = true;
+        return Ok(());
+    }
+    let syndromes = syndromes(owned, rows, &image);
+    for block in cut_at_blocks(rows) {
+        let row = Row::new(block, rows, &image, &syndromes);
+        checked.found_in(check_row(owned, &row, mode).await?);
+    }
+    Ok(())
+}
+
+/// Checks the rows of one block, and names every chunk of it that can be neither read nor reconstructed.
+async fn check_block<D: Device>(
+    owned: Owned<'_, D>,
+    rows: Rows,
+    mode: ScrubMode,
+    checked: &mut Checked,
+) -> Result<(), VolumeError> {
+    let is_readable = match check_rows(owned, rows, mode, checked).await {
+        Err(VolumeError::Unreadable { .. }) => false,
+        result => result.map(|()| true)?,
+    };
+    if is_readable {
+        return Ok(());
+    }
+    checked.skipped = true;
+    for chunk in all_chunks(owned).iter() {
+        match fetch(owned, &[Fragment { chunk, rows }], &mut Image::default()).await {
+            Err(VolumeError::Unreadable { .. }) => checked.found_in(Some(unreadable(owned, chunk, rows))),
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+fn unreadable<D: Device>(owned: Owned<'_, D>, chunk: Chunk, rows: Rows) -> Mismatch {
+    let offset = owned.offset() + u64::from(rows.start);
+    let is_data = !matches!(chunk, P | Q);
+    Mismatch {
+        unit: Unit::Stripe(owned.stripe()),
+        row_bytes: u64::from(rows.start),
+        bytes: rows.bytes() as u64,
+        wrong: Wrong::Unreadable,
+        blocks: vec![owned.port().block_place(owned.slot_of(chunk), offset)],
+        array_offset_bytes: is_data
+            .then(|| owned.geometry().array_offset(owned.stripe(), u32::from(chunk), rows.start)),
+        outcome: Outcome::Found,
+    }
 }
 
 fn all_chunks<D: Device>(owned: Owned<'_, D>) -> ChunkSet {

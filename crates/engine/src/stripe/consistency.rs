@@ -32,11 +32,10 @@
 //! ([`Consistency::begin_flush`]); before that a power cut could take the parity and leave the word for it.
 
 use parking_lot::Mutex;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use super::ranges::{Ranges, common, join};
+use super::ranges::{Ranges, at_most, common, join};
 use crate::error::VolumeError;
 use layout::redo_log::StripeRange;
 
@@ -368,28 +367,10 @@ impl Consistency {
     }
 }
 
-/// At most `most` ranges that hold all of an ascending list: those with the smallest gaps are joined.
-fn at_most(list: Vec<StripeRange>, most: usize) -> Vec<StripeRange> {
-    if list.len() <= most.max(1) {
-        return list;
-    }
-    let gap = |at: usize| list[at + 1].first - list[at].end;
-    let mut before_gaps: Vec<usize> = (0..list.len() - 1).collect();
-    before_gaps.select_nth_unstable_by_key(most.max(1) - 1, |&at| Reverse(gap(at)));
-    before_gaps.truncate(most.max(1) - 1);
-    before_gaps.sort_unstable();
-    let lasts = before_gaps.into_iter().chain([list.len() - 1]);
-    let mut first = 0;
-    let joined = lasts.map(|last| StripeRange {
-        first: list[std::mem::replace(&mut first, last + 1)].first,
-        end: list[last].end,
-    });
-    joined.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cmp::Reverse;
     use std::collections::BTreeSet;
 
     #[test]

@@ -67,10 +67,16 @@ async fn read_by_each_parity<D: Device>(
     fragments: &[Fragment],
     error: VolumeError,
 ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
-    if !may_compare_parities(owned) {
+    let lost = owned.missing();
+    let is_carried = |fragment: &Fragment| {
+        let bytes =
+            owned.offset() + u64::from(fragment.rows.start)..owned.offset() + u64::from(fragment.rows.end);
+        lost.contains(fragment.chunk)
+            && owned.shared().absences.is_carried(owned.slot_of(fragment.chunk), &bytes)
+    };
+    if !may_compare_parities(owned) || fragments.iter().any(is_carried) {
         return Err(error);
     }
-    let lost = owned.missing();
     let mut results = SmallVec::<[SmallVec<[Slice; 4]>; 2]>::new();
     for unused in [Q, P] {
         let (missing, mut image) = (lost.or(ChunkSet::one(unused)), Image::default());

@@ -4,12 +4,13 @@
 use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
+use layout::redo_log::StripeRange;
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
 use crate::error::VolumeError;
 use crate::members::MemberState::{Failed, InSync};
-use crate::mismatch::{Checked, ScrubMode};
+use crate::mismatch::{Checked, ScrubMode, Wrong};
 
 const PARITY: [(Level, u32); 4] =
     [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 6)];
@@ -300,4 +301,88 @@ fn a_member_that_can_be_read_nowhere_fails() {
     }
     assert!(lost.resync().is_err());
     assert_eq!((lost.world.state(slot), lost.bad_bytes()), (Failed, 0));
+}
+
+/// A crash tore a write of one chunk, and parity cannot be made to agree for a block elsewhere in the stripe. The next write by
+/// read-modify-write carries the difference into P and Q: they agree on that chunk from then on, and not on what was written.
+#[test]
+fn p_and_q_are_no_proof_of_what_was_written_in_doubt() {
+    let world = World::new(Level::Raid6, 8);
+    let mut pattern = world.fill();
+    let geometry = world.set.shared.geometry;
+    for slot in 0..8 {
+        world.set.shared.members.begin_with(slot, 0, BadBlocks::default(), 0);
+    }
+    world.set.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
+    let (torn, offset) = (geometry.data_member(0, 0), geometry.member_offset(0));
+    world.fakes[torn as usize].flip(offset + 7);
+    world.fakes[geometry.data_member(0, 1) as usize].break_block(offset + 2 * BLOCK, false);
+    world.write(0, &[0xa5; BLOCK as usize]).expect("it goes ahead");
+    pattern[..BLOCK as usize].fill(0xa5);
+    assert!(world.set.shared.consistency.is_in_doubt(0), "parity cannot be made to agree");
+    assert!(world.read(0, BLOCK).expect("its member is there") == pattern[..BLOCK as usize]);
+    world.fakes[torn as usize].set_gone();
+    assert!(world.read(0, BLOCK).is_err(), "nothing tells what it holds");
+    let beside = world.read(BLOCK, BLOCK).expect("P and Q tell the rest");
+    assert!(beside == pattern[BLOCK as usize..][..BLOCK as usize]);
+}
+
+/// Blocks that can be neither read nor made, on more members than the level survives: a check names each of them, by its member and
+/// its place in the array, and what else is wrong in the stripe.
+#[test]
+fn a_check_names_every_place_that_cannot_be_read() {
+    for (level, members) in PARITY {
+        let world = World::new(level, members);
+        world.fill();
+        let geometry = world.set.shared.geometry;
+        let lost: Vec<u32> = (0..=geometry.parity_chunks()).collect();
+        let slots: Vec<u32> = lost
+            .iter()
+            .map(|&index| match geometry.data_chunks() {
+                data if index < data => geometry.data_member(0, index),
+                _ => geometry.p_member(0).expect("a level with P"),
+            })
+            .collect();
+        for slot in &slots {
+            (1..3).for_each(|row| world.fakes[*slot as usize].break_block(row * BLOCK, false));
+        }
+        world.fakes[slots[0] as usize].flip(3 * BLOCK + 9);
+        let set = Rc::clone(&world.set);
+        let checked = world.run(async move { set.check_stripe(0, ScrubMode::default()).await });
+        let checked = checked.expect("members stay");
+        let unreadable: Vec<_> =
+            checked.found.iter().filter(|found| found.wrong == Wrong::Unreadable).collect();
+        let named: Vec<(u32, u64, u64)> =
+            unreadable.iter().map(|found| (found.blocks[0].member, found.row_bytes, found.bytes)).collect();
+        let mut expected: Vec<(u32, u64, u64)> = slots.iter().map(|slot| (*slot, BLOCK, 2 * BLOCK)).collect();
+        expected.sort_unstable();
+        let mut sorted = named.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, expected, "{level}");
+        let chunk_bytes = u64::from(geometry.chunk_bytes());
+        assert!(unreadable.iter().any(|found| found.array_offset_bytes == Some(BLOCK)), "{level}");
+        assert!(
+            unreadable.iter().any(|found| found.array_offset_bytes == Some(chunk_bytes + BLOCK)),
+            "{level}"
+        );
+        assert!(
+            checked.found.iter().any(|found| found.row_bytes == 3 * BLOCK),
+            "{level}: the row behind them"
+        );
+    }
+    for (level, members) in COPIES {
+        let world = World::new(level, members);
+        world.fill();
+        let places = holders(&world.set.shared.geometry, 17 * BLOCK);
+        places.iter().for_each(|(slot, offset)| world.fakes[*slot as usize].break_block(*offset, false));
+        let found: Vec<_> = (0..world.set.regions())
+            .flat_map(|region| {
+                let set = Rc::clone(&world.set);
+                let checked = world.run(async move { set.check_region(region, ScrubMode::default()).await });
+                checked.expect("members stay").found
+            })
+            .collect();
+        assert_eq!(found.len(), 1, "{level}: {found:?}");
+        assert_eq!((found[0].array_offset_bytes, found[0].blocks.len()), (Some(17 * BLOCK), places.len()));
+    }
 }

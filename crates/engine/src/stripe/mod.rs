@@ -9,7 +9,7 @@
 pub mod absences;
 mod agree;
 mod avoid;
-
+mod carried;
 pub(crate) mod check;
 pub mod consistency;
 pub(crate) mod copy;

@@ -1,5 +1,6 @@
 //! Sets of stripes, or of a member's sectors, as ranges.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -118,4 +119,23 @@ pub(crate) fn common(some: &[StripeRange], others: &[StripeRange]) -> Vec<Stripe
         }
     }
     common
+}
+
+/// At most `most` ranges that hold all of an ascending list: those with the smallest gaps are joined.
+pub(super) fn at_most(list: Vec<StripeRange>, most: usize) -> Vec<StripeRange> {
+    if list.len() <= most.max(1) {
+        return list;
+    }
+    let gap = |at: usize| list[at + 1].first - list[at].end;
+    let mut before_gaps: Vec<usize> = (0..list.len() - 1).collect();
+    before_gaps.select_nth_unstable_by_key(most.max(1) - 1, |&at| Reverse(gap(at)));
+    before_gaps.truncate(most.max(1) - 1);
+    before_gaps.sort_unstable();
+    let lasts = before_gaps.into_iter().chain([list.len() - 1]);
+    let mut first = 0;
+    let joined = lasts.map(|last| StripeRange {
+        first: list[std::mem::replace(&mut first, last + 1)].first,
+        end: list[last].end,
+    });
+    joined.collect()
 }

@@ -7,6 +7,7 @@ use super::agree::make_rows_agree;
 use super::avoid::stripe_load;
 use super::engine::Owned;
 use super::fetch::fetch;
+use super::redo::absence_record;
 use super::redo::cut::StripeWrites;
 use super::redo::retire::retire_incomplete_records;
 use super::redo::write::write_degraded;
@@ -142,6 +143,9 @@ pub(super) async fn store<D: Device>(
     let write = |fragment: &Fragment| owned.write_of(fragment.chunk, fragment.rows.start, contents(fragment));
     let writes: SmallVec<[MemberWrite; 4]> = plan.writes.iter().map(write).collect();
     let was_on_record = owned.shared().consistency.is_on_record(owned.stripe());
+    if was_on_record && owned.shape().parity == 2 && !plan.is_from_all_data() {
+        Box::pin(carry(owned, &writes)).await?;
+    }
     let results = match owned.shared().members.plain() {
         true => owned.port().write(&writes, fua).await,
         // Invariants 2 and 10, against the write hole: the redo record is durable before the stripe is touched.
@@ -153,17 +157,31 @@ pub(super) async fn store<D: Device>(
         }
     };
     if owned.shared().absences.is_kept() {
-        note_in_doubt(owned, plan, was_on_record, &writes, &results);
+        note_in_doubt(owned, plan, was_on_record && !fua, &writes, &results);
     }
     judge(owned, union.span(), Verdict::of(results), parity.iter().map(NewParity::parts)).await
 }
 
-/// In a stripe that is in doubt on record, parity may not make up for what a member missed, or had in its cache only when it
-/// left. It does if the write made it from all data, or on parity that agreed.
+/// Read-modify-write in a stripe in doubt: what P and Q agree on proves nothing of the chunks that are written, once the others
+/// are known. That is when none is lost, or the members of those that are hold them (invariants 10 and 11).
+async fn carry<D: Device>(owned: Owned<'_, D>, writes: &[MemberWrite]) -> Result<(), VolumeError> {
+    let absences = &owned.shared().absences;
+    for write in writes.iter().filter(|write| !matches!(owned.chunk_on(write.slot), P | Q)) {
+        let lost = owned.lost();
+        let is_held = |chunk| absences.meets_held(owned.slot_of(chunk), &write.bytes());
+        if lost.is_empty() || lost.iter().any(is_held) {
+            absences.carry(write.slot, &write.bytes());
+        }
+    }
+    absence_record::persist(owned.redo()).await
+}
+
+/// In a stripe that is in doubt on record, parity may not make up for what a member missed, or may have had in its cache only
+/// (`in_caches`) when it left. It does if the write made it from all data, or on parity that agreed.
 fn note_in_doubt<D: Device>(
     owned: Owned<'_, D>,
     plan: &Plan,
-    was_on_record: bool,
+    in_caches: bool,
     writes: &[MemberWrite],
     results: &[Result<(), MemberError>],
 ) {
@@ -171,7 +189,7 @@ fn note_in_doubt<D: Device>(
     let agrees = owned.shared().consistency.is_sound(owned.stripe()) || plan.is_from_all_data();
     for (write, result) in writes.iter().zip(results) {
         match result {
-            Ok(()) if was_on_record => absences.sent(write.slot, &write.bytes()),
+            Ok(()) if in_caches => absences.sent(write.slot, &write.bytes()),
             Ok(()) => {}
             Err(MemberError::Gone) if agrees => absences.written_without(write.slot, &write.bytes()),
             Err(_) => absences.forget(write.slot, &write.bytes()),

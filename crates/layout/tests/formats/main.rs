@@ -17,6 +17,7 @@ fn docs_draw_what_the_code_writes() {
         ("generations::FIELDS", generations::FIELDS, 768),
         ("absences::FIELDS", absences::FIELDS, 128),
         ("absences::MEMBER_FIELDS", absences::MEMBER_FIELDS, 32),
+        ("absences::CARRIED_FIELDS", absences::CARRIED_FIELDS, 24),
         ("zoned::EPOCH_FIELDS", zoned::EPOCH_FIELDS, 8),
         ("zoned::SUPERBLOCK_FIELDS", zoned::SUPERBLOCK_FIELDS, 4096),
         ("zoned::MEMBER_FIELDS", zoned::MEMBER_FIELDS, 40),

@@ -348,7 +348,15 @@ impl Run {
             disk.cut(&|_, _| if survives { Survivors::All } else { Survivors::None });
         }
         let machine = Rc::clone(&self.site.machine);
-        Site { machine, lineage: self.site.lineage.clone(), ..self.site }
+        let mut lineage = self.site.lineage.clone();
+        // Superblocks may call a device a member whose rebuild ended as the power went.
+        for disk in machine.all_disks.borrow().iter() {
+            let is_member = superblock(&machine, disk).is_some_and(|own| is_whole(&own));
+            if is_member && lineage.head(disk.number).is_none() {
+                lineage.follow(disk.number, self.head);
+            }
+        }
+        Site { machine, lineage, ..self.site }
     }
 
     /// What a cell reads as; None: an error.

@@ -164,8 +164,7 @@ impl Search<'_> {
             });
             let reached = told.map_err(|wrong| format!("{}: {}: {wrong}", self.plan.level, words(&path)))?;
             let Some(Reached { node, back }) = reached else { continue };
-            // With two parity chunks nothing is on record of what members that are away hold.
-            if back == Some(Back::InDoubt) && self.plan.level != Level::Raid6 {
+            if back == Some(Back::InDoubt) {
                 let (level, history) = (self.plan.level, words(&path));
                 return Err(format!("{level}: {history}: in doubt though all drives are back"));
             }

@@ -4,7 +4,8 @@
 use super::*;
 use crate::scenario::DATA_OFFSET_WITH_ABSENCES;
 
-const LEVELS: [(Level, u32); 3] = [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid5, 3)];
+const LEVELS: [(Level, u32); 4] =
+    [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid5, 3)];
 const STRIPES: u64 = 16;
 const AWAY: u32 = 1;
 

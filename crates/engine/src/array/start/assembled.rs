@@ -192,9 +192,7 @@ impl Assembled {
         if let Some(start) = &self.bitmap {
             start.limit_doubts(Arc::get_mut(&mut shared).expect("only this function has it yet"));
         }
-        // With P and Q, a write in a stripe in doubt makes both agree on what a torn write before it left: they would bear
-        // witness against a member whose contents count. Until that is on record too, nothing is.
-        if self.geometry.parity_chunks() == 1 && policy.consistency == Consistency::Marked {
+        if self.geometry.parity_chunks() > 0 && policy.consistency == Consistency::Marked {
             self.begin_absences(&shared);
         }
         if policy.read_only {

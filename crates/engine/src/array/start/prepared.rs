@@ -106,6 +106,10 @@ impl<D: Device> Replayed<D> {
             // No new header makes it old: without other superblocks its writes would be made again, over later ones.
             writer.void_redo_log();
         }
+        if assembled.policy.force && !assembled.policy.read_only {
+            // What force chose is on the members, though nothing may ever be written: the next start goes on from it (invariant 8).
+            set.shared.members.want_metadata();
+        }
         for (candidate, superblock) in &assembled.spares {
             if let Some(device) = device(*candidate) {
                 writer

@@ -27,20 +27,24 @@ pub(crate) async fn persist<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeErr
         return Ok(());
     }
     let announcing = log.shared.redo.announce().await;
-    let is_void = !write(log).await;
+    let is_on_record = write(log).await;
     drop(announcing);
-    if is_void || !log.shared.members.is_settled() {
+    if !is_on_record || !log.shared.members.is_settled() {
         log.shared.members.settled().await?;
     }
     Ok(())
 }
 
-/// Writes the record. The caller holds [`Redo::announce`]. False if a member that stays does not take it: then it is void, and
-/// superblocks that name none are wanted.
+/// Writes the record. The caller holds [`Redo::announce`]. False if superblocks are wanted first: they name no record yet, or a
+/// member that stays does not take it, and it is void.
 pub(crate) async fn write<D: Device>(log: &RedoLog<D>) -> bool {
     let absences = &log.shared.absences;
     if absences.is_persisted() {
         return true;
+    }
+    if absences.lacks_id() {
+        log.shared.members.want_metadata(); // superblocks name it
+        return false;
     }
     let (changes, record) = absences.next_record();
     if let Some(record) = record
