@@ -6,12 +6,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
-export TWILL_SCRATCH=/run
-device=$BLOCK_DEVICE
-# Programs start, and files are read, much faster from memory than from the host's file system.
-cp "$TWILL" /run/twill && TWILL=/run/twill
-TREE=/run/tree
-cp -r "$root/docs" $TREE
+work_in_memory
 
 statements() { # transactions, one after the other; each prints its number when it is durable
     local i

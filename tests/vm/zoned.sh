@@ -6,11 +6,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/array.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/device.sh"
-export TWILL_SCRATCH=/run
-device=$BLOCK_DEVICE
-cp "$TWILL" /run/twill && TWILL=/run/twill
-TREE=/run/tree
-cp -r "$root/docs" $TREE
+work_in_memory
 
 namespaces_with() { # BYTES: sets ${members[@]} to the zoned namespaces with blocks of this size
     local queue drive

@@ -29,7 +29,7 @@ use crate::stripe::stripe_table::Claim;
 use crate::stripe::zero::{Zeroing, zero_stripes};
 use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
-use crate::volume::{Engine, EngineShape, ReadInto, Space};
+use crate::volume::{Engine, EngineShape, ReadInto, Space, ZeroFlags};
 use layout::geometry::Level;
 
 /// The engine of the level.
@@ -161,13 +161,8 @@ impl<D: Device> Space for InPlace<D> {
     }
 
     /// Makes a range read as zeroes: whole stripes at the members, the ends of the range by writes.
-    async fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        bytes: u64,
-        may_unmap: bool,
-        fua: bool,
-    ) -> Result<(), VolumeError> {
+    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
+        let ZeroFlags { may_unmap, fua } = how;
         let whole = self.whole_stripes(offset_bytes, bytes);
         let engine = match &self.engine {
             LevelEngine::Parity(engine) | LevelEngine::Observed(engine) if !whole.is_empty() => engine,

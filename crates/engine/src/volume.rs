@@ -24,6 +24,15 @@ pub struct VolumeInfo {
     pub read_only: bool,
 }
 
+/// How a range is made to read as zeroes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroFlags {
+    /// Members may free the space.
+    pub may_unmap: bool,
+    /// As for a write: it is durable on return.
+    pub fua: bool,
+}
+
 /// An address space of bytes that can be read and written, on one shard.
 pub trait Space: 'static {
     /// Reads `bytes` bytes. The slices of the result are in order; each comes from one member read.
@@ -40,13 +49,12 @@ pub trait Space: 'static {
     /// Returns after every write that was acknowledged before this call is durable.
     fn flush(&self) -> impl Future<Output = Result<(), VolumeError>>;
 
-    /// Makes the range read as zeroes; `may_unmap` lets members free the space; `fua` as for a write.
+    /// Makes the range read as zeroes.
     fn write_zeroes(
         &self,
         offset_bytes: u64,
         bytes: u64,
-        may_unmap: bool,
-        fua: bool,
+        how: ZeroFlags,
     ) -> impl Future<Output = Result<(), VolumeError>>;
 
     /// Says that the range is no longer needed. It reads as old contents or zeroes afterwards.

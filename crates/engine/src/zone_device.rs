@@ -79,7 +79,7 @@ use std::future::Future;
 use std::ops::Range;
 
 use crate::buffer::{Buffer, Gather, Slice};
-use crate::device::{Device, DeviceError, DeviceErrorKind};
+use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 
 /// What the reset of a zone of a placed device overwrites with zeroes: the zone's first block.
 pub const RESET_BYTES: usize = crate::limits::BLOCK_BYTES;
@@ -129,7 +129,7 @@ impl ZonedInfo {
         bytes / logical_block_bytes as usize * self.metadata_bytes as usize
     }
 
-    /// What is wrong with a record of this shape at this place of a zone (an append: 0), before anything is sent.
+    /// What is wrong with a record of this shape at this place of a zone (an append: its start), before anything is sent.
     ///
     /// # Errors
     /// [`DeviceErrorKind::Invalid`] where the contract says so, [`DeviceErrorKind::Unsupported`] for metadata that the device
@@ -137,17 +137,17 @@ impl ZonedInfo {
     pub fn check_record(
         &self,
         logical_block_bytes: u32,
-        (zone, in_zone_bytes): (u32, u64),
+        to: ZoneOffset,
         data: &Gather,
         metadata: Option<&Slice>,
     ) -> Result<(), DeviceErrorKind> {
         let bytes = data.len();
         let unit = logical_block_bytes as usize;
-        if zone >= self.zones
+        if to.zone >= self.zones
             || bytes == 0
             || bytes > self.record_bytes_max as usize
             || !bytes.is_multiple_of(unit)
-            || !in_zone_bytes.is_multiple_of(unit as u64)
+            || !to.in_zone_bytes.is_multiple_of(unit as u64)
         {
             return Err(DeviceErrorKind::Invalid);
         }
@@ -158,6 +158,48 @@ impl ZonedInfo {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is wrong with a read of this many bytes of data and of metadata, before anything is sent.
+    ///
+    /// # Errors
+    /// [`DeviceErrorKind::Invalid`] where the contract says so, [`DeviceErrorKind::Unsupported`] where there is no metadata.
+    pub fn check_read_metadata(
+        &self,
+        info: &DeviceInfo,
+        from: ZoneOffset,
+        data_bytes: usize,
+        metadata_bytes: usize,
+    ) -> Result<(), DeviceErrorKind> {
+        if self.metadata_bytes == 0 {
+            return Err(DeviceErrorKind::Unsupported);
+        }
+        let is_right = from.zone < self.zones
+            && info.allows(self.offset_bytes(from.zone, from.in_zone_bytes), data_bytes as u64)
+            && data_bytes <= self.record_bytes_max as usize
+            && metadata_bytes == self.metadata_of(data_bytes, info.logical_block_bytes);
+        if is_right { Ok(()) } else { Err(DeviceErrorKind::Invalid) }
+    }
+}
+
+/// A place in a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ZoneOffset {
+    /// The zone.
+    pub zone: u32,
+    /// Bytes from its start.
+    pub in_zone_bytes: u64,
+}
+
+impl ZoneOffset {
+    /// This many bytes from the zone's start.
+    pub const fn new(zone: u32, in_zone_bytes: u64) -> ZoneOffset {
+        ZoneOffset { zone, in_zone_bytes }
+    }
+
+    /// The zone's first byte.
+    pub const fn start(zone: u32) -> ZoneOffset {
+        ZoneOffset::new(zone, 0)
     }
 }
 
@@ -270,27 +312,14 @@ pub trait ZoneDevice: Device {
     /// access is not [`ZoneAccess::Append`].
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append;
 
-    /// Writes one record at `in_zone_bytes` from the zone's start: at its pointer, if it has one. With `fua` it is durable on
+    /// Writes one record at a place in a zone: at its pointer, if it has one. With `fua` it is durable on
     /// return.
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> Self::Changed;
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Changed;
 
-    /// Fills `data` from `in_zone_bytes` of the zone on, and `metadata`, which has [`ZonedInfo::metadata_of`] its length, with
+    /// Fills `data` from a place in a zone on, and `metadata`, which has [`ZonedInfo::metadata_of`] its length, with
     /// the metadata of those blocks: at most [`ZonedInfo::record_bytes_max`] of data. [`DeviceErrorKind::Unsupported`] on a
     /// device without metadata.
-    fn read_metadata(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Buffer,
-        metadata: Buffer,
-    ) -> Self::ReadMetadata;
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata;
 
     /// Changes the state of a zone.
     fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use engine::buffer::{Gather, Pool};
 use engine::error::VolumeError;
 use engine::foreign_buffer::Lease;
-use engine::volume::{ReadInto, Space, Volume, VolumeInfo};
+use engine::volume::{ReadInto, Space, Volume, VolumeInfo, ZeroFlags};
 use host::export::ublk::{Control, UblkDevice, UblkOptions};
 use host::shard::{ShardOptions, Shards};
 
@@ -38,7 +38,7 @@ impl Space for NullVolume {
         Ok(())
     }
 
-    async fn write_zeroes(&self, _: u64, _: u64, _unmap: bool, _fua: bool) -> Result<(), VolumeError> {
+    async fn write_zeroes(&self, _: u64, _: u64, _how: ZeroFlags) -> Result<(), VolumeError> {
         Ok(())
     }
 
@@ -77,7 +77,7 @@ fn main() {
         Rc::new(NullVolume { info: volume_info.clone(), pool: Arc::clone(&shard.pool) })
     });
     let device = device.unwrap_or_else(|error| panic!("no device: {error}"));
-    println!("{}", device.status().path.display());
+    println!("{}", device.status().path);
     loop {
         std::thread::park();
     }

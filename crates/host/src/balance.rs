@@ -19,7 +19,7 @@ use engine::buffer::Gather;
 use engine::error::VolumeError;
 use engine::foreign_buffer::Lease;
 use engine::stripe::streams::Streams;
-use engine::volume::{Engine, ReadInto, Space, Volume, VolumeInfo};
+use engine::volume::{Engine, ReadInto, Space, Volume, VolumeInfo, ZeroFlags};
 
 use crate::busy::Busy;
 use crate::shard::{Handle, ShardContext};
@@ -92,10 +92,9 @@ impl<E: Engine> Space for BalancedVolume<E> {
         &self,
         start: u64,
         bytes: u64,
-        unmap: bool,
-        fua: bool,
+        how: ZeroFlags,
     ) -> impl Future<Output = Result<(), VolumeError>> {
-        self.own.write_zeroes(start, bytes, unmap, fua)
+        self.own.write_zeroes(start, bytes, how)
     }
 
     fn discard(&self, offset_bytes: u64, bytes: u64) -> impl Future<Output = Result<(), VolumeError>> {

@@ -16,14 +16,13 @@
 //! nothing of either, it is none. There are two copies; the record with the higher sequence on any member counts.
 //! Bytes are drawn in `docs/formats.md`.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::checksum::Checksum;
-use crate::disk_struct::disk_struct;
-use crate::generations::{GenerationsArea, end_of_md};
+use crate::generations::GenerationsArea;
+use crate::headroom::{BLOCK_BYTES, BitmapExtent, Headroom, Place, RawStart, RecordKind, sealed};
 use crate::md_superblock::Superblock;
-use crate::redo_log::{BitmapExtent, Place};
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawAbsences::FIELDS;
@@ -38,48 +37,42 @@ pub const ABSENT_MAX: usize = 8;
 /// In a carried place: members of all slots.
 pub const ANY_SLOT: u32 = u32::MAX;
 
-const MAGIC: [u8; 8] = *b"TwAbsen\0";
-const VERSION: u32 = 2;
+const KIND: RecordKind = RecordKind { magic: *b"TwAbsen\0", name: "record of absences", versions: 2..=2 };
 const COPIES: u64 = 2;
-const BLOCK: u64 = 4096;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 const FIXED_BYTES: usize = size_of::<RawAbsences>();
 const ABSENT_BYTES: usize = size_of::<RawAbsent>();
 const RANGE_BYTES: usize = 16;
 const CARRIED_BYTES: usize = size_of::<RawCarried>();
 
-disk_struct! {
+byte_struct! {
     struct RawAbsences, 128 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        place: U64 = 48,
-        id: U64 = 56,
-        sequence: U64 = 64,
-        bytes: U32 = 72,
-        members: U32 = 76,
-        carried: U32 = 80,
-        reserve: [u8; 44] = 84,
+        0   56  start: RawStart,
+        56  8   id: U64,
+        64  8   sequence: U64,
+        72  4   bytes: U32,
+        76  4   members: U32,
+        80  4   carried: U32,
+        84  44  reserve: bytes,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawAbsent, 32 bytes {
-        device_uuid: [u8; 16] = 0,
-        slot: U32 = 16,
-        holds: U32 = 20,
-        made: U32 = 24,
-        reserve: [u8; 4] = 28,
+        0   16  device_uuid: bytes,
+        16  4   slot: U32,
+        20  4   holds: U32,
+        24  4   made: U32,
+        28  4   reserve: bytes,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawCarried, 24 bytes {
-        slot: U32 = 0,
-        reserve: [u8; 4] = 4,
-        first: U64 = 8,
-        end: U64 = 16,
+        0   4  slot: U32,
+        4   4  reserve: bytes,
+        8   8  first: U64,
+        16  8  end: U64,
     }
 }
 
@@ -142,7 +135,7 @@ impl AbsencesArea {
     #[must_use]
     pub fn of(superblock: &Superblock, bitmap: BitmapExtent) -> Option<AbsencesArea> {
         let end = GenerationsArea::of(superblock, bitmap)?.start_bytes;
-        let room = end.checked_sub(end_of_md(superblock, bitmap)?.next_multiple_of(BLOCK))?;
+        let room = end.checked_sub(Headroom::of(superblock, bitmap)?.start_bytes)?;
         let copy_bytes = (room / COPIES / BLOCK * BLOCK).min(COPY_BYTES_MAX);
         (copy_bytes > 0).then(|| AbsencesArea { start_bytes: end - COPIES * copy_bytes, copy_bytes })
     }
@@ -173,19 +166,13 @@ impl AbsenceRecord {
     #[must_use]
     pub fn parse(copy: &[u8], place: Place) -> Option<AbsenceRecord> {
         let (raw, _) = RawAbsences::read_from_prefix(copy).ok()?;
-        let bytes = copy.get(..raw.bytes.get() as usize)?;
-        let is_ours = raw.magic == MAGIC
-            && bytes.len() >= FIXED_BYTES
-            && raw.checksum.get() == checksum(bytes)
-            && raw.version.get() == VERSION
-            && (raw.set_uuid, raw.device_uuid, raw.place.get())
-                == (place.set_uuid, place.device_uuid, place.offset_bytes);
+        let record = KIND.check(copy, raw.bytes.get() as usize, place).ok()?;
         let count = raw.members.get() as usize;
-        if !is_ours || raw.id.get() == 0 || count > ABSENT_MAX || raw.reserve != [0; 44] {
+        if raw.id.get() == 0 || count > ABSENT_MAX || raw.reserve != [0; 44] {
             return None;
         }
-        let (heads, mut rest) =
-            <[RawAbsent]>::ref_from_prefix_with_elems(&bytes[FIXED_BYTES..], count).ok()?;
+        let lists = record.get(FIXED_BYTES..)?;
+        let (heads, mut rest) = <[RawAbsent]>::ref_from_prefix_with_elems(lists, count).ok()?;
         let mut members = Vec::new();
         for head in heads {
             let holds = ranges(&mut rest, head.holds.get() as usize)?;
@@ -214,11 +201,7 @@ impl AbsenceRecord {
         assert!(self.id != 0 && self.members.len() <= ABSENT_MAX, "{} members", self.members.len());
         let count = |list: &[SectorRange]| u32::try_from(list.len()).expect("a copy is small");
         let mut raw = RawAbsences::new_zeroed();
-        raw.magic = MAGIC;
-        raw.version.set(VERSION);
-        raw.set_uuid = place.set_uuid;
-        raw.device_uuid = place.device_uuid;
-        raw.place.set(place.offset_bytes);
+        raw.start = KIND.start(place);
         raw.id.set(self.id);
         raw.sequence.set(self.sequence);
         raw.members.set(u32::try_from(self.members.len()).expect("a few members"));
@@ -246,11 +229,7 @@ impl AbsenceRecord {
         raw.carried.set(u32::try_from(self.carried.len()).expect("a copy is small"));
         let bytes = (FIXED_BYTES + heads.len() + lists.len()).next_multiple_of(BLOCK as usize);
         raw.bytes.set(u32::try_from(bytes).expect("a copy is small"));
-        let mut block = [raw.as_bytes(), &heads, &lists].concat();
-        block.resize(bytes, 0);
-        let sum = checksum(&block);
-        block[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
-        block
+        sealed([raw.as_bytes(), &heads, &lists].concat())
     }
 }
 
@@ -269,18 +248,6 @@ fn ranges(rest: &mut &[u8], count: usize) -> Option<Vec<SectorRange>> {
         list.push(range);
     }
     Some(list)
-}
-
-/// Where the checksum is.
-const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
-
-/// CRC-32C of the record, its checksum as 0.
-fn checksum(bytes: &[u8]) -> u32 {
-    let mut sum = Checksum::default();
-    sum.add(&bytes[..CHECKSUM_AT.start]);
-    sum.add(&[0; 4]);
-    sum.add(&bytes[CHECKSUM_AT.end..]);
-    sum.value()
 }
 
 #[cfg(test)]

@@ -10,15 +10,18 @@
 //!
 //! What generations mean is the engine's matter. Bytes are drawn in `docs/formats.md`.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::disk_struct::disk_struct;
-use crate::md_superblock::{MinorVersion, Superblock, display_uuid};
-use crate::redo_log::{BitmapExtent, Checksum, Place, RedoArea};
+use crate::headroom::{
+    BLOCK_BYTES, BitmapExtent, Headroom, Place, RawStart, RecordError, RecordKind, sealed,
+};
+use crate::md_superblock::Superblock;
+use crate::redo_log::RedoArea;
 
 /// A record fills one block, the largest unit that a device writes whole or not at all.
-pub const RECORD_BYTES: usize = 4096;
+pub const RECORD_BYTES: usize = BLOCK_BYTES;
 /// Generations before the current one that are remembered.
 pub const HISTORY_MAX: usize = 64;
 /// Devices that the record has room for.
@@ -29,31 +32,25 @@ pub const SLOTS_MAX: usize = NAMES_MAX / 2;
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawGenerations::FIELDS;
 
-const MAGIC: [u8; 8] = *b"TwGener\0";
-const VERSION: u32 = 1;
+const KIND: RecordKind = RecordKind { magic: *b"TwGener\0", name: "record of generations", versions: 1..=1 };
 const FIXED_BYTES: usize = 768;
 const UUID_BYTES: usize = 16;
 const COPIES: u64 = 2;
 const BLOCK: u64 = RECORD_BYTES as u64;
 
-disk_struct! {
+byte_struct! {
     struct RawGenerations, 768 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        place: U64 = 48,
-        sequence: U64 = 56,
-        events: U64 = 64,
-        superblock: U32 = 72,
-        names: U32 = 76,
-        current: U64 = 80,
-        bitmap: U64 = 88,
-        since_events: U64 = 96,
-        absences: U64 = 104,
-        reserve: [u8; 144] = 112,
-        history: [U64; 64] = 256,
+        0    56   start: RawStart,
+        56   8    sequence: U64,
+        64   8    events: U64,
+        72   4    superblock: U32,
+        76   4    names: U32,
+        80   8    current: U64,
+        88   8    bitmap: U64,
+        96   8    since_events: U64,
+        104  8    absences: U64,
+        112  144  reserve: bytes,
+        256  512  history: [U64; 64],
     }
 }
 
@@ -76,13 +73,13 @@ impl GenerationsArea {
     /// there. `None` at version 1.0, where data stands first, if there is too little, or too many slots.
     #[must_use]
     pub fn of(superblock: &Superblock, bitmap: BitmapExtent) -> Option<GenerationsArea> {
-        if superblock.minor_version() == MinorVersion::V1_0 || superblock.raid_disks() as usize > SLOTS_MAX {
+        if superblock.raid_disks() as usize > SLOTS_MAX {
             return None;
         }
-        let data = superblock.data_offset().bytes() / BLOCK * BLOCK;
-        let end = RedoArea::of(superblock, bitmap).map_or(data, |log| log.start_bytes);
+        let room = Headroom::of(superblock, bitmap)?;
+        let end = RedoArea::of(superblock, bitmap).map_or(room.end_bytes, |log| log.start_bytes);
         let start_bytes = end.checked_sub(COPIES * BLOCK)?;
-        (start_bytes >= end_of_md(superblock, bitmap)?).then_some(GenerationsArea { start_bytes })
+        (start_bytes >= room.start_bytes).then_some(GenerationsArea { start_bytes })
     }
 
     /// Where copy 0 or 1 is on the device, in bytes. The record of sequence *n* is in copy *n* mod 2.
@@ -90,61 +87,6 @@ impl GenerationsArea {
     pub fn copy_offset(self, sequence: u64) -> u64 {
         self.start_bytes + sequence % COPIES * BLOCK
     }
-}
-
-/// Where the last of what md has before the data ends, in bytes. `None` if what is known of the bitmap does not tell.
-pub(crate) fn end_of_md(superblock: &Superblock, bitmap: BitmapExtent) -> Option<u64> {
-    let data = superblock.data_offset().bytes() / BLOCK * BLOCK;
-    let bitmap_end = match (superblock.bitmap_start(), bitmap) {
-        (None, _) => 0,
-        (Some(start), BitmapExtent::Bytes(bytes)) => start.bytes().checked_add(bytes)?,
-        (Some(_), BitmapExtent::Absent | BitmapExtent::Unknown) => return None,
-    };
-    if bitmap_end > data && superblock.bitmap_start()?.bytes() < data {
-        return None;
-    }
-    let log_end = superblock.bad_block_log().map_or(0, |(start, length)| start.bytes() + length.bytes());
-    let before_data = |end: u64| if end > data { 0 } else { end };
-    [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)].into_iter().max()
-}
-
-/// Why a block cannot be believed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenerationsError {
-    /// There is none.
-    #[error("no record of generations here")]
-    Absent,
-    /// Fewer bytes than a block.
-    #[error("{found} bytes of {RECORD_BYTES}")]
-    Truncated {
-        /// Bytes there are.
-        found: usize,
-    },
-    /// A version to come.
-    #[error("version {0} of the record of generations, this is {VERSION}")]
-    Version(u32),
-    /// Torn or damaged.
-    #[error("checksum {found:#x}, expected {expected:#x}")]
-    Checksum {
-        /// What it says.
-        found: u32,
-        /// What its bytes make.
-        expected: u32,
-    },
-    /// Another array's, another member's, or written for another place.
-    #[error("it belongs to array {} member {}, byte {}", display_uuid(&.0.set_uuid), display_uuid(&.0.device_uuid), .0.offset_bytes)]
-    Foreign(Place),
-    /// The checksum is right and a value makes no sense.
-    #[error("{field} is {found}, expected {expected}")]
-    Field {
-        /// Which.
-        field: &'static str,
-        /// Its value.
-        found: u64,
-        /// What it may be.
-        expected: &'static str,
-    },
 }
 
 /// The generations of an array as one of its members has them.
@@ -191,8 +133,8 @@ impl Generations {
         let mut reasons = Vec::new();
         let mut chosen: Option<GenerationsRecord> = None;
         for (copy, bytes) in (0u64..).zip(copies) {
-            match GenerationsRecord::parse(bytes, place(superblock, area.copy_offset(copy))) {
-                Err(GenerationsError::Absent) => {}
+            match GenerationsRecord::parse(bytes, Place::on(superblock, area.copy_offset(copy))) {
+                Err(RecordError::Absent(_)) => {}
                 Err(error) => reasons.push(error.to_string()),
                 Ok(record) if record.superblock != digest => {
                     let (own, events) = (record.events, superblock.events());
@@ -209,44 +151,20 @@ impl Generations {
             }
         }
         chosen.ok_or_else(|| match reasons.is_empty() {
-            true => GenerationsError::Absent.to_string(),
+            true => KIND.absent().to_string(),
             false => reasons.join("; "),
         })
     }
-}
-
-/// The place of a record on the member with this superblock.
-#[must_use]
-pub fn place(superblock: &Superblock, offset_bytes: u64) -> Place {
-    Place { set_uuid: superblock.set_uuid(), device_uuid: superblock.device_uuid(), offset_bytes }
 }
 
 impl GenerationsRecord {
     /// Checks what was read at `place`, [`RECORD_BYTES`] bytes.
     ///
     /// # Errors
-    /// [`GenerationsError`] names the first thing that is wrong.
-    pub fn parse(bytes: &[u8], place: Place) -> Result<GenerationsRecord, GenerationsError> {
-        let (raw, rest) = RawGenerations::read_from_prefix(bytes)
-            .map_err(|_| GenerationsError::Truncated { found: bytes.len() })?;
-        if bytes.len() < RECORD_BYTES {
-            return Err(GenerationsError::Truncated { found: bytes.len() });
-        }
-        if raw.magic != MAGIC {
-            return Err(GenerationsError::Absent);
-        }
-        let (found, expected) = (raw.checksum.get(), checksum(&bytes[..RECORD_BYTES]));
-        if found != expected {
-            return Err(GenerationsError::Checksum { found, expected });
-        }
-        if raw.version.get() != VERSION {
-            return Err(GenerationsError::Version(raw.version.get()));
-        }
-        let found =
-            Place { set_uuid: raw.set_uuid, device_uuid: raw.device_uuid, offset_bytes: raw.place.get() };
-        if found != place {
-            return Err(GenerationsError::Foreign(found));
-        }
+    /// [`RecordError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: Place) -> Result<GenerationsRecord, RecordError> {
+        let block = KIND.check(bytes, RECORD_BYTES, place)?;
+        let (raw, rest) = RawGenerations::read_from_prefix(block).expect("a block");
         let history: Vec<u64> = raw.history.iter().map(|id| id.get()).collect();
         let known = history.iter().position(|id| *id == 0).unwrap_or(HISTORY_MAX);
         let names = raw.names.get() as usize;
@@ -276,11 +194,7 @@ impl GenerationsRecord {
         assert!(members.len() <= NAMES_MAX && history.len() <= HISTORY_MAX, "{:?}", self.generations);
         assert!(*current != 0 && *bitmap != 0 && !history.contains(&0), "{:?}", self.generations);
         let mut raw = RawGenerations::new_zeroed();
-        raw.magic = MAGIC;
-        raw.version.set(VERSION);
-        raw.set_uuid = place.set_uuid;
-        raw.device_uuid = place.device_uuid;
-        raw.place.set(place.offset_bytes);
+        raw.start = KIND.start(place);
         raw.sequence.set(self.sequence);
         raw.events.set(self.events);
         raw.superblock.set(self.superblock);
@@ -292,21 +206,13 @@ impl GenerationsRecord {
         raw.history.iter_mut().zip(history).for_each(|(raw, id)| raw.set(*id));
         let mut block = raw.as_bytes().to_vec();
         members.iter().for_each(|uuid| block.extend_from_slice(&uuid.unwrap_or_default()));
-        block.resize(RECORD_BYTES, 0);
-        let sum = checksum(&block);
-        block[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
-        block
+        sealed(block)
     }
 }
 
 /// `beyond` is what stands after the last generation of the history, `rest` what stands after the fixed part.
-fn check_values(
-    raw: &RawGenerations,
-    beyond: &[u64],
-    names: usize,
-    rest: &[u8],
-) -> Result<(), GenerationsError> {
-    let wrong = |field, found: u64, expected| Err(GenerationsError::Field { field, found, expected });
+fn check_values(raw: &RawGenerations, beyond: &[u64], names: usize, rest: &[u8]) -> Result<(), RecordError> {
+    let wrong = |field, found: u64, expected| Err(RecordError::Field { field, found, expected });
     if names == 0 || names > NAMES_MAX {
         return wrong("names", names as u64, "as many as the record holds");
     }
@@ -321,16 +227,4 @@ fn check_values(
         return wrong("reserve", 1, "zeroes");
     }
     Ok(())
-}
-
-/// Where a block's checksum is.
-const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
-
-/// CRC-32C of a block, its checksum as 0.
-fn checksum(block: &[u8]) -> u32 {
-    let mut sum = Checksum::default();
-    sum.add(&block[..CHECKSUM_AT.start]);
-    sum.add(&[0; 4]);
-    sum.add(&block[CHECKSUM_AT.end..]);
-    sum.value()
 }

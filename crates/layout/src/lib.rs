@@ -7,10 +7,9 @@
 #![forbid(unsafe_code)]
 
 pub mod absences;
-pub mod checksum;
-mod disk_struct;
 pub mod generations;
 pub mod geometry;
+pub mod headroom;
 pub mod md_bitmap;
 pub mod md_superblock;
 pub mod redo_log;
@@ -18,6 +17,7 @@ pub mod units;
 mod uuid;
 pub mod zoned;
 
+pub use byte_struct::Checksum;
 pub use geometry::{
     Copies, CopyPlace, FarSets, Geometry, GeometryError, Layout, Level, Place, Raid10Layout, Role,
 };

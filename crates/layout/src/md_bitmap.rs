@@ -14,10 +14,10 @@ mod mapping;
 
 use std::ops::Range;
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::disk_struct::disk_struct;
 use crate::geometry::{Geometry, Level};
 use crate::md_superblock::SuperblockError;
 use crate::units::{SECTOR_BYTES, Sectors};
@@ -54,24 +54,24 @@ const CHUNK_BYTES_MIN: u32 = 512;
 /// The most writes that write-mostly members may lag behind: md's counter has 14 bits.
 const WRITE_BEHIND_MAX: u32 = (1 << 14) - 1;
 
-disk_struct! {
+byte_struct! {
     /// The bitmap's superblock on disk.
     struct RawBitmapSuper, 256 bytes {
-        magic: U32 = 0,
-        version: U32 = 4,
-        uuid: [u8; 16] = 8,
-        events: U64 = 24,
-        events_cleared: U64 = 32,
-        sync_size: U64 = 40,
-        state: U32 = 48,
-        chunksize: U32 = 52,
-        daemon_sleep: U32 = 56,
-        write_behind: U32 = 60,
-        sectors_reserved: U32 = 64,
-        nodes: U32 = 68,
-        cluster_name: [u8; 64] = 72,
-        unit_bytes: U32 = 136,
-        pad: [u8; 116] = 140,
+        0    4    magic: U32,
+        4    4    version: U32,
+        8    16   uuid: bytes,
+        24   8    events: U64,
+        32   8    events_cleared: U64,
+        40   8    sync_size: U64,
+        48   4    state: U32,
+        52   4    chunksize: U32,
+        56   4    daemon_sleep: U32,
+        60   4    write_behind: U32,
+        64   4    sectors_reserved: U32,
+        68   4    nodes: U32,
+        72   64   cluster_name: bytes,
+        136  4    unit_bytes: U32,
+        140  116  pad: bytes,
     }
 }
 

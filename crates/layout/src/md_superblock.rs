@@ -23,7 +23,7 @@ use std::fmt;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::checksum::Checksum;
+use crate::Checksum;
 use crate::geometry::{Geometry, Layout, Level};
 use crate::units::{SECTOR_BYTES, Sectors};
 use raw::RawSuperblock;

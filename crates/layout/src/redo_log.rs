@@ -10,16 +10,17 @@
 //! The engine decides what is written when. `docs/formats.md` draws the bytes.
 
 mod area;
-mod block;
 mod header;
 mod raw;
 mod record;
 
-pub use crate::checksum::Checksum;
-pub use area::{AREA_BYTES_MAX, BitmapExtent, RedoArea, SlotPlan};
-pub use block::{Place, RedoError, VERSION};
+/// The version that is written. Version 1, which has no [`PieceKind::Missing`] and no [`PieceKind::Unlogged`], can be read
+/// too.
+pub const VERSION: u32 = 2;
+
+pub use crate::Checksum;
+pub use crate::headroom::{BLOCK_BYTES, BitmapExtent, Place, RecordError};
+pub use area::{AREA_BYTES_MAX, RedoArea, SlotPlan};
 pub use header::{RedoHeader, StripeRange};
-pub use raw::{
-    BLOCK_BYTES, DOUBTS_MAX, HEADER_FIELDS, PIECE_FIELDS, PIECES_MAX, RECORD_FIELDS, START_FIELDS,
-};
+pub use raw::{DOUBTS_MAX, HEADER_FIELDS, PIECE_FIELDS, PIECES_MAX, RECORD_FIELDS};
 pub use record::{PieceKind, RedoPiece, RedoRecord, WholeRecord};

@@ -27,7 +27,7 @@ mod shape;
 mod superblock;
 pub mod superblock_log;
 
-pub use crate::checksum::Checksum;
+pub use crate::Checksum;
 pub use block::{BLOCK_BYTES, VERSION};
 pub use checkpoint::{
     CHECKPOINT_FIELDS, CheckpointBlock, ROOT_ENTRIES, ROOT_FIELDS, RootBlock, RootEntry, TABLE_ENTRIES,
@@ -43,7 +43,9 @@ pub use map::{BlockPlace, MapEntry, MapShape, MappingBlock};
 pub use member::{MEMBER_FIELDS, Member, MemberState};
 pub use oob::{OOB_BYTES, OOB_FIELDS, OobBlock, OobPart};
 pub use record::{DESCRIPTOR_FIELDS, RecordDescriptor, RecordKind, StripeDescriptor};
-pub use segment::{COLUMN_FIELDS, SEGMENT_FIELDS, SegmentColumn, SegmentHeader, ZonePlace};
+pub use segment::{
+    COLUMN_FIELDS, SEGMENT_FIELDS, SEGMENT_START_FIELDS, SegmentColumn, SegmentHeader, ZonePlace,
+};
 pub use sequence::{EPOCH_FIELDS, Epoch, Sequence};
 pub use shape::{
     Access, Carrier, Class, DATA_BLOCKS_MAX, DESCRIPTOR_BLOCKS_MAX, DataOffset, GROUP_BLOCKS_MAX,

@@ -1,12 +1,11 @@
 //! The record of generations: what was written is read back, nothing else is believed, and md's own data stays as it was.
 
 use layout::generations::{
-    Generations, GenerationsArea, GenerationsError, GenerationsRecord, HISTORY_MAX, NAMES_MAX, RECORD_BYTES,
-    SLOTS_MAX, place,
+    Generations, GenerationsArea, GenerationsRecord, HISTORY_MAX, NAMES_MAX, RECORD_BYTES, SLOTS_MAX,
 };
 use layout::geometry::{Layout, Level};
 use layout::md_superblock::{DeviceRole, MAX_DEV, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
-use layout::redo_log::{BitmapExtent, Checksum, Place, RedoArea};
+use layout::redo_log::{BitmapExtent, Checksum, Place, RecordError, RedoArea};
 use layout::units::Sectors;
 
 const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 248 << 10 };
@@ -77,7 +76,7 @@ fn every_flipped_bit_and_every_torn_block_is_noticed() {
         assert_eq!(GenerationsRecord::parse(&torn, PLACE).is_ok(), torn == new, "{sectors} sectors");
     }
     let short = GenerationsRecord::parse(&new[..RECORD_BYTES - 1], PLACE);
-    assert_eq!(short, Err(GenerationsError::Truncated { found: RECORD_BYTES - 1 }));
+    assert_eq!(short, Err(RecordError::Truncated { found: RECORD_BYTES - 1, needed: RECORD_BYTES }));
 }
 
 /// Changes bytes of a block and makes its checksum right again.
@@ -99,13 +98,16 @@ fn what_is_not_ours_or_makes_no_sense_is_refused_by_name() {
         Place { offset_bytes: 4096, ..PLACE },
     ] {
         let found = GenerationsRecord::parse(&record.encode(PLACE), other);
-        assert_eq!(found, Err(GenerationsError::Foreign(PLACE)));
+        assert_eq!(found, Err(RecordError::Foreign(PLACE)));
     }
     let parse = |at, bytes: &[u8]| GenerationsRecord::parse(&forged(&record, at, bytes), PLACE);
-    assert_eq!(parse(0, b"TwRedoH"), Err(GenerationsError::Absent));
-    assert_eq!(parse(8, &[2]), Err(GenerationsError::Version(2)));
+    assert_eq!(parse(0, b"TwRedoH"), Err(RecordError::Absent("record of generations")));
+    assert_eq!(
+        parse(8, &[2]),
+        Err(RecordError::Version { record: "record of generations", found: 2, known: 1 })
+    );
     let field = |at, bytes: &[u8]| match parse(at, bytes) {
-        Err(GenerationsError::Field { field, .. }) => field,
+        Err(RecordError::Field { field, .. }) => field,
         other => panic!("{at}: {other:?}"),
     };
     assert_eq!(field(76, &0u32.to_le_bytes()), "names");
@@ -131,7 +133,7 @@ fn only_the_record_of_the_superblock_that_is_there_counts() {
         written.superblock = own.digest();
         let copy = &mut copies[sequence as usize % 2];
         let before = own.clone();
-        *copy = written.encode(place(&own, area.copy_offset(sequence)));
+        *copy = written.encode(Place::on(&own, area.copy_offset(sequence)));
         // Before and after the superblock is written just one counts, and torn is as if it never was.
         let found = Generations::choose([&copies[0], &copies[1]], &own, area);
         assert_eq!(found, Ok(written.clone()));

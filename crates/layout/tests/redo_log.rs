@@ -3,7 +3,7 @@
 use layout::geometry::Level;
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::redo_log::{
-    BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RedoArea, RedoError,
+    BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RecordError, RedoArea,
     RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
 use layout::units::Sectors;
@@ -81,9 +81,15 @@ fn older_versions_are_read_and_newer_ones_refused() {
             block[8..12].copy_from_slice(&version.to_le_bytes());
             seal_again(block);
         }
-        let (found, refused) = (RedoHeader::parse(&headers, PLACE, AREA), Err(RedoError::Version(version)));
+        let (found, refused) = (
+            RedoHeader::parse(&headers, PLACE, AREA),
+            Err(RecordError::Version { record: "redo log", found: version, known: 2 }),
+        );
         assert_eq!(found, if expected { Ok(header.clone()) } else { refused });
-        let (found, refused) = (RedoRecord::parse(&records, PLACE, plan()), Err(RedoError::Version(version)));
+        let (found, refused) = (
+            RedoRecord::parse(&records, PLACE, plan()),
+            Err(RecordError::Version { record: "redo log", found: version, known: 2 }),
+        );
         assert_eq!(found, if expected { Ok(record.clone()) } else { refused });
     }
 }
@@ -119,15 +125,15 @@ fn torn_blocks_and_payloads_are_noticed() {
         let whole = torn == new;
         assert_eq!(RedoHeader::parse(&torn, PLACE, AREA).is_ok(), whole);
         let torn = [&payload[..sectors * 512], &vec![6; 4096 - sectors * 512]].concat();
-        assert!(matches!(record(&payload).complete(torn), Err(RedoError::Checksum { .. })));
+        assert!(matches!(record(&payload).complete(torn), Err(RecordError::Checksum { .. })));
     }
     assert_eq!(
         record(&payload).complete(vec![5; 100]),
-        Err(RedoError::Truncated { found: 100, needed: 4096 })
+        Err(RecordError::Truncated { found: 100, needed: 4096 })
     );
     assert_eq!(
         RedoHeader::parse(&new[..100], PLACE, AREA),
-        Err(RedoError::Truncated { found: 100, needed: BLOCK_BYTES })
+        Err(RecordError::Truncated { found: 100, needed: BLOCK_BYTES })
     );
 }
 
@@ -139,18 +145,18 @@ fn what_is_not_ours_is_refused_by_name() {
         Place { device_uuid: [9; 16], ..PLACE },
         Place { offset_bytes: 4096, ..PLACE },
     ] {
-        assert_eq!(RedoHeader::parse(&header, other, AREA), Err(RedoError::Foreign(PLACE)));
+        assert_eq!(RedoHeader::parse(&header, other, AREA), Err(RecordError::Foreign(PLACE)));
         let record = record(&[0; 512]).encode(PLACE);
-        assert_eq!(RedoRecord::parse(&record, other, plan()), Err(RedoError::Foreign(PLACE)));
+        assert_eq!(RedoRecord::parse(&record, other, plan()), Err(RecordError::Foreign(PLACE)));
     }
-    assert_eq!(RedoHeader::parse(&[0; BLOCK_BYTES], PLACE, AREA), Err(RedoError::Absent));
+    assert_eq!(RedoHeader::parse(&[0; BLOCK_BYTES], PLACE, AREA), Err(RecordError::Absent("redo log")));
     // A header is no record, and the other way round.
-    assert_eq!(RedoRecord::parse(&header, PLACE, plan()), Err(RedoError::Absent));
+    assert_eq!(RedoRecord::parse(&header, PLACE, plan()), Err(RecordError::Absent("redo log")));
     // slots that are not in the area
-    assert!(matches!(RedoHeader::parse(&header, PLACE, 64 << 10), Err(RedoError::Field { .. })));
+    assert!(matches!(RedoHeader::parse(&header, PLACE, 64 << 10), Err(RecordError::Field { .. })));
     // more contents than a slot holds
     let large = record(&vec![0; 62 << 10]).encode(PLACE);
-    assert!(matches!(RedoRecord::parse(&large, PLACE, plan()), Err(RedoError::Field { .. })));
+    assert!(matches!(RedoRecord::parse(&large, PLACE, plan()), Err(RecordError::Field { .. })));
 }
 
 fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap) -> Superblock {

@@ -1,27 +1,27 @@
 //! Asymmetric namespace access: by which controllers a namespace can be used, and how well. Groups of namespaces have one
 //! state together; the log page tells all groups.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::status::Status;
-use crate::wire_struct::wire_struct;
 
-wire_struct! {
+byte_struct! {
     struct RawHeader, 16 bytes {
-        changes: U64 = 0,
-        groups: U16 = 8,
-        reserve: [u8; 6] = 10,
+        0   8  changes: U64,
+        8   2  groups: U16,
+        10  6  reserve: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawGroup, 32 bytes {
-        id: U32 = 0,
-        namespaces: U32 = 4,
-        changes: U64 = 8,
-        state: u8 = 16,
-        reserve: [u8; 15] = 17,
+        0   4   id: U32,
+        4   4   namespaces: U32,
+        8   8   changes: U64,
+        16  1   state: u8,
+        17  15  reserve: bytes,
     }
 }
 

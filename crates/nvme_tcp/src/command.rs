@@ -1,8 +1,7 @@
 //! Submission and completion queue entries, and the commands of fabrics: the bytes, and how much data they move.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
-
-use crate::wire_struct::wire_struct;
 
 /// Opcodes of I/O commands.
 pub mod io {
@@ -65,18 +64,14 @@ pub mod fabrics {
     pub const DISCONNECT: u8 = 0x08;
 }
 
-wire_struct! {
+byte_struct! {
     /// Where the data of a command is.
     #[derive(Debug, PartialEq, Eq)]
     pub struct SglDescriptor, 16 bytes {
-        /// An offset into the capsule, or 0.
-        address: U64 = 0,
-        /// Bytes of data.
-        length: U32 = 8,
-        /// Zeroes.
-        reserved: [u8; 3] = 12,
-        /// Type and subtype.
-        identifier: u8 = 15,
+        0   8  address: U64,     /// An offset into the capsule, or 0.
+        8   4  length: U32,      /// Bytes of data.
+        12  3  reserved: bytes,  /// Zeroes.
+        15  1  identifier: u8,   /// Type and subtype.
     }
 }
 
@@ -104,38 +99,24 @@ impl SglDescriptor {
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// A command.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Sqe, 64 bytes {
-        /// What to do.
-        opcode: u8 = 0,
-        /// Fused operation, and how data is described.
-        flags: u8 = 1,
-        /// Chosen by the host, unique among its commands in flight on this queue.
-        cid: U16 = 2,
-        /// The namespace; its lowest byte is the type of a fabrics command.
-        nsid: U32 = 4,
-        /// Of the command.
-        cdw2: U32 = 8,
-        /// Of the command.
-        cdw3: U32 = 12,
-        /// Metadata, unused over fabrics.
-        metadata: U64 = 16,
-        /// Where the data is.
-        sgl: SglDescriptor = 24,
-        /// Of the command.
-        cdw10: U32 = 40,
-        /// Of the command.
-        cdw11: U32 = 44,
-        /// Of the command.
-        cdw12: U32 = 48,
-        /// Of the command.
-        cdw13: U32 = 52,
-        /// Of the command.
-        cdw14: U32 = 56,
-        /// Of the command.
-        cdw15: U32 = 60,
+        0   1   opcode: u8,          /// What to do.
+        1   1   flags: u8,           /// Fused operation, and how data is described.
+        2   2   cid: U16,            /// Chosen by the host, unique among its commands in flight on this queue.
+        4   4   nsid: U32,           /// The namespace; its lowest byte is the type of a fabrics command.
+        8   4   cdw2: U32,           /// Of the command.
+        12  4   cdw3: U32,           /// Of the command.
+        16  8   metadata: U64,       /// Metadata, unused over fabrics.
+        24  16  sgl: SglDescriptor,  /// Where the data is.
+        40  4   cdw10: U32,          /// Of the command.
+        44  4   cdw11: U32,          /// Of the command.
+        48  4   cdw12: U32,          /// Of the command.
+        52  4   cdw13: U32,          /// Of the command.
+        56  4   cdw14: U32,          /// Of the command.
+        60  4   cdw15: U32,          /// Of the command.
     }
 }
 
@@ -196,51 +177,48 @@ pub enum Direction {
     Both,
 }
 
-wire_struct! {
+/// A command in flight on a queue, as each end names it to its caller, from submission to completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub(crate) u16);
+
+impl Slot {
+    /// As an index below the number of slots.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+byte_struct! {
     /// The end of a command.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Cqe, 16 bytes {
-        /// Of the command.
-        dw0: U32 = 0,
-        /// Of the command.
-        dw1: U32 = 4,
-        /// How far the controller is in the submission queue.
-        sqhd: U16 = 8,
-        /// Unused over fabrics.
-        sqid: U16 = 10,
-        /// Of the command that ends.
-        cid: U16 = 12,
-        /// Status, above the phase bit.
-        status: U16 = 14,
+        0   4  dw0: U32,     /// Of the command.
+        4   4  dw1: U32,     /// Of the command.
+        8   2  sqhd: U16,    /// How far the controller is in the submission queue.
+        10  2  sqid: U16,    /// Unused over fabrics.
+        12  2  cid: U16,     /// Of the command that ends.
+        14  2  status: U16,  /// Status, above the phase bit.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// The data of a Connect.
     pub struct ConnectData, 1024 bytes {
-        /// The host, by its identifier.
-        host_id: [u8; 16] = 0,
-        /// The controller that an I/O queue belongs to; FFFFh on the admin queue: any.
-        controller_id: U16 = 16,
-        /// Zeroes.
-        reserved: [u8; 238] = 18,
-        /// The subsystem's name.
-        subsystem: [u8; 256] = 256,
-        /// The host's name.
-        host: [u8; 256] = 512,
-        /// Zeroes.
-        reserved_end: [u8; 256] = 768,
+        0    16   host_id: bytes,       /// The host, by its identifier.
+        16   2    controller_id: U16,   /// The controller that an I/O queue belongs to; FFFFh on the admin queue: any.
+        18   238  reserved: bytes,      /// Zeroes.
+        256  256  subsystem: bytes,     /// The subsystem's name.
+        512  256  host: bytes,          /// The host's name.
+        768  256  reserved_end: bytes,  /// Zeroes.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// A range of blocks in the data of a Dataset Management command.
     pub struct DatasetRange, 16 bytes {
-        /// How the range will be used.
-        attributes: U32 = 0,
-        /// Its length in blocks.
-        blocks: U32 = 4,
-        /// Its first block.
-        slba: U64 = 8,
+        0  4  attributes: U32,  /// How the range will be used.
+        4  4  blocks: U32,      /// Its length in blocks.
+        8  8  slba: U64,        /// Its first block.
     }
 }

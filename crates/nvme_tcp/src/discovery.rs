@@ -4,38 +4,38 @@
 
 use std::fmt;
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::names::{Nqn, NqnError};
-use crate::wire_struct::wire_struct;
 
-wire_struct! {
+byte_struct! {
     struct RawHeader, 1024 bytes {
-        generation: U64 = 0,
-        entries: U64 = 8,
-        format: U16 = 16,
-        reserve: [u8; 1006] = 18,
+        0   8     generation: U64,
+        8   8     entries: U64,
+        16  2     format: U16,
+        18  1006  reserve: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawEntry, 1024 bytes {
-        transport: u8 = 0,
-        family: u8 = 1,
-        subsystem_type: u8 = 2,
-        requirements: u8 = 3,
-        port: U16 = 4,
-        controller: U16 = 6,
-        admin_queue: U16 = 8,
-        flags: U16 = 10,
-        reserve: [u8; 20] = 12,
-        service: [u8; 32] = 32,
-        reserve2: [u8; 192] = 64,
-        nqn: [u8; 256] = 256,
-        address: [u8; 256] = 512,
-        security: u8 = 768,
-        reserve3: [u8; 255] = 769,
+        0    1    transport: u8,
+        1    1    family: u8,
+        2    1    subsystem_type: u8,
+        3    1    requirements: u8,
+        4    2    port: U16,
+        6    2    controller: U16,
+        8    2    admin_queue: U16,
+        10   2    flags: U16,
+        12   20   reserve: bytes,
+        32   32   service: bytes,
+        64   192  reserve2: bytes,
+        256  256  nqn: bytes,
+        512  256  address: bytes,
+        768  1    security: u8,
+        769  255  reserve3: bytes,
     }
 }
 

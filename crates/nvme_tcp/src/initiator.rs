@@ -14,22 +14,12 @@ use crate::pdu::{Data, Fatal, FatalStatus, R2t, Unverified, flag};
 use crate::session::{DataPart, Event, Session};
 use crate::status::Status;
 
+pub use crate::command::Slot;
+
 /// Most commands in flight on a queue: what is left of an id beside the bits that change.
 pub const COMMANDS_MAX: usize = 1 << GENERATION_SHIFT;
 const GENERATION_SHIFT: u32 = 12;
 const GENERATIONS: u16 = 1 << (16 - GENERATION_SHIFT);
-
-/// Names a command in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot(u16);
-
-impl Slot {
-    /// As an index below the number of slots.
-    #[must_use]
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// The data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

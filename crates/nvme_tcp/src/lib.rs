@@ -5,7 +5,6 @@ pub mod ana;
 pub mod auth;
 pub mod command;
 pub mod controller;
-pub mod digest;
 pub mod discovery;
 pub mod events;
 pub mod features;
@@ -23,7 +22,6 @@ pub mod session;
 pub mod status;
 pub mod subsystem;
 pub mod target;
-mod wire_struct;
 
 pub use hash::HashFunction;
 pub use secret_text::KeyTextError;

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::reservation::NoticeKind;
 use crate::status::Status;
-use crate::wire_struct::wire_struct;
 
 /// Numbers of log pages.
 pub mod page {
@@ -40,51 +40,51 @@ const CHANGED_MAX: usize = 1024;
 /// Stands first in the list of changed namespaces when there are more than it has room for.
 const CHANGED_ALL: u32 = u32::MAX;
 
-wire_struct! {
+byte_struct! {
     struct RawHealth, 512 bytes {
-        warnings: u8 = 0,
-        temperature_kelvin: U16 = 1,
-        spare_percent: u8 = 3,
-        spare_threshold: u8 = 4,
-        used_percent: u8 = 5,
-        reserve: [u8; 26] = 6,
-        units_read: [u8; 16] = 32,
-        units_written: [u8; 16] = 48,
-        reads: [u8; 16] = 64,
-        writes: [u8; 16] = 80,
-        busy_minutes: [u8; 16] = 96,
-        power_cycles: [u8; 16] = 112,
-        power_hours: [u8; 16] = 128,
-        unsafe_shutdowns: [u8; 16] = 144,
-        media_errors: [u8; 16] = 160,
-        errors: [u8; 16] = 176,
-        reserve2: [u8; 320] = 192,
+        0    1    warnings: u8,
+        1    2    temperature_kelvin: U16,
+        3    1    spare_percent: u8,
+        4    1    spare_threshold: u8,
+        5    1    used_percent: u8,
+        6    26   reserve: bytes,
+        32   16   units_read: bytes,
+        48   16   units_written: bytes,
+        64   16   reads: bytes,
+        80   16   writes: bytes,
+        96   16   busy_minutes: bytes,
+        112  16   power_cycles: bytes,
+        128  16   power_hours: bytes,
+        144  16   unsafe_shutdowns: bytes,
+        160  16   media_errors: bytes,
+        176  16   errors: bytes,
+        192  320  reserve2: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawError, 64 bytes {
-        number: U64 = 0,
-        queue: U16 = 8,
-        command: U16 = 10,
-        status: U16 = 12,
-        location: U16 = 14,
-        block: U64 = 16,
-        namespace: U32 = 24,
-        vendor: u8 = 28,
-        transport: u8 = 29,
-        reserve: [u8; 34] = 30,
+        0   8   number: U64,
+        8   2   queue: U16,
+        10  2   command: U16,
+        12  2   status: U16,
+        14  2   location: U16,
+        16  8   block: U64,
+        24  4   namespace: U32,
+        28  1   vendor: u8,
+        29  1   transport: u8,
+        30  34  reserve: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawNotice, 64 bytes {
-        number: U64 = 0,
-        kind: u8 = 8,
-        waiting: u8 = 9,
-        reserve: [u8; 2] = 10,
-        namespace: U32 = 12,
-        reserve2: [u8; 48] = 16,
+        0   8   number: U64,
+        8   1   kind: u8,
+        9   1   waiting: u8,
+        10  2   reserve: bytes,
+        12  4   namespace: U32,
+        16  48  reserve2: bytes,
     }
 }
 

@@ -5,11 +5,11 @@
 //! lengths are kept there, so nobody takes memory for a length that was not checked.
 
 use std::fmt;
+
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32};
 
 use crate::command::{Cqe, Sqe};
-use crate::digest::DIGEST_BYTES;
-use crate::wire_struct::wire_struct;
 
 /// PDU types.
 pub mod kind {
@@ -45,6 +45,8 @@ pub mod flag {
     pub const SUCCESS: u8 = 0x08;
 }
 
+/// Bytes of a digest: CRC-32C of a header or of data.
+pub const DIGEST_BYTES: usize = 4;
 /// Bytes that every PDU begins with.
 pub const COMMON_BYTES: usize = 8;
 /// The longest header without digest and padding.
@@ -60,58 +62,41 @@ pub const ALIGNMENT_MAX: u8 = 31;
 /// A controller must take at least this much in one data PDU.
 pub const H2C_DATA_BYTES_MIN: u32 = 4096;
 
-wire_struct! {
+byte_struct! {
     /// What every PDU begins with.
     #[derive(Debug, PartialEq, Eq)]
     pub struct PduHeader, 8 bytes {
-        /// One of [`kind`].
-        kind: u8 = 0,
-        /// Of [`flag`].
-        flags: u8 = 1,
-        /// Bytes of the header, without its digest.
-        header_bytes: u8 = 2,
-        /// Where the data begins.
-        data_offset: u8 = 3,
-        /// Bytes of the whole PDU.
-        pdu_bytes: U32 = 4,
+        0  1  kind: u8,          /// One of [`kind`].
+        1  1  flags: u8,         /// Of [`flag`].
+        2  1  header_bytes: u8,  /// Bytes of the header, without its digest.
+        3  1  data_offset: u8,   /// Where the data begins.
+        4  4  pdu_bytes: U32,    /// Bytes of the whole PDU.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// The first PDU of a host.
     #[derive(Debug, PartialEq, Eq)]
     pub struct IcReq, 128 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// Format: 0.
-        version: U16 = 8,
-        /// Alignment of data that the host wants, in dwords from 0.
-        alignment: u8 = 10,
-        /// Digests: bit 0 headers, bit 1 data.
-        digests: u8 = 11,
-        /// R2Ts for one command that the host takes at a time, less one.
-        r2ts_less_one: U32 = 12,
-        /// Zeroes.
-        reserved: [u8; 112] = 16,
+        0   8    header: PduHeader,   /// Common header.
+        8   2    version: U16,        /// Format: 0.
+        10  1    alignment: u8,       /// Alignment of data that the host wants, in dwords from 0.
+        11  1    digests: u8,         /// Digests: bit 0 headers, bit 1 data.
+        12  4    r2ts_less_one: U32,  /// R2Ts for one command that the host takes at a time, less one.
+        16  112  reserved: bytes,     /// Zeroes.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// The first PDU of a controller.
     #[derive(Debug, PartialEq, Eq)]
     pub struct IcResp, 128 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// Format: 0.
-        version: U16 = 8,
-        /// Alignment of data that the controller wants, in dwords from 0.
-        alignment: u8 = 10,
-        /// Digests: bit 0 headers, bit 1 data.
-        digests: u8 = 11,
-        /// Bytes of data that one H2CData may have.
-        h2c_data_bytes_max: U32 = 12,
-        /// Zeroes.
-        reserved: [u8; 112] = 16,
+        0   8    header: PduHeader,        /// Common header.
+        8   2    version: U16,             /// Format: 0.
+        10  1    alignment: u8,            /// Alignment of data that the controller wants, in dwords from 0.
+        11  1    digests: u8,              /// Digests: bit 0 headers, bit 1 data.
+        12  4    h2c_data_bytes_max: U32,  /// Bytes of data that one H2CData may have.
+        16  112  reserved: bytes,          /// Zeroes.
     }
 }
 
@@ -123,78 +108,58 @@ pub mod digests {
     pub const DATA: u8 = 0x02;
 }
 
-wire_struct! {
+byte_struct! {
     /// Ends a connection. The header of the PDU that was wrong follows.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Term, 24 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// Why: a [`FatalStatus`].
-        status: U16 = 8,
-        /// More about it: an offset into the header, or the digest.
-        information: U32 = 10,
-        /// Zeroes.
-        reserved: [u8; 10] = 14,
+        0   8   header: PduHeader,  /// Common header.
+        8   2   status: U16,        /// Why: a [`FatalStatus`].
+        10  4   information: U32,   /// More about it: an offset into the header, or the digest.
+        14  10  reserved: bytes,    /// Zeroes.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// A command.
     #[derive(Debug, PartialEq, Eq)]
     pub struct CommandCapsule, 72 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// The command.
-        sqe: Sqe = 8,
+        0  8   header: PduHeader,  /// Common header.
+        8  64  sqe: Sqe,           /// The command.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// The end of a command.
     #[derive(Debug, PartialEq, Eq)]
     pub struct ResponseCapsule, 24 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// The completion.
-        cqe: Cqe = 8,
+        0  8   header: PduHeader,  /// Common header.
+        8  16  cqe: Cqe,           /// The completion.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// Data, either way.
     #[derive(Debug, PartialEq, Eq)]
     pub struct Data, 24 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// The command.
-        cid: U16 = 8,
-        /// The tag of the R2T that it answers; 0 from a controller.
-        tag: U16 = 10,
-        /// Where it belongs in the command's data.
-        offset: U32 = 12,
-        /// How much it is.
-        bytes: U32 = 16,
-        /// Zeroes.
-        reserved: [u8; 4] = 20,
+        0   8  header: PduHeader,  /// Common header.
+        8   2  cid: U16,           /// The command.
+        10  2  tag: U16,           /// The tag of the R2T that it answers; 0 from a controller.
+        12  4  offset: U32,        /// Where it belongs in the command's data.
+        16  4  bytes: U32,         /// How much it is.
+        20  4  reserved: bytes,    /// Zeroes.
     }
 }
 
-wire_struct! {
+byte_struct! {
     /// The controller wants data of a command.
     #[derive(Debug, PartialEq, Eq)]
     pub struct R2t, 24 bytes {
-        /// Common header.
-        header: PduHeader = 0,
-        /// The command.
-        cid: U16 = 8,
-        /// What the data must carry.
-        tag: U16 = 10,
-        /// From where in the command's data.
-        offset: U32 = 12,
-        /// How much.
-        bytes: U32 = 16,
-        /// Zeroes.
-        reserved: [u8; 4] = 20,
+        0   8  header: PduHeader,  /// Common header.
+        8   2  cid: U16,           /// The command.
+        10  2  tag: U16,           /// What the data must carry.
+        12  4  offset: U32,        /// From where in the command's data.
+        16  4  bytes: U32,         /// How much.
+        20  4  reserved: bytes,    /// Zeroes.
     }
 }
 

@@ -14,15 +14,15 @@
 //! - The first PDU of each direction is the one that begins a connection, and there is one of them.
 //! - After an error, or the other end's termination request, nothing is received any more.
 
+use byte_struct::Checksum;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::command::{Cqe, Sqe};
-use crate::digest::{DIGEST_BYTES, Digest};
 use crate::pdu::{
-    ALIGNMENT_MAX, Agreement, BEFORE_DATA_BYTES_MAX, COMMON_BYTES, CommandCapsule, Data, Extent, Fatal,
-    FatalStatus, H2C_DATA_BYTES_MIN, HEADER_BYTES_MAX, IcReq, IcResp, PduHeader, R2t, ResponseCapsule, Side,
-    TERM_BYTES_MAX, Term, Unverified, digests, flag, kind,
+    ALIGNMENT_MAX, Agreement, BEFORE_DATA_BYTES_MAX, COMMON_BYTES, CommandCapsule, DIGEST_BYTES, Data,
+    Extent, Fatal, FatalStatus, H2C_DATA_BYTES_MIN, HEADER_BYTES_MAX, IcReq, IcResp, PduHeader, R2t,
+    ResponseCapsule, Side, TERM_BYTES_MAX, Term, Unverified, digests, flag, kind,
 };
 
 /// Room that a caller needs for what was received and not consumed: a header with its digest and padding.
@@ -100,7 +100,7 @@ enum Next {
 #[derive(Debug, Default)]
 struct Body {
     bytes_left: u32,
-    digest: Option<Digest>,
+    digest: Option<Checksum>,
 }
 
 /// A connection.
@@ -308,7 +308,7 @@ impl Session {
             }
         };
         self.next = if extent.data_bytes == 0 { Next::Header } else { Next::Body };
-        let digest = (extent.data_bytes > 0 && extent.data_digest).then(Digest::default);
+        let digest = (extent.data_bytes > 0 && extent.data_digest).then(Checksum::default);
         self.body = Body { bytes_left: extent.data_bytes, digest };
         Ok(event)
     }
@@ -429,7 +429,7 @@ impl Agreement {
         if !self.data_digest {
             return 0;
         }
-        let mut digest = Digest::default();
+        let mut digest = Checksum::default();
         pieces.for_each(|piece| digest.add(piece));
         write(out, &digest.value().to_le_bytes())
     }
@@ -437,7 +437,7 @@ impl Agreement {
     fn encode_header(&self, header: &[u8], data_bytes: u32, out: &mut [u8]) -> usize {
         let mut at = write(out, header);
         if self.header_digest {
-            at += write(&mut out[at..], &Digest::of(header).to_le_bytes());
+            at += write(&mut out[at..], &Checksum::of(header).to_le_bytes());
         }
         if data_bytes > 0 {
             let start = self.data_offset(header.len());
@@ -471,7 +471,7 @@ fn check_header_digest(head: &[u8], extent: &Extent) -> Result<(), Fatal> {
     }
     let (header, rest) = head.split_at(extent.header_bytes);
     let received = rest.first_chunk().map_or(0, |digest| u32::from_le_bytes(*digest));
-    if received == Digest::of(header) {
+    if received == Checksum::of(header) {
         return Ok(());
     }
     Err(Fatal { status: FatalStatus::HeaderDigest, information: received })

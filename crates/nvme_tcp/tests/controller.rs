@@ -1,12 +1,14 @@
 //! A controller is asked what the kernel's host and nvme-cli ask, in their order; and anything at all, which it survives.
 
+mod facts;
+
 use nvme_tcp::ana::{AnaLog, AnaState};
 use nvme_tcp::command::{Sqe, admin};
 use nvme_tcp::controller::{AdminCommand, Answer, Controller, DiscoveryService, Service};
 use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
 use nvme_tcp::events::AsyncEvent;
 use nvme_tcp::features::feature;
-use nvme_tcp::identify::{ControllerInfo, ControllerType, NamespaceFacts, NamespaceInfo, WriteHints, cns};
+use nvme_tcp::identify::{ControllerInfo, ControllerType, NamespaceInfo, cns};
 use nvme_tcp::log_page::{LogRequest, page};
 use nvme_tcp::names::{Host, HostId, Nqn};
 use nvme_tcp::reservation::{
@@ -14,8 +16,10 @@ use nvme_tcp::reservation::{
     Synced,
 };
 use nvme_tcp::status::Status;
-use nvme_tcp::subsystem::{AllowList, ReservationAnswer, Subsystem, SubsystemFacts};
+use nvme_tcp::subsystem::{AllowList, ReservationAnswer, Subsystem};
 use proptest::prelude::*;
+
+use facts::namespace;
 
 const CONTROLLER_ANY: u16 = 0xffff;
 
@@ -23,38 +27,8 @@ fn host(id: u8) -> Host {
     Host { id: HostId([id; 16]), nqn: Nqn::new(&format!("nqn.2026-11.test:host{id}")).unwrap() }
 }
 
-fn namespace(id: u8) -> NamespaceFacts {
-    NamespaceFacts {
-        blocks: 1 << 20,
-        block_log2: 12,
-        nguid: [id; 16],
-        uuid: [id; 16],
-        atomic_blocks_power_fail: 0,
-        hints: Some(WriteHints { granularity: 16, alignment: 16, optimum: 64, boundary: 64 }),
-        deallocated_reads_zeroes: true,
-        write_zeroes_deallocates: false,
-        write_protected: false,
-        ana_group: 1,
-    }
-}
-
 fn subsystem() -> Subsystem {
-    let mut subsystem = Subsystem::new(SubsystemFacts {
-        nqn: Nqn::new("nqn.2026-11.test:subsystem").unwrap(),
-        serial: "0123456789".to_owned(),
-        model: "Twill".to_owned(),
-        firmware: "0.1.0".to_owned(),
-        transfer_log2: 8,
-        in_capsule_bytes: 8192,
-        commands_max: 128,
-        queues_max: 4,
-        controllers_max: 8,
-        quiesce_ms: 500,
-        volatile_cache: true,
-        deallocates: true,
-        has_ana: true,
-        capability: [0; 24],
-    });
+    let mut subsystem = Subsystem::new(facts::subsystem());
     subsystem.allow(AllowList::Any);
     subsystem.add_namespace(1, namespace(1), Reservations::none());
     subsystem.add_namespace(3, namespace(3), Reservations::none());
@@ -126,7 +100,8 @@ fn the_kernels_host_finds_namespaces() {
         let info = NamespaceInfo::parse(&data).unwrap();
         assert_eq!((info.blocks, info.nguid, info.ana_group), (1 << 20, [id; 16], 1));
         let (_, data) = done(identify(&mut controller, &subsystem, cns::INDEPENDENT_NAMESPACE, id.into()));
-        assert_eq!(data[14], 1, "ready");
+        let said = (data[1], data[2], data[4], data[14]);
+        assert_eq!(said, (1, 0xff, 1, 1), "shared, all reservations, its group, ready");
     }
     // An id that could be one is empty; ids beyond are refused.
     assert_eq!(done(identify(&mut controller, &subsystem, cns::NAMESPACE, 2)).1, [0; 4096]);

@@ -75,16 +75,6 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level);
     let geometry = Geometry::new(level, layout, members, chunk, chunks * u64::from(CHUNK)).expect("an array");
-    let load = Load {
-        clients: 0,
-        requests: 0,
-        mix: [0; 4],
-        fua_percent: 0,
-        hot: vec![0],
-        hot_percent: 0,
-        pause: 1,
-        bytes_max: 4096,
-    };
     let faults = FaultPlan::none(write_zeroes, Support::All);
     Scenario {
         geometry,
@@ -98,7 +88,7 @@ fn quiet(level: Level, members: u32, write_zeroes: Support, chunks: u64, table_e
         two_phase: true,
         policy: UpdatePolicy::FewestReads,
         avoid_slow: false,
-        load,
+        load: Load::none(4096),
         faults,
         rounds: 1,
         consistency: Consistency::Resync,

@@ -52,9 +52,7 @@ pub(crate) fn witness(
         let _ = catch_unwind(AssertUnwindSafe(|| array.kill()));
     }
     if let Err(panic) = lived {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        world.fail(format!("panic: {}", text.unwrap_or_default()));
+        world.fail_by_panic(&*panic);
     }
     world.cut();
     match world.failure() {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use engine::array::scrub::ScrubRequest;
 use engine::error::VolumeError;
 use engine::mismatch::ScrubMode;
-use engine::volume::Space;
+use engine::volume::{Space, ZeroFlags};
 
 use crate::array::Array;
 use crate::disk::Disk;
@@ -89,7 +89,7 @@ fn refuses_writes(array: &Rc<Array>) {
     let own = Rc::clone(array);
     array.spawn(0, "writes", async move {
         let (volume, unit) = (&own.shards[0].volume, own.machine.unit());
-        let zeroed = volume.write_zeroes(0, unit, true, true).await;
+        let zeroed = volume.write_zeroes(0, unit, ZeroFlags { may_unmap: true, fua: true }).await;
         let discarded = volume.discard(0, unit).await;
         if (&zeroed, &discarded) != (&Err(VolumeError::ReadOnly), &Err(VolumeError::ReadOnly)) {
             own.world.fail(format!("a write was taken: {zeroed:?}, {discarded:?}"));

@@ -90,6 +90,22 @@ pub(crate) struct Load {
     pub(crate) bytes_max: u64,
 }
 
+impl Load {
+    /// No client.
+    pub(crate) fn none(bytes_max: u64) -> Self {
+        Load {
+            clients: 0,
+            requests: 0,
+            mix: [0; 4],
+            fua_percent: 0,
+            hot: vec![0],
+            hot_percent: 0,
+            pause: 1,
+            bytes_max,
+        }
+    }
+}
+
 /// What goes wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultPlan {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::error::VolumeError;
-use engine::volume::{ReadInto, Space};
+use engine::volume::{ReadInto, Space, ZeroFlags};
 
 use crate::array::Array;
 use crate::check;
@@ -215,7 +215,7 @@ pub(crate) async fn write(array: &Rc<Array>, shard: usize, kind: Kind, blocks: R
         Kind::Zeroes => {
             array.world.counts.borrow_mut().zeroes += 1;
             let may_unmap = array.world.random().one_in(2);
-            volume.write_zeroes(offset, bytes, may_unmap, fua).await
+            volume.write_zeroes(offset, bytes, ZeroFlags { may_unmap, fua }).await
         }
         _ => {
             array.world.counts.borrow_mut().discards += 1;

@@ -4,6 +4,7 @@
 //! Nothing here knows what RAID is; there is no other clock, thread or source of chance in a history, so the same
 //! seed gives the same trace. A network, when there is one, is more entries of the agenda.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::Range;
@@ -220,6 +221,13 @@ impl World {
     /// A check failed; the first one counts.
     pub(crate) fn fail(&self, what: String) {
         self.failure.borrow_mut().get_or_insert(what);
+    }
+
+    /// A panic that was caught, by its message.
+    pub(crate) fn fail_by_panic(&self, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        self.fail(format!("panic: {}", text.unwrap_or_default()));
     }
 
     pub(crate) fn failure(&self) -> Option<String> {

@@ -8,6 +8,7 @@ use engine::counters::CounterTotals;
 use engine::events::Event;
 use engine::members::MemberState;
 use host::device::nvme_tcp::RemoteStatus;
+use host::export::ublk::UblkStatus;
 use serde::{Deserialize, Serialize};
 
 /// A served array.
@@ -69,7 +70,7 @@ pub struct ArrayStatus {
     pub exports: Vec<ExportStatus>,
     /// The block device, if the array is served as one.
     #[serde(default)]
-    pub block_device: Option<BlockDeviceStatus>,
+    pub block_device: Option<UblkStatus>,
     /// Sums over all shards since the start, by name.
     pub counters: BTreeMap<String, u64>,
     /// How the array agrees again after a crash: none, resync or bitmap.
@@ -314,25 +315,6 @@ pub struct ExportStatus {
     /// Names of the NVMe/TCP hosts that are connected, one for each controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-}
-
-/// A block device of this machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockDeviceStatus {
-    /// `/dev/ublkb0` and so on.
-    pub path: String,
-    /// Queues, one a shard.
-    pub queues: u16,
-    /// Requests that each queue holds at once.
-    pub depth: u16,
-    /// Members put what is read where it is wanted; else it is copied there.
-    pub zero_copy: bool,
-    /// It was taken over from a server that had ended.
-    pub recovered: bool,
-    /// It failed: it is no longer served, and no stop was asked for.
-    pub failed: bool,
-    /// Requests answered with an error.
-    pub errors: u64,
 }
 
 /// An event, with what the engine cannot know: when it was.

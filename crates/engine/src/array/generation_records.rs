@@ -7,9 +7,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use layout::generations::{Generations, GenerationsArea, GenerationsRecord, place};
+use layout::generations::{Generations, GenerationsArea, GenerationsRecord};
 use layout::md_superblock::Superblock;
-use layout::redo_log::BitmapExtent;
+use layout::redo_log::{BitmapExtent, Place};
 
 use super::generations::{DeviceUuid, FoundGenerations, go_on};
 use crate::buffer::{Gather, Slice};
@@ -133,7 +133,7 @@ fn write_of(
 ) -> Option<RecordWrite> {
     let area = GenerationsArea::of(superblock, bitmap_of(superblock, bitmap))?;
     let offset_bytes = area.copy_offset(record.sequence);
-    Some(RecordWrite { offset_bytes, bytes: record.encode(place(superblock, offset_bytes)) })
+    Some(RecordWrite { offset_bytes, bytes: record.encode(Place::on(superblock, offset_bytes)) })
 }
 
 /// `bitmap` is how long the array's is.

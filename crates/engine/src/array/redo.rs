@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use layout::geometry::{Geometry, Role};
 use layout::redo_log::{
-    BLOCK_BYTES, PieceKind, Place, RedoArea, RedoError, RedoHeader, RedoPiece, RedoRecord, StripeRange,
+    BLOCK_BYTES, PieceKind, Place, RecordError, RedoArea, RedoHeader, RedoPiece, RedoRecord, StripeRange,
     WholeRecord,
 };
 
@@ -71,7 +71,7 @@ fn read_record(
     offset_bytes: u64,
     plan: layout::redo_log::SlotPlan,
     read: &impl Fn(u64, usize) -> Result<Vec<u8>, String>,
-) -> Result<Result<WholeRecord, RedoError>, String> {
+) -> Result<Result<WholeRecord, RecordError>, String> {
     let bytes = read(offset_bytes, BLOCK_BYTES)?;
     let record = match RedoRecord::parse(&bytes, place(member, offset_bytes), plan) {
         Ok(record) => record,

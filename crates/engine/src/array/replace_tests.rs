@@ -14,7 +14,7 @@ use crate::in_place::InPlace;
 use crate::members::MemberState::{InSync, Recovering};
 use crate::members::Replacing;
 use crate::stripe::fake::{CHUNK, Fake, STRIPES, World, attached};
-use crate::volume::Space;
+use crate::volume::{Space, ZeroFlags};
 
 const LEVELS: [(Level, u32); 6] = [
     (Level::Raid4, 3),
@@ -195,7 +195,7 @@ fn a_replacement_holds_no_more_than_its_member_took() {
                 false => world.write(0, &inverted),
                 true => world.run(async move {
                     let bytes = set.shared.geometry.array_bytes();
-                    set.write_zeroes(0, bytes, true, false).await
+                    set.write_zeroes(0, bytes, ZeroFlags { may_unmap: true, fua: false }).await
                 }),
             };
             assert!(matches!(result, Err(VolumeError::NoSpace { member: OLD })), "{level}: {result:?}");

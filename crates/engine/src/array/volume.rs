@@ -8,7 +8,7 @@ use crate::buffer::Gather;
 use crate::error::VolumeError;
 use crate::foreign_buffer::Lease;
 use crate::limits::BLOCK_BYTES;
-use crate::volume::{Engine, ReadInto, Space, Volume, VolumeInfo};
+use crate::volume::{Engine, ReadInto, Space, Volume, VolumeInfo, ZeroFlags};
 
 /// An array as one shard serves it: admits requests and hands them to the engine of the level.
 pub struct ArrayVolume<E> {
@@ -111,19 +111,13 @@ impl<E: Engine> Space for ArrayVolume<E> {
         self.engine.flush().await
     }
 
-    async fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        bytes: u64,
-        may_unmap: bool,
-        fua: bool,
-    ) -> Result<(), VolumeError> {
+    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
         self.admit(offset_bytes, bytes, true)?;
         self.engine.counters().zeroings.add(1);
         if bytes == 0 {
             return Ok(());
         }
-        self.engine.write_zeroes(offset_bytes, bytes, may_unmap, fua).await
+        self.engine.write_zeroes(offset_bytes, bytes, how).await
     }
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {

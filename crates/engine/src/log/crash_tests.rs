@@ -14,7 +14,7 @@ use crate::events::Event;
 use crate::executor::Executor;
 use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
-use crate::volume::Space;
+use crate::volume::{Space, ZeroFlags};
 use crate::zone_device::ZoneAccess;
 use layout::geometry::Level;
 
@@ -140,7 +140,9 @@ fn clients(
                 }
                 1 => {
                     let versions = oracle.issue(first, count, true);
-                    let result = set.write_zeroes(at, count * BLOCK_BYTES as u64, true, fua).await;
+                    let result = set
+                        .write_zeroes(at, count * BLOCK_BYTES as u64, ZeroFlags { may_unmap: true, fua })
+                        .await;
                     if result.is_ok() {
                         oracle.acknowledge(first, &versions, fua);
                     }

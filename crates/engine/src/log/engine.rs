@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::error::VolumeError;
 use crate::foreign_buffer::Lease;
 use crate::limits::BLOCK_BYTES;
-use crate::volume::{Engine, EngineShape, ReadInto, Space};
+use crate::volume::{Engine, EngineShape, ReadInto, Space, ZeroFlags};
 use crate::zone_device::ZoneDevice;
 
 /// One shard's log engine as an engine of a volume. A handle: tasks of the engine hold others.
@@ -69,14 +69,8 @@ impl<D: ZoneDevice> Space for LogSet<D> {
     }
 
     /// Frees the space: zeroes always may.
-    async fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        bytes: u64,
-        _may_unmap: bool,
-        fua: bool,
-    ) -> Result<(), VolumeError> {
-        zero_blocks(&self.0, offset_bytes, bytes, fua).await
+    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
+        zero_blocks(&self.0, offset_bytes, bytes, how.fua).await
     }
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {

@@ -16,7 +16,7 @@ use crate::error::VolumeError;
 use crate::executor::Executor;
 use crate::limits::BLOCK_BYTES;
 use crate::members::Failing;
-use crate::zone_device::ZoneDevice;
+use crate::zone_device::{ZoneDevice, ZoneOffset};
 
 /// Time and chance, which the engine has none of.
 pub trait LogPlatform {
@@ -123,7 +123,7 @@ impl<D: ZoneDevice> LogPort<D> {
         Some(match block {
             Some(block) => {
                 let at = u64::from(block) * BLOCK_BYTES as u64;
-                Writing::At(device.write_at(zone, at, data, metadata, fua))
+                Writing::At(device.write_at(ZoneOffset::new(zone, at), data, metadata, fua))
             }
             None => Writing::Append(device.append(zone, data, metadata, fua)),
         })

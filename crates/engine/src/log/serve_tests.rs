@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::limits::BLOCK_BYTES;
-use crate::volume::Space;
+use crate::volume::{Space, ZeroFlags};
 use crate::zone_device::ZoneAccess;
 use layout::geometry::Level;
 use layout::zoned::Carrier;
@@ -75,7 +75,9 @@ fn zeroes_and_discards_read_as_zeroes_and_outlive_a_crash() {
         fill(&world, &array, 1);
         let set = Rc::clone(&array.set);
         array
-            .wait(&world, async move { set.write_zeroes(4096 * 3, 4096 * 100, true, true).await })
+            .wait(&world, async move {
+                set.write_zeroes(4096 * 3, 4096 * 100, ZeroFlags { may_unmap: true, fua: true }).await
+            })
             .expect("zeroes");
         array.write(&world, 50, &pattern(50, 9)).expect("a write");
         array.flush(&world).expect("a flush");

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState};
+use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::limits::BLOCK_BYTES;
@@ -24,6 +24,21 @@ const DEPTH: usize = 8;
 const FILLED_BYTES_MAX: u64 = 64 << 20;
 
 type Outcome = Result<(), String>;
+
+/// Zones small enough to be filled, for a device in memory that is to be tried: three may be open and five active.
+pub fn small_zones(access: ZoneAccess, metadata_bytes: u32) -> ZonedInfo {
+    let block = BLOCK_BYTES as u64;
+    ZonedInfo {
+        access,
+        zones: 12,
+        zone_bytes: 128 * block,
+        capacity_bytes: 96 * block,
+        record_bytes_max: 16 << 12,
+        metadata_bytes,
+        open_max: (access != ZoneAccess::Placed).then_some(3),
+        active_max: (access != ZoneAccess::Placed).then_some(5),
+    }
+}
 
 /// Tries a device on its zones from `first` on: [`ZONES`] of them, and one more than may be active. Their contents are lost.
 /// None of them is conventional, read-only or offline.
@@ -76,7 +91,11 @@ pub async fn worn_zone_conforms<D: ZoneDevice>(device: &D, zone: u32, state: Zon
         _ => passes("a read of a read-only zone", read)?,
     }
     let refused = DeviceErrorKind::ZoneState;
-    expect("a write", device.write_at(zone, 0, trial.record(1, 0), None, false).await, refused)?;
+    expect(
+        "a write",
+        device.write_at(ZoneOffset::new(zone, 0), trial.record(1, 0), None, false).await,
+        refused,
+    )?;
     if device.zoned().access == ZoneAccess::Append {
         expect("an append", device.append(zone, trial.record(1, 0), None, false).await, refused)?;
     }
@@ -98,7 +117,7 @@ impl<D: ZoneDevice> Trial<'_, D> {
         for seed in 0..DEPTH {
             let record = self.record(1 + seed % 3, seed);
             let next = at + record.len() as u64;
-            writes.push(self.device.write_at(zone, at, record, None, seed % 4 == 3));
+            writes.push(self.device.write_at(ZoneOffset::new(zone, at), record, None, seed % 4 == 3));
             at = next;
         }
         for (seed, result) in all(writes).await.into_iter().enumerate() {
@@ -120,18 +139,26 @@ impl<D: ZoneDevice> Trial<'_, D> {
         let at = before.pointer_bytes.unwrap_or(0);
         let odd = || Gather::from(Slice::from_bytes(&[0; BLOCK_BYTES + 100]));
         let invalid = DeviceErrorKind::Invalid;
-        expect("an odd length", device.write_at(zone, at, odd(), None, false).await, invalid)?;
+        expect(
+            "an odd length",
+            device.write_at(ZoneOffset::new(zone, at), odd(), None, false).await,
+            invalid,
+        )?;
         let record = || self.record(1, 0);
         expect(
             "a write beyond the last zone",
-            device.write_at(info.zones, 0, record(), None, false).await,
+            device.write_at(ZoneOffset::new(info.zones, 0), record(), None, false).await,
             invalid,
         )?;
-        expect("an odd place", device.write_at(zone, at + 100, record(), None, false).await, invalid)?;
+        expect(
+            "an odd place",
+            device.write_at(ZoneOffset::new(zone, at + 100), record(), None, false).await,
+            invalid,
+        )?;
         expect("a reset beyond the last zone", device.reset(info.zones).await, invalid)?;
         let longer = info.record_bytes_max as usize / BLOCK_BYTES + 1;
         if longer <= 4096 {
-            let long = device.write_at(zone, at, self.record(longer, 0), None, false).await;
+            let long = device.write_at(ZoneOffset::new(zone, at), self.record(longer, 0), None, false).await;
             expect("a record beyond the limit", long, invalid)?;
         }
         let unsupported = DeviceErrorKind::Unsupported;
@@ -141,7 +168,11 @@ impl<D: ZoneDevice> Trial<'_, D> {
         expect("zeroes", device.write_zeroes(start, BLOCK_BYTES as u64, true).await, unsupported)?;
         let metadata = Some(Slice::from_bytes(&[7; 100]));
         let kind = if info.metadata_bytes == 0 { unsupported } else { invalid };
-        expect("odd metadata", device.write_at(zone, at, record(), metadata, false).await, kind)?;
+        expect(
+            "odd metadata",
+            device.write_at(ZoneOffset::new(zone, at), record(), metadata, false).await,
+            kind,
+        )?;
         let beyond = device.report(info.zones..info.zones + 5).await;
         check(beyond == Ok(Vec::new()), || format!("a report beyond the last zone: {beyond:?}"))?;
         let after = self.zone(zone).await?;
@@ -180,7 +211,7 @@ impl<D: ZoneDevice> Trial<'_, D> {
     async fn pointer_rules(&self, zone: u32) -> Outcome {
         let (device, block) = (self.device, BLOCK_BYTES as u64);
         let not_there = DeviceErrorKind::NotAtPointer;
-        let write = |at: u64| device.write_at(zone, at, self.record(1, 1), None, false);
+        let write = |at: u64| device.write_at(ZoneOffset::new(zone, at), self.record(1, 1), None, false);
         expect("a write beyond the pointer", write(block).await, not_there)?;
         passes("a write at the start", write(0).await)?;
         expect("a write below the pointer", write(0).await, not_there)?;
@@ -195,10 +226,13 @@ impl<D: ZoneDevice> Trial<'_, D> {
                 let left = usize::try_from((capacity - at) / block - 1).expect("below 64 MiB");
                 let record = self.record(left.min(most), 2);
                 let end = at + record.len() as u64;
-                passes("filling a zone", device.write_at(zone, at, record, None, false).await)?;
+                passes(
+                    "filling a zone",
+                    device.write_at(ZoneOffset::new(zone, at), record, None, false).await,
+                )?;
                 at = end;
             }
-            let long = device.write_at(zone, at, self.record(2, 3), None, false).await;
+            let long = device.write_at(ZoneOffset::new(zone, at), self.record(2, 3), None, false).await;
             expect("a write beyond the capacity", long, DeviceErrorKind::ZoneFull)?;
             passes("the last block", write(at).await)?;
         }
@@ -217,7 +251,7 @@ impl<D: ZoneDevice> Trial<'_, D> {
         let refused = DeviceErrorKind::ZoneState;
         self.reset(zone).await?;
         expect("close an empty zone", device.change(zone, Close).await, refused)?;
-        passes("a write", device.write_at(zone, 0, self.record(2, 1), None, false).await)?;
+        passes("a write", device.write_at(ZoneOffset::new(zone, 0), self.record(2, 1), None, false).await)?;
         let at = 2 * BLOCK_BYTES as u64;
         let steps = [
             (Close, ZoneState::Closed),
@@ -230,7 +264,7 @@ impl<D: ZoneDevice> Trial<'_, D> {
             passes(change.name(), device.change(zone, change).await)?;
             self.is_at(zone, state, at).await?;
         }
-        passes("a write", device.write_at(zone, at, self.record(1, 2), None, false).await)?;
+        passes("a write", device.write_at(ZoneOffset::new(zone, at), self.record(1, 2), None, false).await)?;
         self.is_at(zone, ZoneState::ImplicitlyOpen, at + BLOCK_BYTES as u64).await?;
         for change in [Finish, Finish] {
             passes(change.name(), device.change(zone, change).await)?;
@@ -259,7 +293,9 @@ impl<D: ZoneDevice> Trial<'_, D> {
         if most == 0 {
             return Ok(());
         }
-        let write = |zone: u32, at: u64| self.device.write_at(zone, at, self.record(1, 4), None, false);
+        let write = |zone: u32, at: u64| {
+            self.device.write_at(ZoneOffset::new(zone, at), self.record(1, 4), None, false)
+        };
         for zone in first..first + most {
             passes("a write to one more zone", write(zone, 0).await)?;
         }
@@ -289,11 +325,15 @@ impl<D: ZoneDevice> Trial<'_, D> {
         let places = [9, 0, 5, 30, 5];
         for (seed, place) in places.into_iter().enumerate() {
             let at = place * block;
-            passes("a write", device.write_at(zone, at, self.record(1, seed), None, seed == 3).await)?;
+            passes(
+                "a write",
+                device.write_at(ZoneOffset::new(zone, at), self.record(1, seed), None, seed == 3).await,
+            )?;
             self.reads_back(zone, at, 1, seed).await?;
         }
         let capacity = device.zoned().capacity_bytes;
-        let long = device.write_at(zone, capacity - block, self.record(2, 0), None, false).await;
+        let long =
+            device.write_at(ZoneOffset::new(zone, capacity - block), self.record(2, 0), None, false).await;
         expect("a write beyond the capacity", long, DeviceErrorKind::Invalid)?;
         for change in [ZoneChange::Finish, ZoneChange::Open, ZoneChange::Close] {
             passes(change.name(), device.change(zone, change).await)?;
@@ -359,7 +399,8 @@ impl<D: ZoneDevice> Trial<'_, D> {
     async fn metadata_reads_back(&self, zone: u32, at: u64, blocks: usize, seed: usize) -> Outcome {
         let Some(wanted) = self.metadata(blocks, seed) else { return Ok(()) };
         let (data, metadata) = (Buffer::new(blocks * BLOCK_BYTES), Buffer::new(wanted.len()));
-        let (data, metadata, result) = self.device.read_metadata(zone, at, data, metadata).await;
+        let (data, metadata, result) =
+            self.device.read_metadata(ZoneOffset::new(zone, at), data, metadata).await;
         passes("a read with metadata", result)?;
         let is_same =
             data.bytes() == pattern(blocks * BLOCK_BYTES, seed) && metadata.bytes() == wanted.bytes();
@@ -424,7 +465,6 @@ mod tests {
     use super::*;
     use crate::device::{Device, DeviceInfo};
     use crate::executor::Executor;
-    use crate::zone_device::ZonedInfo;
     use crate::zone_device::memory::{Doing, MemoryZones, Reading, ReadingMetadata, Reporting};
     use std::future::{Ready, ready};
     use std::ops::Range;
@@ -551,28 +591,22 @@ mod tests {
 
         fn write_at(
             &self,
-            zone: u32,
-            in_zone_bytes: u64,
+            to: ZoneOffset,
             data: Gather,
             metadata: Option<Slice>,
             fua: bool,
         ) -> Self::Changed {
+            let ZoneOffset { zone, in_zone_bytes } = to;
             let pointer = (zone < self.zoned.zones).then(|| self.device.zone(zone).pointer_bytes).flatten();
             let at = match (self.lie, pointer) {
                 (Lie::AnyWriteAppends, Some(pointer)) => pointer,
                 _ => in_zone_bytes,
             };
-            self.as_io(now(self.device.write_at(zone, at, data, metadata, fua)))
+            self.as_io(now(self.device.write_at(ZoneOffset::new(zone, at), data, metadata, fua)))
         }
 
-        fn read_metadata(
-            &self,
-            zone: u32,
-            in_zone_bytes: u64,
-            data: Buffer,
-            metadata: Buffer,
-        ) -> ReadingMetadata {
-            self.device.read_metadata(zone, in_zone_bytes, data, metadata)
+        fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> ReadingMetadata {
+            self.device.read_metadata(from, data, metadata)
         }
 
         fn change(&self, zone: u32, change: ZoneChange) -> Self::Changed {

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use super::states::ZoneStates;
-use super::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState, ZonedInfo};
+use super::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 
@@ -141,8 +141,8 @@ impl MemoryZones {
         self.info.logical_block_bytes as usize
     }
 
-    fn check(&self, at: (u32, u64), data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
-        self.zoned.check_record(self.info.logical_block_bytes, at, data, metadata)
+    fn check(&self, to: ZoneOffset, data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
+        self.zoned.check_record(self.info.logical_block_bytes, to, data, metadata)
     }
 
     fn start(&self, name: &'static str, at: (u64, u64), zone: u32, operation: Operation) -> Doing {
@@ -496,7 +496,7 @@ impl ZoneDevice for MemoryZones {
 
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Appending {
         let at = (self.zoned.offset_bytes(zone, 0), data.len() as u64);
-        let operation = match self.check((zone, 0), &data, metadata.as_ref()) {
+        let operation = match self.check(ZoneOffset::start(zone), &data, metadata.as_ref()) {
             Err(kind) => Operation::Refused(kind),
             Ok(()) if self.zoned.access != ZoneAccess::Append => {
                 Operation::Refused(DeviceErrorKind::Unsupported)
@@ -506,38 +506,21 @@ impl ZoneDevice for MemoryZones {
         Appending(self.start("append", at, zone, operation))
     }
 
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> Doing {
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> Doing {
+        let ZoneOffset { zone, in_zone_bytes } = to;
         let at = (self.zoned.offset_bytes(zone, in_zone_bytes), data.len() as u64);
-        let operation = match self.check((zone, in_zone_bytes), &data, metadata.as_ref()) {
+        let operation = match self.check(to, &data, metadata.as_ref()) {
             Err(kind) => Operation::Refused(kind),
             Ok(()) => Operation::Write { zone, at: in_zone_bytes, data, metadata, fua },
         };
         self.start("write", at, zone, operation)
     }
 
-    fn read_metadata(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Buffer,
-        metadata: Buffer,
-    ) -> ReadingMetadata {
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> ReadingMetadata {
+        let ZoneOffset { zone, in_zone_bytes } = from;
         let offset_bytes = self.zoned.offset_bytes(zone, in_zone_bytes);
-        let bytes = data.len();
-        let has_length = metadata.len() == self.zoned.metadata_of(bytes, self.info.logical_block_bytes);
-        let is_whole = self.info.allows(offset_bytes, bytes as u64) && zone < self.zoned.zones;
-        let refused = match self.zoned.metadata_bytes {
-            0 => Some(DeviceErrorKind::Unsupported),
-            _ if is_whole && has_length && bytes <= self.zoned.record_bytes_max as usize => None,
-            _ => Some(DeviceErrorKind::Invalid),
-        };
+        let checked = self.zoned.check_read_metadata(&self.info, from, data.len(), metadata.len());
+        let refused = checked.err();
         let delay = self.medium.borrow_mut().delay();
         let buffers = Some((data, metadata));
         ReadingMetadata(Reading { device: self.clone(), offset_bytes, buffers, refused, delay })
@@ -558,23 +541,14 @@ impl MemoryZones {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conformance::{conforms, worn_zone_conforms};
+    use super::super::conformance::{conforms, small_zones, worn_zone_conforms};
     use super::*;
     use crate::executor::Executor;
 
     const BLOCK: u64 = 4096;
 
     fn zones(access: ZoneAccess, metadata_bytes: u32, logical_block_bytes: u32) -> MemoryZones {
-        let zoned = ZonedInfo {
-            access,
-            zones: 12,
-            zone_bytes: 128 * BLOCK,
-            capacity_bytes: 96 * BLOCK,
-            record_bytes_max: 16 << 12,
-            metadata_bytes,
-            open_max: (access != ZoneAccess::Placed).then_some(3),
-            active_max: (access != ZoneAccess::Placed).then_some(5),
-        };
+        let zoned = small_zones(access, metadata_bytes);
         MemoryZones::new(zoned, logical_block_bytes, "memory")
     }
 

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState, ZonedInfo};
+use super::{RESET_BYTES, Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 
@@ -165,31 +165,20 @@ impl<D: Device> ZoneDevice for Placed<D> {
     }
 
     #[inline]
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> PlacedDone<D> {
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> PlacedDone<D> {
+        let ZoneOffset { zone, in_zone_bytes } = to;
         let Inner { device, info, zoned } = &*self.inner;
         let (at, bytes) = (zoned.offset_bytes(zone, in_zone_bytes), data.len() as u64);
         let is_inside = in_zone_bytes.checked_add(bytes).is_some_and(|end| end <= zoned.capacity_bytes);
-        match zoned.check_record(info.logical_block_bytes, (zone, in_zone_bytes), &data, metadata.as_ref()) {
+        match zoned.check_record(info.logical_block_bytes, to, &data, metadata.as_ref()) {
             Ok(()) if is_inside => PlacedDone::Running(device.write(at, data, fua)),
             Ok(()) => self.refuse(DeviceErrorKind::Invalid, "write", (at, bytes)),
             Err(kind) => self.refuse(kind, "write", (at, bytes)),
         }
     }
 
-    fn read_metadata(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Buffer,
-        metadata: Buffer,
-    ) -> Self::ReadMetadata {
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+        let ZoneOffset { zone, in_zone_bytes } = from;
         let at = (self.inner.zoned.offset_bytes(zone, in_zone_bytes), data.len() as u64);
         ready((data, metadata, Err(self.error(DeviceErrorKind::Unsupported, "read", at))))
     }

@@ -14,7 +14,7 @@ use engine::array::superblocks::Spare;
 use engine::buffer::{Gather, Slice};
 use engine::events::Event;
 use engine::members::{Failing, MemberState};
-use engine::volume::Space as _;
+use engine::volume::{Space as _, ZeroFlags};
 use layout::geometry::Level;
 use layout::redo_log::{PieceKind, WholeRecord};
 use world::World;
@@ -117,7 +117,7 @@ async fn write(
     };
     let (offset, bytes) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
     let result = match zero {
-        true => volume.write_zeroes(offset, bytes, false, fua).await,
+        true => volume.write_zeroes(offset, bytes, ZeroFlags { may_unmap: false, fua }).await,
         false => {
             let data: Vec<u8> = blocks.clone().flat_map(|block| contents(block, version)).collect();
             volume.write(offset, Gather::from(Slice::from_bytes(&data)), fua).await
@@ -404,7 +404,10 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
         let volume = &own.volumes[0];
         let data = Gather::from(Slice::from_bytes(&vec![9; stripe_bytes as usize]));
         volume.write(2 * stripe_bytes, data, true).await.expect("an overwrite");
-        volume.write_zeroes(5 * stripe_bytes, stripe_bytes, false, true).await.expect("zeroes");
+        volume
+            .write_zeroes(5 * stripe_bytes, stripe_bytes, ZeroFlags { may_unmap: false, fua: true })
+            .await
+            .expect("zeroes");
         for stripe in [2, 5] {
             let read =
                 volume.read(stripe * stripe_bytes, stripe_bytes).await.expect("a stripe that is whole");

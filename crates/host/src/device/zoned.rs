@@ -3,6 +3,24 @@
 //!
 //! A [`SharedZones`] is open for all shards, a [`HostZones`] is one shard's way to it.
 
+/// What [`Device`] offers and a zoned member refuses: only [`ZoneDevice`] writes to it. Calls the member's own `refuse`, with
+/// the error, if that wants one.
+macro_rules! refuse_plain_writes {
+    ($($error:expr)?) => {
+        fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
+            self.refuse("write", (offset_bytes, data.len() as u64) $(, $error)?)
+        }
+
+        fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
+            self.refuse("discard", (offset_bytes, bytes) $(, $error)?)
+        }
+
+        fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> DeviceDone {
+            self.refuse("write zeroes", (offset_bytes, bytes) $(, $error)?)
+        }
+    };
+}
+
 mod block;
 pub mod memory;
 mod passthrough;
@@ -14,7 +32,7 @@ mod zoned_file;
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceInfo};
 use engine::zone_device::placed::{Placed, PlacedDone};
-use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZonedInfo};
+use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 use std::future::{Future, Ready};
 use std::ops::Range;
 use std::path::Path;
@@ -176,25 +194,12 @@ impl ZoneDevice for HostZones {
     }
 
     #[inline]
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> ZonesDone {
-        each!(self, device => device.write_at(zone, in_zone_bytes, data, metadata, fua).into())
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> ZonesDone {
+        each!(self, device => device.write_at(to, data, metadata, fua).into())
     }
 
-    fn read_metadata(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Buffer,
-        metadata: Buffer,
-    ) -> ZonesReadMetadata {
-        each!(self, device => device.read_metadata(zone, in_zone_bytes, data, metadata).into())
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> ZonesReadMetadata {
+        each!(self, device => device.read_metadata(from, data, metadata).into())
     }
 
     fn change(&self, zone: u32, change: ZoneChange) -> ZonesDone {

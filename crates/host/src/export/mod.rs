@@ -2,4 +2,5 @@
 
 pub mod nbd;
 pub mod nvme_tcp;
+mod outbox;
 pub mod ublk;

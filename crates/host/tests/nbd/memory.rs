@@ -2,7 +2,7 @@
 
 use engine::buffer::{Gather, Pool};
 use engine::error::VolumeError;
-use engine::volume::{Space, Volume, VolumeInfo};
+use engine::volume::{Space, Volume, VolumeInfo, ZeroFlags};
 use host::ring::Ring;
 use host::shard::ShardContext;
 use std::ops::Range;
@@ -132,15 +132,9 @@ impl Space for MemoryVolume {
         Ok(())
     }
 
-    async fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        bytes: u64,
-        may_unmap: bool,
-        _fua: bool,
-    ) -> Result<(), VolumeError> {
+    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
         let range = self.check(offset_bytes, bytes)?;
-        self.memory.holes.fetch_add(u64::from(may_unmap), Ordering::Relaxed);
+        self.memory.holes.fetch_add(u64::from(how.may_unmap), Ordering::Relaxed);
         self.memory.bytes.write().expect("no panic")[range].fill(0);
         Ok(())
     }

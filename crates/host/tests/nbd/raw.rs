@@ -437,6 +437,10 @@ fn connections_are_limited_and_spread() {
     let options = ServerOptions { connections_max: 6, ..ServerOptions::default() };
     let serving = Serving::of(Memory::new(64 * MIB, 512), options);
     let _clients: Vec<Client> = (0..3).map(|_| Client::simple(&serving)).collect();
+    // One that is still in its handshake would make room.
+    serving.wait_until("served", |serving| {
+        serving.server.status().connections.iter().all(|connection| connection.export.is_some())
+    });
     let shards: Vec<usize> =
         serving.server.status().connections.iter().map(|connection| connection.shard).collect();
     assert_eq!(shards.iter().sum::<usize>(), 1, "two on one shard, one on the other: {shards:?}");

@@ -2,7 +2,7 @@
 
 use engine::buffer::{Gather, Pool};
 use engine::error::VolumeError;
-use engine::volume::{Space, Volume, VolumeInfo};
+use engine::volume::{Space, Volume, VolumeInfo, ZeroFlags};
 use host::ring::Ring;
 use host::shard::ShardContext;
 use std::ops::Range;
@@ -90,7 +90,7 @@ impl Space for PausedVolume {
         Ok(())
     }
 
-    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _: bool, _: bool) -> Result<(), VolumeError> {
+    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _how: ZeroFlags) -> Result<(), VolumeError> {
         self.memory.bytes.lock().expect("no panic")[range(offset_bytes, bytes)].fill(0);
         Ok(())
     }

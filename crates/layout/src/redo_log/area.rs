@@ -1,7 +1,8 @@
 //! Where on a member the log lies, and how it is cut into slots.
 
-use super::raw::{BLOCK_BYTES, PIECES_MAX};
-use crate::md_superblock::{MinorVersion, Superblock};
+use super::raw::PIECES_MAX;
+use crate::headroom::{BLOCK_BYTES, BitmapExtent, Headroom};
+use crate::md_superblock::Superblock;
 
 /// The largest log. The engine empties the log continuously, so that more room gains nothing.
 pub const AREA_BYTES_MAX: u64 = 16 << 20;
@@ -20,17 +21,6 @@ const MD_ROOM_BYTES: u64 = 256 << 10;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// What is known of a member's bitmap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BitmapExtent {
-    /// There is none.
-    Absent,
-    /// Its superblock and bits together, in bytes.
-    Bytes(u64),
-    /// There is one whose length is not known.
-    Unknown,
-}
-
 /// Room for the log on one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedoArea {
@@ -45,22 +35,7 @@ impl RedoArea {
     /// version 1.0, where nothing precedes the data.
     #[must_use]
     pub fn of(superblock: &Superblock, bitmap: BitmapExtent) -> Option<RedoArea> {
-        if superblock.minor_version() == MinorVersion::V1_0 {
-            return None;
-        }
-        let bitmap_end = match (superblock.bitmap_start(), bitmap) {
-            (None, _) => 0,
-            (Some(start), BitmapExtent::Bytes(bytes)) => start.bytes().checked_add(bytes)?,
-            (Some(_), BitmapExtent::Absent | BitmapExtent::Unknown) => return None,
-        };
-        let log_end = superblock.bad_block_log().map_or(0, |(start, length)| start.bytes() + length.bytes());
-        let end = superblock.data_offset().bytes() / BLOCK * BLOCK;
-        let before_data = |end_of: u64| if end_of > end { 0 } else { end_of };
-        if bitmap_end > end && superblock.bitmap_start()?.bytes() < end {
-            return None;
-        }
-        let taken = [superblock.offset() + BLOCK, before_data(bitmap_end), before_data(log_end)];
-        let low = taken.into_iter().max()?.next_multiple_of(BLOCK);
+        let Headroom { start_bytes: low, end_bytes: end } = Headroom::of(superblock, bitmap)?;
         // Leave mdadm its room for a bitmap, unless the log fits nowhere else.
         let least = HEADERS * BLOCK + SLOTS_MIN * SLOT_BYTES_MIN;
         let low = if end >= MD_ROOM_BYTES.max(low) + least { MD_ROOM_BYTES.max(low) } else { low };

@@ -2,11 +2,12 @@
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::VERSION;
 use super::area::SlotPlan;
-use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{DOUBTS_MAX, RawHeader, RawRange};
+use crate::headroom::{BLOCK_BYTES, Place, RecordError, RecordKind, sealed};
 
-const MAGIC: [u8; 8] = *b"TwRedoH\0";
+const KIND: RecordKind = RecordKind { magic: *b"TwRedoH\0", name: "redo log", versions: 1..=VERSION };
 const IN_FORCE: u32 = 1;
 
 /// Stripes from `first` to `end` - 1.
@@ -47,14 +48,14 @@ pub struct RedoHeader {
 }
 
 impl RedoHeader {
-    /// Checks `bytes`, [`super::BLOCK_BYTES`] read at `place`. `area_bytes` is the length of the log on this member.
+    /// Checks `bytes`, [`BLOCK_BYTES`] read at `place`. `area_bytes` is the length of the log on this member.
     ///
     /// # Errors
-    /// [`RedoError`] names the first thing that is wrong.
-    pub fn parse(bytes: &[u8], place: Place, area_bytes: u64) -> Result<RedoHeader, RedoError> {
-        check(bytes, MAGIC, place)?;
-        let (raw, rest) = RawHeader::read_from_prefix(bytes).expect("a block");
-        let wrong = |field, found: u64, expected| Err(RedoError::Field { field, found, expected });
+    /// [`RecordError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: Place, area_bytes: u64) -> Result<RedoHeader, RecordError> {
+        let block = KIND.check(bytes, BLOCK_BYTES, place)?;
+        let (raw, rest) = RawHeader::read_from_prefix(block).expect("a block");
+        let wrong = |field, found: u64, expected| Err(RecordError::Field { field, found, expected });
         let flags = raw.flags.get();
         if flags & !IN_FORCE != 0 {
             return wrong("flags", flags.into(), "0 or 1");
@@ -96,7 +97,7 @@ impl RedoHeader {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.doubts.len() <= DOUBTS_MAX, "{} ranges in doubt", self.doubts.len());
         let mut raw = RawHeader::new_zeroed();
-        raw.start = start(MAGIC, place);
+        raw.start = KIND.start(place);
         raw.generation.set(self.generation);
         raw.epoch.set(self.epoch);
         raw.retired_below.set(self.retired_below);

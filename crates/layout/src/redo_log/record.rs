@@ -2,12 +2,13 @@
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::VERSION;
 use super::area::SlotPlan;
-use super::block::{Place, RedoError, check, sealed, start};
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
-use crate::checksum::Checksum;
+use crate::Checksum;
+use crate::headroom::{BLOCK_BYTES, Place, RecordError, RecordKind, sealed};
 
-const MAGIC: [u8; 8] = *b"TwRedoR\0";
+const KIND: RecordKind = RecordKind { magic: *b"TwRedoR\0", name: "redo log", versions: 1..=VERSION };
 
 /// What a piece writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,14 +83,14 @@ pub struct WholeRecord {
 }
 
 impl RedoRecord {
-    /// Checks `bytes`, the first [`super::BLOCK_BYTES`] of the slot at `place`.
+    /// Checks `bytes`, the first [`BLOCK_BYTES`] of the slot at `place`.
     ///
     /// # Errors
-    /// [`RedoError`] names the first thing that is wrong.
-    pub fn parse(bytes: &[u8], place: Place, plan: SlotPlan) -> Result<RedoRecord, RedoError> {
-        check(bytes, MAGIC, place)?;
-        let (raw, rest) = RawRecord::read_from_prefix(bytes).expect("a block");
-        let wrong = |field, found: u64, expected| Err(RedoError::Field { field, found, expected });
+    /// [`RecordError`] names the first thing that is wrong.
+    pub fn parse(bytes: &[u8], place: Place, plan: SlotPlan) -> Result<RedoRecord, RecordError> {
+        let block = KIND.check(bytes, BLOCK_BYTES, place)?;
+        let (raw, rest) = RawRecord::read_from_prefix(block).expect("a block");
+        let wrong = |field, found: u64, expected| Err(RecordError::Field { field, found, expected });
         let count = raw.pieces.get() as usize;
         if count > PIECES_MAX {
             return wrong("pieces", count as u64, "as many as the record holds");
@@ -135,7 +136,7 @@ impl RedoRecord {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         assert!(self.pieces.len() <= PIECES_MAX, "{} pieces", self.pieces.len());
         let mut raw = RawRecord::new_zeroed();
-        raw.start = start(MAGIC, place);
+        raw.start = KIND.start(place);
         raw.epoch.set(self.epoch);
         raw.sequence.set(self.sequence);
         raw.payload_bytes.set(u32::try_from(self.payload_bytes()).expect("a payload fits in a slot"));
@@ -165,15 +166,15 @@ impl RedoRecord {
     /// Checks the payload that was read after the header.
     ///
     /// # Errors
-    /// [`RedoError::Truncated`], or [`RedoError::Checksum`] if the record is torn.
-    pub fn complete(self, payload: Vec<u8>) -> Result<WholeRecord, RedoError> {
+    /// [`RecordError::Truncated`], or [`RecordError::Checksum`] if the record is torn.
+    pub fn complete(self, payload: Vec<u8>) -> Result<WholeRecord, RecordError> {
         let needed = self.payload_bytes();
         if payload.len() != needed {
-            return Err(RedoError::Truncated { found: payload.len(), needed });
+            return Err(RecordError::Truncated { found: payload.len(), needed });
         }
         let expected = Checksum::of(&payload);
         if expected != self.payload_checksum {
-            return Err(RedoError::Checksum { found: self.payload_checksum, expected });
+            return Err(RecordError::Checksum { found: self.payload_checksum, expected });
         }
         Ok(WholeRecord { record: self, payload })
     }

@@ -1,7 +1,7 @@
 //! What every self-contained block begins with, magic, version and checksum, and how it is sealed and checked.
 
 use super::error::{Structure, ZonedError};
-use crate::checksum::Checksum;
+use crate::Checksum;
 
 /// Bytes in a block, whatever the member's logical block is.
 pub const BLOCK_BYTES: usize = 4096;
@@ -15,22 +15,12 @@ pub(super) const NONE: u32 = u32::MAX;
 const VERSION_AT: usize = 8;
 const CHECKSUM_AT: usize = 12;
 
-/// CRC-32C of `bytes`, with the four bytes at `at` as zeroes.
-pub(super) fn checksum_without(bytes: &[u8], at: usize) -> u32 {
-    let mut sum = Checksum::default();
-    sum.add(&bytes[..at]);
-    sum.add(&[0; 4]);
-    sum.add(&bytes[at + 4..]);
-    sum.value()
-}
-
 /// Writes magic, version and checksum into a block that is complete but for these.
 pub(super) fn seal(block: &mut [u8], magic: [u8; 8]) {
     assert_eq!(block.len(), BLOCK_BYTES, "bytes of a block");
     block[..VERSION_AT].copy_from_slice(&magic);
     block[VERSION_AT..CHECKSUM_AT].copy_from_slice(&VERSION.to_le_bytes());
-    let sum = checksum_without(block, CHECKSUM_AT);
-    block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    Checksum::seal(block, CHECKSUM_AT);
 }
 
 /// The first block of `bytes`.
@@ -50,7 +40,7 @@ pub(super) fn check_start(
         return Err(ZonedError::Absent { structure });
     }
     let word = |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    let (found, expected) = (word(CHECKSUM_AT), checksum_without(block, CHECKSUM_AT));
+    let (found, expected) = (word(CHECKSUM_AT), Checksum::without(block, CHECKSUM_AT));
     if found != expected {
         return Err(ZonedError::Checksum { structure, found, expected });
     }

@@ -1,6 +1,7 @@
 //! What a checkpoint writes into the log: the map's root and the segment table. Each is as many blocks as it takes; the set
 //! of one checkpoint counts when all of it is there.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -9,7 +10,6 @@ use super::columns::COLUMNS_MAX;
 use super::error::{Structure, ZonedError};
 use super::sequence::Sequence;
 use super::shape::{BODY_BYTES, DATA_BLOCKS_MAX};
-use crate::disk_struct::disk_struct;
 
 /// Mapping blocks that a block of the root names.
 pub const ROOT_ENTRIES: u32 = (BODY_BYTES / size_of::<RawRootEntry>()) as u32;
@@ -30,37 +30,37 @@ const NO_BLOCK: u64 = u64::MAX;
 const MAPPED: u8 = 1;
 const SEALED: u8 = 2;
 
-disk_struct! {
+byte_struct! {
     struct RawHead, 64 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        sequence: U64 = 32,
-        index: U32 = 40,
-        blocks: U32 = 44,
-        count: U16 = 48,
-        reserve: [u8; 14] = 50,
+        0   8   magic: bytes,
+        8   4   version: U32,
+        12  4   checksum: U32,
+        16  16  set_uuid: bytes,
+        32  8   sequence: U64,
+        40  4   index: U32,
+        44  4   blocks: U32,
+        48  2   count: U16,
+        50  14  reserve: bytes,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawRootEntry, 16 bytes {
-        place: U64 = 0,
-        as_of: U64 = 8,
+        0  8  place: U64,
+        8  8  as_of: U64,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawTableEntry, 32 bytes {
-        segment: U64 = 0,
-        tag: U64 = 8,
-        slot: U32 = 16,
-        data_blocks: U32 = 20,
-        live_blocks: U32 = 24,
-        flags: u8 = 28,
-        width: u8 = 29,
-        reserve: U16 = 30,
+        0   8  segment: U64,
+        8   8  tag: U64,
+        16  4  slot: U32,
+        20  4  data_blocks: U32,
+        24  4  live_blocks: U32,
+        28  1  flags: u8,
+        29  1  width: u8,
+        30  2  reserve: U16,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which column of a segment holds data, parity or copies: by its level, its width and the band, without a look at a member.
 
+use super::error::{Structure, ZonedError};
 use crate::geometry::Level;
 
 /// The most columns that a segment can have.
@@ -46,6 +47,24 @@ impl Columns {
             Level::Raid10 => width >= 2 && width.is_multiple_of(2),
         };
         (fits && width <= COLUMNS_MAX).then_some(Columns { level, width })
+    }
+
+    /// The columns that a structure names by md's number of a level, a width and a number of parity columns.
+    pub(super) fn read(
+        structure: Structure,
+        level: i32,
+        width: u16,
+        parity: u8,
+    ) -> Result<Columns, ZonedError> {
+        let known = Level::from_md_number(level).ok();
+        let columns = known.and_then(|level| Columns::new(level, u8::try_from(width).ok()?));
+        let found = || format!("{level} of {width} columns");
+        let expected = || format!("0, 4, 5, 6 or 10 with columns for data, {COLUMNS_MAX} at most");
+        let columns = structure.known(columns, "level", found, expected)?;
+        let (found, expected) =
+            (|| format!("{parity} columns"), || format!("{} at level {level}", columns.parity()));
+        structure.require(parity == columns.parity(), "parity", found, expected)?;
+        Ok(columns)
     }
 
     /// The level.

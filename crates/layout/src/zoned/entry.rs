@@ -3,13 +3,13 @@
 
 use std::fmt;
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::error::{Structure, ZonedError};
 use super::sequence::Sequence;
-use crate::checksum::Checksum;
-use crate::disk_struct::disk_struct;
+use crate::Checksum;
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = size_of::<RawEntry>();
@@ -21,11 +21,11 @@ pub const ENTRY_FIELDS: &[(&str, usize, usize)] = RawEntry::FIELDS;
 const KIND_BITS: u32 = 12;
 const PADDING: u64 = u64::MAX;
 
-disk_struct! {
+byte_struct! {
     struct RawEntry, 20 bytes {
-        lba: U64 = 0,
-        sequence: U64 = 8,
-        checksum: U32 = 16,
+        0   8  lba: U64,
+        8   8  sequence: U64,
+        16  4  checksum: U32,
     }
 }
 

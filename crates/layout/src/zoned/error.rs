@@ -141,6 +141,18 @@ impl Structure {
         Err(ZonedError::Field { structure: self, field, found: found(), expected: expected() })
     }
 
+    /// The value that a field stands for; [`ZonedError::Field`] if it stands for none.
+    pub(super) fn known<T>(
+        self,
+        value: Option<T>,
+        field: &'static str,
+        found: impl FnOnce() -> String,
+        expected: impl FnOnce() -> String,
+    ) -> Result<T, ZonedError> {
+        self.require(value.is_some(), field, found, expected)?;
+        Ok(value.expect("checked"))
+    }
+
     /// [`ZonedError::Foreign`] unless both are equal.
     pub(super) fn belongs<T: PartialEq + fmt::Display + Copy>(
         self,

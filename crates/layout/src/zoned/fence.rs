@@ -1,15 +1,15 @@
 //! A fence: what recovery decided about the end of a segment (Z-I6). Behind it only records of its epoch or of a later one
 //! count. It is the same on every column.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::block::{NONE, check_start, seal};
 use super::error::{Structure, ZonedError};
-use super::segment::SegmentHeader;
-use super::sequence::{Epoch, RawEpoch, Sequence};
+use super::segment::{RawSegmentStart, SegmentHeader};
+use super::sequence::{Epoch, Sequence};
 use super::shape::HEADER_BLOCKS;
-use crate::disk_struct::disk_struct;
 
 /// Ranges that one block of a fence holds.
 pub const FENCE_RANGES: usize = 234;
@@ -23,32 +23,27 @@ pub const RANGE_FIELDS: &[(&str, usize, usize)] = RawRange::FIELDS;
 const MAGIC: [u8; 8] = *b"TwZonFn\0";
 const WHAT: Structure = Structure::Fence;
 
-disk_struct! {
+byte_struct! {
     struct RawRange, 16 bytes {
-        group: U32 = 0,
-        first: U32 = 4,
-        count: U32 = 8,
-        verdict: u8 = 12,
-        reserve: [u8; 3] = 13,
+        0   4  group: U32,
+        4   4  first: U32,
+        8   4  count: U32,
+        12  1  verdict: u8,
+        13  3  reserve: bytes,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawFence, 4096 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        segment: U64 = 16,
-        epoch: RawEpoch = 24,
-        tag: U64 = 32,
-        sequence: U64 = 40,
-        index: U16 = 48,
-        blocks: U16 = 50,
-        ranges: U16 = 52,
-        width: u8 = 54,
-        reserve: [u8; 41] = 55,
-        pointers: [U32; 64] = 96,
-        range: [RawRange; 234] = 352,
+        0    40    start: RawSegmentStart,
+        40   8     sequence: U64,
+        48   2     index: U16,
+        50   2     blocks: U16,
+        52   2     ranges: U16,
+        54   1     width: u8,
+        55   41    reserve: bytes,
+        96   256   pointers: [U32; 64],
+        352  3744  range: [RawRange; 234],
     }
 }
 
@@ -122,8 +117,7 @@ impl FenceBlock {
     pub fn parse(bytes: &[u8], header: &SegmentHeader) -> Result<FenceBlock, ZonedError> {
         let raw = RawFence::read_from_bytes(check_start(WHAT, bytes, MAGIC)?).expect("a block");
         WHAT.reserved(&raw.reserve, 55)?;
-        WHAT.belongs("segment", raw.segment.get(), header.segment)?;
-        WHAT.belongs("tag", raw.tag.get(), header.tag)?;
+        raw.start.check(WHAT, header)?;
         WHAT.belongs("width", raw.width, header.shape.plan().columns.width())?;
         let (index, blocks) = (raw.index.get(), raw.blocks.get());
         WHAT.require(index < blocks, "index", || index.to_string(), || format!("below {blocks}"))?;
@@ -133,7 +127,7 @@ impl FenceBlock {
         let (ranges, unused) = raw.range.split_at(count);
         WHAT.reserved(unused.as_bytes(), 352 + ranges.as_bytes().len())?;
         Ok(FenceBlock {
-            epoch: Epoch::of_raw(raw.epoch),
+            epoch: Epoch::of_raw(raw.start.epoch),
             sequence: Sequence(raw.sequence.get()),
             index,
             blocks,
@@ -155,9 +149,7 @@ impl FenceBlock {
         assert!(self.ranges.len() <= FENCE_RANGES, "{} ranges", self.ranges.len());
         assert_eq!(self.pointers.len(), usize::from(width), "pointers of a segment's columns");
         let mut raw = RawFence::new_zeroed();
-        raw.segment.set(header.segment);
-        raw.epoch = self.epoch.to_raw();
-        raw.tag.set(header.tag);
+        raw.start = RawSegmentStart::new(header, self.epoch);
         raw.sequence.set(self.sequence.0);
         raw.index.set(self.index);
         raw.blocks.set(self.blocks);
@@ -206,18 +198,8 @@ fn range_of(index: usize, raw: &RawRange, header: &SegmentHeader) -> Result<Fenc
     WHAT.require(group < groups, "group", || format!("group {group}"), || format!("below {groups}"))?;
     let fits = count > 0 && first.checked_add(count).is_some_and(|end| end <= most);
     WHAT.require(fits, "count", || format!("{count} from {first} on"), || format!("some, within {most}"))?;
-    let verdict = match raw.verdict {
-        1 => Verdict::Void,
-        2 => Verdict::Lost,
-        other => {
-            let expected = "1 (void) or 2 (lost)".into();
-            return Err(ZonedError::Field {
-                structure: WHAT,
-                field: "verdict",
-                found: other.to_string(),
-                expected,
-            });
-        }
-    };
+    let verdict = [Verdict::Void, Verdict::Lost].into_iter().find(|verdict| *verdict as u8 == raw.verdict);
+    let expected = || "1 (void) or 2 (lost)".into();
+    let verdict = WHAT.known(verdict, "verdict", || raw.verdict.to_string(), expected)?;
     Ok(FenceRange { group, first, count, verdict })
 }

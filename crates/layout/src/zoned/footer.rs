@@ -1,7 +1,8 @@
 //! The footer of a zone: what every block of its data region is. It is the authority for a sealed segment; what it does not
 //! name as data is void.
 
-use zerocopy::little_endian::{U16, U32, U64};
+use byte_struct::byte_struct;
+use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::block::{BLOCK_BYTES, NONE, check_start, seal};
@@ -9,10 +10,9 @@ use super::coded::CodedEntry;
 use super::columns::ColumnRole;
 use super::entry::{BlockEntry, ENTRY_BYTES};
 use super::error::{Structure, ZonedError};
-use super::segment::SegmentHeader;
-use super::sequence::{Epoch, RawEpoch};
+use super::segment::{RawSegmentStart, SegmentHeader};
+use super::sequence::Epoch;
 use super::shape::{DataOffset, STRIPE_BYTES};
-use crate::disk_struct::disk_struct;
 
 /// Name, offset and size of each field of a footer block's head, for the check of `docs/formats.md`.
 pub const FOOTER_FIELDS: &[(&str, usize, usize)] = RawHead::FIELDS;
@@ -20,22 +20,17 @@ pub const FOOTER_FIELDS: &[(&str, usize, usize)] = RawHead::FIELDS;
 const MAGIC: [u8; 8] = *b"TwZonFt\0";
 const WHAT: Structure = Structure::Footer;
 
-disk_struct! {
+byte_struct! {
     struct RawHead, 64 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        segment: U64 = 16,
-        epoch: RawEpoch = 24,
-        tag: U64 = 32,
-        generation: U32 = 40,
-        index: U32 = 44,
-        data_blocks: U32 = 48,
-        count: U16 = 52,
-        column: u8 = 54,
-        entry_bytes: u8 = 55,
-        place: U32 = 56,
-        reserve: U32 = 60,
+        0   40  start: RawSegmentStart,
+        40  4  generation: U32,
+        44  4  index: U32,
+        48  4  data_blocks: U32,
+        52  2  count: U16,
+        54  1  column: u8,
+        55  1  entry_bytes: u8,
+        56  4  place: U32,
+        60  4  reserve: U32,
     }
 }
 
@@ -98,8 +93,7 @@ impl FooterBlock {
         let bytes = check_start(WHAT, bytes, MAGIC)?;
         let (raw, body) = RawHead::read_from_prefix(bytes).expect("a block");
         WHAT.reserved(raw.reserve.as_bytes(), 60)?;
-        WHAT.belongs("segment", raw.segment.get(), header.segment)?;
-        WHAT.belongs("tag", raw.tag.get(), header.tag)?;
+        raw.start.check(WHAT, header)?;
         WHAT.belongs("column", raw.column, header.column)?;
         WHAT.belongs("generation", raw.generation.get(), header.generation)?;
         check_place(&raw, header, block)?;
@@ -114,7 +108,7 @@ impl FooterBlock {
             offset.0 += 1;
         }
         Ok(FooterBlock {
-            epoch: Epoch::of_raw(raw.epoch),
+            epoch: Epoch::of_raw(raw.start.epoch),
             index,
             data_blocks: raw.data_blocks.get(),
             place: Some(raw.place.get()).filter(|place| *place != NONE),
@@ -131,9 +125,7 @@ impl FooterBlock {
         let expected = count_of(header, self.index, self.data_blocks);
         assert_eq!(Some(self.entries.len()), expected.map(|count| count as usize), "footer entries");
         let mut raw = RawHead::new_zeroed();
-        raw.segment.set(header.segment);
-        raw.epoch = self.epoch.to_raw();
-        raw.tag.set(header.tag);
+        raw.start = RawSegmentStart::new(header, self.epoch);
         raw.generation.set(header.generation);
         raw.index.set(self.index);
         raw.data_blocks.set(self.data_blocks);

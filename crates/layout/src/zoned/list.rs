@@ -1,6 +1,7 @@
 //! Blocks of the log that are lists without a head: ranges that read as zeroes, and segments that are to be reset. Their own
 //! entry in the record that they are written with has their kind and checksum. A list ends with its first row of zeroes.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -8,7 +9,6 @@ use super::block::{BLOCK_BYTES, whole};
 use super::entry::{BlockEntry, BlockName};
 use super::error::{Structure, ZonedError};
 use super::sequence::Sequence;
-use crate::disk_struct::disk_struct;
 
 /// Ranges that a zeroes block holds.
 pub const ZEROES_MAX: usize = BLOCK_BYTES / size_of::<RawZeroes>();
@@ -22,19 +22,19 @@ pub const EMPTIED_FIELDS: &[(&str, usize, usize)] = RawEmptied::FIELDS;
 
 const LOST: u32 = 1;
 
-disk_struct! {
+byte_struct! {
     struct RawZeroes, 24 bytes {
-        lba: U64 = 0,
-        blocks: U32 = 8,
-        flags: U32 = 12,
-        sequence: U64 = 16,
+        0   8  lba: U64,
+        8   4  blocks: U32,
+        12  4  flags: U32,
+        16  8  sequence: U64,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawEmptied, 16 bytes {
-        segment: U64 = 0,
-        tag: U64 = 8,
+        0  8  segment: U64,
+        8  8  tag: U64,
     }
 }
 

@@ -1,10 +1,10 @@
 //! The rows of the superblock's table of members.
 
+use byte_struct::byte_struct;
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::sequence::{Epoch, RawEpoch};
-use crate::disk_struct::disk_struct;
 use crate::uuid::display_uuid;
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
@@ -13,16 +13,16 @@ pub const MEMBER_FIELDS: &[(&str, usize, usize)] = RawMember::FIELDS;
 /// The slot of a device that is none of the members.
 const NO_SLOT: u16 = u16::MAX;
 
-disk_struct! {
+byte_struct! {
     /// A member on disk.
     pub(super) struct RawMember, 40 bytes {
-        device_uuid: [u8; 16] = 0,
-        state: u8 = 16,
-        flags: u8 = 17,
-        slot: U16 = 18,
-        retired_zones: U32 = 20,
-        events: U64 = 24,
-        epoch: RawEpoch = 32,
+        0   16  device_uuid: bytes,
+        16  1   state: u8,
+        17  1   flags: u8,
+        18  2   slot: U16,
+        20  4   retired_zones: U32,
+        24  8   events: U64,
+        32  8   epoch: RawEpoch,
     }
 }
 

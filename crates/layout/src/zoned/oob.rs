@@ -1,10 +1,10 @@
 //! The out-of-band carrier: 64 bytes beside each block of the data region. Headers and footers tell what they are by
 //! themselves; their out-of-band bytes are zeroes.
 
+use byte_struct::{Checksum, byte_struct};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::block::checksum_without;
 use super::coded::CodedEntry;
 use super::columns::ColumnRole;
 use super::entry::{BlockEntry, ENTRY_BYTES};
@@ -13,7 +13,6 @@ use super::record::{RecordKind, check_carrier};
 use super::segment::SegmentHeader;
 use super::sequence::Sequence;
 use super::shape::{Carrier, DataOffset};
-use crate::disk_struct::disk_struct;
 
 /// Bytes beside each block.
 pub const OOB_BYTES: usize = size_of::<RawOob>();
@@ -26,22 +25,22 @@ const CHECKSUM_AT: usize = 60;
 /// The name of a block of parity: it names nothing.
 const NO_NAME: u64 = u64::MAX;
 
-disk_struct! {
+byte_struct! {
     struct RawOob, 64 bytes {
-        lba: U64 = 0,
-        sequence: U64 = 8,
-        checksum: U32 = 16,
-        segment_low: U32 = 20,
-        stripe: U16 = 24,
-        column: u8 = 26,
-        kind: u8 = 27,
-        epoch: U32 = 28,
-        coded: [u8; 20] = 32,
-        rows: u8 = 52,
-        row: u8 = 53,
-        reserve: U16 = 54,
-        tag_low: U32 = 56,
-        own_checksum: U32 = 60,
+        0   8   lba: U64,
+        8   8   sequence: U64,
+        16  4   checksum: U32,
+        20  4   segment_low: U32,
+        24  2   stripe: U16,
+        26  1   column: u8,
+        27  1   kind: u8,
+        28  4   epoch: U32,
+        32  20  coded: bytes,
+        52  1   rows: u8,
+        53  1   row: u8,
+        54  2   reserve: U16,
+        56  4   tag_low: U32,
+        60  4   own_checksum: U32,
     }
 }
 
@@ -94,7 +93,7 @@ impl OobBlock {
         let Ok((raw, _)) = RawOob::read_from_prefix(bytes) else {
             return Err(ZonedError::Truncated { structure: WHAT, found: bytes.len(), needed: OOB_BYTES });
         };
-        let (found, expected) = (raw.own_checksum.get(), checksum_without(raw.as_bytes(), CHECKSUM_AT));
+        let (found, expected) = (raw.own_checksum.get(), Checksum::without(raw.as_bytes(), CHECKSUM_AT));
         if raw.as_bytes().iter().all(|byte| *byte == 0) {
             return Err(ZonedError::Absent { structure: WHAT });
         }
@@ -142,8 +141,7 @@ impl OobBlock {
         raw.epoch.set(self.epoch);
         raw.rows = self.rows;
         raw.row = self.row;
-        let sum = checksum_without(raw.as_bytes(), CHECKSUM_AT);
-        raw.own_checksum.set(sum);
+        Checksum::seal(raw.as_mut_bytes(), CHECKSUM_AT);
         raw.as_bytes().try_into().expect("64 bytes")
     }
 }

@@ -4,17 +4,17 @@
 //! A descriptor has one to four blocks. Each is whole by itself: it has a head, the entries of its rows (row by row, in each
 //! row by data index), and the sums of its own blocks of these rows.
 
+use byte_struct::{Checksum, byte_struct};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::block::{BLOCK_BYTES, NONE, checksum_without, whole};
+use super::block::{BLOCK_BYTES, NONE, whole};
 use super::columns::ColumnRole;
 use super::entry::{BlockEntry, ENTRY_BYTES};
 use super::error::{Structure, ZonedError};
 use super::segment::SegmentHeader;
 use super::sequence::Sequence;
 use super::shape::{Carrier, DataOffset, HEAD_BYTES, SUM_BYTES};
-use crate::disk_struct::disk_struct;
 
 /// Name, offset and size of each field of a descriptor's head, for the check of `docs/formats.md`.
 pub const DESCRIPTOR_FIELDS: &[(&str, usize, usize)] = RawHead::FIELDS;
@@ -23,24 +23,24 @@ const MAGIC: [u8; 4] = *b"TwRc";
 const WHAT: Structure = Structure::Descriptor;
 const CHECKSUM_AT: usize = 4;
 
-disk_struct! {
+byte_struct! {
     struct RawHead, 64 bytes {
-        magic: [u8; 4] = 0,
-        checksum: U32 = 4,
-        segment: U64 = 8,
-        epoch: U32 = 16,
-        stripe: U32 = 20,
-        sequence: U64 = 24,
-        durable_blocks: U32 = 32,
-        place: U32 = 36,
-        column: u8 = 40,
-        rows: u8 = 41,
-        data_columns: u8 = 42,
-        kind: u8 = 43,
-        tag: U64 = 44,
-        descriptor_blocks: u8 = 52,
-        descriptor: u8 = 53,
-        reserve: [u8; 10] = 54,
+        0   4   magic: bytes,
+        4   4   checksum: U32,
+        8   8   segment: U64,
+        16  4   epoch: U32,
+        20  4   stripe: U32,
+        24  8   sequence: U64,
+        32  4   durable_blocks: U32,
+        36  4   place: U32,
+        40  1   column: u8,
+        41  1   rows: u8,
+        42  1   data_columns: u8,
+        43  1   kind: u8,
+        44  8   tag: U64,
+        52  1   descriptor_blocks: u8,
+        53  1   descriptor: u8,
+        54  10  reserve: bytes,
     }
 }
 
@@ -161,8 +161,7 @@ impl StripeDescriptor {
             self.entries[first * width..end * width].iter().for_each(|entry| put(&entry.to_bytes()));
             checksums[first..end].iter().for_each(|sum| put(&sum.to_le_bytes()));
             block[at..].fill(0);
-            let sum = checksum_without(block, CHECKSUM_AT);
-            block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+            Checksum::seal(block, CHECKSUM_AT);
         }
     }
 
@@ -272,7 +271,7 @@ fn check_head(bytes: &[u8], header: &SegmentHeader, block: u32, index: u8) -> Re
     if raw.magic != MAGIC {
         return Err(ZonedError::Absent { structure: WHAT });
     }
-    let (found, expected) = (raw.checksum.get(), checksum_without(bytes, CHECKSUM_AT));
+    let (found, expected) = (raw.checksum.get(), Checksum::without(bytes, CHECKSUM_AT));
     if found != expected {
         return Err(ZonedError::Checksum { structure: WHAT, found, expected });
     }

@@ -1,19 +1,22 @@
 //! The segment header: block 0 of every zone of a segment. It is the same on all columns but for own column and place, and
 //! durable before the first record.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::block::{NONE, check_start, seal};
-use super::columns::{COLUMNS_MAX, Columns};
+use super::columns::Columns;
 use super::error::{Structure, ZonedError};
 use super::sequence::{Epoch, RawEpoch, Sequence};
 use super::shape::{Access, Carrier, Class, SegmentPlan, SegmentShape, ShapeFault};
-use crate::disk_struct::disk_struct;
-use crate::geometry::Level;
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const SEGMENT_FIELDS: &[(&str, usize, usize)] = RawSegment::FIELDS;
+
+/// Name, offset and size of each field that a block of a footer or of a fence begins with, for the check of
+/// `docs/formats.md`.
+pub const SEGMENT_START_FIELDS: &[(&str, usize, usize)] = RawSegmentStart::FIELDS;
 
 /// Name, offset and size of each field of a column, for the check of `docs/formats.md`.
 pub const COLUMN_FIELDS: &[(&str, usize, usize)] = RawColumn::FIELDS;
@@ -21,44 +24,73 @@ pub const COLUMN_FIELDS: &[(&str, usize, usize)] = RawColumn::FIELDS;
 const MAGIC: [u8; 8] = *b"TwZonSg\0";
 const WHAT: Structure = Structure::SegmentHeader;
 
-disk_struct! {
+byte_struct! {
     struct RawColumn, 8 bytes {
-        slot: U16 = 0,
-        reserve: U16 = 2,
-        zone: U32 = 4,
+        0  2  slot: U16,
+        2  2  reserve: U16,
+        4  4  zone: U32,
     }
 }
 
-disk_struct! {
+byte_struct! {
     struct RawSegment, 4096 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        segment: U64 = 48,
-        epoch: RawEpoch = 56,
-        first_sequence: U64 = 64,
-        zone: U32 = 72,
-        column: U16 = 76,
-        width: u8 = 78,
-        parity: u8 = 79,
-        class: u8 = 80,
-        access: u8 = 81,
-        carrier: u8 = 82,
-        reserve_a: u8 = 83,
-        record_blocks: U16 = 84,
-        group: U16 = 86,
-        band_blocks: U32 = 88,
-        data_blocks: U32 = 92,
-        footer_blocks: U32 = 96,
-        generation: U32 = 100,
-        level: I32 = 104,
-        slot: U32 = 108,
-        tag: U64 = 112,
-        reserve_b: [u8; 8] = 120,
-        columns: [RawColumn; 64] = 128,
-        reserve: [u8; 3456] = 640,
+        0    8     magic: bytes,
+        8    4     version: U32,
+        12   4     checksum: U32,
+        16   16    set_uuid: bytes,
+        32   16    device_uuid: bytes,
+        48   8     segment: U64,
+        56   8     epoch: RawEpoch,
+        64   8     first_sequence: U64,
+        72   4     zone: U32,
+        76   2     column: U16,
+        78   1     width: u8,
+        79   1     parity: u8,
+        80   1     class: u8,
+        81   1     access: u8,
+        82   1     carrier: u8,
+        83   1     reserve_a: u8,
+        84   2     record_blocks: U16,
+        86   2     group: U16,
+        88   4     band_blocks: U32,
+        92   4     data_blocks: U32,
+        96   4     footer_blocks: U32,
+        100  4     generation: U32,
+        104  4     level: I32,
+        108  4     slot: U32,
+        112  8     tag: U64,
+        120  8     reserve_b: bytes,
+        128  512   columns: [RawColumn; 64],
+        640  3456  reserve: bytes,
+    }
+}
+
+byte_struct! {
+    /// What the blocks of a footer and of a fence begin with.
+    pub(super) struct RawSegmentStart, 40 bytes {
+        0   8  magic: bytes,
+        8   4  version: U32,
+        12  4  checksum: U32,
+        16  8  segment: U64,
+        24  8  epoch: RawEpoch,
+        32  8  tag: U64,
+    }
+}
+
+impl RawSegmentStart {
+    /// Of a block that this epoch writes to the segment; [`seal`] fills in the rest.
+    pub(super) fn new(header: &SegmentHeader, epoch: Epoch) -> RawSegmentStart {
+        let mut start = RawSegmentStart::new_zeroed();
+        start.segment.set(header.segment);
+        start.epoch = epoch.to_raw();
+        start.tag.set(header.tag);
+        start
+    }
+
+    /// Checks that the block belongs to the segment.
+    pub(super) fn check(&self, structure: Structure, header: &SegmentHeader) -> Result<(), ZonedError> {
+        structure.belongs("segment", self.segment.get(), header.segment)?;
+        structure.belongs("tag", self.tag.get(), header.tag)
     }
 }
 
@@ -136,7 +168,7 @@ impl SegmentHeader {
         let code = raw.class;
         let class = Class::ALL.into_iter().find(|class| *class as u8 == code);
         let expected = "1 (small), 2 (large), 3 (reclaim) or 4 (recovery)";
-        WHAT.require(class.is_some(), "class", || code.to_string(), || expected.into())?;
+        let class = WHAT.known(class, "class", || code.to_string(), || expected.into())?;
         let column = raw.column.get();
         let range = || format!("below the width {width}");
         WHAT.require(column < width.into(), "column", || column.to_string(), range)?;
@@ -150,7 +182,7 @@ impl SegmentHeader {
             tag: raw.tag.get(),
             epoch,
             first_sequence: Sequence(raw.first_sequence.get()),
-            class: class.expect("checked"),
+            class,
             shape,
             slot: raw.slot.get(),
             column: column as u8,
@@ -212,24 +244,15 @@ impl SegmentHeader {
 }
 
 fn shape_of(raw: &RawSegment) -> Result<SegmentShape, ZonedError> {
-    let (width, level) = (raw.width, raw.level.get());
-    let columns = Level::from_md_number(level).ok().and_then(|level| Columns::new(level, width));
-    let found = || format!("{level} of {width} columns");
-    let expected = || format!("0, 4, 5, 6 or 10 with columns for data, {COLUMNS_MAX} at most");
-    WHAT.require(columns.is_some(), "level", found, expected)?;
-    let columns = columns.expect("checked");
-    let parity = || format!("{} at level {level}", columns.parity());
-    WHAT.require(raw.parity == columns.parity(), "parity", || format!("{} columns", raw.parity), parity)?;
+    let columns = Columns::read(WHAT, raw.level.get(), raw.width.into(), raw.parity)?;
     let access = Access::ALL.into_iter().find(|access| *access as u8 == raw.access);
     let expected = || "1 (append), 2 (sequential) or 3 (placed)".into();
-    WHAT.require(access.is_some(), "access", || raw.access.to_string(), expected)?;
-    let carrier = Carrier::ALL.into_iter().find(|carrier| *carrier as u8 == raw.carrier);
-    let expected = || "1 (out of band) or 2 (in band)".into();
-    WHAT.require(carrier.is_some(), "carrier", || raw.carrier.to_string(), expected)?;
+    let access = WHAT.known(access, "access", || raw.access.to_string(), expected)?;
+    let carrier = Carrier::read(WHAT, raw.carrier)?;
     let plan = SegmentPlan {
         columns,
-        access: access.expect("checked"),
-        carrier: carrier.expect("checked"),
+        access,
+        carrier,
         record_blocks: raw.record_blocks.get(),
         group: raw.group.get(),
         band_blocks: raw.band_blocks.get(),

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::U32;
-
-use crate::disk_struct::disk_struct;
 
 /// Bits of a sequence number that count within an epoch number.
 const COUNTER_BITS: u32 = 40;
@@ -12,11 +11,11 @@ const COUNTER_BITS: u32 = 40;
 /// Name, offset and size of each field of an epoch, for the check of `docs/formats.md`.
 pub const EPOCH_FIELDS: &[(&str, usize, usize)] = RawEpoch::FIELDS;
 
-disk_struct! {
+byte_struct! {
     /// An epoch on disk.
     pub(super) struct RawEpoch, 8 bytes {
-        number: U32 = 0,
-        random: U32 = 4,
+        0  4  number: U32,
+        4  4  random: U32,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::columns::{ColumnRole, Columns};
 use super::entry::ENTRY_BYTES;
+use super::error::{Structure, ZonedError};
 
 /// Blocks of a zone before its data region: the segment header.
 pub const HEADER_BLOCKS: u32 = 1;
@@ -57,7 +58,14 @@ pub enum Class {
 }
 
 impl Carrier {
-    pub(super) const ALL: [Carrier; 2] = [Carrier::Oob, Carrier::Inband];
+    const ALL: [Carrier; 2] = [Carrier::Oob, Carrier::Inband];
+
+    /// The carrier that a structure names by its number.
+    pub(super) fn read(structure: Structure, code: u8) -> Result<Carrier, ZonedError> {
+        let carrier = Carrier::ALL.into_iter().find(|carrier| *carrier as u8 == code);
+        let expected = || "1 (out of band) or 2 (in band)".into();
+        structure.known(carrier, "carrier", || code.to_string(), expected)
+    }
 
     /// Rows that one descriptor block names, at this many data columns.
     #[must_use]

@@ -1,16 +1,15 @@
 //! The superblock of a zoned member. Each member has the whole of it; nothing is spread over parity.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::block::{BLOCK_BYTES, check_start, seal};
-use super::columns::{COLUMNS_MAX, Columns};
+use super::columns::Columns;
 use super::error::{Structure, ZonedError};
 use super::member::{Member, MembersFault, RawMember, check_members};
 use super::sequence::{Epoch, RawEpoch, Sequence};
 use super::shape::{Access, Carrier, GROUP_BLOCKS_MAX};
-use crate::disk_struct::disk_struct;
-use crate::geometry::Level;
 
 /// Members that a superblock names at most.
 pub const MEMBERS_MAX: usize = 64;
@@ -33,54 +32,54 @@ const INCOMPAT_KNOWN: u64 = 0;
 /// No feature that a writer must know exists yet.
 const RO_COMPAT_KNOWN: u64 = 0;
 
-disk_struct! {
+byte_struct! {
     struct RawSuperblock, 4096 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        set_uuid: [u8; 16] = 16,
-        device_uuid: [u8; 16] = 32,
-        set_name: [u8; 32] = 48,
-        sequence: U64 = 80,
-        epoch: RawEpoch = 88,
-        ctime: U64 = 96,
-        utime: U64 = 104,
-        zone: U32 = 112,
-        block: U32 = 116,
-        incompat: U64 = 120,
-        ro_compat: U64 = 128,
-        compat: U64 = 136,
-        level: I32 = 144,
-        width: U16 = 148,
-        parity: u8 = 150,
-        carrier: u8 = 151,
-        block_bytes: U32 = 152,
-        zone_blocks: U32 = 156,
-        zone_capacity_blocks: U32 = 160,
-        zones: U32 = 164,
-        logical_blocks: U64 = 168,
-        reserve_blocks: U64 = 176,
-        small_blocks: U16 = 184,
-        large_blocks: U16 = 186,
-        group: U16 = 188,
-        band_blocks: U16 = 190,
-        open_small: u8 = 192,
-        open_large: u8 = 193,
-        table_entries: U16 = 194,
-        slot: U16 = 196,
-        clean: u8 = 198,
-        access: u8 = 199,
-        checkpoint_segment: U64 = 200,
-        checkpoint_sequence: U64 = 208,
-        segments_below: U64 = 216,
-        map_entry_bytes: u8 = 224,
-        map_columns: u8 = 225,
-        reserve_a: [u8; 6] = 226,
-        served: RawEpoch = 232,
-        reserve_b: [u8; 16] = 240,
-        members: [RawMember; 64] = 256,
-        epochs: [RawEpoch; 64] = 2816,
-        reserve: [u8; 768] = 3328,
+        0     8     magic: bytes,
+        8     4     version: U32,
+        12    4     checksum: U32,
+        16    16    set_uuid: bytes,
+        32    16    device_uuid: bytes,
+        48    32    set_name: bytes,
+        80    8     sequence: U64,
+        88    8     epoch: RawEpoch,
+        96    8     ctime: U64,
+        104   8     utime: U64,
+        112   4     zone: U32,
+        116   4     block: U32,
+        120   8     incompat: U64,
+        128   8     ro_compat: U64,
+        136   8     compat: U64,
+        144   4     level: I32,
+        148   2     width: U16,
+        150   1     parity: u8,
+        151   1     carrier: u8,
+        152   4     block_bytes: U32,
+        156   4     zone_blocks: U32,
+        160   4     zone_capacity_blocks: U32,
+        164   4     zones: U32,
+        168   8     logical_blocks: U64,
+        176   8     reserve_blocks: U64,
+        184   2     small_blocks: U16,
+        186   2     large_blocks: U16,
+        188   2     group: U16,
+        190   2     band_blocks: U16,
+        192   1     open_small: u8,
+        193   1     open_large: u8,
+        194   2     table_entries: U16,
+        196   2     slot: U16,
+        198   1     clean: u8,
+        199   1     access: u8,
+        200   8     checkpoint_segment: U64,
+        208   8     checkpoint_sequence: U64,
+        216   8     segments_below: U64,
+        224   1     map_entry_bytes: u8,
+        225   1     map_columns: u8,
+        226   6     reserve_a: bytes,
+        232   8     served: RawEpoch,
+        240   16    reserve_b: bytes,
+        256   2560  members: [RawMember; 64],
+        2816  512   epochs: [RawEpoch; 64],
+        3328  768   reserve: bytes,
     }
 }
 
@@ -339,29 +338,18 @@ fn name_of(raw: &[u8; NAME_BYTES_MAX]) -> Result<String, ZonedError> {
 }
 
 fn plan_of(raw: &RawSuperblock) -> Result<ArrayPlan, ZonedError> {
-    let (level, width) = (raw.level.get(), raw.width.get());
-    let columns = Level::from_md_number(level).ok().and_then(|level| {
-        Columns::new(level, u8::try_from(width).ok().filter(|width| *width <= COLUMNS_MAX)?)
-    });
-    let found = || format!("{level} of {width} columns");
-    let expected = || format!("0, 4, 5, 6 or 10 with columns for data, {COLUMNS_MAX} at most");
-    WHAT.require(columns.is_some(), "level", found, expected)?;
-    let columns = columns.expect("checked");
-    let parity = || format!("{} at level {level}", columns.parity());
-    WHAT.require(raw.parity == columns.parity(), "parity", || format!("{} columns", raw.parity), parity)?;
-    let carrier = Carrier::ALL.into_iter().find(|carrier| *carrier as u8 == raw.carrier);
-    let expected = || "1 (out of band) or 2 (in band)".into();
-    WHAT.require(carrier.is_some(), "carrier", || raw.carrier.to_string(), expected)?;
+    let columns = Columns::read(WHAT, raw.level.get(), raw.width.get(), raw.parity)?;
+    let carrier = Carrier::read(WHAT, raw.carrier)?;
     let map_entry = match raw.map_entry_bytes {
         4 => Some(MapEntryBytes::Four),
         8 => Some(MapEntryBytes::Eight),
         _ => None,
     };
     let found = || format!("{} bytes", raw.map_entry_bytes);
-    WHAT.require(map_entry.is_some(), "map_entry_bytes", found, || "4 or 8 bytes".into())?;
+    let map_entry = WHAT.known(map_entry, "map_entry_bytes", found, || "4 or 8 bytes".into())?;
     let plan = ArrayPlan {
         columns,
-        carrier: carrier.expect("checked"),
+        carrier,
         logical_blocks: raw.logical_blocks.get(),
         reserve_blocks: raw.reserve_blocks.get(),
         small_blocks: raw.small_blocks.get(),
@@ -370,7 +358,7 @@ fn plan_of(raw: &RawSuperblock) -> Result<ArrayPlan, ZonedError> {
         band_blocks: raw.band_blocks.get(),
         open_small: raw.open_small,
         open_large: raw.open_large,
-        map_entry: map_entry.expect("checked"),
+        map_entry,
         map_columns: raw.map_columns,
     };
     check_plan(&plan)?;

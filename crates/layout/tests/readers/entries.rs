@@ -1,13 +1,13 @@
 //! What is asked of each reader of on-disk bytes, whatever they are: no panic, and what it believes it can write and read
 //! again. Called with mutated bytes; a fuzzer may call the same.
 
-use layout::generations::{GenerationsArea, GenerationsError, GenerationsRecord, RECORD_BYTES};
+use layout::generations::{GenerationsArea, GenerationsRecord, RECORD_BYTES};
 use layout::md_bitmap::{Bitmap, BitmapSuper};
 use layout::md_superblock::{
     MinorVersion, Superblock, SuperblockError, decode_bad_blocks, encode_bad_blocks,
 };
 use layout::redo_log::{
-    BLOCK_BYTES, BitmapExtent, Place, RedoArea, RedoError, RedoHeader, RedoRecord, SlotPlan,
+    BLOCK_BYTES, BitmapExtent, Place, RecordError, RedoArea, RedoHeader, RedoRecord, SlotPlan,
 };
 use layout::zoned;
 use layout::zoned::coded::{self, RowPart};
@@ -120,9 +120,9 @@ pub fn redo_log(bytes: &[u8]) {
                 record.clone().complete(vec![0; record.payload_bytes()]).map(|whole| whole.writes().count());
         }
         match (header.err(), record.err()) {
-            (Some(RedoError::Foreign(own)), _) | (_, Some(RedoError::Foreign(own))) => place = own,
-            (Some(RedoError::Checksum { found, expected }), _)
-            | (_, Some(RedoError::Checksum { found, expected })) => {
+            (Some(RecordError::Foreign(own)), _) | (_, Some(RecordError::Foreign(own))) => place = own,
+            (Some(RecordError::Checksum { found, expected }), _)
+            | (_, Some(RecordError::Checksum { found, expected })) => {
                 let at = block.windows(4).position(|word| word == found.to_le_bytes()).expect("it was found");
                 block[at..at + 4].copy_from_slice(&expected.to_le_bytes());
             }
@@ -142,8 +142,8 @@ pub fn generations(bytes: &[u8]) {
                 assert_eq!(GenerationsRecord::parse(&record.encode(place), place).as_ref(), Ok(&record));
                 return;
             }
-            Err(GenerationsError::Foreign(own)) => place = own,
-            Err(GenerationsError::Checksum { expected, .. }) => {
+            Err(RecordError::Foreign(own)) => place = own,
+            Err(RecordError::Checksum { expected, .. }) => {
                 block[12..16].copy_from_slice(&expected.to_le_bytes());
             }
             Err(other) => return drop(other.to_string()),

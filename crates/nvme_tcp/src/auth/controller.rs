@@ -2,7 +2,7 @@
 
 use super::group::{DhGroup, DhKeys};
 use super::message::{Challenge, Failure, Message, Negotiate, Reply};
-use super::response::{Names, Proof, Prover, Randomness, session_key};
+use super::response::{Exchange, Names, Prover, Randomness, session_key};
 use super::secret::Secret;
 use crate::hash::HashFunction;
 
@@ -151,9 +151,8 @@ impl ControllerExchange {
             None => function.digest(self.randomness.private.as_slice()),
         };
         let (challenge, sequence) = (self.randomness.challenge(function), self.randomness.sequence());
-        let prover = Prover::Host;
-        let proof =
-            Proof { prover, function, key: &key, names, challenge, sequence, transaction, session_key };
+        let exchange = Exchange { function, names, transaction, session_key };
+        let proof = exchange.proof(Prover::Host, &key, challenge, sequence);
         if !proof.is(reply.response) || host_secret.is_none() {
             return Err(Failure::NotAuthentic);
         }
@@ -162,19 +161,8 @@ impl ControllerExchange {
             // The host wants proof and there is nothing to prove with.
             (Some(_), None) => return Err(Failure::NotAuthentic),
             (Some(challenge), Some(secret)) => {
-                let (key, sequence) = (secret.key_of(&names.subsystem), reply.sequence);
-                let prover = Prover::Controller;
-                let proof = Proof {
-                    prover,
-                    function,
-                    key: &key,
-                    names,
-                    challenge,
-                    sequence,
-                    transaction,
-                    session_key,
-                };
-                Some(proof.response())
+                let key = secret.key_of(&names.subsystem);
+                Some(exchange.proof(Prover::Controller, &key, challenge, reply.sequence).response())
             }
         };
         let response = response.as_ref().map(|response| response.as_slice());

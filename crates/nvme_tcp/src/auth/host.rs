@@ -2,7 +2,7 @@
 
 use super::group::{DhGroup, DhKeys};
 use super::message::{Challenge, Failure, Message, Negotiate, Offer, Reply};
-use super::response::{Names, Proof, Prover, Randomness, session_key};
+use super::response::{Exchange, Names, Prover, Randomness, session_key};
 use super::secret::Secret;
 use crate::hash::HashFunction;
 
@@ -121,36 +121,13 @@ impl HostExchange {
         let session_key = session_key(function, keys.as_ref(), challenge.public)?;
         let session_key = session_key.as_ref().map(|key| key.as_slice());
         let transaction = self.transaction;
+        let exchange = Exchange { function, names, transaction, session_key };
         let key = secret.key_of(&names.host);
-        let (sequence, asked) = (challenge.sequence, challenge.challenge);
-        let prover = Prover::Host;
-        let proof = Proof {
-            prover,
-            function,
-            key: &key,
-            names,
-            challenge: asked,
-            sequence,
-            transaction,
-            session_key,
-        };
-        let response = proof.response();
+        let response = exchange.proof(Prover::Host, &key, challenge.challenge, challenge.sequence).response();
 
         let expected = subsystem_secret.as_ref().map(|secret| {
             let key = secret.key_of(&names.subsystem);
-            let (sequence, asked) = (self.randomness.sequence(), own_challenge);
-            let prover = Prover::Controller;
-            let proof = Proof {
-                prover,
-                function,
-                key: &key,
-                names,
-                challenge: asked,
-                sequence,
-                transaction,
-                session_key,
-            };
-            proof.response()
+            exchange.proof(Prover::Controller, &key, own_challenge, self.randomness.sequence()).response()
         });
         let wants_proof = expected.is_some();
         let reply = Reply {

@@ -60,38 +60,57 @@ pub(super) enum Prover {
     Controller,
 }
 
-/// One proof: the response to a challenge of `function`, by the key of `prover`.
-pub(super) struct Proof<'a> {
-    pub(super) prover: Prover,
+/// What is the same for both proofs of an exchange.
+#[derive(Clone, Copy)]
+pub(super) struct Exchange<'a> {
     pub(super) function: HashFunction,
-    /// The secret as its owner's name transforms it.
-    pub(super) key: &'a [u8],
     pub(super) names: &'a Names,
-    pub(super) challenge: &'a [u8],
-    pub(super) sequence: u32,
     pub(super) transaction: u16,
     /// Hashed value of the Diffie-Hellman exchange, if there was one.
     pub(super) session_key: Option<&'a [u8]>,
 }
 
+/// One proof: the response to a challenge, by the key of `prover`.
+pub(super) struct Proof<'a> {
+    exchange: Exchange<'a>,
+    prover: Prover,
+    key: &'a [u8],
+    challenge: &'a [u8],
+    sequence: u32,
+}
+
+impl<'a> Exchange<'a> {
+    /// `key` is the prover's secret as its name transforms it; `sequence` goes with the challenge.
+    pub(super) fn proof(
+        self,
+        prover: Prover,
+        key: &'a [u8],
+        challenge: &'a [u8],
+        sequence: u32,
+    ) -> Proof<'a> {
+        Proof { exchange: self, prover, key, challenge, sequence }
+    }
+}
+
 impl Proof<'_> {
     pub(super) fn response(&self) -> Zeroizing<Vec<u8>> {
-        self.with_parts(|parts| self.function.hmac(self.key, parts))
+        self.with_parts(|parts| self.exchange.function.hmac(self.key, parts))
     }
 
     /// If `response` is right, found out in the same time for each wrong one.
     pub(super) fn is(&self, response: &[u8]) -> bool {
-        self.with_parts(|parts| self.function.hmac_is(self.key, parts, response))
+        self.with_parts(|parts| self.exchange.function.hmac_is(self.key, parts, response))
     }
 
     fn with_parts<R>(&self, run: impl FnOnce(&[&[u8]]) -> R) -> R {
-        let augmented = self.session_key.map(|key| self.function.hmac(key, &[self.challenge]));
+        let Exchange { function, names, transaction, session_key } = self.exchange;
+        let augmented = session_key.map(|key| function.hmac(key, &[self.challenge]));
         let challenge = augmented.as_ref().map_or(self.challenge, |augmented| augmented.as_slice());
         let (role, prover, other): (&[u8], _, _) = match self.prover {
-            Prover::Host => (b"HostHost", &self.names.host, &self.names.subsystem),
-            Prover::Controller => (b"Controller", &self.names.subsystem, &self.names.host),
+            Prover::Host => (b"HostHost", &names.host, &names.subsystem),
+            Prover::Controller => (b"Controller", &names.subsystem, &names.host),
         };
-        let (sequence, transaction) = (self.sequence.to_le_bytes(), self.transaction.to_le_bytes());
+        let (sequence, transaction) = (self.sequence.to_le_bytes(), transaction.to_le_bytes());
         // The zero before the role says that no secure channel is made of this.
         let zero = [0];
         run(&[challenge, &sequence, &transaction, &zero, role, prover.as_bytes(), &zero, other.as_bytes()])

@@ -1,90 +1,90 @@
 //! Identify Controller.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::IDENTIFY_BYTES;
 use crate::names::{Nqn, NqnError};
-use crate::wire_struct::wire_struct;
 
 /// Version 2.0 of the specification, as the property of that name has it, too.
 pub const VERSION: u32 = 0x0002_0000;
 /// Bytes of a Twill target's own capability, at the beginning of the vendor's area.
 pub const CAPABILITY_BYTES: usize = 24;
 
-wire_struct! {
+byte_struct! {
     struct RawController, 4096 bytes {
-        vendor_id: U16 = 0,
-        subsystem_vendor_id: U16 = 2,
-        serial: [u8; 20] = 4,
-        model: [u8; 40] = 24,
-        firmware: [u8; 8] = 64,
-        arbitration_burst: u8 = 72,
-        ieee: [u8; 3] = 73,
-        multi_path: u8 = 76,
-        transfer_log2: u8 = 77,
-        controller_id: U16 = 78,
-        version: U32 = 80,
-        resume_us: U32 = 84,
-        entry_us: U32 = 88,
-        async_events: U32 = 92,
-        attributes: U32 = 96,
-        recovery_levels: U16 = 100,
-        reserve_102: [u8; 9] = 102,
-        controller_type: u8 = 111,
-        fru_guid: [u8; 16] = 112,
-        retry_delays: [U16; 3] = 128,
-        reachability: u8 = 134,
-        instance: u8 = 135,
-        instance_random: U64 = 136,
-        reserve_144: [u8; 112] = 144,
-        admin_commands: U16 = 256,
-        abort_limit: u8 = 258,
-        async_event_limit: u8 = 259,
-        firmware_updates: u8 = 260,
-        log_attributes: u8 = 261,
-        error_log_entries: u8 = 262,
-        power_states: u8 = 263,
-        reserve_264: [u8; 2] = 264,
-        warning_kelvin: U16 = 266,
-        critical_kelvin: U16 = 268,
-        reserve_270: [u8; 50] = 270,
-        keep_alive_granularity: U16 = 320,
-        reserve_322: [u8; 20] = 322,
-        ana_transition_s: u8 = 342,
-        ana_capabilities: u8 = 343,
-        ana_group_max: U32 = 344,
-        ana_groups: U32 = 348,
-        reserve_352: [u8; 34] = 352,
-        quiesce_ms: U16 = 386,
-        reserve_388: [u8; 124] = 388,
-        submission_entry: u8 = 512,
-        completion_entry: u8 = 513,
-        commands_max: U16 = 514,
-        namespaces: U32 = 516,
-        io_commands: U16 = 520,
-        fused: U16 = 522,
-        format: u8 = 524,
-        volatile_cache: u8 = 525,
-        atomic_blocks: U16 = 526,
-        atomic_blocks_power_fail: U16 = 528,
-        reserve_530: [u8; 6] = 530,
-        sgl: U32 = 536,
-        namespaces_allowed: U32 = 540,
-        reserve_544: [u8; 224] = 544,
-        subsystem_nqn: [u8; 256] = 768,
-        reserve_1024: [u8; 768] = 1024,
-        command_capsule: U32 = 1792,
-        response_capsule: U32 = 1796,
-        in_capsule_offset: U16 = 1800,
-        fabric_attributes: u8 = 1802,
-        sgl_descriptors: u8 = 1803,
-        fabric_commands: U16 = 1804,
-        discovery_type: u8 = 1806,
-        cross_resets: u8 = 1807,
-        reserve_1808: [u8; 240] = 1808,
-        power: [u8; 1024] = 2048,
-        vendor: [u8; 1024] = 3072,
+        0     2     vendor_id: U16,
+        2     2     subsystem_vendor_id: U16,
+        4     20    serial: bytes,
+        24    40    model: bytes,
+        64    8     firmware: bytes,
+        72    1     arbitration_burst: u8,
+        73    3     ieee: bytes,
+        76    1     multi_path: u8,
+        77    1     transfer_log2: u8,
+        78    2     controller_id: U16,
+        80    4     version: U32,
+        84    4     resume_us: U32,
+        88    4     entry_us: U32,
+        92    4     async_events: U32,
+        96    4     attributes: U32,
+        100   2     recovery_levels: U16,
+        102   9     reserve_102: bytes,
+        111   1     controller_type: u8,
+        112   16    fru_guid: bytes,
+        128   6     retry_delays: [U16; 3],
+        134   1     reachability: u8,
+        135   1     instance: u8,
+        136   8     instance_random: U64,
+        144   112   reserve_144: bytes,
+        256   2     admin_commands: U16,
+        258   1     abort_limit: u8,
+        259   1     async_event_limit: u8,
+        260   1     firmware_updates: u8,
+        261   1     log_attributes: u8,
+        262   1     error_log_entries: u8,
+        263   1     power_states: u8,
+        264   2     reserve_264: bytes,
+        266   2     warning_kelvin: U16,
+        268   2     critical_kelvin: U16,
+        270   50    reserve_270: bytes,
+        320   2     keep_alive_granularity: U16,
+        322   20    reserve_322: bytes,
+        342   1     ana_transition_s: u8,
+        343   1     ana_capabilities: u8,
+        344   4     ana_group_max: U32,
+        348   4     ana_groups: U32,
+        352   34    reserve_352: bytes,
+        386   2     quiesce_ms: U16,
+        388   124   reserve_388: bytes,
+        512   1     submission_entry: u8,
+        513   1     completion_entry: u8,
+        514   2     commands_max: U16,
+        516   4     namespaces: U32,
+        520   2     io_commands: U16,
+        522   2     fused: U16,
+        524   1     format: u8,
+        525   1     volatile_cache: u8,
+        526   2     atomic_blocks: U16,
+        528   2     atomic_blocks_power_fail: U16,
+        530   6     reserve_530: bytes,
+        536   4     sgl: U32,
+        540   4     namespaces_allowed: U32,
+        544   224   reserve_544: bytes,
+        768   256   subsystem_nqn: bytes,
+        1024  768   reserve_1024: bytes,
+        1792  4     command_capsule: U32,
+        1796  4     response_capsule: U32,
+        1800  2     in_capsule_offset: U16,
+        1802  1     fabric_attributes: u8,
+        1803  1     sgl_descriptors: u8,
+        1804  2     fabric_commands: U16,
+        1806  1     discovery_type: u8,
+        1807  1     cross_resets: u8,
+        1808  240   reserve_1808: bytes,
+        2048  1024  power: bytes,
+        3072  1024  vendor: bytes,
     }
 }
 
@@ -389,92 +389,4 @@ fn text(field: &[u8]) -> String {
         _ => '?',
     });
     printable.collect::<String>().trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts() -> ControllerFacts {
-        ControllerFacts {
-            controller_type: ControllerType::Io,
-            serial: "0123456789abcdef0123456789".to_owned(),
-            model: "Twill\u{e4}".to_owned(),
-            firmware: "0.1.0".to_owned(),
-            controller_id: 7,
-            subsystem: Nqn::new("nqn.2026-11.test:a").unwrap(),
-            transfer_log2: 8,
-            in_capsule_bytes: 8192,
-            commands_max: 128,
-            namespace_id_max: 16,
-            volatile_cache: true,
-            flush_all: true,
-            atomic_blocks: 0,
-            atomic_blocks_power_fail: 0,
-            deallocates: true,
-            compares: false,
-            traffic_keeps_alive: true,
-            quiesce_ms: 500,
-            ana_group_max: 3,
-            async_event_limit: 3,
-            async_events: 0x900,
-            error_log_entries: 127,
-            capability: *b"TwFab\0\0\0................",
-        }
-    }
-
-    #[test]
-    fn fields_are_where_the_kernel_reads_them() {
-        let bytes = facts().encode();
-        assert_eq!(bytes.len(), IDENTIFY_BYTES);
-        assert_eq!(&bytes[4..24], b"0123456789abcdef0123");
-        assert_eq!(&bytes[24..31], b"Twill  ");
-        assert_eq!((bytes[76], bytes[77], bytes[78]), (0b1010, 8, 7));
-        assert_eq!(bytes[80..84], [0, 0, 2, 0]);
-        assert_eq!((bytes[96], bytes[111]), (0b100_0001, 1));
-        assert_eq!((bytes[386], bytes[387]), (0xf4, 1));
-        assert_eq!((bytes[512], bytes[513], bytes[516]), (0x66, 0x44, 16));
-        assert_eq!((bytes[520], bytes[525]), (0b11_1100, 0b111));
-        assert_eq!(&bytes[768..787], b"nqn.2026-11.test:a\0");
-        assert_eq!(u32::from_le_bytes(bytes[1792..1796].try_into().unwrap()), 516);
-        assert_eq!(&bytes[3072..3077], b"TwFab");
-    }
-
-    #[test]
-    fn an_initiator_reads_what_a_target_says() {
-        let info = ControllerInfo::parse(&facts().encode()).unwrap();
-        assert_eq!((info.serial.as_str(), info.model.as_str()), ("0123456789abcdef0123", "Twill"));
-        assert_eq!((info.transfer_bytes_max, info.in_capsule_bytes), (Some(1 << 20), 8192));
-        assert!(info.volatile_cache && info.reservations && info.write_zeroes && info.ana);
-        assert_eq!((info.keep_alive_granularity_ms, info.quiesce_ms, info.async_events_max), (1000, 500, 4));
-        let discovery = ControllerFacts {
-            controller_type: ControllerType::Discovery,
-            subsystem: Nqn::new(crate::names::DISCOVERY_NQN).unwrap(),
-            ..facts()
-        };
-        let info = ControllerInfo::parse(&discovery.encode()).unwrap();
-        assert_eq!(info.controller_type, Some(ControllerType::Discovery));
-        assert!(!info.reservations && !info.ana && info.namespace_id_max == 0);
-    }
-
-    #[test]
-    fn what_cannot_be_worked_with_is_named() {
-        let good = facts().encode();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut changed = good.clone();
-            changed[at..at + bytes.len()].copy_from_slice(bytes);
-            ControllerInfo::parse(&changed)
-        };
-        assert_eq!(with(512, &[0x77]), Err(ControllerInfoError::EntrySize));
-        assert_eq!(with(513, &[0x33]), Err(ControllerInfoError::EntrySize));
-        assert_eq!(with(536, &[0]), Err(ControllerInfoError::NoSgl));
-        assert_eq!(with(768, b"x"), Err(ControllerInfoError::Name(NqnError::Beginning)));
-        assert_eq!(with(1792, &[3, 0]), Err(ControllerInfoError::Capsule(3)));
-        assert_eq!(with(1792, &[0xff; 4]), Err(ControllerInfoError::Capsule(u32::MAX)));
-        assert_eq!(ControllerInfo::parse(&good[..100]), Err(ControllerInfoError::Length { found: 100 }));
-        // A shift that overflows is no limit.
-        assert_eq!(with(77, &[255]).unwrap().transfer_bytes_max, None);
-        assert_eq!(with(77, &[51]).unwrap().transfer_bytes_max, Some(1 << 63));
-        assert_eq!(with(77, &[52]).unwrap().transfer_bytes_max, None);
-    }
 }

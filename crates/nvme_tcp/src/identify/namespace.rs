@@ -1,74 +1,74 @@
 //! Identify Namespace, and the shorter structures that hosts ask for beside it.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::IDENTIFY_BYTES;
-use crate::wire_struct::wire_struct;
 
-wire_struct! {
+byte_struct! {
     struct RawNamespace, 4096 bytes {
-        blocks: U64 = 0,
-        capacity: U64 = 8,
-        used: U64 = 16,
-        features: u8 = 24,
-        formats: u8 = 25,
-        format: u8 = 26,
-        metadata: u8 = 27,
-        protection: u8 = 28,
-        protection_set: u8 = 29,
-        multi_path: u8 = 30,
-        reservations: u8 = 31,
-        format_progress: u8 = 32,
-        deallocated: u8 = 33,
-        atomic_blocks: U16 = 34,
-        atomic_blocks_power_fail: U16 = 36,
-        atomic_compare: U16 = 38,
-        atomic_boundary: [U16; 3] = 40,
-        boundary_blocks: U16 = 46,
-        capacity_bytes: [u8; 16] = 48,
-        write_granularity: U16 = 64,
-        write_alignment: U16 = 66,
-        deallocate_granularity: U16 = 68,
-        deallocate_alignment: U16 = 70,
-        write_optimum: U16 = 72,
-        reserve_74: [u8; 18] = 74,
-        ana_group: U32 = 92,
-        reserve_96: [u8; 3] = 96,
-        attributes: u8 = 99,
-        set: U16 = 100,
-        endurance_group: U16 = 102,
-        nguid: [u8; 16] = 104,
-        eui64: [u8; 8] = 120,
-        block_formats: [U32; 64] = 128,
-        vendor: [u8; 3712] = 384,
+        0    8     blocks: U64,
+        8    8     capacity: U64,
+        16   8     used: U64,
+        24   1     features: u8,
+        25   1     formats: u8,
+        26   1     format: u8,
+        27   1     metadata: u8,
+        28   1     protection: u8,
+        29   1     protection_set: u8,
+        30   1     multi_path: u8,
+        31   1     reservations: u8,
+        32   1     format_progress: u8,
+        33   1     deallocated: u8,
+        34   2     atomic_blocks: U16,
+        36   2     atomic_blocks_power_fail: U16,
+        38   2     atomic_compare: U16,
+        40   6     atomic_boundary: [U16; 3],
+        46   2     boundary_blocks: U16,
+        48   16    capacity_bytes: bytes,
+        64   2     write_granularity: U16,
+        66   2     write_alignment: U16,
+        68   2     deallocate_granularity: U16,
+        70   2     deallocate_alignment: U16,
+        72   2     write_optimum: U16,
+        74   18    reserve_74: bytes,
+        92   4     ana_group: U32,
+        96   3     reserve_96: bytes,
+        99   1     attributes: u8,
+        100  2     set: U16,
+        102  2     endurance_group: U16,
+        104  16    nguid: bytes,
+        120  8     eui64: bytes,
+        128  256   block_formats: [U32; 64],
+        384  3712  vendor: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawIndependent, 16 bytes {
-        features: u8 = 0,
-        multi_path: u8 = 1,
-        reservations: u8 = 2,
-        format_progress: u8 = 3,
-        ana_group: U32 = 4,
-        attributes: u8 = 8,
-        reserve: u8 = 9,
-        set: U16 = 10,
-        endurance_group: U16 = 12,
-        status: u8 = 14,
-        reserve2: u8 = 15,
+        0   1  features: u8,
+        1   1  multi_path: u8,
+        2   1  reservations: u8,
+        3   1  format_progress: u8,
+        4   4  ana_group: U32,
+        8   1  attributes: u8,
+        9   1  reserve: u8,
+        10  2  set: U16,
+        12  2  endurance_group: U16,
+        14  1  status: u8,
+        15  1  reserve2: u8,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawNvmController, 16 bytes {
-        verify_log2: u8 = 0,
-        write_zeroes_log2: u8 = 1,
-        write_uncorrectable_log2: u8 = 2,
-        dataset_ranges: u8 = 3,
-        dataset_range_blocks: U32 = 4,
-        dataset_blocks: U64 = 8,
+        0  1  verify_log2: u8,
+        1  1  write_zeroes_log2: u8,
+        2  1  write_uncorrectable_log2: u8,
+        3  1  dataset_ranges: u8,
+        4  4  dataset_range_blocks: U32,
+        8  8  dataset_blocks: U64,
     }
 }
 
@@ -324,63 +324,6 @@ impl NamespaceInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn facts() -> NamespaceFacts {
-        NamespaceFacts {
-            blocks: 1 << 20,
-            block_log2: 12,
-            nguid: [0xab; 16],
-            uuid: [0xcd; 16],
-            atomic_blocks_power_fail: 0,
-            hints: Some(WriteHints { granularity: 16, alignment: 16, optimum: 64, boundary: 64 }),
-            deallocated_reads_zeroes: true,
-            write_zeroes_deallocates: false,
-            write_protected: false,
-            ana_group: 1,
-        }
-    }
-
-    #[test]
-    fn fields_are_where_the_kernel_reads_them() {
-        let bytes = facts().encode();
-        assert_eq!(bytes.len(), IDENTIFY_BYTES);
-        assert_eq!(bytes[..8], (1u64 << 20).to_le_bytes());
-        assert_eq!((bytes[24], bytes[30], bytes[31], bytes[33]), (0b1_0010, 1, 0xff, 1));
-        assert_eq!((bytes[46], bytes[64], bytes[66], bytes[72]), (64, 15, 15, 63));
-        assert_eq!((bytes[92], bytes[104], bytes[130]), (1, 0xab, 12));
-        let independent = independent(&facts());
-        assert_eq!((independent[1], independent[2], independent[4], independent[14]), (1, 0xff, 1, 1));
-    }
-
-    #[test]
-    fn an_initiator_reads_what_a_target_says() {
-        let info = NamespaceInfo::parse(&facts().encode()).unwrap();
-        assert_eq!((info.blocks, info.block_log2, info.nguid), (1 << 20, 12, [0xab; 16]));
-        assert_eq!((info.reservations, info.atomic_blocks_power_fail, info.boundary_blocks), (0xff, 1, 64));
-        assert_eq!(NamespaceInfo::uuid(&namespace_ids(&facts())), Some([0xcd; 16]));
-    }
-
-    #[test]
-    fn what_cannot_be_worked_with_is_named() {
-        let good = facts().encode();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut changed = good.clone();
-            changed[at..at + bytes.len()].copy_from_slice(bytes);
-            NamespaceInfo::parse(&changed)
-        };
-        assert_eq!(with(0, &[0; 8]), Err(NamespaceInfoError::Absent));
-        assert_eq!(with(130, &[8]), Err(NamespaceInfoError::BlockSize(8)));
-        assert_eq!(with(130, &[17]), Err(NamespaceInfoError::BlockSize(17)));
-        assert_eq!(with(128, &[8, 0]), Err(NamespaceInfoError::Metadata(8)));
-        assert_eq!(with(0, &[0xff; 8]), Err(NamespaceInfoError::Size(u64::MAX)));
-        // The index of the format has its upper bits elsewhere: format 17, which is empty.
-        assert_eq!(with(26, &[0b010_0001]), Err(NamespaceInfoError::BlockSize(0)));
-        assert_eq!(NamespaceInfo::parse(&good[..9]), Err(NamespaceInfoError::Length { found: 9 }));
-        for cut in 0..60 {
-            let _ = NamespaceInfo::uuid(&namespace_ids(&facts())[..cut]);
-        }
-        assert_eq!(NamespaceInfo::uuid(&[9, 0, 0, 0, 3, 16, 0, 0]), None);
-    }
 
     #[test]
     fn the_list_begins_after_an_id_and_is_as_long_as_it_may_be() {

@@ -1,5 +1,6 @@
 //! Reservation Report: who is registered and who holds. Only its extended form, since host identifiers have 128 bits here.
 
+use byte_struct::byte_struct;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -7,27 +8,26 @@ use super::access::{ReservationType, Standing};
 use super::state::{Held, Reservations};
 use crate::names::HostId;
 use crate::status::Status;
-use crate::wire_struct::wire_struct;
 
-wire_struct! {
+byte_struct! {
     struct RawReport, 64 bytes {
-        generation: U32 = 0,
-        kind: u8 = 4,
-        registrants: U16 = 5,
-        reserve: [u8; 2] = 7,
-        persists: u8 = 9,
-        reserve2: [u8; 54] = 10,
+        0   4   generation: U32,
+        4   1   kind: u8,
+        5   2   registrants: U16,
+        7   2   reserve: bytes,
+        9   1   persists: u8,
+        10  54  reserve2: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawReported, 64 bytes {
-        controller: U16 = 0,
-        status: u8 = 2,
-        reserve: [u8; 5] = 3,
-        key: U64 = 8,
-        host_id: [u8; 16] = 16,
-        reserve2: [u8; 32] = 32,
+        0   2   controller: U16,
+        2   1   status: u8,
+        3   5   reserve: bytes,
+        8   8   key: U64,
+        16  16  host_id: bytes,
+        32  32  reserve2: bytes,
     }
 }
 

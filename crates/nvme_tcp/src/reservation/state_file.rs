@@ -4,14 +4,13 @@
 //! synced, renamed, and the directory synced. So a crash leaves the former image or the new one whole, and any other contents
 //! mean that the state is lost. `docs/formats.md` draws the bytes.
 
-use crc_fast::CrcAlgorithm;
+use byte_struct::{Checksum, byte_struct};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::access::ReservationType;
 use super::state::{Held, REGISTRANTS_MAX, Registrant, Reservations};
 use crate::names::{Host, HostId, Nqn};
-use crate::wire_struct::wire_struct;
 
 /// Name, offset and size of each field of the header, for the check of `docs/formats.md`.
 pub const HEADER_FIELDS: &[(&str, usize, usize)] = RawHeader::FIELDS;
@@ -25,30 +24,30 @@ const VERSION: u32 = 1;
 const PERSISTS: u8 = 1;
 const HEADER_BYTES: usize = size_of::<RawHeader>();
 const REGISTRANT_BYTES: usize = size_of::<RawRegistrant>();
-const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
+const CHECKSUM_AT: usize = 12;
 
-wire_struct! {
+byte_struct! {
     struct RawHeader, 128 bytes {
-        magic: [u8; 8] = 0,
-        version: U32 = 8,
-        checksum: U32 = 12,
-        namespace: [u8; 16] = 16,
-        generation: U32 = 32,
-        registrants: U32 = 36,
-        kind: u8 = 40,
-        flags: u8 = 41,
-        reserve: [u8; 6] = 42,
-        holder: [u8; 16] = 48,
-        reserve2: [u8; 64] = 64,
+        0   8   magic: bytes,
+        8   4   version: U32,
+        12  4   checksum: U32,
+        16  16  namespace: bytes,
+        32  4   generation: U32,
+        36  4   registrants: U32,
+        40  1   kind: u8,
+        41  1   flags: u8,
+        42  6   reserve: bytes,
+        48  16  holder: bytes,
+        64  64  reserve2: bytes,
     }
 }
 
-wire_struct! {
+byte_struct! {
     struct RawRegistrant, 256 bytes {
-        host_id: [u8; 16] = 0,
-        key: U64 = 16,
-        nqn: [u8; 224] = 24,
-        reserve: [u8; 8] = 248,
+        0    16   host_id: bytes,
+        16   8    key: U64,
+        24   224  nqn: bytes,
+        248  8    reserve: bytes,
     }
 }
 
@@ -109,7 +108,7 @@ impl Synced {
 }
 
 fn digest(state: &Reservations) -> u32 {
-    checksum(&state.encode(&[0; 16]))
+    Checksum::without(&state.encode(&[0; 16]), CHECKSUM_AT)
 }
 
 impl Reservations {
@@ -137,8 +136,7 @@ impl Reservations {
             raw.nqn = host.nqn.to_field();
             image.extend_from_slice(raw.as_bytes());
         }
-        let sum = checksum(&image);
-        image[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
+        Checksum::seal(&mut image, CHECKSUM_AT);
         image
     }
 
@@ -164,7 +162,7 @@ impl Reservations {
         if found != expected {
             return Err(StateFileError::Length { found, expected });
         }
-        let (found, expected) = (raw.checksum.get(), checksum(image));
+        let (found, expected) = (raw.checksum.get(), Checksum::without(image, CHECKSUM_AT));
         if found != expected {
             return Err(StateFileError::Checksum { found, expected });
         }
@@ -227,13 +225,4 @@ fn held(raw: &RawHeader) -> Result<Option<Held>, StateFileError> {
         (_, Some(kind)) if !kind.is_all_registrants() => Ok(Some(Held { kind, holder: Some(holder) })),
         _ => Err(StateFileError::Field("the type of the reservation")),
     }
-}
-
-/// CRC-32C of an image, its checksum as 0.
-fn checksum(image: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi);
-    digest.update(&image[..CHECKSUM_AT.start]);
-    digest.update(&[0; 4]);
-    digest.update(&image[CHECKSUM_AT.end..]);
-    u32::try_from(digest.finalize()).expect("a CRC of 32 bits")
 }

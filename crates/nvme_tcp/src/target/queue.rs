@@ -17,24 +17,14 @@ use crate::pdu::{Data, Fatal, FatalStatus, Unverified};
 use crate::session::{Event, Session};
 use crate::status::Status;
 
+pub use crate::command::Slot;
+
 /// R2Ts of one command that this end has outstanding at a time, if the host takes as many.
 pub const R2TS_MAX: usize = 4;
 /// Most commands in flight on a queue: what is left of a tag beside the number of the R2T.
 pub const COMMANDS_MAX: usize = 1 << (16 - R2T_BITS);
 const R2T_BITS: u32 = 2;
 const _: () = assert!(1 << R2T_BITS == R2TS_MAX);
-
-/// Names a command in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot(u16);
-
-impl Slot {
-    /// As an index below the number of slots.
-    #[must_use]
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// What has arrived on a queue.
 #[derive(Debug, PartialEq, Eq)]

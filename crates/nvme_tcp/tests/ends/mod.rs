@@ -42,9 +42,19 @@ pub const PLAIN: Setting = Setting {
     success_in_data: false,
 };
 
-/// What was received and is not consumed, and how much of it is data that belongs nowhere else.
+/// What was received and is not consumed.
 #[derive(Default)]
 struct Staged(Vec<u8>);
+
+impl Staged {
+    /// Takes off its front what is data, as far as that has come, and shows it to the session.
+    fn data(&mut self, session: &mut Session) -> Vec<u8> {
+        let here = (session.body_bytes() as usize).min(self.0.len());
+        let data: Vec<u8> = self.0.drain(..here).collect();
+        session.placed(&data);
+        data
+    }
+}
 
 /// The target's end.
 pub struct Target {
@@ -97,13 +107,11 @@ impl Target {
         self.staged.0.extend_from_slice(bytes);
         loop {
             if let Some((slot, at)) = self.place {
-                let here = (self.queue.session().body_bytes() as usize).min(self.staged.0.len());
-                let data: Vec<u8> = self.staged.0.drain(..here).collect();
+                let data = self.staged.data(self.queue.session_mut());
                 if let Some((_, buffer)) = slot.and_then(|slot| self.buffers.get_mut(&slot.index())) {
-                    buffer[at as usize..at as usize + here].copy_from_slice(&data);
+                    buffer[at as usize..at as usize + data.len()].copy_from_slice(&data);
                 }
-                self.queue.session_mut().placed(&data);
-                self.place = Some((slot, at + here as u32));
+                self.place = Some((slot, at + data.len() as u32));
                 if self.queue.session().body_bytes() > 0 {
                     return Ok(());
                 }
@@ -306,12 +314,10 @@ impl Host {
         self.staged.0.extend_from_slice(bytes);
         loop {
             if let Some((slot, at)) = self.place {
-                let here = (self.queue.session().body_bytes() as usize).min(self.staged.0.len());
-                let data: Vec<u8> = self.staged.0.drain(..here).collect();
+                let data = self.staged.data(self.queue.session_mut());
                 let buffer = self.buffers.get_mut(&slot.index()).expect("a command has its buffer");
-                buffer[at as usize..at as usize + here].copy_from_slice(&data);
-                self.queue.session_mut().placed(&data);
-                self.place = Some((slot, at + here as u32));
+                buffer[at as usize..at as usize + data.len()].copy_from_slice(&data);
+                self.place = Some((slot, at + data.len() as u32));
                 if self.queue.session().body_bytes() > 0 {
                     return Ok(());
                 }

@@ -1,61 +1,23 @@
 //! The readers of bytes from other machines, from files and from people, on thousands of mutations of good ones.
 
-mod corpus;
 mod entries;
+#[path = "../facts/mod.rs"]
+mod facts;
+#[path = "../../../layout/tests/readers/mutations.rs"]
+mod mutations;
 
 use nvme_tcp::HashFunction;
 use nvme_tcp::ana::{AnaGroup, AnaLog, AnaState};
 use nvme_tcp::auth::{Challenge, DhGroup, Failure, Message, Negotiate, Offer, Reply, Secret};
 use nvme_tcp::discovery::{DiscoveryEntry, DiscoveryLog, SubsystemType};
-use nvme_tcp::identify::{ControllerFacts, ControllerType, NamespaceFacts, namespace_ids};
+use nvme_tcp::identify::namespace_ids;
 use nvme_tcp::names::{Host, HostId, Nqn};
 use nvme_tcp::psk::ConfiguredPsk;
 use nvme_tcp::reservation::{
     Acquisition, Persistence, Registration, Report, ReservationCommand, ReservationType, Reservations, Synced,
 };
 
-const MUTATIONS: u64 = 1000;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n.max(1)
-    }
-}
-
-/// Feeds `entry` each good input, and then mutations of it: flipped bits, words that are often wrong, cut ends.
-/// What a fuzzer kept under `name` comes first.
-fn mutate(name: &str, seeds: &[Vec<u8>], entry: fn(&[u8])) {
-    corpus::run(name, seeds, entry);
-    const WORDS: [u64; 8] = [0, 1, 0x7f, 0xff, 0x7fff_ffff, 0xffff_ffff, 1 << 63, u64::MAX];
-    let mut random = Random(1);
-    for seed in seeds {
-        entry(seed);
-        for _ in 0..MUTATIONS {
-            let mut bytes = seed.clone();
-            for _ in 0..1 + random.below(4) {
-                let at = random.below(bytes.len());
-                let width = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);
-                match random.below(4) {
-                    0 => bytes[at] ^= 1 << random.below(8),
-                    1 => bytes[at] = random.below(256) as u8,
-                    _ => {
-                        let word = WORDS[random.below(WORDS.len())].to_le_bytes();
-                        bytes[at..at + width].copy_from_slice(&word[..width]);
-                    }
-                }
-            }
-            if random.below(16) == 0 {
-                bytes.truncate(random.below(bytes.len()));
-            }
-            if !bytes.is_empty() {
-                entry(&bytes);
-            }
-        }
-    }
-}
+use mutations::mutate;
 
 fn nqn() -> Nqn {
     Nqn::new("nqn.2026-11.test:a").expect("a name")
@@ -63,44 +25,8 @@ fn nqn() -> Nqn {
 
 #[test]
 fn identify() {
-    let controller = ControllerFacts {
-        controller_type: ControllerType::Io,
-        serial: "1".to_owned(),
-        model: "Twill".to_owned(),
-        firmware: "0.1.0".to_owned(),
-        controller_id: 7,
-        subsystem: nqn(),
-        transfer_log2: 8,
-        in_capsule_bytes: 8192,
-        commands_max: 128,
-        namespace_id_max: 16,
-        volatile_cache: true,
-        flush_all: true,
-        atomic_blocks: 0,
-        atomic_blocks_power_fail: 0,
-        deallocates: true,
-        compares: false,
-        traffic_keeps_alive: true,
-        quiesce_ms: 500,
-        ana_group_max: 1,
-        async_event_limit: 3,
-        async_events: 0x900,
-        error_log_entries: 63,
-        capability: [0; 24],
-    };
-    let namespace = NamespaceFacts {
-        blocks: 1 << 20,
-        block_log2: 12,
-        nguid: [0xab; 16],
-        uuid: [0xcd; 16],
-        atomic_blocks_power_fail: 0,
-        hints: None,
-        deallocated_reads_zeroes: true,
-        write_zeroes_deallocates: false,
-        write_protected: false,
-        ana_group: 1,
-    };
-    let seeds = [controller.encode(), namespace.encode(), namespace_ids(&namespace)];
+    let namespace = facts::namespace(0xab);
+    let seeds = [facts::controller().encode(), namespace.encode(), namespace_ids(&namespace)];
     mutate("nvme_identify", &seeds, entries::identify);
 }
 

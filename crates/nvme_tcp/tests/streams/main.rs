@@ -1,6 +1,6 @@
 //! Both ends of a connection on mutations of what the other end would send.
 
-#[path = "../readers/corpus.rs"]
+#[path = "../../../layout/tests/readers/corpus.rs"]
 mod corpus;
 mod entries;
 

@@ -146,16 +146,6 @@ fn scenario(level: Level, room: bool) -> Scenario {
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level);
     let geometry = Geometry::new(level, layout, members(level), chunk, MEMBER_BYTES_WITH_BITMAP);
-    let load = Load {
-        clients: 0,
-        requests: 0,
-        mix: [0; 4],
-        fua_percent: 0,
-        hot: vec![0],
-        hot_percent: 0,
-        pause: 1,
-        bytes_max: u64::from(CHUNK),
-    };
     let has_parity = matches!(level, Level::Raid4 | Level::Raid5 | Level::Raid6);
     Scenario {
         geometry: geometry.expect("an array"),
@@ -173,7 +163,7 @@ fn scenario(level: Level, room: bool) -> Scenario {
         two_phase: true,
         policy: UpdatePolicy::FewestReads,
         avoid_slow: false,
-        load,
+        load: Load::none(u64::from(CHUNK)),
         faults: FaultPlan::none(Support::All, Support::All),
         rounds: 1,
         consistency: match level {

@@ -53,6 +53,15 @@ fn steps(array: &Array, count: u64) {
     assert_eq!(array.world.failure(), None, "{}", array.world.trace_tail().join("\n"));
 }
 
+/// An array that is full, in the middle of some more writes.
+fn interrupted(level: Level, members: u32, case: u64) -> Rc<Array> {
+    let array = started(level, members, case);
+    write(&array, all_blocks(&array));
+    some_writes(&array, 6);
+    steps(&array, 20 + case * 7 % 90);
+    array
+}
+
 /// Takes the member back if it is there, and goes on for some steps.
 fn take_back(array: &Rc<Array>, away: &Rc<Disk>, count: u64) {
     let is_missing = array.shared.members.state(AWAY) == MemberState::Missing;
@@ -84,10 +93,7 @@ fn a_member_that_is_late_after_a_crash_brings_back_what_it_held() {
     let (mut doubted, mut kept) = (0, 0);
     for (level, members) in LEVELS {
         for case in 0..120u64 {
-            let array = started(level, members, case);
-            write(&array, all_blocks(&array));
-            some_writes(&array, 6);
-            steps(&array, 20 + case * 7 % 90);
+            let array = interrupted(level, members, case);
             let away = disk(&array, AWAY);
             away.connected.set(false);
             let array = cut(&array, 50);
@@ -118,10 +124,7 @@ fn a_member_that_fails_during_a_resync_brings_back_what_it_held() {
     let mut kept = 0;
     for (level, members) in LEVELS {
         for case in 0..120u64 {
-            let array = started(level, members, case);
-            write(&array, all_blocks(&array));
-            some_writes(&array, 6);
-            steps(&array, 20 + case * 7 % 90);
+            let array = interrupted(level, members, case);
             let array = cut(&array, 50);
             some_writes(&array, case % 4);
             steps(&array, case * 5 % 80);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
-use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState, ZonedInfo};
+use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 
 use layout::zoned::SegmentHeader;
 
@@ -288,8 +288,8 @@ impl Drive {
         });
     }
 
-    fn check(&self, at: (u32, u64), data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
-        self.zoned.check_record(self.info.logical_block_bytes, at, data, metadata)
+    fn check(&self, to: ZoneOffset, data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
+        self.zoned.check_record(self.info.logical_block_bytes, to, data, metadata)
     }
 
     /// Z-I8: a zone is changed when nothing else is in flight at it.
@@ -434,7 +434,7 @@ impl ZoneDevice for SimZones {
     }
 
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Append {
-        if let Err(kind) = self.0.check((zone, 0), &data, metadata.as_ref()) {
+        if let Err(kind) = self.0.check(ZoneOffset::start(zone), &data, metadata.as_ref()) {
             return self.refused("append", kind);
         }
         let (pending, filler) = pending();
@@ -452,15 +452,9 @@ impl ZoneDevice for SimZones {
         pending
     }
 
-    fn write_at(
-        &self,
-        zone: u32,
-        at: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> Self::Changed {
-        if let Err(kind) = self.0.check((zone, at), &data, metadata.as_ref()) {
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> Self::Changed {
+        let ZoneOffset { zone, in_zone_bytes: at } = to;
+        if let Err(kind) = self.0.check(to, &data, metadata.as_ref()) {
             return self.refused("write", kind);
         }
         let (pending, filler) = pending();
@@ -475,7 +469,8 @@ impl ZoneDevice for SimZones {
         pending
     }
 
-    fn read_metadata(&self, zone: u32, at: u64, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+        let ZoneOffset { zone, in_zone_bytes: at } = from;
         let (pending, filler) = pending();
         let at = self.0.zoned.offset_bytes(zone, at);
         self.read_both(at, data, metadata, move |all| filler.fill(all));

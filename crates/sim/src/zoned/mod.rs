@@ -44,9 +44,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let machine = Machine::new(Rc::clone(&world), scenario);
     let lived = catch_unwind(AssertUnwindSafe(|| live(&machine)));
     if let Err(panic) = lived {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        world.fail(format!("panic: {}", text.unwrap_or_default()));
+        world.fail_by_panic(&*panic);
     }
     world.cut();
     match world.failure() {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use engine::buffer::{Buffer, Gather};
 use engine::error::VolumeError;
-use engine::volume::Space;
+use engine::volume::{Space, ZeroFlags};
 
 use super::array::Array;
 use super::medium::BLOCK;
@@ -90,7 +90,7 @@ async fn request(array: &Rc<Array>, shard: usize) {
             let write = machine.oracle.borrow_mut().begin_write(blocks.clone(), kind != Kind::Write);
             let result = match kind {
                 Kind::Write => set.write(at, contents(blocks, write.content), fua).await,
-                Kind::Zeroes => set.write_zeroes(at, bytes, true, fua).await,
+                Kind::Zeroes => set.write_zeroes(at, bytes, ZeroFlags { may_unmap: true, fua }).await,
                 _ => set.discard(at, bytes).await,
             };
             let fua = fua && kind != Kind::Discard;

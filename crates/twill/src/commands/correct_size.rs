@@ -6,7 +6,7 @@ use clap::Args;
 use layout::md_superblock::Superblock;
 use serde::Serialize;
 
-use super::output::Output;
+use super::output::{OfMembers, Output};
 use crate::bytes;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -27,12 +27,7 @@ pub struct CorrectSizeArguments {
     pub members: Vec<PathBuf>,
 }
 
-/// What `correct-size` answers.
-#[derive(Debug, Serialize)]
-struct Answer {
-    members: Vec<AnswerMember>,
-}
-
+/// What `correct-size` answers about a member.
 #[derive(Debug, Serialize)]
 struct AnswerMember {
     path: String,
@@ -67,7 +62,7 @@ pub fn run(arguments: &CorrectSizeArguments, output: Output) -> Result<(), Failu
             former_data_bytes,
         });
     }
-    output.print(&Answer { members }, answer_words)
+    output.print(&OfMembers { members }, answer_words)
 }
 
 /// A member, and its superblock as it should be.
@@ -95,7 +90,7 @@ fn look_at(path: &Path) -> Result<Resized, Problem> {
     Err(problem)
 }
 
-fn answer_words(answer: &Answer) -> String {
+fn answer_words(answer: &OfMembers<AnswerMember>) -> String {
     let words = |member: &AnswerMember| {
         let (path, data) = (plain(&member.path), bytes::human(member.data_bytes));
         if member.data_bytes == member.former_data_bytes {

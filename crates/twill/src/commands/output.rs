@@ -9,6 +9,13 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::plain::plain_lines;
 
+/// What a command answers about each of its members.
+#[derive(Debug, Serialize)]
+pub struct OfMembers<T> {
+    /// In the order in which they were named.
+    pub members: Vec<T>,
+}
+
 /// How a command answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {

@@ -7,7 +7,7 @@ use clap::Args;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock, display_uuid};
 use serde::Serialize;
 
-use super::output::Output;
+use super::output::{OfMembers, Output};
 use crate::counted::counted;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem};
@@ -33,12 +33,7 @@ pub struct ZeroSuperblockArguments {
     pub members: Vec<PathBuf>,
 }
 
-/// What `zero-superblock` answers.
-#[derive(Debug, Serialize)]
-struct Answer {
-    members: Vec<AnswerMember>,
-}
-
+/// What `zero-superblock` answers about a member.
 #[derive(Debug, Serialize)]
 struct AnswerMember {
     path: String,
@@ -61,7 +56,7 @@ struct Cleared {
 /// All reasons against it at once, nothing was written then; or the member at which the system failed.
 pub fn run(arguments: &ZeroSuperblockArguments, output: Output) -> Result<(), Failure> {
     let held = look_at(arguments)?;
-    let mut answer = Answer { members: Vec::new() };
+    let mut answer = OfMembers { members: Vec::new() };
     for (member, found) in &held {
         if let Err(error) = clear(member, found) {
             let done = counted(answer.members.len() as u64, "member");
@@ -142,7 +137,7 @@ fn clear(member: &MemberFile, found: &[Found]) -> std::io::Result<()> {
     }
 }
 
-fn answer_words(answer: &Answer) -> String {
+fn answer_words(answer: &OfMembers<AnswerMember>) -> String {
     let mut text = String::new();
     for AnswerMember { path, cleared } in &answer.members {
         for Cleared { version, array, uuid, .. } in cleared {

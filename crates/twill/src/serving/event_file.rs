@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
-use layout::checksum::Checksum;
+use layout::Checksum;
 use layout::md_superblock::display_uuid;
 use rustix::fs::OFlags;
 use serde_json::Value;

@@ -4,14 +4,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host::export::nbd::Server;
-use host::export::ublk::UblkDevice;
+use host::export::ublk::{UblkDevice, UblkStatus};
 
 use super::block_device;
 use super::nvme_tcp::NvmeTcpExport;
 use crate::counted::counted_as;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
-use crate::status::{BlockDeviceStatus, ExportStatus};
+use crate::status::ExportStatus;
 
 /// How long clients get to finish at a stop.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -88,17 +88,8 @@ impl Exports {
     }
 
     /// How the block device is.
-    pub(super) fn device_status(&self) -> Option<BlockDeviceStatus> {
-        let status = self.device.as_ref()?.status();
-        Some(BlockDeviceStatus {
-            path: status.path.display().to_string(),
-            queues: status.queues,
-            depth: status.depth,
-            zero_copy: status.zero_copy,
-            recovered: status.recovered,
-            failed: status.failed,
-            errors: status.errors,
-        })
+    pub(super) fn device_status(&self) -> Option<UblkStatus> {
+        Some(self.device.as_ref()?.status())
     }
 
     /// Ends all connections, each after what it has under way.

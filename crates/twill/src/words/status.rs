@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use host::export::ublk::UblkStatus;
+
 use crate::bytes;
 use crate::counted::counted;
 use crate::plain::plain;
 use crate::status::{
-    ArrayStatus, BitmapStatus, BlockDeviceStatus, DoubtRange, ExportStatus, MemberHealth, MemberStatus,
-    RebuildKind, ZonedStatus,
+    ArrayStatus, BitmapStatus, DoubtRange, ExportStatus, MemberHealth, MemberStatus, RebuildKind, ZonedStatus,
 };
 
 /// What a member file without a name means for the operator.
@@ -180,8 +181,8 @@ pub fn export(export: &ExportStatus) -> Vec<(&'static str, String)> {
 }
 
 /// The block device in a line.
-pub fn block_device(device: &BlockDeviceStatus) -> String {
-    let BlockDeviceStatus { path, queues, depth, zero_copy, recovered, failed, errors } = device;
+pub fn block_device(device: &UblkStatus) -> String {
+    let UblkStatus { path, queues, depth, zero_copy, recovered, failed, errors } = device;
     let mut words = format!("{path} ({} of {depth})", counted(*queues, "queue"));
     for (said, word) in [(*zero_copy, "zero copy"), (*recovered, "taken over"), (*failed, "FAILED")] {
         words += &if said { format!(", {word}") } else { String::new() };

@@ -1,6 +1,6 @@
 //! Which crate may depend on which, and what every manifest repeats.
 //!
-//! Direction: parity, layout and nvme_tcp stand alone; the engine knows arithmetic and places; the host runs an engine;
+//! Direction: parity and byte_struct stand alone, layout and nvme_tcp only on the latter; the engine knows arithmetic and places; the host runs an engine;
 //! the simulator runs the engine without the host, so that no clock or thread of the host gets into a seeded run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,9 @@ enum May {
 
 const DIRECTION: &[(&str, May)] = &[
     ("parity", May::Only(&[])),
-    ("layout", May::Only(&[])),
-    ("nvme_tcp", May::Only(&[])),
+    ("byte_struct", May::Only(&[])),
+    ("layout", May::Only(&["byte_struct"])),
+    ("nvme_tcp", May::Only(&["byte_struct"])),
     ("engine", May::Only(&["layout", "parity"])),
     ("host", May::Only(&["engine", "layout", "nvme_tcp"])),
     ("sim", May::Never(&["host", "twill"])),

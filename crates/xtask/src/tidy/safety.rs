@@ -8,7 +8,7 @@ use super::syntax::{Parsed, has_inner, line, unsafe_lines};
 
 /// Crates that forbid `unsafe` at every root.
 const FORBID: &[&str] =
-    &["bench", "charts", "engine", "layout", "nvme_tcp", "sim", "ssdsim", "twill", "xtask"];
+    &["bench", "byte_struct", "charts", "engine", "layout", "nvme_tcp", "sim", "ssdsim", "twill", "xtask"];
 
 /// Where `unsafe` may stand: the SIMD kernels; and in the host what the kernel reads and writes, and the memory of memory devices.
 const ALLOWED: &[&str] = &[

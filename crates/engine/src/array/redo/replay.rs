@@ -57,7 +57,7 @@ mod tests {
     use crate::bad_blocks::BadBlocks;
     use crate::error::VolumeError::Unreadable;
     use crate::stripe::fake::{CHUNK, World};
-    use crate::volume::Space;
+    use crate::volume::{Space, ZeroFlags};
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, WholeRecord};
     use std::rc::Rc;
@@ -111,7 +111,9 @@ mod tests {
                     if zeroes {
                         let set = Rc::clone(&world.set);
                         world
-                            .run(async move { set.write_zeroes(at, bytes, false, false).await })
+                            .run(async move {
+                                set.write_zeroes(at, bytes, ZeroFlags { may_unmap: false, fua: false }).await
+                            })
                             .expect("zeroed");
                     } else {
                         world.write(at, &new).expect("written");

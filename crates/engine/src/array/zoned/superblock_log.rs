@@ -14,7 +14,7 @@ use layout::zoned::{Access, LogPlace, MemberZones, Superblock, ZonedError};
 use crate::buffer::{Buffer, Pool};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::limits::BLOCK_BYTES;
-use crate::zone_device::{Zone, ZoneAccess, ZoneDevice, ZoneState};
+use crate::zone_device::{Zone, ZoneAccess, ZoneDevice, ZoneOffset, ZoneState};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -99,13 +99,15 @@ impl MemberLog {
         };
         if let Some((zone, pointer)) = self.torn.filter(|(zone, _)| *zone == place.zone) {
             let rest = pool.take((BLOCK - pointer % BLOCK) as usize);
-            device.write_at(zone, pointer, zeroed(rest).freeze().into(), None, false).await?;
+            device
+                .write_at(ZoneOffset::new(zone, pointer), zeroed(rest).freeze().into(), None, false)
+                .await?;
             self.torn = None;
         }
         let mut block = pool.take(BLOCK_BYTES);
         block.bytes_mut().copy_from_slice(&superblock.encode(place));
         let at = u64::from(place.block) * BLOCK;
-        device.write_at(place.zone, at, block.freeze().into(), None, true).await?;
+        device.write_at(ZoneOffset::new(place.zone, at), block.freeze().into(), None, true).await?;
         self.cursor.wrote(place);
         Ok(())
     }
@@ -127,7 +129,7 @@ pub async fn empty_log<D: ZoneDevice>(
         }
         let blocks = zones.capacity_blocks.min(PLACED_LOG_BLOCKS) as usize;
         let zeroes = zeroed(pool.take(blocks * BLOCK_BYTES)).freeze();
-        device.write_at(zone, 0, zeroes.into(), None, true).await?;
+        device.write_at(ZoneOffset::new(zone, 0), zeroes.into(), None, true).await?;
     }
     device.flush().await
 }

@@ -99,7 +99,9 @@ fn a_torn_superblock_leaves_the_one_before_it() {
                     let mut torn = block;
                     torn[100] ^= 1;
                     let part = Buffer::from_bytes(&torn[..torn_bytes as usize]).freeze();
-                    on.write_at(0, BLOCK, part.into(), None, true).await.expect("a part of it");
+                    on.write_at(ZoneOffset::new(0, BLOCK), part.into(), None, true)
+                        .await
+                        .expect("a part of it");
                 }
                 let (found, mut log) = MemberLog::read(&on, &buffers).await.expect("read").expect("there");
                 assert_eq!(found.sequence, 1);

@@ -12,7 +12,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::device::DeviceError;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
-use crate::zone_device::{Zone, ZoneDevice, ZoneState};
+use crate::zone_device::{Zone, ZoneDevice, ZoneOffset, ZoneState};
 use std::sync::Arc;
 
 /// Zones whose headers are read at once.
@@ -363,7 +363,8 @@ impl Window {
             false => {
                 let (data, beside) = (pool.take(blocks * BLOCK_BYTES), Buffer::new(blocks * OOB_BYTES));
                 let in_zone = u64::from(block) * BLOCK_BYTES as u64;
-                let (data, beside, result) = device.read_metadata(zone, in_zone, data, beside).await;
+                let (data, beside, result) =
+                    device.read_metadata(ZoneOffset::new(zone, in_zone), data, beside).await;
                 (result.is_ok().then_some(data), Some(beside))
             }
         };

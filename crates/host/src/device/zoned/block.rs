@@ -11,7 +11,7 @@
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
-use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZonedInfo};
+use engine::zone_device::{Zone, ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -87,21 +87,11 @@ impl Device for InOrderZones {
         self.inner.block.read(offset_bytes, buffer)
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
-        self.refuse("write", (offset_bytes, data.len() as u64), UNSUPPORTED)
-    }
-
     fn flush(&self) -> DeviceDone {
         self.inner.block.flush()
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-        self.refuse("discard", (offset_bytes, bytes), UNSUPPORTED)
-    }
-
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> DeviceDone {
-        self.refuse("write zeroes", (offset_bytes, bytes), UNSUPPORTED)
-    }
+    refuse_plain_writes!(UNSUPPORTED);
 }
 
 impl ZoneDevice for InOrderZones {
@@ -123,18 +113,12 @@ impl ZoneDevice for InOrderZones {
         ready(Err(unsupported("append", self.zoned().offset_bytes(zone, 0), data.len() as u64)))
     }
 
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> InOrderDone {
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> InOrderDone {
+        let ZoneOffset { zone, in_zone_bytes } = to;
         let Inner { shared, ring, .. } = &*self.inner;
         let (offset, bytes) = (shared.zoned.offset_bytes(zone, in_zone_bytes), data.len() as u64);
         let unit = shared.info.logical_block_bytes;
-        let started = match shared.zoned.check_record(unit, (zone, in_zone_bytes), &data, metadata.as_ref()) {
+        let started = match shared.zoned.check_record(unit, to, &data, metadata.as_ref()) {
             Ok(()) => {
                 let op = Op::Write { file: self.lane(zone), data, offset, done: 0, fixed: None, fua };
                 // The block layer would cut a write at the zone's end and write the rest to the next zone, if that is empty.
@@ -150,13 +134,8 @@ impl ZoneDevice for InOrderZones {
         InOrderDone::new(self, zone, Attempt::Write { in_zone_bytes, bytes }, started)
     }
 
-    fn read_metadata(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Buffer,
-        metadata: Buffer,
-    ) -> Self::ReadMetadata {
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> Self::ReadMetadata {
+        let ZoneOffset { zone, in_zone_bytes } = from;
         let at = self.zoned().offset_bytes(zone, in_zone_bytes);
         let error = unsupported("read", at, data.len() as u64);
         ready((data, metadata, Err(error)))

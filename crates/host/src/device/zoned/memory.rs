@@ -8,7 +8,7 @@ use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
 use engine::zone_device::states::ZoneStates;
 use engine::zone_device::timing::{DriveModel, DriveTiming, Timed};
-use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneState, ZonedInfo};
+use engine::zone_device::{Zone, ZoneAccess, ZoneChange, ZoneDevice, ZoneOffset, ZoneState, ZonedInfo};
 use parking_lot::Mutex;
 use std::future::{Future, Ready, ready};
 use std::io;
@@ -150,8 +150,8 @@ impl MemoryZones {
         Ok((answer, ready))
     }
 
-    fn check(&self, at: (u32, u64), data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
-        self.shared.zoned.check_record(self.shared.info.logical_block_bytes, at, data, metadata)
+    fn check(&self, to: ZoneOffset, data: &Gather, metadata: Option<&Slice>) -> Result<(), DeviceErrorKind> {
+        self.shared.zoned.check_record(self.shared.info.logical_block_bytes, to, data, metadata)
     }
 
     fn refuse(&self, name: &'static str, at: (u64, u64)) -> DeviceDone {
@@ -187,22 +187,12 @@ impl Device for MemoryZones {
         DeviceRead(self.start("read", io, (offset_bytes, bytes), decided))
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
-        self.refuse("write", (offset_bytes, data.len() as u64))
-    }
-
     fn flush(&self) -> DeviceDone {
         let decided = self.decide(|()| Timed::Flush, |_| Ok(())).map(|((), ready)| ready);
         DeviceDone(self.start("flush", ZoneIo::Nothing, (0, 0), decided))
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-        self.refuse("discard", (offset_bytes, bytes))
-    }
-
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> DeviceDone {
-        self.refuse("write zeroes", (offset_bytes, bytes))
-    }
+    refuse_plain_writes!();
 }
 
 impl ZoneDevice for MemoryZones {
@@ -229,7 +219,7 @@ impl ZoneDevice for MemoryZones {
             ZoneAccess::Append => Ok(()),
             ZoneAccess::Sequential | ZoneAccess::Placed => Err(DeviceErrorKind::Unsupported),
         };
-        let checked = has_append.and_then(|()| self.check((zone, 0), &data, metadata.as_ref()));
+        let checked = has_append.and_then(|()| self.check(ZoneOffset::start(zone), &data, metadata.as_ref()));
         let decided = checked
             .and_then(|()| self.decide(|_| Timed::Append(zone, bytes), |states| states.append(zone, bytes)));
         let (place, ready) = match decided {
@@ -242,17 +232,11 @@ impl ZoneDevice for MemoryZones {
     }
 
     #[inline]
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> DeviceDone {
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> DeviceDone {
+        let ZoneOffset { zone, in_zone_bytes } = to;
         let _nothing_survives = fua;
         let bytes = data.len() as u64;
-        let checked = self.check((zone, in_zone_bytes), &data, metadata.as_ref());
+        let checked = self.check(to, &data, metadata.as_ref());
         let decided = checked.and_then(|()| {
             self.decide(|()| Timed::Write(zone, bytes), |states| states.write(zone, in_zone_bytes, bytes))
         });
@@ -261,18 +245,14 @@ impl ZoneDevice for MemoryZones {
         DeviceDone(self.start("write", ZoneIo::Write { data, metadata }, at, decided))
     }
 
-    fn read_metadata(&self, zone: u32, in_zone_bytes: u64, data: Buffer, metadata: Buffer) -> ZoneRead {
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> ZoneRead {
+        let ZoneOffset { zone, in_zone_bytes } = from;
         let ZonedMemory { info, zoned, .. } = &*self.shared;
         let (bytes, metadata_bytes) = (data.len(), metadata.len());
-        let is_right = zone < zoned.zones
-            && bytes <= zoned.record_bytes_max as usize
-            && metadata_bytes == zoned.metadata_of(bytes, info.logical_block_bytes);
         let at = (zoned.offset_bytes(zone, in_zone_bytes), bytes as u64);
-        let decided = match (zoned.metadata_bytes, is_right) {
-            (0, _) => Err(DeviceErrorKind::Unsupported),
-            (_, false) => Err(DeviceErrorKind::Invalid),
-            (_, true) => self.decide_read(at.0, at.1),
-        };
+        let decided = zoned
+            .check_read_metadata(info, from, bytes, metadata_bytes)
+            .and_then(|()| self.decide_read(at.0, at.1));
         ZoneRead(self.start("read", ZoneIo::Read { data, metadata }, at, decided))
     }
 

@@ -8,7 +8,7 @@
 
 use engine::buffer::{Buffer, Gather, Slice};
 use engine::device::{Device, DeviceError, DeviceErrorKind, DeviceInfo};
-use engine::zone_device::{ZoneChange, ZoneDevice, ZonedInfo};
+use engine::zone_device::{ZoneChange, ZoneDevice, ZoneOffset, ZonedInfo};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
@@ -80,9 +80,9 @@ impl AppendZones {
         }
     }
 
-    fn check(&self, at: (u32, u64), data: &Gather, metadata: Option<&Slice>) -> Option<i32> {
+    fn check(&self, to: ZoneOffset, data: &Gather, metadata: Option<&Slice>) -> Option<i32> {
         let ZonedFile { info, zoned, .. } = &*self.inner.shared;
-        zoned.check_record(info.logical_block_bytes, at, data, metadata).err().map(result_of)
+        zoned.check_record(info.logical_block_bytes, to, data, metadata).err().map(result_of)
     }
 
     fn refuse(&self, name: &'static str, (offset, bytes): (u64, u64)) -> DeviceDone {
@@ -104,21 +104,11 @@ impl Device for AppendZones {
         self.inner.block.read(offset_bytes, buffer)
     }
 
-    fn write(&self, offset_bytes: u64, data: Gather, _fua: bool) -> DeviceDone {
-        self.refuse("write", (offset_bytes, data.len() as u64))
-    }
-
     fn flush(&self) -> DeviceDone {
         self.inner.block.flush()
     }
 
-    fn discard(&self, offset_bytes: u64, bytes: u64) -> DeviceDone {
-        self.refuse("discard", (offset_bytes, bytes))
-    }
-
-    fn write_zeroes(&self, offset_bytes: u64, bytes: u64, _may_unmap: bool) -> DeviceDone {
-        self.refuse("write zeroes", (offset_bytes, bytes))
-    }
+    refuse_plain_writes!();
 }
 
 impl ZoneDevice for AppendZones {
@@ -137,22 +127,16 @@ impl ZoneDevice for AppendZones {
     }
 
     fn append(&self, zone: u32, data: Gather, metadata: Option<Slice>, fua: bool) -> Append {
-        let refused = self.check((zone, 0), &data, metadata.as_ref());
+        let refused = self.check(ZoneOffset::start(zone), &data, metadata.as_ref());
         let bytes = data.len() as u64;
         let io = NvmeIo::Append { data, metadata, fua };
         let answer = NvmePlace(self.start(&self.inner.generic, io, (zone, 0, bytes), refused));
         Append { shared: Arc::clone(&self.inner.shared), zone, bytes, answer }
     }
 
-    fn write_at(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Gather,
-        metadata: Option<Slice>,
-        fua: bool,
-    ) -> DeviceDone {
-        let refused = self.check((zone, in_zone_bytes), &data, metadata.as_ref());
+    fn write_at(&self, to: ZoneOffset, data: Gather, metadata: Option<Slice>, fua: bool) -> DeviceDone {
+        let ZoneOffset { zone, in_zone_bytes } = to;
+        let refused = self.check(to, &data, metadata.as_ref());
         let lane = match refused {
             Some(_) => Rc::clone(&self.inner.generic),
             None => {
@@ -165,25 +149,12 @@ impl ZoneDevice for AppendZones {
         DeviceDone(self.start(&lane, io, (zone, in_zone_bytes, bytes), refused))
     }
 
-    fn read_metadata(
-        &self,
-        zone: u32,
-        in_zone_bytes: u64,
-        data: Buffer,
-        metadata: Buffer,
-    ) -> NvmeReadMetadata {
+    fn read_metadata(&self, from: ZoneOffset, data: Buffer, metadata: Buffer) -> NvmeReadMetadata {
+        let ZoneOffset { zone, in_zone_bytes } = from;
         let ZonedFile { info, zoned, .. } = &*self.inner.shared;
         let (bytes, metadata_bytes) = (data.len(), metadata.len());
-        let offset = zoned.offset_bytes(zone, in_zone_bytes);
-        let is_right = zone < zoned.zones
-            && info.allows(offset, bytes as u64)
-            && bytes <= zoned.record_bytes_max as usize
-            && metadata_bytes == zoned.metadata_of(bytes, info.logical_block_bytes);
-        let refused = match (zoned.metadata_bytes, is_right) {
-            (0, _) => Some(-libc::EOPNOTSUPP),
-            (_, false) => Some(MISPLACED),
-            (_, true) => None,
-        };
+        let checked = zoned.check_read_metadata(info, from, bytes, metadata_bytes);
+        let refused = checked.err().map(result_of);
         let io = NvmeIo::Read { data, metadata };
         let at = (zone, in_zone_bytes, bytes as u64);
         NvmeReadMetadata(NvmeRead(self.start(&self.inner.generic, io, at, refused), metadata_bytes))

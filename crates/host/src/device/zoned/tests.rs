@@ -2,9 +2,9 @@
 
 use engine::buffer::{Gather, Slice};
 use engine::device::{Device, DeviceErrorKind};
-use engine::zone_device::conformance::{conforms, worn_zone_conforms};
+use engine::zone_device::conformance::{conforms, small_zones, worn_zone_conforms};
 use engine::zone_device::timing::DriveModel;
-use engine::zone_device::{ZoneAccess, ZoneDevice, ZoneState, ZonedInfo};
+use engine::zone_device::{ZoneAccess, ZoneDevice, ZoneState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,16 +18,7 @@ use crate::testing::{Bench, backends};
 const BLOCK: u64 = 4096;
 
 fn memory(access: ZoneAccess, metadata_bytes: u32, model: Option<(DriveModel, u32)>) -> Arc<ZonedMemory> {
-    let zoned = ZonedInfo {
-        access,
-        zones: 12,
-        zone_bytes: 128 * BLOCK,
-        capacity_bytes: 96 * BLOCK,
-        record_bytes_max: 16 << 12,
-        metadata_bytes,
-        open_max: Some(3),
-        active_max: Some(5),
-    };
+    let zoned = small_zones(access, metadata_bytes);
     ZonedMemory::new(zoned, 4096, model, "zoned memory".to_owned()).expect("address space")
 }
 

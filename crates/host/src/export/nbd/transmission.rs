@@ -18,9 +18,8 @@
 use engine::buffer::{Buffer, Gather, Pool};
 use engine::error::VolumeError;
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::volume::Volume;
+use engine::volume::{Volume, ZeroFlags};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,6 +28,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::super::outbox::Outbox;
 use super::check::{Command, REQUEST_BYTES, Refusal, Request, Rules, check, parse_request};
 use super::connection::{Connection, Counts, Signal};
 use super::long_work::LongWork;
@@ -114,7 +114,7 @@ pub(super) async fn serve_volume<V: Volume>(volume: Rc<V>, link: Link) -> Result
     session.long_work.end();
     lifecycle.reach(ConnectionState::Finishing);
     session.outgoing.settle().await;
-    session.outgoing.finish();
+    session.outgoing.ready.finish();
     ended
 }
 
@@ -255,7 +255,8 @@ async fn apply<V: Volume>(
         Command::Flush => volume.flush().await?,
         Command::WriteZeroes { may_unmap, fua } => {
             // Durable once, after all pieces.
-            let zero = async |at, piece| volume.write_zeroes(at, piece, may_unmap, false).await;
+            let flags = ZeroFlags { may_unmap, fua: false };
+            let zero = async |at, piece| volume.write_zeroes(at, piece, flags).await;
             session.in_pieces(request, zero).await?;
             if fua {
                 volume.flush().await?;
@@ -467,12 +468,9 @@ struct Outgoing {
     requests: Cell<usize>,
     /// The task that receives requests, while it waits for room or for the last reply.
     reader: RefCell<Option<Waker>>,
-    ready: RefCell<VecDeque<Reply>>,
-    /// The task that sends, while it waits for replies.
-    sender: RefCell<Option<Waker>>,
+    ready: Outbox<Reply>,
     /// No reply can reach the client any more.
     broken: Cell<bool>,
-    finished: Cell<bool>,
 }
 
 impl Outgoing {
@@ -485,10 +483,8 @@ impl Outgoing {
             connection,
             requests: Cell::new(0),
             reader: RefCell::default(),
-            ready: RefCell::default(),
-            sender: RefCell::default(),
+            ready: Outbox::new(),
             broken: Cell::new(false),
-            finished: Cell::new(false),
         })
     }
 
@@ -554,52 +550,13 @@ impl Outgoing {
         if self.broken.get() {
             return self.release(1, held_bytes);
         }
-        self.ready.borrow_mut().push_back(Reply { cookie, head, head_bytes: 0, data, held_bytes });
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
-        }
-    }
-
-    /// Ends [`send_replies`] once nothing is queued.
-    fn finish(&self) {
-        self.finished.set(true);
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
-        }
-    }
-
-    /// Waits until a reply is ready; false when there will be none.
-    async fn wait_for_replies(&self) -> bool {
-        poll_fn(|context| {
-            if !self.ready.borrow().is_empty() {
-                return Poll::Ready(true);
-            }
-            if self.finished.get() {
-                return Poll::Ready(false);
-            }
-            self.sender.replace(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await
-    }
-
-    /// Takes the replies that go with the next send.
-    fn take_batch(&self, batch: &mut Vec<Reply>) {
-        let mut ready = self.ready.borrow_mut();
-        let mut bytes = 0;
-        while let Some(reply) = ready.front()
-            && (batch.is_empty()
-                || (batch.len() < SEND_REPLIES_MAX && bytes + reply.data.len() <= SEND_BYTES))
-        {
-            bytes += reply.data.len();
-            batch.extend(ready.pop_front());
-        }
+        self.ready.push(Reply { cookie, head, head_bytes: 0, data, held_bytes });
     }
 
     /// Gives up every reply, now and later.
     fn give_up(&self) {
         self.broken.set(true);
-        let replies = self.ready.take();
+        let replies = self.ready.take_all();
         self.release(replies.len(), replies.iter().map(|reply| reply.held_bytes).sum());
     }
 }
@@ -614,7 +571,7 @@ async fn send(outgoing: Rc<Outgoing>, shard: ShardContext, socket: Rc<OwnedFd>, 
     }
 }
 
-/// Sends replies as they become ready until [`Outgoing::finish`], or until an error: then it gives up the replies that are
+/// Sends replies as they become ready until [`Outbox::finish`], or until an error: then it gives up the replies that are
 /// left and those to come.
 async fn send_replies(
     outgoing: Rc<Outgoing>,
@@ -623,8 +580,9 @@ async fn send_replies(
     socket: Rc<OwnedFd>,
 ) -> io::Result<()> {
     let mut batch = Vec::new();
-    while outgoing.wait_for_replies().await {
-        outgoing.take_batch(&mut batch);
+    while outgoing.ready.wait().await {
+        let most = (SEND_REPLIES_MAX, SEND_BYTES);
+        outgoing.ready.take_batch(&mut batch, most, |reply| reply.data.len());
         let sent = ring.send_all(&socket, gather(&mut batch, outgoing.structured, &pool)).await;
         let held = batch.iter().map(|reply| reply.held_bytes).sum();
         outgoing.release(batch.len(), held);

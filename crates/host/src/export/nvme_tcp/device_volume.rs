@@ -4,7 +4,7 @@ use engine::buffer::{Buffer, Gather, Pool};
 use engine::device::{Device, DeviceError, DeviceErrorKind};
 use engine::error::VolumeError;
 use engine::limits::BLOCK_BYTES;
-use engine::volume::{Space, Volume, VolumeInfo};
+use engine::volume::{Space, Volume, VolumeInfo, ZeroFlags};
 use std::sync::Arc;
 
 /// A device as one shard sees it, with the contract of a volume.
@@ -62,17 +62,11 @@ impl<D: Device> Space for DeviceVolume<D> {
         self.device.flush().await.map_err(|error| volume_error(&error))
     }
 
-    async fn write_zeroes(
-        &self,
-        offset_bytes: u64,
-        bytes: u64,
-        may_unmap: bool,
-        fua: bool,
-    ) -> Result<(), VolumeError> {
+    async fn write_zeroes(&self, offset_bytes: u64, bytes: u64, how: ZeroFlags) -> Result<(), VolumeError> {
         self.check_change(offset_bytes, bytes)?;
-        let done = self.device.write_zeroes(offset_bytes, bytes, may_unmap).await;
+        let done = self.device.write_zeroes(offset_bytes, bytes, how.may_unmap).await;
         done.map_err(|error| volume_error(&error))?;
-        if fua { self.flush().await } else { Ok(()) }
+        if how.fua { self.flush().await } else { Ok(()) }
     }
 
     async fn discard(&self, offset_bytes: u64, bytes: u64) -> Result<(), VolumeError> {

@@ -14,6 +14,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use super::super::outbox::Outbox;
 use super::connection_limits::HELD_BYTES_MAX;
 
 /// What waits to be sent.
@@ -43,15 +44,13 @@ pub(super) struct Link {
     held: RefCell<Box<[u32]>>,
     /// Commands that wait for memory.
     waiting: RefCell<VecDeque<(Slot, u32)>>,
-    items: RefCell<VecDeque<Item>>,
-    sender: RefCell<Option<Waker>>,
+    items: Outbox<Item>,
     /// The receiving task, which waits for the sending one to end.
     receiver: RefCell<Option<Waker>>,
     /// No answer can reach the host any more.
     broken: Cell<bool>,
     /// It is a queue.
     connected: Cell<bool>,
-    finished: Cell<bool>,
     begin: RefCell<Option<Box<dyn Fn(Slot)>>>,
 }
 
@@ -62,12 +61,10 @@ impl Link {
             held_bytes: Cell::new(0),
             held: RefCell::new(vec![0; commands].into()),
             waiting: RefCell::default(),
-            items: RefCell::default(),
-            sender: RefCell::default(),
+            items: Outbox::new(),
             receiver: RefCell::default(),
             broken: Cell::new(false),
             connected: Cell::new(false),
-            finished: Cell::new(false),
             begin: RefCell::default(),
         })
     }
@@ -122,12 +119,8 @@ impl Link {
 
     /// Queues something to be sent.
     pub fn push(&self, item: Item) {
-        if self.broken.get() {
-            return;
-        }
-        self.items.borrow_mut().push_back(item);
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
+        if !self.broken.get() {
+            self.items.push(item);
         }
     }
 
@@ -140,36 +133,17 @@ impl Link {
 
     /// Ends the sending task when all is sent.
     pub fn finish(&self) {
-        self.finished.set(true);
-        if let Some(sender) = self.sender.take() {
-            sender.wake();
-        }
+        self.items.finish();
     }
 
     /// Waits until something is to be sent; false when nothing will be.
     pub async fn wait_for_items(&self) -> bool {
-        poll_fn(|context| {
-            if !self.items.borrow().is_empty() {
-                return Poll::Ready(true);
-            }
-            if self.finished.get() {
-                return Poll::Ready(false);
-            }
-            self.sender.replace(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await
+        self.items.wait().await
     }
 
     /// Takes what goes with the next send.
     pub fn take_batch(&self, batch: &mut Vec<Item>, items_max: usize, bytes_max: usize) {
-        let (mut items, mut bytes) = (self.items.borrow_mut(), 0);
-        while let Some(item) = items.front()
-            && (batch.is_empty() || batch.len() < items_max && bytes + item.data_bytes() <= bytes_max)
-        {
-            bytes += item.data_bytes();
-            batch.extend(items.pop_front());
-        }
+        self.items.take_batch(batch, (items_max, bytes_max), Item::data_bytes);
     }
 
     /// Answers that held `bytes` have been sent: commands that waited begin.
@@ -204,7 +178,7 @@ impl Link {
     /// The sending task has ended: gives up every answer, now and later.
     pub fn give_up(&self) {
         self.broken.set(true);
-        self.items.take();
+        self.items.take_all();
         self.waiting.take();
         if let Some(receiver) = self.receiver.take() {
             receiver.wake();

@@ -2,7 +2,7 @@
 
 use engine::buffer::Gather;
 use engine::error::VolumeError;
-use engine::volume::{Volume, VolumeInfo};
+use engine::volume::{Volume, VolumeInfo, ZeroFlags};
 use nvme_tcp::status::Status;
 use nvme_tcp::target::io::{Request, Shape, dataset_ranges};
 use nvme_tcp::target::queue::Slot;
@@ -84,7 +84,7 @@ async fn apply<V: Volume>(
         Request::Write { offset, fua, .. } => volume.write(offset, data, fua).await.map_err(failed)?,
         Request::Flush => volume.flush().await.map_err(failed)?,
         Request::WriteZeroes { offset, bytes, may_unmap, fua } => {
-            volume.write_zeroes(offset, bytes, may_unmap, fua).await.map_err(failed)?;
+            volume.write_zeroes(offset, bytes, ZeroFlags { may_unmap, fua }).await.map_err(failed)?;
         }
         Request::Dataset { ranges, discard, .. } if discard => {
             let mut list = vec![0; data.len()];

@@ -2,7 +2,7 @@
 
 use engine::volume::{ReadInto, Volume, VolumeInfo};
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -38,12 +38,10 @@ pub struct UblkOptions {
 }
 
 /// A block device for a status report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UblkStatus {
-    /// The block device.
-    pub path: PathBuf,
-    /// Its number.
-    pub number: u32,
+    /// `/dev/ublkb0` and so on.
+    pub path: String,
     /// Queues, one a shard.
     pub queues: u16,
     /// Requests that each queue holds at once.
@@ -104,8 +102,7 @@ impl UblkDevice {
     /// For a status report.
     pub fn status(&self) -> UblkStatus {
         UblkStatus {
-            path: self.path(),
-            number: self.info.number,
+            path: self.path().display().to_string(),
             queues: self.info.queues,
             depth: self.info.depth,
             zero_copy: self.zero_copy,

@@ -12,7 +12,7 @@ use engine::device::DeviceError;
 use engine::error::VolumeError;
 use engine::executor::Executor;
 use engine::foreign_buffer::ForeignBuffer;
-use engine::volume::{ReadInto, Volume};
+use engine::volume::{ReadInto, Volume, ZeroFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -247,7 +247,8 @@ impl<V: Volume + ReadInto> Queue<V> {
                 Ok(self.volume.discard(offset_bytes, bytes).await.map(|()| 0)?)
             }
             Request::WriteZeroes { offset_bytes, bytes, may_unmap, fua } => {
-                Ok(self.volume.write_zeroes(offset_bytes, bytes, may_unmap, fua).await.map(|()| 0)?)
+                let flags = ZeroFlags { may_unmap, fua };
+                Ok(self.volume.write_zeroes(offset_bytes, bytes, flags).await.map(|()| 0)?)
             }
         }
     }
