@@ -104,9 +104,17 @@ async fn request(array: &Rc<Array>, shard: usize) {
     machine.world.note(Note::End { request: 0, ok: result.is_ok() });
     match result {
         Ok(()) => {}
-        Err(VolumeError::NoSpace { .. }) => machine.world.counts.borrow_mut().zoned_refused += 1,
+        // Worn zones take room away, and so does a member that is missing; else a log never fills.
+        Err(VolumeError::NoSpace { .. }) if may_be_full(array) => {
+            machine.world.counts.borrow_mut().zoned_refused += 1;
+        }
         Err(error) => machine.world.fail(format!("a {name} failed: {error}")),
     }
+}
+
+fn may_be_full(array: &Array) -> bool {
+    let machine = &array.machine;
+    !machine.scenario.faults.is_empty() || !machine.lost.borrow().is_empty() || machine.depth.get() > 0
 }
 
 fn count(array: &Array, kind: Kind, fua: bool) {

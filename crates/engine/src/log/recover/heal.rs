@@ -68,6 +68,13 @@ pub async fn heal<D: ZoneDevice>(
     }
     flush_members(port).await?;
     let reset = reset(port, &empty, unused, &finished, report).await;
+    // What is left of segments that are gone has to stay gone: their emptied entries are needed as long.
+    let is_left = |judged: &&&Judged| {
+        let mut zones = judged.zones.iter().flatten();
+        judged.is_gone && zones.any(|zone| !reset.contains(&(zone.slot, zone.zone)))
+    };
+    let left = segments.iter().filter(is_left).map(|judged| &judged.found.header);
+    left.for_each(|header| port.shared.space.resetting((header.segment, header.tag)));
     finish_rest(port, segments, unused, &finished, &reset).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
@@ -91,7 +98,8 @@ impl<D: ZoneDevice> Writer<'_, D> {
     ) -> Result<(), VolumeError> {
         let fresh = || self.port.shared.sequences.take().expect("an epoch that just began has numbers");
         let block = StripeBlock::new(name, sequence.unwrap_or_else(fresh), contents);
-        self.write_all(&[block], |_, _| {}).await
+        let shared = Arc::clone(&self.port.shared);
+        self.write_all(&[block], |_, place| shared.table.add_list(place.slot)).await
     }
 
     /// Writes blocks, and passes the place of each to `at`.
@@ -169,11 +177,10 @@ async fn move_stripes<D: ZoneDevice>(
             }
             report.moved_stripes += usize::from(!moved.is_empty());
             let map = |block: &StripeBlock, place: BlockPlace| {
+                let BlockName::User(lba) = block.entry.name else { return shared.table.add_list(place.slot) };
                 shared.table.add_live(place.slot);
-                if let BlockName::User(lba) = block.entry.name {
-                    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-                    shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
-                }
+                let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+                shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
             };
             writer.write_all(&moved, map).await?;
         }
@@ -393,8 +400,12 @@ async fn reset<D: ZoneDevice>(
         }
         let header = &judged.found.header;
         let has_slot = table.get(header.slot).is_some_and(|there| there.number() == header.segment);
-        if all_reset && has_slot {
+        // Z-I4: its zones that were reset are others' from here on, so nothing may take it for a segment any more.
+        if has_slot {
             table.remove(header.slot);
+        }
+        if !all_reset {
+            port.shared.space.resetting((header.segment, header.tag));
         }
     }
     let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
