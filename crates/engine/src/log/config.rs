@@ -8,10 +8,10 @@ use super::dispatch::FillWait;
 /// Zones at the start of a member that hold its superblock log.
 pub const SUPERBLOCK_ZONES: u32 = 2;
 /// Segments that user writes leave free, so that reclaim and recovery always have a place to write to (Z-I10): two for
-/// reclaim and the mapping blocks that it evicts, one for recovery.
-pub const RESERVED_SEGMENTS: usize = 3;
-/// Of these one is left for recovery, which reclaim does not take either.
-pub const RECOVERY_SEGMENTS: usize = 1;
+/// reclaim, two for recovery.
+pub const RESERVED_SEGMENTS: usize = 4;
+/// Of these two are left for recovery, which reclaim does not take either: a recovery that is cut short uses up one.
+pub const RECOVERY_SEGMENTS: usize = 2;
 /// Segments of which reclaim keeps one free beside the reserved ones.
 pub const SEGMENTS_PER_FREE: u32 = 50;
 

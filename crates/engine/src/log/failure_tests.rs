@@ -60,6 +60,32 @@ fn there_are_no_degraded_writes() {
     }
 }
 
+/// What was written before a member was lost is written anew over the others: it survives as many more losses as the level says.
+#[test]
+fn redundancy_is_restored_into_free_space() {
+    for shape in redundant() {
+        let world = World::new(shape, 15);
+        let array = world.start().expect("a new array");
+        write_all(&world, &array, 1);
+        pull(&world.devices[1]);
+        // Writes of both classes, so that no segment with the member stays open.
+        let long: Vec<u8> = (0..30).flat_map(|block| pattern(block, 1)).collect();
+        array.write(&world, 0, &long).expect("a long write");
+        array.write(&world, 0, &pattern(0, 1)).expect("a short write");
+        let left = super::reclaim::lacking(&array.set.0.port.shared);
+        assert!(left.is_empty(), "{shape:?}: {} segments lack a column", left.len());
+        pull(&world.devices[2]);
+        if shape.level == Level::Raid6 {
+            pull(&world.devices[3]);
+        }
+        for block in 0..shape.logical_blocks {
+            let read = array.read(&world, block, 1);
+            let read = read.unwrap_or_else(|error| panic!("{shape:?}: block {block}: {error}"));
+            assert!(read == pattern(block, 1), "{shape:?}: block {block} is another");
+        }
+    }
+}
+
 #[test]
 fn what_is_acknowledged_after_a_failure_outlives_a_crash_without_the_member() {
     for shape in redundant() {
@@ -285,7 +311,8 @@ fn a_durable_write_needs_no_flush() {
 fn segments_are_narrower_while_what_is_live_fits_into_narrower_ones() {
     let config = World::new(RAID5, 1).config();
     let shape = config.shape(Class::Small, 3).expect("a shape");
-    let room = u64::from(config.slots() - 3) * u64::from(shape.rows()) * 2;
+    let room =
+        u64::from(config.slots() - super::config::RESERVED_SEGMENTS as u32) * u64::from(shape.rows()) * 2;
     let narrow = vec![(0, true), (1, true), (3, true)];
     let left_out = vec![(0, true), (1, true), (2, false), (3, true)];
     for (live, expected) in [(0, &narrow), (room * 10 / 11, &narrow), (room, &left_out)] {

@@ -356,6 +356,9 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
     segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
+    if !is_whole {
+        port.shared.space.want();
+    }
 }
 
 /// Writes a column's footer, if there is one, and finishes its zone, which is not active then. False if it has no footer now.

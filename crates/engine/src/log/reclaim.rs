@@ -18,7 +18,7 @@ use self::choose::{Candidate, choose};
 use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
 use super::encode::StripeBlock;
 use super::flush::flush_members;
-use super::open::set_aside;
+use super::open::{columns_of, set_aside};
 use super::port::LogPort;
 use super::recover::decide::LiveBlock;
 use super::segment::{Segment, SegmentState};
@@ -31,6 +31,8 @@ use crate::executor::join_all;
 use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 
+/// Batches in a row that may leave no more segments free than before: of nearly full segments it takes several to gain one.
+const BATCHES_WITHOUT_RISE: u32 = 64;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
@@ -39,6 +41,7 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     let space = &engine.port.shared.space;
     while space.wanted().await {
         pass(&engine).await;
+        restore(&engine).await;
     }
     space.set_running(false);
 }
@@ -47,19 +50,22 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
 async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let port = &engine.port;
     let (table, space) = (&port.shared.table, &port.shared.space);
-    let mut refused: Vec<u32> = Vec::new();
+    let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
+        (Vec::new(), table.free_least(), 0);
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
         let began_ns = port.platform.now_ns();
-        let victims = victims(port, &refused);
+        let victims = victims(engine, &refused);
         let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
         // An error leaves the victims as they were.
         let emptied = empty(engine, &victims).await.unwrap_or_default();
+        without_rise = if table.free_least() > most_free { 0 } else { without_rise + 1 };
+        most_free = most_free.max(table.free_least());
+        if victims.is_empty() || without_rise > BATCHES_WITHOUT_RISE {
+            space.nothing_gained();
+            table.nudge();
+            return;
+        }
         if emptied.is_empty() {
-            if victims.is_empty() {
-                space.nothing_gained();
-                table.nudge();
-                return;
-            }
             refused.extend(victims.iter().map(|victim| victim.slot()));
             continue;
         }
@@ -67,12 +73,45 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     }
 }
 
+/// After a member is lost, segments that were written before lack its column. Where narrower ones fit, their blocks are moved into
+/// such, while space is there: then everything is as redundant as the level says, without a spare.
+async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
+    let port = &engine.port;
+    let (table, space) = (&port.shared.table, &port.shared.space);
+    let mut refused: Vec<u32> = Vec::new();
+    while table.free_least() > port.shared.config.low_segments() && !space.is_stopping() {
+        let is_next = |segment: &Arc<Segment>| {
+            let is_over = matches!(segment.state(), SegmentState::Sealed | SegmentState::Short);
+            is_over && !refused.contains(&segment.slot())
+        };
+        let Some(victim) = lacking(&port.shared).into_iter().find(is_next) else { return };
+        let room = columns_of(&port.shared.config, &port.shared.members.in_sync(), table.live_blocks());
+        if port.shared.config.losses_survived() == 0 || room.iter().any(|(_, is_there)| !is_there) {
+            return; // new segments would lack a column as well
+        }
+        let slot = victim.slot();
+        if empty(engine, &[victim]).await.unwrap_or_default().is_empty() {
+            refused.push(slot);
+        }
+    }
+}
+
+/// Segments that lack a column: its member is out of use, or its zone was found without the segment's header.
+pub fn lacking(shared: &LogShared) -> Vec<Arc<Segment>> {
+    let states = shared.members.states();
+    let is_out =
+        |(_, slot, zone): (u8, usize, Option<u32>)| zone.is_none() || states[slot] != MemberState::InSync;
+    let mut all = shared.table.all();
+    all.retain(|segment| segment.zones().any(is_out));
+    all
+}
+
 fn room_of(segment: &Segment) -> u64 {
     u64::from(segment.shape().rows()) * segment.data_columns() as u64
 }
 
-fn victims<D: ZoneDevice>(port: &LogPort<D>, refused: &[u32]) -> Vec<Arc<Segment>> {
-    let table = &port.shared.table;
+fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Segment>> {
+    let table = &engine.port.shared.table;
     let scarce = table.scarce();
     let candidate = |segment: &Arc<Segment>| {
         let is_over = matches!(segment.state(), SegmentState::Sealed | SegmentState::Short);
@@ -85,7 +124,9 @@ fn victims<D: ZoneDevice>(port: &LogPort<D>, refused: &[u32]) -> Vec<Arc<Segment
     };
     let all = table.all();
     let copy_room = all.iter().map(|segment| room_of(segment)).min().unwrap_or(0);
-    let chosen = choose(all.iter().filter_map(candidate).collect(), copy_room);
+    // The emptied entry takes a row, and where drives choose places a whole stripe.
+    let list = if engine.is_append { engine.stripe_blocks(Class::Reclaim) } else { engine.data_columns() };
+    let chosen = choose(all.iter().filter_map(candidate).collect(), copy_room, list as u64);
     chosen.into_iter().filter_map(|slot| table.get(slot)).collect()
 }
 

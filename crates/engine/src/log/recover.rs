@@ -21,7 +21,7 @@ use std::sync::Arc;
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
 
 use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable};
-use self::found::{Judged, RecoverError, RecoveryReport, live_blocks, read_live};
+use self::found::{Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::rebuild::Rebuild;
 use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
 use super::check::{Damage, report};
@@ -91,7 +91,7 @@ pub async fn recover_with<D: ZoneDevice>(
     let zones = scan_zones(&start, pool).await?;
     let mut segments = gather(&start, pool, &zones).await;
     let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
-    let (shared, unused) = share(&start, events, &zones, &segments);
+    let (shared, loose) = share(&start, events, &zones, &segments);
     let port = LogPort::new(
         Arc::clone(&shared),
         0,
@@ -109,7 +109,7 @@ pub async fn recover_with<D: ZoneDevice>(
     build_map(&port, &segments, &mut report).await?;
     let open: Vec<&Judged> = segments.values().collect();
     keep(&shared);
-    heal::heal(&port, &open, &unused, &mut report).await?;
+    heal::heal(&port, &open, &loose, &mut report).await?;
     Ok((shared, report))
 }
 
@@ -212,13 +212,13 @@ fn has_nothing(found: &SegmentFound) -> bool {
 }
 
 /// What shards will share: the table has the segments that hold something, and the zones that are free. Also returns zones
-/// that no segment names.
+/// that hold no column, and those that are active.
 fn share<D: ZoneDevice>(
     start: &Start<D>,
     events: EventSink,
     zones: &[ZoneFound],
     segments: &BTreeMap<SegmentKey, Judged>,
-) -> (Arc<LogShared>, Vec<ZoneFound>) {
+) -> (Arc<LogShared>, Loose) {
     let config = start.config.clone();
     let mut named = BTreeSet::new();
     for judged in segments.values() {
@@ -227,7 +227,7 @@ fn share<D: ZoneDevice>(
         named.extend(judged.zones.iter().flatten().map(|zone| (zone.slot, zone.zone)));
     }
     let mut free = vec![VecDeque::new(); config.devices.len()];
-    let mut unused = Vec::new();
+    let mut loose = Loose::default();
     let mut budget = ZoneBudget::new(config.zone_limits.iter().copied());
     for zone in zones {
         let is_named = named.contains(&(zone.slot, zone.zone));
@@ -236,9 +236,10 @@ fn share<D: ZoneDevice>(
             _ => {
                 if zone.is_active() {
                     budget.found(zone.slot);
+                    loose.active.push(zone.clone());
                 }
                 if !is_named {
-                    unused.push(zone.clone());
+                    loose.unused.push(zone.clone());
                 }
             }
         }
@@ -259,7 +260,7 @@ fn share<D: ZoneDevice>(
         config,
     };
     insert(&shared, segments);
-    (Arc::new(shared), unused)
+    (Arc::new(shared), loose)
 }
 
 fn members_of<D>(start: &Start<D>, events: EventSink) -> LogMembers {

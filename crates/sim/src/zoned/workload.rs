@@ -202,6 +202,14 @@ pub(super) fn serve(array: &Rc<Array>, requests: u64) -> bool {
 pub(super) fn all_ended(array: &Array) {
     let working = array.working.get();
     if working > 0 {
-        array.machine.world.fail(format!("{working} clients wait for a request that never ends"));
+        let table = &array.shared.table;
+        let members = 0..array.machine.scenario.members;
+        let active: Vec<u32> = members.map(|member| table.active_zones(member)).collect();
+        let states: Vec<_> = table.all().iter().map(|segment| (segment.slot(), segment.state())).collect();
+        array.machine.world.fail(format!(
+            "{working} clients wait for a request that never ends: zones free {:?}, active {active:?}, segments {states:?}, {:?}",
+            table.free_zones(),
+            array.shared.space.totals()
+        ));
     }
 }

@@ -20,17 +20,23 @@ const VICTIMS_MAX: usize = 8;
 const GAIN_LEAST: u64 = 16;
 
 /// The next victims. Their live blocks fit into one segment together, so that emptying takes no more than the reserve has.
-/// None: there is nothing to gain.
-pub fn choose(mut candidates: Vec<Candidate>, copy_room: u64) -> Vec<u32> {
+/// `copy_room`: data blocks of a new segment; `list_blocks`: what the lists that are written for them take of it, padding
+/// included. None: there is nothing to gain.
+pub fn choose(mut candidates: Vec<Candidate>, copy_room: u64, list_blocks: u64) -> Vec<u32> {
     let gains = |candidate: &Candidate| candidate.live + candidate.room / GAIN_LEAST < candidate.room;
     candidates.retain(|candidate| candidate.is_scarce && gains(candidate));
     candidates.sort_unstable_by_key(|candidate| (candidate.live, candidate.slot));
-    let mut live = 0;
-    let fits = |candidate: &&Candidate| {
+    let (mut live, mut victims, mut gained) = (0, Vec::new(), 0);
+    for candidate in candidates.iter().take(VICTIMS_MAX) {
         live += candidate.live;
-        live == candidate.live || live <= copy_room
-    };
-    candidates.iter().take(VICTIMS_MAX).take_while(fits).map(|candidate| candidate.slot).collect()
+        if !victims.is_empty() && live > copy_room {
+            break;
+        }
+        victims.push(candidate.slot);
+        gained += candidate.room - candidate.live;
+    }
+    // With less, emptying the segments that hold the lists would go on for ever.
+    if gained > list_blocks { victims } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -45,16 +51,17 @@ mod tests {
 
     #[test]
     fn the_emptiest_go_first_as_long_as_their_copies_fit() {
-        assert_eq!(choose(of(&[90, 20, 150, 40, 0]), 160), [4, 1, 3, 0], "0 + 20 + 40 + 90 fit into one");
-        assert_eq!(choose(of(&[100, 90, 120]), 160), [1], "one at least");
-        assert_eq!(choose(of(&[0; 20]), 160).len(), VICTIMS_MAX);
+        assert_eq!(choose(of(&[90, 20, 150, 40, 0]), 160, 20), [4, 1, 3, 0], "0 + 20 + 40 + 90 fit into one");
+        assert_eq!(choose(of(&[100, 90, 120]), 160, 20), [1], "one at least");
+        assert_eq!(choose(of(&[0; 20]), 160, 20).len(), VICTIMS_MAX);
     }
 
     #[test]
     fn what_gives_nothing_back_is_left_alone() {
-        assert_eq!(choose(of(&[160, 155, 150]), 160), [], "full, or nearly");
+        assert_eq!(choose(of(&[160, 155, 150]), 160, 20), [], "full, or nearly");
+        assert_eq!(choose(of(&[141, 160]), 160, 20), [], "no more than the lists take");
         let mut candidates = of(&[10, 20]);
         candidates[0].is_scarce = false;
-        assert_eq!(choose(candidates, 160), [1], "the member that lacks zones gets some");
+        assert_eq!(choose(candidates, 160, 20), [1], "the member that lacks zones gets some");
     }
 }
