@@ -244,7 +244,8 @@ async fn take_zones<D: ZoneDevice>(
     loop {
         match table.take(present, kept, purpose) {
             Ok(taken) => {
-                if table.free_least() <= port.shared.config.low_segments() {
+                // Not for segments of reclaim's own: it would go on for ever where it gains nothing.
+                if purpose == Purpose::User && table.free_least() <= port.shared.config.low_segments() {
                     space.want();
                 }
                 return Ok(taken);

@@ -32,7 +32,7 @@ use crate::members::MemberState;
 use crate::zone_device::ZoneDevice;
 
 /// Batches in a row that may leave no more segments free than before: of nearly full segments it takes several to gain one.
-const BATCHES_WITHOUT_RISE: u32 = 64;
+const BATCHES_WITHOUT_RISE: u32 = 16;
 /// Longest run of blocks that is read at once.
 const RUN_BLOCKS: usize = 32;
 
