@@ -18,7 +18,6 @@ use engine::events::EventSink;
 use engine::limits::BLOCK_BYTES;
 use engine::log::engine::LogSet;
 use engine::log::port::{LogPlatform, LogPort};
-use engine::log::shard::LogEngine;
 use engine::log::shared::LogShared;
 use layout::zoned::Superblock;
 
@@ -126,7 +125,7 @@ impl ZonedArray {
             let platform = Rc::new(RingPlatform::new(&context.ring, random));
             let (executor, pool) = (context.executor.clone(), Arc::clone(&context.pool));
             let port = LogPort::new(Arc::clone(&shared), context.index, executor, pool, platform, devices);
-            Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+            Rc::new(LogSet::serve(port))
         })?;
         Ok(array)
     }

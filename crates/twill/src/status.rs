@@ -142,6 +142,12 @@ pub struct ZonedStatus {
     pub live_bytes: u64,
     /// Room that clients do not see.
     pub reserve_bytes: u64,
+    /// Blocks that were written for each that clients wrote, in hundredths, since the start: what reclaim moved is beyond 100.
+    pub write_amplification_percent: u64,
+    /// Segments that reclaim emptied since the start.
+    pub emptied_segments: u64,
+    /// Segments that lack a column of a member that is out of use.
+    pub degraded_segments: u64,
     /// Columns of missing members that are left out of new segments, since the array is too full for narrower ones: what is
     /// written has less redundancy by this number.
     pub columns_left_out: u64,

@@ -8,8 +8,12 @@ use super::dispatch::FillWait;
 /// Zones at the start of a member that hold its superblock log.
 pub const SUPERBLOCK_ZONES: u32 = 2;
 /// Segments that user writes leave free, so that reclaim and recovery always have a place to write to (Z-I10): two for
-/// reclaim and the mapping blocks that it evicts, one for recovery.
-pub const RESERVED_SEGMENTS: usize = 3;
+/// reclaim, two for recovery.
+pub const RESERVED_SEGMENTS: usize = 4;
+/// Of these two are left for recovery, which reclaim does not take either: a recovery that is cut short uses up one.
+pub const RECOVERY_SEGMENTS: usize = 2;
+/// Segments of which reclaim keeps one free beside the reserved ones.
+pub const SEGMENTS_PER_FREE: u32 = 50;
 
 /// What is fixed while an array runs.
 #[derive(Clone, Debug)]
@@ -50,6 +54,11 @@ impl LogConfig {
     /// Slots of the map: segments that can be there at once.
     pub fn slots(&self) -> u32 {
         self.zones - SUPERBLOCK_ZONES
+    }
+
+    /// Reclaim works while no more segments than these are free: the reserved ones and a fiftieth of all (2 %).
+    pub fn low_segments(&self) -> usize {
+        RESERVED_SEGMENTS + self.slots().div_ceil(SEGMENTS_PER_FREE) as usize
     }
 
     /// How the zones of a segment over `members` members are divided.

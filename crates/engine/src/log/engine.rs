@@ -5,7 +5,9 @@ use std::rc::Rc;
 use layout::zoned::Class;
 
 use super::flush::flush_members;
+use super::port::LogPort;
 use super::read::read_blocks;
+use super::reclaim::reclaim;
 use super::shard::LogEngine;
 use super::write::write_blocks;
 use super::zeroes::zero_blocks;
@@ -21,12 +23,25 @@ use crate::zone_device::ZoneDevice;
 pub struct LogSet<D>(pub Rc<LogEngine<D>>);
 
 impl<D: ZoneDevice> LogSet<D> {
+    /// The engine of a shard, once superblocks say that the epoch serves. Shard 0 reclaims for all.
+    pub fn serve(port: LogPort<D>) -> Self {
+        let engine = Rc::new(LogEngine::new(port));
+        if engine.port.shard == 0 {
+            let space = &engine.port.shared.space;
+            space.set_running(true);
+            space.want();
+            engine.port.executor.spawn(reclaim(Rc::clone(&engine)));
+        }
+        LogSet(engine)
+    }
+
     /// Seals the open segments and makes everything durable. Called when no request is in flight; the array can then be
     /// started without reading records.
     ///
     /// # Errors
     /// A member that the array needs failed.
     pub async fn stop(&self) -> Result<(), VolumeError> {
+        self.0.port.shared.space.stopped().await;
         self.0.open.close_all(&self.0.port).await;
         flush_members(&self.0.port).await
     }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use self::pending::{PendingBlocks, PendingRanges};
 use super::sequence::Sequence;
 use crate::sync::sequential::Mutex;
-use layout::zoned::{MapEntry, MapShape};
+use layout::zoned::{BlockPlace, MapEntry, MapShape};
 
 /// Whether contents with this checksum are those that an entry means.
 pub fn check_matches(shape: &MapShape, check: u32, checksum: u32) -> bool {
@@ -123,6 +123,44 @@ impl Map {
         let old = entries.get(&self.shape, at);
         entries.set(&self.shape, at, mapped);
         Some(old)
+    }
+
+    /// Maps a block that was moved, or lost, if its old place still stands: then the new one counts in its stead, with the
+    /// sequence of the old one, and whatever is in flight decides about it as it would have about the old one (Z-I3).
+    pub fn replace(&self, block: u64, from: BlockPlace, mapped: MapEntry) -> bool {
+        let (group, at) = self.group(block);
+        let mut group = group.lock();
+        let Some(entries) = &mut group.entries else { return false };
+        let stands = matches!(entries.get(&self.shape, at), MapEntry::At { place, .. } if place == from);
+        if stands {
+            entries.set(&self.shape, at, mapped);
+        }
+        stands
+    }
+
+    /// Whether a block of a range has this entry, which is not a place. Zeroes in flight may have it soon.
+    pub fn holds(&self, range: Range<u64>, wanted: MapEntry) -> bool {
+        if wanted == MapEntry::Zeroes && self.ranges.any() {
+            return true;
+        }
+        let group_blocks = self.shape.entries_per_block();
+        let mut start = range.start;
+        while start < range.end {
+            let end = ((start / group_blocks + 1) * group_blocks).min(range.end);
+            let (group, first) = self.group(start);
+            let group = group.lock();
+            let found = match &group.entries {
+                None => wanted == MapEntry::Zeroes,
+                Some(entries) => {
+                    (first..first + (end - start) as usize).any(|at| entries.get(&self.shape, at) == wanted)
+                }
+            };
+            if found {
+                return true;
+            }
+            start = end;
+        }
+        false
     }
 
     /// A write of a block ends, applied or not.

@@ -17,14 +17,17 @@ mod open;
 pub mod pins;
 pub mod port;
 mod read;
+pub mod reclaim;
 pub mod recover;
 pub mod segment;
 pub mod segment_table;
 pub mod sequence;
 pub mod shard;
 pub mod shared;
+pub mod space;
 pub mod stripe_group;
 mod write;
+pub mod zeroed;
 mod zeroes;
 pub mod zone_budget;
 
@@ -32,6 +35,8 @@ pub mod zone_budget;
 mod crash_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod failure_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod reclaim_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod serve_tests;
 #[cfg(all(test, not(feature = "model")))]

@@ -10,7 +10,7 @@ use layout::geometry::Level;
 use layout::zoned::{Class, DataOffset, SegmentColumn, SegmentHeader, ZonePlace};
 use smallvec::SmallVec;
 
-use super::config::{LogConfig, RESERVED_SEGMENTS};
+use super::config::{LogConfig, RECOVERY_SEGMENTS, RESERVED_SEGMENTS};
 use super::encode::Record;
 use super::flush::flush_members;
 use super::footer::footer;
@@ -227,7 +227,8 @@ async fn take_number<D: ZoneDevice>(port: &LogPort<D>) -> Result<u64, VolumeErro
     }
 }
 
-/// Z-I10: user writes leave the reserved segments alone; a log that is full for them says so (ENOSPC).
+/// Z-I10: user writes leave the reserved segments alone, and wait for reclaim where there are no others. Only if reclaim finds
+/// nothing to gain either is the log full (ENOSPC). Reclaim leaves recovery its own.
 async fn take_zones<D: ZoneDevice>(
     port: &LogPort<D>,
     present: &[usize],
@@ -235,15 +236,32 @@ async fn take_zones<D: ZoneDevice>(
 ) -> Result<Taken, VolumeError> {
     let (kept, purpose) = match class {
         Class::Small | Class::Large => (RESERVED_SEGMENTS, Purpose::User),
-        Class::Reclaim | Class::Recovery => (0, Purpose::Recovery),
+        Class::Reclaim => (RECOVERY_SEGMENTS, Purpose::Recovery),
+        Class::Recovery => (0, Purpose::Recovery),
     };
+    let (table, space) = (&port.shared.table, &port.shared.space);
+    let without_gain = space.without_gain();
     loop {
-        match port.shared.table.take(present, kept, purpose) {
-            Ok(taken) => return Ok(taken),
-            Err(NotTaken::Full { member }) => {
-                return Err(VolumeError::NoSpace { member: u32::try_from(member).expect("few members") });
+        match table.take(present, kept, purpose) {
+            Ok(taken) => {
+                // Not for segments of reclaim's own: it would go on for ever where it gains nothing.
+                if purpose == Purpose::User && table.free_least() <= port.shared.config.low_segments() {
+                    space.want();
+                }
+                return Ok(taken);
             }
-            Err(NotTaken::Busy { seen }) => port.shared.table.changed(seen).await,
+            Err(NotTaken::Full { member, seen }) => {
+                // A pass that was under way may have looked before something died: the next one has seen it.
+                let is_hopeless = purpose != Purpose::User
+                    || !space.is_running()
+                    || space.without_gain() > without_gain + 1;
+                if is_hopeless {
+                    return Err(VolumeError::NoSpace { member: u32::try_from(member).expect("few members") });
+                }
+                space.want();
+                table.changed(seen).await;
+            }
+            Err(NotTaken::Busy { seen }) => table.changed(seen).await,
         }
     }
 }
@@ -339,6 +357,9 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
     segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
+    if !is_whole {
+        port.shared.space.want();
+    }
 }
 
 /// Writes a column's footer, if there is one, and finishes its zone, which is not active then. False if it has no footer now.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
 
 use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable};
-use self::found::{Judged, RecoverError, RecoveryReport, live_blocks, read_live};
+use self::found::{Judged, Loose, RecoverError, RecoveryReport, live_blocks, read_live};
 use self::rebuild::Rebuild;
 use self::scan::{ColumnFound, HeaderFound, ZoneFound, read_footer, scan_column, scan_member};
 use super::check::{Damage, report};
@@ -34,6 +34,8 @@ use super::segment::{Segment, SegmentState};
 use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
 use super::shared::LogShared;
+use super::space::{SegmentKey, Space};
+use super::zeroed::Zeroed;
 use super::zone_budget::ZoneBudget;
 use crate::buffer::Pool;
 use crate::counters::Counters;
@@ -89,7 +91,7 @@ pub async fn recover_with<D: ZoneDevice>(
     let zones = scan_zones(&start, pool).await?;
     let mut segments = gather(&start, pool, &zones).await;
     let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
-    let (shared, unused) = share(&start, events, &zones, &segments);
+    let (shared, loose) = share(&start, events, &zones, &segments);
     let port = LogPort::new(
         Arc::clone(&shared),
         0,
@@ -107,7 +109,7 @@ pub async fn recover_with<D: ZoneDevice>(
     build_map(&port, &segments, &mut report).await?;
     let open: Vec<&Judged> = segments.values().collect();
     keep(&shared);
-    heal::heal(&port, &open, &unused, &mut report).await?;
+    heal::heal(&port, &open, &loose, &mut report).await?;
     Ok((shared, report))
 }
 
@@ -126,9 +128,6 @@ async fn scan_zones<D: ZoneDevice>(
     Ok(zones)
 }
 
-/// A segment: its number and the tag that was drawn for it.
-type SegmentKey = (u64, u64);
-
 /// Gathers the columns of each segment, reads their footers, and the records of segments whose footers are not enough.
 async fn gather<D: ZoneDevice>(
     start: &Start<D>,
@@ -146,38 +145,55 @@ async fn gather<D: ZoneDevice>(
     }
     let mut segments = BTreeMap::new();
     for (key, columns) in columns {
-        let first = SegmentHeader { column: 0, generation: 0, ..columns[0].1.clone() };
-        let width = first.columns.len();
-        let mut found = SegmentFound { header: first, columns: vec![None; width] };
-        let mut of_columns: Vec<Option<ZoneFound>> = vec![None; width];
-        for (zone, header) in columns {
-            let device = start.devices[zone.slot].as_ref().expect("it was scanned");
-            let footer = read_footer(&**device, pool, zone, header).await;
-            let column = ColumnFound { footer, end_block: zone.end_block, ..ColumnFound::default() };
-            found.columns[usize::from(header.column)] = Some(column);
-            of_columns[usize::from(header.column)] = Some(zone.clone());
+        let mut of_columns: Vec<Option<ZoneFound>> = vec![None; columns[0].1.columns.len()];
+        for (zone, header) in &columns {
+            of_columns[usize::from(header.column)] = Some((*zone).clone());
         }
-        if matches!(decide(&found), Decision::Records { .. }) {
-            scan_records(start, pool, &mut found, &of_columns).await;
-        }
-        let is_gone = has_nothing(&found);
-        let decision = decide(&found);
-        segments.insert(key, Judged { found, zones: of_columns, decision, is_gone });
+        let devices = |slot: usize| start.devices[slot].clone();
+        segments.insert(key, judge(&devices, pool, columns[0].1, of_columns).await);
     }
     segments
 }
 
+/// Reads what the columns of a segment hold, their footers and, where those are not enough, their records, and decides what
+/// counts. `zones` are those with a header of the segment, by column, each of a member that `devices` has.
+pub async fn judge<D: ZoneDevice>(
+    devices: &impl Fn(usize) -> Option<Rc<D>>,
+    pool: &Arc<Pool>,
+    header: &SegmentHeader,
+    zones: Vec<Option<ZoneFound>>,
+) -> Judged {
+    let header = SegmentHeader { column: 0, generation: 0, ..header.clone() };
+    let mut found = SegmentFound { columns: vec![None; header.columns.len()], header };
+    for (column, zone) in (0u8..).zip(&zones) {
+        let Some((zone, device)) = zone.as_ref().and_then(|zone| Some((zone, devices(zone.slot)?))) else {
+            continue;
+        };
+        let header = SegmentHeader { column, ..found.header.clone() };
+        let footer = read_footer(&*device, pool, zone, &header).await;
+        let held = ColumnFound { footer, end_block: zone.end_block, ..ColumnFound::default() };
+        found.columns[usize::from(column)] = Some(held);
+    }
+    if matches!(decide(&found), Decision::Records { .. }) {
+        scan_records(devices, pool, &mut found, &zones).await;
+    }
+    let is_gone = has_nothing(&found);
+    let decision = decide(&found);
+    Judged { found, zones, decision, is_gone }
+}
+
 async fn scan_records<D: ZoneDevice>(
-    start: &Start<D>,
+    devices: &impl Fn(usize) -> Option<Rc<D>>,
     pool: &Arc<Pool>,
     found: &mut SegmentFound,
     zones: &[Option<ZoneFound>],
 ) {
     for (column, zone) in (0u8..).zip(zones) {
-        let Some(zone) = zone else { continue };
-        let device = start.devices[zone.slot].as_ref().expect("it was scanned");
+        let Some((zone, device)) = zone.as_ref().and_then(|zone| Some((zone, devices(zone.slot)?))) else {
+            continue;
+        };
         let header = SegmentHeader { column, ..found.header.clone() };
-        let scanned = scan_column(&**device, pool, zone, &header).await;
+        let scanned = scan_column(&*device, pool, zone, &header).await;
         let column = found.columns[usize::from(column)].as_mut().expect("it has a header");
         column.records = scanned.records;
         column.unread_blocks = scanned.unread_blocks;
@@ -196,13 +212,13 @@ fn has_nothing(found: &SegmentFound) -> bool {
 }
 
 /// What shards will share: the table has the segments that hold something, and the zones that are free. Also returns zones
-/// that no segment names.
+/// that hold no column, and those that are active.
 fn share<D: ZoneDevice>(
     start: &Start<D>,
     events: EventSink,
     zones: &[ZoneFound],
     segments: &BTreeMap<SegmentKey, Judged>,
-) -> (Arc<LogShared>, Vec<ZoneFound>) {
+) -> (Arc<LogShared>, Loose) {
     let config = start.config.clone();
     let mut named = BTreeSet::new();
     for judged in segments.values() {
@@ -211,7 +227,7 @@ fn share<D: ZoneDevice>(
         named.extend(judged.zones.iter().flatten().map(|zone| (zone.slot, zone.zone)));
     }
     let mut free = vec![VecDeque::new(); config.devices.len()];
-    let mut unused = Vec::new();
+    let mut loose = Loose::default();
     let mut budget = ZoneBudget::new(config.zone_limits.iter().copied());
     for zone in zones {
         let is_named = named.contains(&(zone.slot, zone.zone));
@@ -220,19 +236,23 @@ fn share<D: ZoneDevice>(
             _ => {
                 if zone.is_active() {
                     budget.found(zone.slot);
+                    loose.active.push(zone.clone());
                 }
                 if !is_named {
-                    unused.push(zone.clone());
+                    loose.unused.push(zone.clone());
                 }
             }
         }
     }
-    let table = SegmentTable::new(config.slots(), free, budget, start.numbers.start);
+    let used = (0..start.states.len()).filter(|slot| start.states[*slot] == MemberState::InSync).collect();
+    let table = SegmentTable::new(config.slots(), free, used, budget, start.numbers.start);
     table.numbers_are_reserved(start.numbers.end);
     let shared = LogShared {
         epoch: start.epoch,
         sequences: Sequences::new(start.epoch.number),
         map: Map::new(config.logical_blocks, config.map),
+        zeroed: Zeroed::default(),
+        space: Space::default(),
         members: members_of(start, events),
         pins: Pins::new(start.counters.len()),
         counters: Arc::clone(&start.counters),
@@ -240,7 +260,7 @@ fn share<D: ZoneDevice>(
         config,
     };
     insert(&shared, segments);
-    (Arc::new(shared), unused)
+    (Arc::new(shared), loose)
 }
 
 fn members_of<D>(start: &Start<D>, events: EventSink) -> LogMembers {
@@ -381,8 +401,17 @@ async fn build_map<D: ZoneDevice>(
                     let ranges =
                         contents.and_then(|block| ZeroesEntry::parse_all(block.bytes(), &live.entry).ok());
                     let unreadable = || VolumeError::Unreadable { member: 0, offset_bytes: 0 };
-                    ranges.ok_or_else(unreadable)?.iter().for_each(|range| rebuild.offer_range(range));
+                    if verdict == Verdict::Keep {
+                        shared.table.add_list(live.place.slot);
+                    }
+                    for range in ranges.ok_or_else(unreadable)? {
+                        rebuild.offer_range(&range);
+                        if !range.is_lost {
+                            shared.zeroed.add(range.lba..range.lba + u64::from(range.blocks), range.sequence);
+                        }
+                    }
                 }
+                BlockName::Emptied if verdict == Verdict::Keep => shared.table.add_list(live.place.slot),
                 _ => {}
             }
         }

@@ -110,6 +110,11 @@ impl Segment {
         self.headers[0].segment
     }
 
+    /// Its number and the tag that was drawn for it.
+    pub fn key(&self) -> (u64, u64) {
+        (self.headers[0].segment, self.headers[0].tag)
+    }
+
     /// Its slot in the map.
     pub fn slot(&self) -> u32 {
         self.headers[0].slot

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use super::segment::{Segment, SegmentState};
 use super::zone_budget::{Purpose, ZoneBudget};
 use crate::sync::sequential::Mutex;
-use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::sync::sequential::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// Numbers that the superblocks reserve at a time.
 pub const NUMBERS_RESERVED: u64 = 1024;
@@ -15,8 +15,10 @@ pub const NUMBERS_RESERVED: u64 = 1024;
 #[derive(Default)]
 struct Slot {
     segment: Mutex<Option<Arc<Segment>>>,
-    /// Blocks that the map, or a record that recovery must not lose, names.
+    /// Blocks that the map names.
     live: AtomicU64,
+    /// Blocks that are lists of zeroes or of emptied segments.
+    lists: AtomicU64,
 }
 
 struct Free {
@@ -24,9 +26,19 @@ struct Free {
     zones: Vec<VecDeque<u32>>,
     slots: VecDeque<u32>,
     budget: ZoneBudget,
+    /// Members that the newest segment of user writes has zones of.
+    used: Vec<usize>,
     /// Counts changes.
     version: u64,
     waiting: Vec<Waker>,
+}
+
+impl Free {
+    /// Free zones of the member in use that has the fewest, and no more than there are free slots.
+    fn least(&self) -> usize {
+        let zones = self.used.iter().map(|member| self.zones[*member].len()).min();
+        zones.unwrap_or(0).min(self.slots.len())
+    }
 }
 
 /// What a new segment gets.
@@ -45,6 +57,8 @@ pub enum NotTaken {
     Full {
         /// The member with the fewest.
         member: usize,
+        /// For [`SegmentTable::changed`].
+        seen: u64,
     },
     /// Too many zones are active: one that is closed must be finished first (Z-I9).
     Busy {
@@ -57,6 +71,8 @@ pub enum NotTaken {
 pub struct SegmentTable {
     slots: Box<[Slot]>,
     free: Mutex<Free>,
+    /// Free zones of the member that has the fewest, of those in use.
+    free_least: AtomicUsize,
     next_number: AtomicU64,
     /// Numbers below are reserved in the superblocks (Z-I16).
     numbers_reserved: AtomicU64,
@@ -65,12 +81,19 @@ pub struct SegmentTable {
 }
 
 impl SegmentTable {
-    /// No segments; `zones` are the free ones of each member. Numbers from `number` on were never used, and none of them is
+    /// No segments; `zones` are the free ones of each member, and segments are made of the members in `used`. Numbers from `number` on were never used, and none of them is
     /// reserved.
-    pub fn new(slots: u32, zones: Vec<VecDeque<u32>>, budget: ZoneBudget, number: u64) -> Self {
-        let free = Free { zones, slots: (0..slots).collect(), budget, version: 0, waiting: Vec::new() };
+    pub fn new(
+        slots: u32,
+        zones: Vec<VecDeque<u32>>,
+        used: Vec<usize>,
+        budget: ZoneBudget,
+        number: u64,
+    ) -> Self {
+        let free = Free { zones, slots: (0..slots).collect(), budget, used, version: 0, waiting: Vec::new() };
         SegmentTable {
             slots: (0..slots).map(|_| Slot::default()).collect(),
+            free_least: AtomicUsize::new(free.least()),
             free: Mutex::new(free),
             next_number: AtomicU64::new(number),
             numbers_reserved: AtomicU64::new(number),
@@ -123,6 +146,16 @@ impl SegmentTable {
         assert!(before > 0, "a block dies once");
     }
 
+    /// Lists that a segment holds. They count until it is emptied.
+    pub fn lists(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].lists.load(SeqCst)
+    }
+
+    /// A list of zeroes or of emptied segments is in a segment.
+    pub fn add_list(&self, slot: u32) {
+        self.slots[slot as usize].lists.fetch_add(1, SeqCst);
+    }
+
     /// Takes a zone of each of `members`, and a slot. User writes leave `kept` zones of each member free (Z-I10).
     ///
     /// # Errors
@@ -132,14 +165,35 @@ impl SegmentTable {
         let least = members.iter().copied().min_by_key(|&member| free.zones[member].len());
         let member = least.expect("a segment has columns");
         if free.zones[member].len() <= kept || free.slots.is_empty() {
-            return Err(NotTaken::Full { member });
+            return Err(NotTaken::Full { member, seen: free.version });
         }
         if !free.budget.take(members, purpose) {
             return Err(NotTaken::Busy { seen: free.version });
         }
         let slot = free.slots.pop_front().expect("not empty");
         let mut zone = |member: &usize| free.zones[*member].pop_front().expect("not empty");
-        Ok(Taken { slot, zones: members.iter().map(&mut zone).collect() })
+        let zones = members.iter().map(&mut zone).collect();
+        if free.used != members {
+            free.used = members.to_vec();
+        }
+        self.free_least.store(free.least(), SeqCst);
+        Ok(Taken { slot, zones })
+    }
+
+    /// Free zones of the member that has the fewest, of those that segments are made of now.
+    pub fn free_least(&self) -> usize {
+        self.free_least.load(SeqCst)
+    }
+
+    /// The member with the fewest free zones, of those that segments are made of now.
+    pub fn scarce(&self) -> usize {
+        let free = self.free.lock();
+        free.used.iter().copied().min_by_key(|member| free.zones[*member].len()).unwrap_or(0)
+    }
+
+    /// Wakes those who wait for zones, so that they look again.
+    pub fn nudge(&self) {
+        Self::wake(self.free.lock());
     }
 
     /// Whether one more zone of each of `members` may be active now.
@@ -180,19 +234,26 @@ impl SegmentTable {
         let mut free = self.free.lock();
         assert!(!free.zones[member].contains(&zone), "zone {zone} is free once");
         free.zones[member].push_back(zone);
+        self.free_least.store(free.least(), SeqCst);
         Self::wake(free);
     }
 
     /// A slot that was taken is free again: no segment came to be in it.
     pub fn give_back_slot(&self, slot: u32) {
-        self.free.lock().slots.push_back(slot);
+        let mut free = self.free.lock();
+        free.slots.push_back(slot);
+        self.free_least.store(free.least(), SeqCst);
     }
 
     /// A slot is free: all zones of its segment are empty or set aside.
     pub fn remove(&self, slot: u32) {
         assert_eq!(self.live(slot), 0, "nothing maps to a segment that goes (Z-I4)");
+        self.slots[slot as usize].lists.store(0, SeqCst);
         *self.slots[slot as usize].segment.lock() = None;
-        self.free.lock().slots.push_back(slot);
+        let mut free = self.free.lock();
+        free.slots.push_back(slot);
+        self.free_least.store(free.least(), SeqCst);
+        Self::wake(free);
     }
 
     fn wake(mut free: impl std::ops::DerefMut<Target = Free>) {

@@ -10,6 +10,8 @@ use super::map::Map;
 use super::pins::Pins;
 use super::segment_table::SegmentTable;
 use super::sequence::Sequences;
+use super::space::Space;
+use super::zeroed::Zeroed;
 use crate::counters::Counters;
 
 /// The state of an array that serves.
@@ -22,8 +24,12 @@ pub struct LogShared {
     pub sequences: Sequences,
     /// Where each block is.
     pub map: Map,
+    /// Which write of zeroes stands for each range.
+    pub zeroed: Zeroed,
     /// The segments.
     pub table: SegmentTable,
+    /// What writers wait for and reclaim makes.
+    pub space: Space,
     /// The members' health.
     pub members: LogMembers,
     /// Readers.

@@ -18,7 +18,6 @@ use super::engine::LogSet;
 use super::port::{LogPlatform, LogPort};
 use super::recover::found::{RecoverError, RecoveryReport};
 use super::recover::{Start, recover};
-use super::shard::LogEngine;
 use crate::buffer::{Gather, Pool, Slice};
 use crate::counters::Counters;
 use crate::device::DeviceErrorKind;
@@ -100,6 +99,8 @@ pub(super) struct Shape {
     pub(super) entry: MapEntryBytes,
     /// Where metadata lies.
     pub(super) carrier: Carrier,
+    /// Blocks of the longest small and large record.
+    pub(super) record_blocks: [u16; 2],
     /// Zones that a drive keeps open at most.
     pub(super) open_max: Option<u32>,
 }
@@ -113,6 +114,7 @@ pub(super) const RAID5: Shape = Shape {
     logical_blocks: 200,
     entry: MapEntryBytes::Eight,
     carrier: Carrier::Inband,
+    record_blocks: [4, 8],
     open_max: Some(8),
 };
 
@@ -178,7 +180,7 @@ impl World {
             carrier: shape.carrier,
             zones: shape.zones,
             capacity_blocks,
-            record_blocks: [4, 8],
+            record_blocks: shape.record_blocks,
             group: 3,
             band_blocks: 12,
             map: MapShape::new(shape.entry, 2 * shape.members as u8, capacity_blocks).expect("a shape"),
@@ -227,7 +229,7 @@ impl World {
             let shard = |shard| {
                 let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
                 let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
-                Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+                Rc::new(LogSet::serve(port))
             };
             let (set, second) = (shard(0), shard(1));
             executor.spawn(async move {

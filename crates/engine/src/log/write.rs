@@ -3,16 +3,18 @@
 
 use std::rc::Rc;
 
-use layout::zoned::{BlockEntry, BlockName, Class, MapEntry};
+use layout::zoned::{BlockEntry, BlockName, BlockPlace, Class, MapEntry, ZeroesEntry};
 
-use super::append::{Written, block_at, reserve, returned, write_stripe};
+use super::append::{block_at, reserve, returned, write_stripe};
 use super::batch::{Batch, Outcome};
+use super::config::RESERVED_SEGMENTS;
 use super::dispatch::{Due, OpenStripe};
 use super::encode::StripeBlock;
-use super::open::refused;
-use super::port::Blame;
-use super::segment::Segment;
+use super::open::{OpenSegments, refused};
+use super::port::{Blame, LogPort};
+use super::reclaim::throttle::Slope;
 use super::shard::LogEngine;
+use super::shared::LogShared;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
@@ -36,6 +38,7 @@ pub async fn write_blocks<D: ZoneDevice>(
         return Err(VolumeError::ReadOnly);
     }
     let (first, count) = (offset_bytes / BLOCK_BYTES as u64, data.len() / BLOCK_BYTES);
+    admit(engine, count as u64).await;
     let slices: Vec<Slice> = (0..count).map(|block| engine.block_of(&data, block)).collect();
     let lbas = first..first + count as u64;
     lbas.clone().for_each(|lba| shared.map.begin(lba));
@@ -53,6 +56,18 @@ pub async fn write_blocks<D: ZoneDevice>(
     result?;
     // Z-I2: mapped, and the health that the stripe relied on is in the superblocks.
     Ok(shared.members.settled().await?)
+}
+
+/// Holds a write back while segments are few: before it takes a sequence, so that what has one waits as little as may be.
+pub(super) async fn admit<D: ZoneDevice>(engine: &LogEngine<D>, blocks: u64) {
+    let (shared, platform) = (&engine.port.shared, &engine.port.platform);
+    shared.space.wrote(blocks);
+    let free = shared.table.free_least();
+    let slope = Slope { free, kept: RESERVED_SEGMENTS, low: shared.config.low_segments() };
+    let (now_ns, at_ns) = (platform.now_ns(), shared.space.admit_at(platform.now_ns(), blocks, slope));
+    if at_ns > now_ns {
+        platform.sleep_until(at_ns).await;
+    }
 }
 
 /// Sequence numbers of an epoch are used up after 12 days at a million a second.
@@ -152,26 +167,42 @@ fn user_lba(entry: &BlockEntry) -> Option<u64> {
     if let BlockName::User(lba) = entry.name { Some(lba) } else { None }
 }
 
-/// Writes blocks as stripes, mostly one, and maps them. A stripe that a zone or member refused goes to another segment, from
-/// the buffers that it is still in.
-pub(super) async fn send_blocks<D: ZoneDevice>(
+/// Writes blocks as stripes, mostly one, and maps them.
+async fn send_blocks<D: ZoneDevice>(
     engine: &Rc<LogEngine<D>>,
     class: Class,
     blocks: &[StripeBlock],
     fua: bool,
 ) -> Result<(), VolumeError> {
+    let shared = &engine.port.shared;
+    let map = |at: usize, place: BlockPlace| map_block(shared, &blocks[at], place);
+    write_stripes(&engine.port, &engine.open, class, blocks, fua, map).await
+}
+
+/// Writes blocks as stripes, and passes the index and place of each to `map` when its stripe has returned whole. A stripe that a zone or
+/// member refused goes to another segment, from the buffers that it is still in.
+pub(super) async fn write_stripes<D: ZoneDevice>(
+    port: &Rc<LogPort<D>>,
+    open: &OpenSegments,
+    class: Class,
+    blocks: &[StripeBlock],
+    fua: bool,
+    map: impl Fn(usize, BlockPlace),
+) -> Result<(), VolumeError> {
     let (mut rest, mut tries) = (blocks, 0);
     while !rest.is_empty() {
-        let segment = engine.open.current(&engine.port, class).await?;
+        let segment = open.current(port, class).await?;
         let Some((reserved, count)) = reserve(&segment, rest.len()).await else {
             segment.close(); // it is full: the next look opens another
             continue;
         };
         let (now, later) = rest.split_at(count);
-        let written = write_stripe(&engine.port, &segment, reserved, now, fua).await;
+        let written = write_stripe(port, &segment, reserved, now, fua).await;
         let note = match written {
             Ok(written) => {
-                map_blocks(engine, &segment, &written, now);
+                // Z-I1: every record of the stripe has returned on all columns of its segment.
+                let first = blocks.len() - rest.len();
+                (0..now.len()).for_each(|at| map(first + at, block_at(&segment, &written, at)));
                 rest = later;
                 Some(written.note)
             }
@@ -189,24 +220,21 @@ pub(super) async fn send_blocks<D: ZoneDevice>(
     Ok(())
 }
 
-/// Z-I1: every record of the stripe has returned on all columns of its segment.
-fn map_blocks<D: ZoneDevice>(
-    engine: &LogEngine<D>,
-    segment: &Segment,
-    written: &Written,
-    blocks: &[StripeBlock],
-) {
-    let shared = &engine.port.shared;
-    for (index, block) in blocks.iter().enumerate() {
-        let place = block_at(segment, written, index);
-        let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-        shared.table.add_live(segment.slot());
-        let Some(lba) = user_lba(&block.entry) else {
-            continue; // it lives until reclaim finds that nothing needs it any more (Z-I13)
-        };
-        match shared.map.apply(lba, block.entry.sequence, MapEntry::At { place, checksum }) {
-            Some(old) => shared.unmapped(old),
-            None => shared.table.remove_live(segment.slot()),
+/// Maps a block that was written. Zeroes are mapped by the request that wrote them; until reclaim finds that they do not stand
+/// any more, their segment keeps them (Z-I13).
+fn map_block(shared: &LogShared, block: &StripeBlock, place: BlockPlace) {
+    let Some(lba) = user_lba(&block.entry) else {
+        shared.table.add_list(place.slot);
+        let ranges = ZeroesEntry::parse_all(block.data.bytes(), &block.entry).unwrap_or_default();
+        for range in ranges {
+            shared.zeroed.add(range.lba..range.lba + u64::from(range.blocks), range.sequence);
         }
+        return;
+    };
+    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+    shared.table.add_live(place.slot);
+    match shared.map.apply(lba, block.entry.sequence, MapEntry::At { place, checksum }) {
+        Some(old) => shared.unmapped(old),
+        None => shared.table.remove_live(place.slot),
     }
 }

@@ -16,7 +16,6 @@ use engine::log::health::LogMembers;
 use engine::log::port::{LogPlatform, LogPort};
 use engine::log::recover::found::RecoveryReport;
 use engine::log::recover::{Start, recover};
-use engine::log::shard::LogEngine;
 use engine::log::shared::LogShared;
 use engine::members::MemberState;
 use engine::zone_device::ZoneDevice;
@@ -127,6 +126,11 @@ impl Array {
 
     /// Nothing of it runs any more.
     pub(super) fn kill(&self) {
+        let totals = self.shared.space.totals();
+        let mut counts = self.machine.world.counts.borrow_mut();
+        counts.zoned_emptied += totals.emptied_segments;
+        counts.zoned_moved += totals.moved_blocks;
+        drop(counts);
         self.machine.world.cut();
         self.executors.iter().for_each(Executor::abandon);
         self.machine.world.cut();
@@ -186,7 +190,7 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
     let engine = |(shard, executor): (usize, &Executor)| {
         let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
         let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
-        Rc::new(LogSet(Rc::new(LogEngine::new(port))))
+        Rc::new(LogSet::serve(port))
     };
     let sets = executors.iter().enumerate().map(engine).collect();
     executors[0].spawn(keep_superblocks(Arc::clone(&shared), used, serving));

@@ -80,6 +80,8 @@ pub(super) struct Drive {
     tickets: Cell<u64>,
     /// Operations of each zone that have not returned.
     in_flight: RefCell<BTreeMap<u32, u32>>,
+    /// Reads of each zone that have not returned.
+    reads: RefCell<BTreeMap<u32, u32>>,
     /// Writes that took effect, and the fault at one of them.
     writes: Cell<u64>,
     pub(super) fault: Cell<Option<(u64, Fault)>>,
@@ -127,6 +129,7 @@ impl Drive {
             waiting: RefCell::default(),
             tickets: Cell::new(0),
             in_flight: RefCell::default(),
+            reads: RefCell::default(),
             writes: Cell::new(0),
             fault: Cell::new(None),
             is_gone: Cell::new(false),
@@ -341,7 +344,10 @@ impl SimZones {
         mut metadata: Buffer,
         fill: impl FnOnce((Buffer, Buffer, Result<(), DeviceError>)) + 'static,
     ) {
+        let zone = (offset_bytes / self.0.zoned.zone_bytes) as u32;
+        *self.0.reads.borrow_mut().entry(zone).or_default() += 1;
         self.after(move |drive| {
+            *drive.reads.borrow_mut().get_mut(&zone).expect("it was started") -= 1;
             let at = (offset_bytes, data.len() as u64);
             let is_allowed = drive.info.allows(at.0, at.1);
             let result = match () {
@@ -483,6 +489,11 @@ impl ZoneDevice for SimZones {
         if is_busy {
             let (name, slot) = (change.name(), self.0.slot);
             self.0.world.fail(format!("Z-I8: {name} {zone} of drive {slot} with operations in flight at it"));
+        }
+        let is_read = self.0.reads.borrow().get(&zone).is_some_and(|count| *count > 0);
+        if is_read && change == ZoneChange::Reset {
+            let slot = self.0.slot;
+            self.0.world.fail(format!("Z-I4: zone {zone} of drive {slot} is reset under a read"));
         }
         self.0.started(zone);
         self.after(move |drive| {

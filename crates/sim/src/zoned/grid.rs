@@ -8,6 +8,7 @@ use super::check;
 use super::drive::Fault;
 use super::machine::Machine;
 use super::medium::Survival;
+use super::scenario::State;
 use super::workload;
 use crate::random::Random;
 use crate::world::{Ended, World};
@@ -33,8 +34,13 @@ pub(super) fn cut_everywhere(array: &Rc<Array>) {
             Ended::Circles => return array.machine.world.fail("the array runs in circles".to_owned()),
             Ended::Steps => {}
         }
-        if watch.boundaries() != seen && points < POINTS_MAX {
-            (seen, points) = (watch.boundaries(), points + 1);
+        let is_new = watch.boundaries() != seen;
+        seen = watch.boundaries();
+        // Long histories are cut at a part of their moments.
+        let is_taken =
+            array.machine.scenario.state != State::Reclaiming || array.machine.world.random().one_in(4);
+        if is_new && is_taken && points < POINTS_MAX {
+            points += 1;
             let all = [Survival::Everything, Survival::Everything, Survival::Killed];
             let survivals = [
                 Survival::Nothing,
@@ -115,7 +121,7 @@ fn check_image(machine: &Rc<Machine>) {
     array.kill();
 }
 
-/// A start is refused only where the log is full: nothing is reclaimed yet, and every crash may take a segment.
+/// A start is refused only where the log is full: every crash takes the rest of the open segments, and faults take zones.
 fn refused(machine: &Machine, error: &str) {
     if error.contains("no space left") {
         machine.world.counts.borrow_mut().zoned_full_starts += 1;

@@ -30,6 +30,9 @@ use crate::random::Random;
 use crate::report::{Failure, Options, Report};
 use crate::world::{NO_LIMIT, World};
 
+/// Lots of requests until an array must have reclaimed.
+const LOTS_MAX: usize = 40;
+
 /// Runs the history of a seed.
 ///
 /// # Errors
@@ -89,11 +92,14 @@ fn reach(array: Rc<Array>) -> Option<Rc<Array>> {
     let random = machine.world.random();
     match machine.scenario.state {
         State::Serving => Some(array),
-        State::Full => {
-            while machine.world.counts.borrow().zoned_refused == 0 {
+        State::Reclaiming => {
+            for _ in 0..LOTS_MAX {
                 if !workload::serve(&array, 40) {
                     array.kill();
                     return None;
+                }
+                if array.shared.space.totals().emptied_segments > 2 {
+                    break;
                 }
             }
             Some(array)

@@ -25,12 +25,19 @@ pub(super) enum State {
     MemberMissing,
     /// A member has failed.
     MemberFailed,
-    /// So full that user writes are refused.
-    Full,
+    /// Nearly full: segments are moved and reset while clients write.
+    Reclaiming,
 }
 
-const STATES: [State; 6] =
-    [State::Serving, State::Stopped, State::Crashed, State::MemberMissing, State::MemberFailed, State::Full];
+const STATES: [State; 7] = [
+    State::Serving,
+    State::Stopped,
+    State::Crashed,
+    State::MemberMissing,
+    State::MemberFailed,
+    State::Reclaiming,
+    State::Reclaiming,
+];
 
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
@@ -70,7 +77,13 @@ impl Scenario {
             let width = scenario.members as u8;
             let fits = |class| (1..=width).all(|width| is_possible(&config, class, width));
             if fits(Class::Small) && fits(Class::Large) {
-                return scenario;
+                match scenario.state {
+                    State::Reclaiming => match scenario.nearly_full(random) {
+                        Some(nearly_full) => return nearly_full,
+                        None => continue,
+                    },
+                    _ => return scenario,
+                }
             }
         }
     }
@@ -139,6 +152,24 @@ impl Scenario {
         }
         scenario.draw_faults(random);
         scenario
+    }
+
+    /// With as many logical blocks as its segments hold, but for a reserve. None: it has too few segments.
+    fn nearly_full(self, random: &Random) -> Option<Scenario> {
+        let mut scenario = self;
+        scenario.zones += 8;
+        let config = scenario.config();
+        let blocks = [Class::Small, Class::Large].map(|class| {
+            let shape = config.shape(class, scenario.members as u8).expect("it is possible");
+            u64::from(shape.rows()) * u64::from(shape.plan().columns.data())
+        });
+        // What stays open, and what each of a few crashes in a row costs: the rest of every open segment.
+        let open = 2 * scenario.shards + 2;
+        let segments = (config.slots() as usize).checked_sub(config.low_segments() + 2 * open)?;
+        let room = segments as u64 * blocks[0].min(blocks[1]);
+        scenario.logical_blocks = (room * 100 / random.pick(&[125, 150, 200])).min(120);
+        scenario.requests *= 3;
+        (scenario.logical_blocks >= 8).then_some(scenario)
     }
 
     fn draw_faults(&mut self, random: &Random) {

@@ -104,9 +104,17 @@ async fn request(array: &Rc<Array>, shard: usize) {
     machine.world.note(Note::End { request: 0, ok: result.is_ok() });
     match result {
         Ok(()) => {}
-        Err(VolumeError::NoSpace { .. }) => machine.world.counts.borrow_mut().zoned_refused += 1,
+        // Worn zones take room away, and so does a member that is missing; else a log never fills.
+        Err(VolumeError::NoSpace { .. }) if may_be_full(array) => {
+            machine.world.counts.borrow_mut().zoned_refused += 1;
+        }
         Err(error) => machine.world.fail(format!("a {name} failed: {error}")),
     }
+}
+
+fn may_be_full(array: &Array) -> bool {
+    let machine = &array.machine;
+    !machine.scenario.faults.is_empty() || !machine.lost.borrow().is_empty() || machine.depth.get() > 0
 }
 
 fn count(array: &Array, kind: Kind, fua: bool) {
@@ -194,6 +202,14 @@ pub(super) fn serve(array: &Rc<Array>, requests: u64) -> bool {
 pub(super) fn all_ended(array: &Array) {
     let working = array.working.get();
     if working > 0 {
-        array.machine.world.fail(format!("{working} clients wait for a request that never ends"));
+        let table = &array.shared.table;
+        let members = 0..array.machine.scenario.members;
+        let active: Vec<u32> = members.map(|member| table.active_zones(member)).collect();
+        let states: Vec<_> = table.all().iter().map(|segment| (segment.slot(), segment.state())).collect();
+        array.machine.world.fail(format!(
+            "{working} clients wait for a request that never ends: zones free {:?}, active {active:?}, segments {states:?}, {:?}",
+            table.free_zones(),
+            array.shared.space.totals()
+        ));
     }
 }

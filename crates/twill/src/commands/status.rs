@@ -239,6 +239,9 @@ fn status_words(status: &ArrayStatus) -> String {
     }
     if let Some(zoned) = &status.zoned {
         text += &format!("  zones: {}\n", words::status::zones(zoned));
+        if zoned.emptied_segments > 0 {
+            text += &format!("  reclaim: {}\n", words::status::reclaimed(zoned));
+        }
     }
     if let Some(choice) = words::status::choice(status) {
         text += &format!("  update policy: {choice}\n");

@@ -108,11 +108,16 @@ pub fn zones(zoned: &ZonedStatus) -> String {
         live_bytes,
         reads_verified,
         columns_left_out,
+        degraded_segments,
         ..
     } = zoned;
     let less = match columns_left_out {
         0 => String::new(),
         left_out => format!(", new segments lack {}", counted(*left_out, "column")),
+    };
+    let less = match degraded_segments {
+        0 => less,
+        degraded => format!(", {} without a member's column{less}", counted(*degraded, "segment")),
     };
     let verified = if *reads_verified { "" } else { ", reads are not verified" };
     format!(
@@ -123,14 +128,22 @@ pub fn zones(zoned: &ZonedStatus) -> String {
 }
 
 /// What `detail` says of a zoned array beside the rest.
-pub fn zoned_rows(zoned: &ZonedStatus) -> [(&'static str, String); 4] {
+pub fn zoned_rows(zoned: &ZonedStatus) -> [(&'static str, String); 5] {
     let how = zones_written(zoned);
     [
         ("Zones", format!("{} of {}, {how}", zoned.zones, bytes::human(zoned.zone_bytes))),
         ("Zones In Use", zones(zoned)),
         ("Reserve", bytes::human(zoned.reserve_bytes)),
+        ("Reclaim", reclaimed(zoned)),
         ("Epoch", zoned.epoch.clone()),
     ]
+}
+
+/// What reclaim did since the start.
+pub fn reclaimed(zoned: &ZonedStatus) -> String {
+    let percent = zoned.write_amplification_percent;
+    let emptied = counted(zoned.emptied_segments, "segment");
+    format!("{emptied} emptied, write amplification {}.{:02}", percent / 100, percent % 100)
 }
 
 /// How the zones of a zoned array are written.

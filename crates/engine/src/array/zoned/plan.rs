@@ -6,7 +6,7 @@ use layout::zoned::{
 };
 
 use crate::limits::BLOCK_BYTES;
-use crate::log::config::{LogConfig, RESERVED_SEGMENTS, SUPERBLOCK_ZONES};
+use crate::log::config::{LogConfig, RESERVED_SEGMENTS, SEGMENTS_PER_FREE, SUPERBLOCK_ZONES};
 use crate::log::dispatch::FillWait;
 use crate::log::zone_budget::{self, LimitTooLow};
 use crate::zone_device::{ZoneAccess, ZonedInfo};
@@ -21,8 +21,6 @@ const GROUPS_LEAST: u32 = 4;
 const BAND_RECORDS: u16 = 16;
 /// Room for what is overwritten, in hundredths of what clients see.
 pub const RESERVE_PERCENT: u32 = 25;
-/// Segments of which reclaim needs one free: it begins when fewer are (2 %).
-const SEGMENTS_PER_FREE: u32 = 50;
 /// Open segments of one shard: a small and a large one.
 pub const OPEN_SEGMENTS: u32 = 2;
 /// Segments of which one may be open for user writes: more shards than that leave too little for data.

@@ -96,9 +96,9 @@ fn what_does_not_fit_is_refused_by_name() {
             .starts_with("m0: 2 open segments need 5 zones at once, and the drive allows 4")
     );
     assert!(plan(&raid5, &four(ZonedInfo { open_max: Some(5), ..fits.clone() })).is_ok());
-    let few = refused(&raid5, &four(zones(ZoneAccess::Sequential, 8)));
-    assert!(few.starts_with("m0 has 8 zones; 9 are needed"), "{few}");
-    assert!(plan(&raid5, &four(zones(ZoneAccess::Sequential, 9))).is_ok());
+    let few = refused(&raid5, &four(zones(ZoneAccess::Sequential, 9)));
+    assert!(few.starts_with("m0 has 9 zones; 10 are needed"), "{few}");
+    assert!(plan(&raid5, &four(zones(ZoneAccess::Sequential, 10))).is_ok());
     let oob = Wanted { carrier: Some(Carrier::Oob), ..raid5.clone() };
     assert!(refused(&oob, &four(fits.clone())).starts_with("m0 has no 64 bytes of metadata"));
     let long = Wanted { large_blocks: Some(64), ..raid5.clone() };

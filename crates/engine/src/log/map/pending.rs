@@ -85,6 +85,11 @@ impl PendingRanges {
         id
     }
 
+    /// Whether any is in flight.
+    pub(super) fn any(&self) -> bool {
+        self.count.load(SeqCst) > 0
+    }
+
     /// A write of a block was applied: a range in flight that is older must not overwrite it.
     pub(super) fn note(&self, block: u64, sequence: Sequence) {
         if self.count.load(SeqCst) == 0 {

@@ -70,6 +70,15 @@ pub struct RecoveryReport {
     pub reset_zones: usize,
 }
 
+/// Zones beside those that hold a column.
+#[derive(Debug, Default)]
+pub struct Loose {
+    /// Zones that no segment names.
+    pub unused: Vec<ZoneFound>,
+    /// All zones that were active, whatever they hold: none of them may stay so (Z-I9).
+    pub active: Vec<ZoneFound>,
+}
+
 /// A segment, what is known of it, and what was decided.
 pub struct Judged {
     /// What its columns hold.

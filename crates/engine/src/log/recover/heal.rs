@@ -10,7 +10,7 @@ use layout::zoned::{
 use smallvec::SmallVec;
 
 use super::decide::{Decision, LiveBlock, StripeFound, Verdict, newest_footers};
-use super::found::{Judged, RecoverError, RecoveryReport, placed, read_live};
+use super::found::{Judged, Loose, RecoverError, RecoveryReport, placed, read_live};
 use super::scan::{HeaderFound, ZoneFound};
 use crate::buffer::Slice;
 use crate::error::VolumeError;
@@ -37,7 +37,7 @@ const TRIES_MAX: usize = 8;
 pub async fn heal<D: ZoneDevice>(
     port: &LogPort<D>,
     segments: &[&Judged],
-    unused: &[ZoneFound],
+    loose: &Loose,
     report: &mut RecoveryReport,
 ) -> Result<(), RecoverError> {
     // What was read may still be in the members' caches, if no power was cut: what is decided from it must not be lost alone.
@@ -56,7 +56,7 @@ pub async fn heal<D: ZoneDevice>(
     keep_lost(&mut writer, &later).await?;
     seal(port, &later, &mut finished, report).await?;
     // Z-I4: only now, with the whole map known.
-    let empty = empty_segments(port, segments);
+    let mut empty = empty_segments(port, segments);
     let entry = |judged: &&Judged| {
         let header = &judged.found.header;
         EmptiedEntry { segment: header.segment, tag: header.tag }
@@ -64,11 +64,21 @@ pub async fn heal<D: ZoneDevice>(
     let entries: Vec<EmptiedEntry> = empty.iter().map(entry).collect();
     for entries in entries.chunks(EMPTIED_MAX) {
         let contents = Slice::from_bytes(&EmptiedEntry::encode_all(entries));
-        writer.write(BlockName::Emptied, None, contents).await?;
+        match writer.write(BlockName::Emptied, None, contents).await {
+            Err(VolumeError::NoSpace { .. }) => empty.clear(), // they stay as they are, and reclaim empties them
+            written => written?,
+        }
     }
     flush_members(port).await?;
-    let reset = reset(port, &empty, unused, &finished, report).await;
-    finish_rest(port, segments, unused, &finished, &reset).await;
+    let reset = reset(port, &empty, &loose.unused, &finished, report).await;
+    // What is left of segments that are gone has to stay gone: their emptied entries are needed as long.
+    let is_left = |judged: &&&Judged| {
+        let mut zones = judged.zones.iter().flatten();
+        judged.is_gone && zones.any(|zone| !reset.contains(&(zone.slot, zone.zone)))
+    };
+    let left = segments.iter().filter(is_left).map(|judged| &judged.found.header);
+    left.for_each(|header| port.shared.space.resetting((header.segment, header.tag)));
+    finish_rest(port, &loose.active, &finished, &reset, report).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
         close_segment(port, &segment).await;
@@ -91,7 +101,8 @@ impl<D: ZoneDevice> Writer<'_, D> {
     ) -> Result<(), VolumeError> {
         let fresh = || self.port.shared.sequences.take().expect("an epoch that just began has numbers");
         let block = StripeBlock::new(name, sequence.unwrap_or_else(fresh), contents);
-        self.write_all(&[block], |_, _| {}).await
+        let shared = Arc::clone(&self.port.shared);
+        self.write_all(&[block], |_, place| shared.table.add_list(place.slot)).await
     }
 
     /// Writes blocks, and passes the place of each to `at`.
@@ -169,11 +180,10 @@ async fn move_stripes<D: ZoneDevice>(
             }
             report.moved_stripes += usize::from(!moved.is_empty());
             let map = |block: &StripeBlock, place: BlockPlace| {
+                let BlockName::User(lba) = block.entry.name else { return shared.table.add_list(place.slot) };
                 shared.table.add_live(place.slot);
-                if let BlockName::User(lba) = block.entry.name {
-                    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
-                    shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
-                }
+                let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+                shared.unmapped(shared.map.set(lba, MapEntry::At { place, checksum }));
             };
             writer.write_all(&moved, map).await?;
         }
@@ -393,8 +403,12 @@ async fn reset<D: ZoneDevice>(
         }
         let header = &judged.found.header;
         let has_slot = table.get(header.slot).is_some_and(|there| there.number() == header.segment);
-        if all_reset && has_slot {
+        // Z-I4: its zones that were reset are others' from here on, so nothing may take it for a segment any more.
+        if has_slot {
             table.remove(header.slot);
+        }
+        if !all_reset {
+            port.shared.space.resetting((header.segment, header.tag));
         }
     }
     let is_whole = port.shared.members.in_sync().len() == port.shared.config.devices.len();
@@ -412,19 +426,23 @@ async fn reset<D: ZoneDevice>(
 }
 
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
-/// more of it, until no segment could be opened. What a zone holds stays.
+/// more of it, until no segment could be opened. What a zone holds stays. One that ends before its header does holds nothing,
+/// whichever segment other columns say it is of: records follow only when all headers are durable.
 async fn finish_rest<D: ZoneDevice>(
     port: &LogPort<D>,
-    segments: &[&Judged],
-    unused: &[ZoneFound],
+    active: &[ZoneFound],
     finished: &Finished,
     reset: &BTreeSet<(usize, u32)>,
+    report: &mut RecoveryReport,
 ) {
-    let all = segments.iter().flat_map(|judged| judged.zones.iter().flatten()).chain(unused);
-    for zone in all.filter(|zone| zone.is_active()) {
+    for zone in active {
         let at = (zone.slot, zone.zone);
         let Some(device) = port.device(zone.slot) else { continue };
         if finished.contains(&at) || reset.contains(&at) {
+            continue;
+        }
+        if zone.end_block <= 1 && !matches!(zone.header, HeaderFound::Right(_)) {
+            reset_zone(port, zone, finished, report).await;
             continue;
         }
         match device.finish(zone.zone).await {

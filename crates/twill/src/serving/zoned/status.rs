@@ -4,6 +4,7 @@ use std::path::Path;
 
 use engine::counters::CounterTotals;
 use engine::limits::BLOCK_BYTES;
+use engine::log::reclaim::lacking;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
 use layout::zoned::{Access, Carrier, Superblock};
@@ -102,6 +103,9 @@ fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
         live_bytes: table.live_blocks() * BLOCK,
         reserve_bytes: said.map_or(0, |superblock| superblock.plan.reserve_blocks * BLOCK),
         epoch: shared.epoch.to_string(),
+        write_amplification_percent: shared.space.totals().write_amplification_percent(),
+        emptied_segments: shared.space.totals().emptied_segments,
+        degraded_segments: lacking(shared).len() as u64,
         columns_left_out: shared.members.left_out() as u64,
         reads_verified: config.map.checksum_bits() > 0,
     }

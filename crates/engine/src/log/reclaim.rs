@@ -1,0 +1,298 @@
+//! Reclaim (ZapRAID's, 3.6): segments with few live blocks are emptied into new ones and reset, so that a log never fills.
+//!
+//! The chain of one batch, each step before the next (Z-I4): what counts is read and verified, written with the sequence that it
+//! has, mapped if nothing newer was; *all* members are flushed, since a block may be dead because of a write that is in a
+//! cache; an emptied entry is durable; readers have left; zones are reset. A crash in between leaves both copies, with one
+//! sequence, or a segment that an entry calls gone.
+
+pub mod choose;
+mod contents;
+pub mod throttle;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use layout::zoned::{BlockName, BlockPlace, Class, EmptiedEntry, MapEntry, ZeroesEntry};
+
+use self::choose::{Candidate, choose};
+use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
+use super::encode::StripeBlock;
+use super::flush::flush_members;
+use super::open::{columns_of, set_aside};
+use super::port::LogPort;
+use super::recover::decide::LiveBlock;
+use super::segment::{Segment, SegmentState};
+use super::shard::LogEngine;
+use super::shared::LogShared;
+use super::write::{used_up, write_stripes};
+use crate::buffer::Slice;
+use crate::error::VolumeError;
+use crate::executor::join_all;
+use crate::members::MemberState;
+use crate::zone_device::ZoneDevice;
+
+/// Batches in a row that may leave no more segments free than before: of nearly full segments it takes several to gain one.
+const BATCHES_WITHOUT_RISE: u32 = 16;
+/// Longest run of blocks that is read at once.
+const RUN_BLOCKS: usize = 32;
+
+/// Reclaims whenever segments are few, until the array stops. One task of one shard: what is emptied is moved by nothing else.
+pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
+    let space = &engine.port.shared.space;
+    while space.wanted().await {
+        pass(&engine).await;
+        restore(&engine).await;
+    }
+    space.set_running(false);
+}
+
+/// Empties segments until enough are free, or nothing more can be gained.
+async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
+    let port = &engine.port;
+    let (table, space) = (&port.shared.table, &port.shared.space);
+    let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
+        (Vec::new(), table.free_least(), 0);
+    while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
+        let began_ns = port.platform.now_ns();
+        let victims = victims(engine, &refused);
+        let before: u64 = victims.iter().map(|victim| room_of(victim) - table.live(victim.slot())).sum();
+        // An error leaves the victims as they were.
+        let emptied = empty(engine, &victims).await.unwrap_or_default();
+        without_rise = if table.free_least() > most_free { 0 } else { without_rise + 1 };
+        most_free = most_free.max(table.free_least());
+        if victims.is_empty() || without_rise > BATCHES_WITHOUT_RISE {
+            space.nothing_gained();
+            table.nudge();
+            return;
+        }
+        if emptied.is_empty() {
+            refused.extend(victims.iter().map(|victim| victim.slot()));
+            continue;
+        }
+        space.gained(before, port.platform.now_ns().saturating_sub(began_ns));
+    }
+}
+
+/// After a member is lost, segments that were written before lack its column. Where narrower ones fit, their blocks are moved into
+/// such, while space is there: then everything is as redundant as the level says, without a spare.
+async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
+    let port = &engine.port;
+    let (table, space) = (&port.shared.table, &port.shared.space);
+    let mut refused: Vec<u32> = Vec::new();
+    while table.free_least() > port.shared.config.low_segments() && !space.is_stopping() {
+        let is_next = |segment: &Arc<Segment>| {
+            let is_over = matches!(segment.state(), SegmentState::Sealed | SegmentState::Short);
+            is_over && !refused.contains(&segment.slot())
+        };
+        let Some(victim) = lacking(&port.shared).into_iter().find(is_next) else { return };
+        let room = columns_of(&port.shared.config, &port.shared.members.in_sync(), table.live_blocks());
+        if port.shared.config.losses_survived() == 0 || room.iter().any(|(_, is_there)| !is_there) {
+            return; // new segments would lack a column as well
+        }
+        let slot = victim.slot();
+        if empty(engine, &[victim]).await.unwrap_or_default().is_empty() {
+            refused.push(slot);
+        }
+    }
+}
+
+/// Segments that lack a column: its member is out of use, or its zone was found without the segment's header.
+pub fn lacking(shared: &LogShared) -> Vec<Arc<Segment>> {
+    let states = shared.members.states();
+    let is_out =
+        |(_, slot, zone): (u8, usize, Option<u32>)| zone.is_none() || states[slot] != MemberState::InSync;
+    let mut all = shared.table.all();
+    all.retain(|segment| segment.zones().any(is_out));
+    all
+}
+
+fn room_of(segment: &Segment) -> u64 {
+    u64::from(segment.shape().rows()) * segment.data_columns() as u64
+}
+
+fn victims<D: ZoneDevice>(engine: &LogEngine<D>, refused: &[u32]) -> Vec<Arc<Segment>> {
+    let table = &engine.port.shared.table;
+    let scarce = table.scarce();
+    let candidate = |segment: &Arc<Segment>| {
+        let is_over = matches!(segment.state(), SegmentState::Sealed | SegmentState::Short);
+        (is_over && !refused.contains(&segment.slot())).then(|| Candidate {
+            slot: segment.slot(),
+            live: table.live(segment.slot()),
+            room: room_of(segment),
+            is_scarce: segment.zones().any(|(_, slot, zone)| slot == scarce && zone.is_some()),
+        })
+    };
+    let all = table.all();
+    let copy_room = all.iter().map(|segment| room_of(segment)).min().unwrap_or(0);
+    // The emptied entry takes a row, and where drives choose places a whole stripe.
+    let list = if engine.is_append { engine.stripe_blocks(Class::Reclaim) } else { engine.data_columns() };
+    let chosen = choose(all.iter().filter_map(candidate).collect(), copy_room, list as u64);
+    chosen.into_iter().filter_map(|slot| table.get(slot)).collect()
+}
+
+/// Empties victims and resets their zones. Returns those that are free now.
+async fn empty<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    victims: &[Arc<Segment>],
+) -> Result<Vec<Arc<Segment>>, VolumeError> {
+    let (port, shared) = (&engine.port, &engine.port.shared);
+    let mut moved: Vec<(Arc<Segment>, Contents)> = Vec::new();
+    for victim in victims {
+        if let Some(contents) = read_contents(port, victim).await {
+            move_mapped(engine, victim, &contents.mapped).await?;
+            moved.push((Arc::clone(victim), contents));
+        }
+    }
+    moved.retain(|(victim, _)| shared.table.live(victim.slot()) == 0);
+    let (emptied, contents): (Vec<Arc<Segment>>, Vec<Contents>) = moved.into_iter().unzip();
+    let lists = list_blocks(shared, &contents).ok_or_else(used_up)?;
+    let list = |_, place: BlockPlace| shared.table.add_list(place.slot);
+    write_stripes(port, &engine.open, Class::Reclaim, &lists, false, list).await?;
+    if emptied.is_empty() || shared.space.is_stopping() {
+        return Ok(Vec::new());
+    }
+    let resets = shared.space.resets_to_flush();
+    flush_members(port).await?;
+    shared.space.resets_are_durable(&resets);
+    write_emptied(engine, &emptied).await?;
+    emptied.iter().for_each(|segment| segment.set_state(SegmentState::Resetting));
+    shared.pins.readers_left().await;
+    for segment in &emptied {
+        reset_segment(port, segment).await;
+    }
+    Ok(emptied)
+}
+
+/// Moves the blocks of a victim that the map names.
+async fn move_mapped<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    victim: &Arc<Segment>,
+    mapped: &[LiveBlock],
+) -> Result<(), VolumeError> {
+    let (port, shared) = (&engine.port, &engine.port.shared);
+    for part in mapped.chunks(engine.stripe_blocks(Class::Reclaim)) {
+        if shared.space.is_stopping() {
+            return Ok(());
+        }
+        let part: Vec<LiveBlock> = part.iter().filter(|live| is_mapped(shared, live)).copied().collect();
+        let runs = part.chunk_by(|before, next| follows(before.place, next.place));
+        let runs: Vec<&[LiveBlock]> = runs.flat_map(|run| run.chunks(RUN_BLOCKS)).collect();
+        let reads = runs.iter().map(|run| Box::pin(read_mapped(port, victim, run)));
+        let read: Vec<Option<StripeBlock>> = join_all(reads).await.into_iter().flatten().collect();
+        let mut blocks = Vec::with_capacity(read.len());
+        let mut places = Vec::with_capacity(read.len());
+        for (live, block) in part.iter().zip(read) {
+            match block {
+                Some(block) => {
+                    places.push(live.place);
+                    blocks.push(block);
+                }
+                None => lose(engine, victim, live).await?,
+            }
+        }
+        let map = |at: usize, to: BlockPlace| map_moved(shared, &blocks[at], places[at], to);
+        write_stripes(port, &engine.open, Class::Reclaim, &blocks, false, map).await?;
+        shared.space.moved(blocks.len() as u64);
+    }
+    Ok(())
+}
+
+fn follows(before: BlockPlace, next: BlockPlace) -> bool {
+    BlockPlace { block: before.block + 1, ..before } == next
+}
+
+/// Z-I3: the copy has the sequence of its block, and is mapped only if the block's place still stands.
+fn map_moved(shared: &LogShared, block: &StripeBlock, from: BlockPlace, to: BlockPlace) {
+    let BlockName::User(lba) = block.entry.name else { return };
+    let checksum = shared.map.shape().checksum_of(block.entry.checksum);
+    shared.table.add_live(to.slot);
+    match shared.map.replace(lba, from, MapEntry::At { place: to, checksum }) {
+        true => shared.table.remove_live(from.slot),
+        false => shared.table.remove_live(to.slot),
+    }
+}
+
+/// A block that can neither be read nor made. If nothing that is away could bring it back, it is lost: it reads as an error,
+/// never as something else (Z-I12). Else its segment stays as it is.
+async fn lose<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    victim: &Segment,
+    live: &LiveBlock,
+) -> Result<(), VolumeError> {
+    let (port, shared) = (&engine.port, &engine.port.shared);
+    let states = shared.members.states();
+    let is_whole =
+        victim.zones().all(|(_, slot, zone)| zone.is_some() && states[slot] == MemberState::InSync);
+    let BlockName::User(lba) = live.entry.name else { return Ok(()) };
+    if !is_whole || !is_mapped(shared, live) {
+        return Ok(());
+    }
+    let range = ZeroesEntry { lba, blocks: 1, is_lost: true, sequence: live.entry.sequence };
+    let contents = Slice::from_bytes(&ZeroesEntry::encode_all(&[range]));
+    let sequence = shared.sequences.take().ok_or_else(used_up)?;
+    let block = StripeBlock::new(BlockName::Zeroes, sequence, contents);
+    let list = |_, place: BlockPlace| shared.table.add_list(place.slot);
+    write_stripes(port, &engine.open, Class::Reclaim, &[block], false, list).await?;
+    if shared.map.replace(lba, live.place, MapEntry::Lost) {
+        shared.table.remove_live(live.place.slot);
+        shared.space.lost();
+    }
+    Ok(())
+}
+
+/// From here on nothing of these segments counts at a start, whichever of their zones are reset by then.
+async fn write_emptied<D: ZoneDevice>(
+    engine: &Rc<LogEngine<D>>,
+    emptied: &[Arc<Segment>],
+) -> Result<(), VolumeError> {
+    let (port, shared) = (&engine.port, &engine.port.shared);
+    let entry = |segment: &Arc<Segment>| {
+        let (segment, tag) = segment.key();
+        shared.space.resetting((segment, tag));
+        EmptiedEntry { segment, tag }
+    };
+    let entries: Vec<EmptiedEntry> = emptied.iter().map(entry).collect();
+    let contents = Slice::from_bytes(&EmptiedEntry::encode_all(&entries));
+    let sequence = shared.sequences.take().ok_or_else(used_up)?;
+    let block = StripeBlock::new(BlockName::Emptied, sequence, contents);
+    let list = |_, place: BlockPlace| shared.table.add_list(place.slot);
+    write_stripes(port, &engine.open, Class::Reclaim, &[block], true, list).await?;
+    // Nor is anything acknowledged, or reset, that relies on a member's failure which superblocks do not tell yet.
+    Ok(shared.members.settled().await?)
+}
+
+/// Resets the zones of a segment that is emptied. One that cannot be reset is set aside; the entry is kept for it.
+async fn reset_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+    let shared = &port.shared;
+    let mut all_reset = true;
+    for (_, slot, zone) in segment.zones() {
+        let Some(zone) = zone else { continue };
+        // A member that is out is stale: what it holds of this segment is looked at when it comes back.
+        let Some(device) = port.device(slot).filter(|_| shared.members.state(slot) == MemberState::InSync)
+        else {
+            continue;
+        };
+        let is_active =
+            |report: Vec<crate::zone_device::Zone>| report.iter().any(|zone| zone.state.is_active());
+        let was_active = device.report(zone..zone + 1).await.is_ok_and(is_active);
+        match device.reset(zone).await {
+            Ok(()) => {
+                if was_active {
+                    shared.table.finished(slot);
+                }
+                shared.table.freed(slot, zone);
+            }
+            Err(error) => {
+                port.judge(slot, &error);
+                if was_active {
+                    set_aside(port, slot, zone).await;
+                }
+                all_reset &= shared.members.state(slot) != MemberState::InSync;
+            }
+        }
+    }
+    if all_reset {
+        shared.space.reset(segment.key());
+    }
+    shared.table.remove(segment.slot());
+}

@@ -1,0 +1,178 @@
+//! What a victim holds that counts still, read from its footers, or from its records where footers are missing, exactly as a
+//! start reads it.
+
+use std::sync::Arc;
+
+use layout::zoned::{BlockName, EMPTIED_MAX, EmptiedEntry, MapEntry, ZEROES_MAX, ZeroesEntry, ZonePlace};
+
+use crate::buffer::Slice;
+use crate::log::encode::StripeBlock;
+use crate::log::port::LogPort;
+use crate::log::recover::decide::{Decision, LiveBlock, Verdict};
+use crate::log::recover::found::{Judged, live_blocks, read_live};
+use crate::log::recover::judge;
+use crate::log::recover::scan::{HeaderFound, ZoneFound, scan_zone};
+use crate::log::segment::Segment;
+use crate::log::shared::LogShared;
+use crate::members::MemberState;
+use crate::zone_device::ZoneDevice;
+use layout::zoned::DataOffset;
+
+/// What is to be moved out of a segment.
+pub struct Contents {
+    /// Blocks that the map names here, in the order of their places.
+    pub mapped: Vec<LiveBlock>,
+    /// Ranges that read as zeroes, or as lost, since writes that stand.
+    pub zeroes: Vec<ZeroesEntry>,
+    /// Segments that are not reset yet.
+    pub emptied: Vec<EmptiedEntry>,
+}
+
+/// Reads what a segment holds. None: it cannot be told now, since too much of it cannot be read.
+pub async fn read_contents<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Option<Contents> {
+    let judged = judge_again(port, segment).await?;
+    let shared = &port.shared;
+    let mut contents = Contents { mapped: Vec::new(), zeroes: Vec::new(), emptied: Vec::new() };
+    let mut lists = 0;
+    for live in live_blocks(&judged, |verdict| verdict <= Verdict::Move) {
+        match live.entry.name {
+            BlockName::User(_) if is_mapped(shared, &live) => contents.mapped.push(live),
+            BlockName::Zeroes => {
+                lists += 1;
+                let block = read_live(port, &live).await?;
+                let ranges = ZeroesEntry::parse_all(block.bytes(), &live.entry).ok()?;
+                contents.zeroes.extend(ranges.iter().flat_map(|range| standing(shared, range)));
+            }
+            BlockName::Emptied => {
+                lists += 1;
+                let block = read_live(port, &live).await?;
+                let entries = EmptiedEntry::parse_all(block.bytes(), &live.entry).ok()?;
+                let is_needed = |entry: &&EmptiedEntry| shared.space.needs_entry((entry.segment, entry.tag));
+                contents.emptied.extend(entries.iter().filter(is_needed));
+            }
+            _ => {}
+        }
+    }
+    if lists < shared.table.lists(segment.slot()) {
+        return None; // the map does not tell that a list is missing, and what it says must not be lost
+    }
+    contents.mapped.sort_unstable_by_key(|live| (live.place.column, live.place.block));
+    Some(contents)
+}
+
+/// Whether the map names a block here.
+pub fn is_mapped(shared: &LogShared, live: &LiveBlock) -> bool {
+    let BlockName::User(lba) = live.entry.name else { return false };
+    lba < shared.map.blocks()
+        && matches!(shared.map.get(lba), MapEntry::At { place, .. } if place == live.place)
+}
+
+/// The lists as blocks, and the sequence of each list is one of its own: what counts is those of its rows.
+pub fn list_blocks(shared: &LogShared, contents: &[Contents]) -> Option<Vec<StripeBlock>> {
+    let mut blocks = Vec::new();
+    let mut add = |name, bytes: Vec<u8>| {
+        blocks.push(StripeBlock::new(name, shared.sequences.take()?, Slice::from_bytes(&bytes)));
+        Some(())
+    };
+    let zeroes: Vec<ZeroesEntry> = contents.iter().flat_map(|contents| contents.zeroes.clone()).collect();
+    for ranges in zeroes.chunks(ZEROES_MAX) {
+        add(BlockName::Zeroes, ZeroesEntry::encode_all(ranges))?;
+    }
+    let emptied: Vec<EmptiedEntry> = contents.iter().flat_map(|contents| contents.emptied.clone()).collect();
+    for entries in emptied.chunks(EMPTIED_MAX) {
+        add(BlockName::Emptied, EmptiedEntry::encode_all(entries))?;
+    }
+    Some(blocks)
+}
+
+/// The parts of a range for which no newer write of zeroes stands, but those that data has covered whole (Z-I13: an older
+/// block may be anywhere in the log, so what still reads as zeroes needs its entry).
+fn standing(shared: &LogShared, range: &ZeroesEntry) -> Vec<ZeroesEntry> {
+    let end = (range.lba + u64::from(range.blocks)).min(shared.map.blocks());
+    if range.is_lost {
+        let is_lost = shared.map.holds(range.lba..end, MapEntry::Lost);
+        return if is_lost { vec![*range] } else { Vec::new() };
+    }
+    let mut standing = Vec::new();
+    for part in shared.zeroed.parts(range.lba..end, range.sequence) {
+        if shared.map.holds(part.clone(), MapEntry::Zeroes) {
+            let blocks = (part.end - part.start) as u32;
+            standing.push(ZeroesEntry { lba: part.start, blocks, ..*range });
+        } else {
+            shared.zeroed.remove(part, range.sequence);
+        }
+    }
+    standing
+}
+
+async fn judge_again<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Option<Judged> {
+    let config = &port.shared.config;
+    let mut zones: Vec<Option<ZoneFound>> = vec![None; segment.headers.len()];
+    for (column, slot, zone) in segment.zones() {
+        let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
+        if port.shared.members.state(slot) != MemberState::InSync {
+            continue;
+        }
+        let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+        let found = scan_zone(&device, &port.pool, place, slot).await;
+        let header = &segment.headers[0];
+        let is_own = |found: &ZoneFound| {
+            matches!(&found.header, HeaderFound::Right(own) if (own.segment, own.tag, own.column)
+                == (header.segment, header.tag, column))
+        };
+        zones[usize::from(column)] = found.filter(is_own);
+    }
+    let mut judged = judge(&|slot| port.device(slot), &port.pool, &segment.headers[0], zones).await;
+    as_placed(segment, &mut judged);
+    // Nothing of it on any column that can be read is no proof here: it may be that none can be.
+    judged.zones.iter().any(Option::is_some).then_some(judged)
+}
+
+/// Where drives chose places, those of columns that cannot be read are the ones that the map names.
+fn as_placed(segment: &Segment, judged: &mut Judged) {
+    let (Some(table), Decision::Records { stripes, .. }) = (&segment.table, &mut judged.decision) else {
+        return;
+    };
+    for stripe in stripes {
+        let Some(any) = stripe.starts.iter().flatten().next().copied() else { continue };
+        let group = segment.shape().group_of(DataOffset(any));
+        for (column, start) in (0u8..).zip(&mut stripe.starts) {
+            *start = table.find(column, group, stripe.id).or(*start);
+        }
+    }
+}
+
+/// A run of blocks side by side on one column, read at once. Each is verified, and made from the others where it is not right
+/// (Z-I12). None: it cannot be read or made.
+pub async fn read_mapped<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segment: &Arc<Segment>,
+    run: &[LiveBlock],
+) -> Vec<Option<StripeBlock>> {
+    let at = run[0].place;
+    let column = segment.headers[0].columns[usize::from(at.column)];
+    let slot = usize::from(column.slot);
+    let is_there = port.shared.members.state(slot) == MemberState::InSync;
+    let reading = column.zone.filter(|_| is_there);
+    let reading = reading.and_then(|zone| port.read(slot, zone, at.block, run.len()));
+    let read = match reading {
+        None => None,
+        Some(reading) => {
+            let (buffer, result) = reading.await;
+            result.is_ok().then(|| buffer.freeze())
+        }
+    };
+    let mut blocks = Vec::with_capacity(run.len());
+    for (index, live) in run.iter().enumerate() {
+        let own = read
+            .as_ref()
+            .map(|read| read.part(index * crate::limits::BLOCK_BYTES, crate::limits::BLOCK_BYTES));
+        let is_right = |data: &Slice| layout::zoned::Checksum::of(data.bytes()) == live.entry.checksum;
+        let data = match own.filter(is_right) {
+            Some(data) => Some(data),
+            None => read_live(port, live).await,
+        };
+        blocks.push(data.map(|data| StripeBlock { entry: live.entry, data }));
+    }
+    blocks
+}

@@ -1,0 +1,208 @@
+//! The free space of a zoned array, as writers and reclaim see it: when reclaim is wanted, how fast writers may go meanwhile,
+//! which segments are being reset, and what all of it cost. Shared by all shards.
+
+use std::collections::BTreeSet;
+use std::task::{Context, Poll, Waker};
+
+use super::reclaim::throttle::{Slope, block_cost_ns};
+use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+/// A segment: its number and the tag that was drawn for it.
+pub type SegmentKey = (u64, u64);
+
+/// What reclaim did since the start, and how much clients wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceTotals {
+    /// Blocks that clients wrote.
+    pub user_blocks: u64,
+    /// Blocks that were moved.
+    pub moved_blocks: u64,
+    /// Segments that were emptied.
+    pub emptied_segments: u64,
+    /// Blocks that a victim held and that could not be read or made any more.
+    pub lost_blocks: u64,
+}
+
+impl SpaceTotals {
+    /// Blocks written for each that a client wrote, in hundredths: 100 is no reclaim.
+    pub fn write_amplification_percent(&self) -> u64 {
+        match self.user_blocks {
+            0 => 100,
+            user => (user + self.moved_blocks).saturating_mul(100) / user,
+        }
+    }
+}
+
+/// See the file's header.
+#[derive(Default)]
+pub struct Space {
+    wanted: AtomicBool,
+    stop: AtomicBool,
+    is_running: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+    /// Passes that found nothing to gain.
+    without_gain: AtomicU64,
+    /// When the next write is admitted, by the platform's clock.
+    next_ns: AtomicU64,
+    /// What a block that reclaim frees takes it.
+    ns_per_block: AtomicU64,
+    user_blocks: AtomicU64,
+    moved_blocks: AtomicU64,
+    emptied_segments: AtomicU64,
+    lost_blocks: AtomicU64,
+    unreset: Mutex<Unreset>,
+}
+
+/// Segments that an emptied entry names, and whose zones may still be found at a start.
+#[derive(Default)]
+struct Unreset {
+    /// A zone could not be reset.
+    kept: BTreeSet<SegmentKey>,
+    /// All zones were reset; a flush makes that durable.
+    recent: BTreeSet<SegmentKey>,
+}
+
+impl Space {
+    /// Reclaim has work: fewer segments are free than it keeps.
+    pub fn want(&self) {
+        self.wanted.store(true, SeqCst);
+        self.wake();
+    }
+
+    /// For reclaim: waits until there is work. False: the array stops.
+    pub async fn wanted(&self) -> bool {
+        std::future::poll_fn(|context| self.poll_wanted(context)).await
+    }
+
+    fn poll_wanted(&self, context: &mut Context<'_>) -> Poll<bool> {
+        self.waiting.lock().push(context.waker().clone());
+        match (self.is_stopping(), self.wanted.swap(false, SeqCst)) {
+            (true, _) => Poll::Ready(false),
+            (false, true) => Poll::Ready(true),
+            (false, false) => Poll::Pending,
+        }
+    }
+
+    /// Whether reclaim is to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(SeqCst)
+    }
+
+    /// Reclaim begins or has ended.
+    pub fn set_running(&self, is_running: bool) {
+        self.is_running.store(is_running, SeqCst);
+        self.wake();
+    }
+
+    /// Ends reclaim, and waits until it has. A segment that it was emptying stays as it is.
+    pub async fn stopped(&self) {
+        self.stop.store(true, SeqCst);
+        self.wake();
+        std::future::poll_fn(|context| {
+            self.waiting.lock().push(context.waker().clone());
+            if self.is_running.load(SeqCst) { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    fn wake(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether something is there to make room.
+    pub fn is_running(&self) -> bool {
+        self.is_running.load(SeqCst)
+    }
+
+    /// Passes that found nothing to gain.
+    pub fn without_gain(&self) -> u64 {
+        self.without_gain.load(SeqCst)
+    }
+
+    /// A pass found nothing to gain.
+    pub fn nothing_gained(&self) {
+        self.without_gain.fetch_add(1, SeqCst);
+    }
+
+    /// When a write of `blocks` blocks may begin: at once while space is there, later the less there is (the slope).
+    pub fn admit_at(&self, now_ns: u64, blocks: u64, slope: Slope) -> u64 {
+        let cost = block_cost_ns(slope, self.ns_per_block.load(SeqCst));
+        if cost == 0 {
+            return now_ns;
+        }
+        let mut next = self.next_ns.load(SeqCst);
+        loop {
+            let at = next.max(now_ns);
+            let after = at.saturating_add(cost.saturating_mul(blocks));
+            match self.next_ns.compare_exchange(next, after, SeqCst, SeqCst) {
+                Ok(_) => return at,
+                Err(seen) => next = seen,
+            }
+        }
+    }
+
+    /// Reclaim made `blocks` blocks free in this time.
+    pub fn gained(&self, blocks: u64, took_ns: u64) {
+        let now = took_ns / blocks.max(1);
+        let before = self.ns_per_block.load(SeqCst);
+        let mean = if before == 0 { now } else { (before * 3 + now) / 4 };
+        self.ns_per_block.store(mean, SeqCst);
+    }
+
+    /// Blocks of clients were written.
+    pub fn wrote(&self, blocks: u64) {
+        self.user_blocks.fetch_add(blocks, SeqCst);
+    }
+
+    /// Blocks were moved.
+    pub fn moved(&self, blocks: u64) {
+        self.moved_blocks.fetch_add(blocks, SeqCst);
+    }
+
+    /// A block of a victim is lost.
+    pub fn lost(&self) {
+        self.lost_blocks.fetch_add(1, SeqCst);
+    }
+
+    /// What was done since the start.
+    pub fn totals(&self) -> SpaceTotals {
+        SpaceTotals {
+            user_blocks: self.user_blocks.load(SeqCst),
+            moved_blocks: self.moved_blocks.load(SeqCst),
+            emptied_segments: self.emptied_segments.load(SeqCst),
+            lost_blocks: self.lost_blocks.load(SeqCst),
+        }
+    }
+
+    /// A segment is about to be reset: its emptied entry is needed from here on.
+    pub fn resetting(&self, key: SegmentKey) {
+        self.unreset.lock().kept.insert(key);
+    }
+
+    /// All zones of a segment were reset.
+    pub fn reset(&self, key: SegmentKey) {
+        let mut unreset = self.unreset.lock();
+        unreset.kept.remove(&key);
+        unreset.recent.insert(key);
+        drop(unreset);
+        self.emptied_segments.fetch_add(1, SeqCst);
+    }
+
+    /// Segments whose zones were all reset, and whose resets a flush that is sent now makes durable.
+    pub fn resets_to_flush(&self) -> BTreeSet<SegmentKey> {
+        self.unreset.lock().recent.clone()
+    }
+
+    /// The resets of these segments are durable: their emptied entries are not needed any more.
+    pub fn resets_are_durable(&self, keys: &BTreeSet<SegmentKey>) {
+        self.unreset.lock().recent.retain(|key| !keys.contains(key));
+    }
+
+    /// Whether a segment's emptied entry is still needed.
+    pub fn needs_entry(&self, key: SegmentKey) -> bool {
+        let unreset = self.unreset.lock();
+        unreset.kept.contains(&key) || unreset.recent.contains(&key)
+    }
+}
