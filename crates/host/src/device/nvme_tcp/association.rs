@@ -81,7 +81,6 @@ pub(super) struct Attach {
     /// No other process of this machine has the member.
     pub is_alone: bool,
     pub take_over: bool,
-    pub others_hold: bool,
     /// Nothing is reserved: to look only.
     pub look: bool,
     /// I/O queues beside the one for reservations.
@@ -98,16 +97,20 @@ pub(super) struct Association {
     pub key: Option<u64>,
     /// The host that had the member and was preempted.
     pub preempted: Option<Holder>,
+    /// The target has not restarted since the former association, as its reservations show.
+    pub is_same_run: bool,
     number: u32,
     next_queue: u16,
 }
 
 impl Association {
-    /// Connects, and takes the member for this host alone (F-I6).
+    /// Connects, and takes the member for this host alone (F-I6). `others_hold` asks whether most of the other members are still
+    /// this host's, if the target has forgotten this one's reservation.
     pub fn open(
         address: &RemoteAddress,
         options: &RemoteOptions,
         attach: &Attach,
+        others_hold: &dyn Fn() -> bool,
     ) -> Result<Association, AttachError> {
         let host = options.new_host();
         let target = Target {
@@ -129,30 +132,41 @@ impl Association {
             host,
             key: None,
             preempted: None,
+            is_same_run: false,
             number: address.namespace,
             next_queue: 2,
         };
         if !attach.look {
-            association.fence(options, attach)?;
+            association.controller.hear()?;
+            association.fence(options, attach, others_hold)?;
         }
         Ok(association)
     }
 
-    fn fence(&mut self, options: &RemoteOptions, attach: &Attach) -> Result<(), AttachError> {
+    fn fence(
+        &mut self,
+        options: &RemoteOptions,
+        attach: &Attach,
+        others_hold: &dyn Fn() -> bool,
+    ) -> Result<(), AttachError> {
         let known = self.namespace.info.reservations;
-        if !self.controller.info.reservations || known & EXCLUSIVE_ACCESS_KNOWN == 0 {
+        if !self.knows_reservations() {
             return if options.unfenced { Ok(()) } else { Err(AttachError::NoReservations) };
         }
-        let claim = Claim {
+        let mut claim = Claim {
             host: self.host.id,
             key: random_key(),
             former_key: attach.former_key,
             own_half: attach.is_alone.then_some(options.host_half),
             take_over: attach.take_over,
-            others_hold: attach.others_hold,
+            others_hold: false,
         };
-        for _ in 0..STEPS_MAX {
+        for attempt in 0..STEPS_MAX {
             let report = self.report()?;
+            if attempt == 0 {
+                let may_persist = known & PERSISTS != 0;
+                self.is_same_run = fencing::shows_same_run(&report, attach.former_key, may_persist);
+            }
             let step = fencing::next(&report, &claim);
             let command = match step {
                 Step::Held => {
@@ -160,6 +174,10 @@ impl Association {
                     return Ok(());
                 }
                 Step::Taken(holder) => return Err(AttachError::Taken(holder)),
+                Step::Lost if others_hold() => {
+                    claim.others_hold = true;
+                    continue;
+                }
                 Step::Lost => return Err(AttachError::Lost),
                 Step::Register => ReservationCommand::Register {
                     registration: Registration::Register { new_key: claim.key },
@@ -173,11 +191,18 @@ impl Association {
             };
             let status = self.reserve(&command)?;
             // A conflict is for the next report to explain: another host was faster.
-            if !status.is_success() && status != Status::RESERVATION_CONFLICT {
+            if !status.is_success() && !status.is(Status::RESERVATION_CONFLICT) {
                 return Err(ConnectError::Refused { command: "a reservation command", status }.into());
             }
         }
         Err(AttachError::Race)
+    }
+
+    /// Whether the namespace has the reservations that keep other hosts away: a controller may know the commands, and not have
+    /// them for each of its namespaces.
+    pub fn knows_reservations(&self) -> bool {
+        let known = self.namespace.info.reservations;
+        self.controller.info.reservations && known & EXCLUSIVE_ACCESS_KNOWN != 0
     }
 
     fn note_preempted(&mut self, report: &Report, claim: &Claim, key: u64) {
@@ -191,9 +216,9 @@ impl Association {
         let (opcode, dword10, data) = command.encode();
         let mut sqe = Sqe::new(opcode, self.number);
         sqe.cdw10.set(dword10);
-        self.control.set_limit(PREEMPT_LIMIT);
+        let usual = self.control.set_limit(PREEMPT_LIMIT);
         let completed = self.control.run(sqe, Transfer::Out(&data));
-        self.control.set_limit(STEP_LIMIT);
+        self.control.set_limit(usual);
         Ok(completed?.status)
     }
 
@@ -227,6 +252,12 @@ impl Association {
         let Some(key) = self.key else { return Ok(self.other_holder()?.is_none()) };
         let report = self.report()?;
         Ok(report.registrants.iter().any(|one| one.holds && one.host == self.host.id && one.key == key))
+    }
+
+    /// Looks at a namespace without taking it.
+    pub fn look(address: &RemoteAddress, options: &RemoteOptions) -> Result<Association, AttachError> {
+        let look = Attach { look: true, ..Attach::default() };
+        Association::open(address, options, &look, &|| false)
     }
 
     /// Connects a queue for a shard.
@@ -304,10 +335,8 @@ impl Association {
 
     /// The error of a command, which for a member of another host says whose it is.
     fn failed(&mut self, what: &str, status: Status) -> io::Error {
-        let by = match status {
-            Status::RESERVATION_CONFLICT => self.other_holder().ok().flatten(),
-            _ => None,
-        };
+        let is_reserved = status.is(Status::RESERVATION_CONFLICT);
+        let by = if is_reserved { self.other_holder().ok().flatten() } else { None };
         match by {
             Some(holder) => io::Error::new(io::ErrorKind::ResourceBusy, format!("{holder} has reserved it")),
             None => io::Error::other(format!("the {what} was refused: {status}")),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 pub(super) trait Fellow {
     /// It can still be used.
     fn is_usable(&self) -> bool;
-    /// It still shows this host's key, as far as this host has seen.
+    /// Its target says that it is still this host's.
     fn is_held(&self) -> bool;
 }
 

@@ -375,6 +375,17 @@ impl RemoteMember {
         self.written.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Whether it has no association.
+    pub(super) fn is_lost(&self) -> bool {
+        self.up.load(Ordering::SeqCst) == 0
+    }
+
+    /// When an operation that begins now fails. A member that was away for longer than its limit holds nothing up any more.
+    pub(super) fn deadline(&self) -> Instant {
+        let from = if self.is_lost() { self.state.lock().away_since } else { None };
+        from.unwrap_or_else(Instant::now) + self.options.time_limit
+    }
+
     /// What a flush that is sent now will cover.
     pub(super) fn before_flush(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
@@ -390,7 +401,11 @@ impl RemoteMember {
         self.shape.volatile_cache && self.flushed.load(Ordering::SeqCst) < self.written.load(Ordering::SeqCst)
     }
 
+    /// Tells the listener, or the log if there is none.
     pub(super) fn tell(&self, event: RemoteEvent) {
+        if let Some(listener) = &*self.listener.lock() {
+            return listener(&self.info.name, event);
+        }
         match &event {
             RemoteEvent::Away { reason } => {
                 tracing::warn!(member = self.info.name, "connection lost: {reason}");
@@ -405,16 +420,13 @@ impl RemoteMember {
                 tracing::error!(member = self.info.name, "not used any more: {reason}");
             }
         }
-        if let Some(listener) = &*self.listener.lock() {
-            listener(&self.info.name, event);
-        }
     }
 
-    /// Whether it shows, as far as this host has seen, that the array is still this host's.
+    /// Whether its target shows that the array is still this host's. It is asked: a host that slept remembers what is no longer
+    /// so, and would take back from a host that took over and left.
     pub(super) fn is_held(&self) -> bool {
-        self.end() == End::Not
-            && self.up.load(Ordering::SeqCst) != 0
-            && self.is_reserved.load(Ordering::SeqCst)
+        let may_be = self.end() == End::Not && !self.is_lost() && self.is_reserved.load(Ordering::SeqCst);
+        may_be && self.association.lock().as_mut().is_some_and(|own| own.still_holds().unwrap_or(false))
     }
 
     /// Ends the keeper. Called when the last handle goes.

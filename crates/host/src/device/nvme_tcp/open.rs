@@ -103,7 +103,7 @@ fn attach(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attach
         ..Attach::default()
     };
     let attach = Attach { queues: attach.queues.min(queues_wanted()), ..attach };
-    let association = Association::open(address, options, &attach)?;
+    let association = Association::open(address, options, &attach, &|| false)?;
     check_blocks(&association)?;
     let info = info(address, &association);
     let shape = shape(&association);
@@ -178,10 +178,8 @@ pub struct LookedAt {
 /// # Errors
 /// Why that cannot be done.
 pub fn look_at(address: &RemoteAddress, options: &RemoteOptions) -> Result<LookedAt, AttachError> {
-    let look = Attach { look: true, ..Attach::default() };
-    let mut association = Association::open(address, options, &look)?;
-    let has_reservations = association.controller.info.reservations;
-    let holder = if has_reservations { association.other_holder()? } else { None };
+    let mut association = Association::look(address, options)?;
+    let holder = if association.knows_reservations() { association.other_holder()? } else { None };
     let identity = Identity::of(&association.namespace).number(address);
     let info = info(address, &association);
     Ok(LookedAt { association: parking_lot::Mutex::new(Some(association)), info, identity, holder })
@@ -254,10 +252,9 @@ pub fn open_error(name: &str, error: &AttachError) -> OpenError {
         AttachError::Connect(ConnectError::Wire(_)) => {
             (OpenErrorKind::Gone, format!("cannot connect to its target: {error}"))
         }
-        AttachError::Connect(ConnectError::Refused {
-            command: "Connect",
-            status: Status::CONNECT_INVALID_PARAMETERS,
-        }) => (
+        AttachError::Connect(ConnectError::Refused { command: "Connect", status })
+            if status.is(Status::CONNECT_INVALID_PARAMETERS) =>
+        (
             OpenErrorKind::NotFound,
             "there is no such subsystem at its target: `twill discover` lists those that are there".into(),
         ),

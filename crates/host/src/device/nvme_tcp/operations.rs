@@ -336,7 +336,6 @@ fn meaning(status: Status) -> Meaning {
         (Status::ABORTED_PREEMPTED, FENCED),
         (Status::CAPACITY_EXCEEDED, -libc::ENOSPC),
         (Status::LBA_OUT_OF_RANGE, -libc::ENXIO),
-        (Status::INVALID_NAMESPACE, -libc::ENXIO),
         (Status::INVALID_OPCODE, -libc::EOPNOTSUPP),
     ];
     let is = |known: &Status| known.status_type() == status.status_type() && known.code() == status.code();

@@ -17,6 +17,7 @@ use engine::executor::Executor;
 use nvme_tcp::initiator::{Arrival, Completed, Queue, Wanted};
 use nvme_tcp::pdu::{Fatal, Side};
 use nvme_tcp::session::STAGED_BYTES_MAX;
+use nvme_tcp::status::Status;
 
 use super::member::End;
 use super::operations::{Ended, Work};
@@ -121,6 +122,12 @@ async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending 
 
 fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) {
     let Completed { slot, status, received_bytes, .. } = *completed;
+    if status.is(Status::INVALID_NAMESPACE) {
+        // Its target may be about to serve it again. Until then it is as one whose connection is lost: what was in flight is
+        // sent again, and fails at the time limit.
+        shard.member.lose(connection.association, "its target does not serve the namespace any more");
+        return connection.end();
+    }
     let ended = shard.operations.borrow_mut().complete(slot, status, received_bytes);
     // The slot is free.
     connection.wake_sender();
