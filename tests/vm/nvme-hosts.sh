@@ -63,53 +63,52 @@ is_asleep() { ! grep -hq "^State:.[RSD]" /proc/"$1"/task/*/status; }
 sleepers_words_are_there() { # on any drive, as it is and not as it was cached
     local i
     for ((i = 1; i <= 3; i++)); do
-        (($(dd if=/dev/nullb$i iflag=direct bs=1M status=none | grep -ac "$SLEEPERS_WORDS") == 0)) || return 0
+        (($(held_by_drive $i | grep -ac "$SLEEPERS_WORDS") == 0)) || return 0
     done
     return 1
 }
 same_block() {
     nbdcopy "$uri" "$scratch/read"
-    cmp -n $((1 << 20)) "$scratch/block" "$scratch/read" || die "round $round: other data than was written"
+    cmp -n $((1 << 20)) "$scratch/block" "$scratch/read" || die "other data than was written"
 }
 
-loses_what_was_not_flushed() { # TARGETS: a machine that lost power comes back within the limit
+loses_what_was_not_flushed() { # TARGETS: a machine loses power under load and comes back within the limit
     as_host a
     drives 3 8
     "$1" 3
     create 5
     serve_members --member-time-limit 120
     nbdcopy --flush "$scratch/block" "$uri"
-    dd if=$RANDOM_DATA of="$scratch/newer" bs=1M skip=1 count=1 status=none
-    nbdcopy "$scratch/newer" "$uri"
-    dd if=/dev/nullb2 iflag=direct bs=1M status=none of="$scratch/before"
-    "$1_lose_power" 2
-    dd if=/dev/nullb2 iflag=direct bs=1M status=none of="$scratch/after"
+    begin_load
+    wait_for_writes nullb2 40
+    "$1_go" 2
+    held_by_drive 2 >"$scratch/before"
+    loses_power 2
+    held_by_drive 2 >"$scratch/after"
     if cmp -s "$scratch/before" "$scratch/after"; then die "the drive has lost nothing"; fi
-    "$1_are_back" 2
-    # The next look or write finds out; nothing is read from what was lost.
-    nbdcopy "$uri" "$scratch/read"
-    cmp -n $((1 << 20)) "$scratch/newer" "$scratch/read" || die "a write that was acknowledged is gone"
+    "$1_come_back" 2
     wait_for_event member-ended "may be lost"
     wait_for_event member-re-added
     wait_for "the member" all_in_sync
+    end_load # which reads what it wrote
     agrees_everywhere
     # Without another member the data comes from the one that had lost it.
     fail_member "$(member 1 .path)"
-    nbdcopy "$uri" "$scratch/read"
-    cmp -n $((1 << 20)) "$scratch/newer" "$scratch/read" || die "stale data of the member that came back"
+    same_block
+    small_writes
     stop_array
 }
-kernel_targets_lose_power() {
+held_by_drive() { dd if=/dev/nullb"$1" iflag=direct bs=1M status=none; } # DRIVE
+kernel_targets_go() {
     close_port "$1"
     echo 0 >"$(subsystem "$1")/namespaces/1/enable"
-    loses_power "$1"
 }
-kernel_targets_are_back() {
+kernel_targets_come_back() {
     echo 1 >"$(subsystem "$1")/namespaces/1/enable"
     open_port "$1"
 }
-twill_targets_lose_power() { kill_target "$1"; loses_power "$1"; }
-twill_targets_are_back() { twill_target "$1"; }
+twill_targets_go() { kill_target "$1"; }
+twill_targets_come_back() { twill_target "$1"; }
 
 run_case "a host that sleeps, nvmet" fenced kernel_targets
 run_case "a host that sleeps, twill target" fenced twill_targets

@@ -24,7 +24,7 @@ mod remote;
 mod zoned;
 
 use hosts::nvme_address;
-pub use hosts::{HostArguments, HostSecret, SecretSource, TargetArguments};
+pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
 use remote::nqn;
 pub use remote::{DiscoverArguments, RemoteArguments, member_path};
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
@@ -322,7 +322,7 @@ pub struct AssembleArguments {
 }
 
 /// Arguments of `serve`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
   twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 \\
     /dev/nvme[0-5]n1
@@ -404,6 +404,10 @@ pub struct ServeArguments {
     /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,
+    /// Start without members on other machines that do not answer, as mdadm's option does. They are taken back by the bitmap when
+    /// they are there again.
+    #[arg(short = 'R', long, conflicts_with = "no_degraded")]
+    pub run: bool,
     /// Wait so long for members that are missing, if stripes would be in doubt without them; 0 not at all [default: 5 with
     /// --scan, else 0]. Paths that are named and not there are waited for, too.
     #[arg(long, value_name = "SECONDS")]

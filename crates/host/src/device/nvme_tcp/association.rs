@@ -56,6 +56,9 @@ pub enum AttachError {
     /// Its target has no reservations.
     #[error("its target has no reservations, so nothing keeps another host from writing to it")]
     NoReservations,
+    /// It is not the one that it was.
+    #[error("{0}")]
+    Changed(String),
     /// Its blocks are too large.
     #[error("its blocks have {0} bytes; those of members have at most 4096")]
     Blocks(u64),
@@ -87,6 +90,19 @@ pub(super) struct Attach {
     pub queues: u16,
 }
 
+/// What is known of a member that was attached before.
+pub(super) struct Former<'a> {
+    /// Whether most of the other members are still this host's, asked if the target has forgotten this one's reservation.
+    pub others_hold: &'a dyn Fn() -> bool,
+    /// In what a namespace is not the one that it was.
+    pub changed: &'a dyn Fn(&Namespace) -> Option<String>,
+}
+
+impl Former<'_> {
+    /// For one that was not.
+    pub const NONE: Former<'static> = Former { others_hold: &|| false, changed: &|_| None };
+}
+
 /// An association.
 pub(super) struct Association {
     pub controller: Controller,
@@ -104,13 +120,12 @@ pub(super) struct Association {
 }
 
 impl Association {
-    /// Connects, and takes the member for this host alone (F-I6). `others_hold` asks whether most of the other members are still
-    /// this host's, if the target has forgotten this one's reservation.
+    /// Connects, and takes the member for this host alone (F-I6).
     pub fn open(
         address: &RemoteAddress,
         options: &RemoteOptions,
         attach: &Attach,
-        others_hold: &dyn Fn() -> bool,
+        former: &Former<'_>,
     ) -> Result<Association, AttachError> {
         let host = options.new_host();
         let target = Target {
@@ -125,6 +140,11 @@ impl Association {
         controller.take_queues(attach.queues + 1)?;
         let control = controller.open_queue(&target, 1)?;
         let namespace = controller.namespace(address.namespace)?;
+        // Before anything is reserved: another namespace is another's.
+        if let Some(reason) = (former.changed)(&namespace) {
+            controller.shut_down();
+            return Err(AttachError::Changed(reason));
+        }
         let mut association = Association {
             controller,
             control,
@@ -138,7 +158,7 @@ impl Association {
         };
         if !attach.look {
             association.controller.hear()?;
-            association.fence(options, attach, others_hold)?;
+            association.fence(options, attach, former)?;
         }
         Ok(association)
     }
@@ -147,7 +167,7 @@ impl Association {
         &mut self,
         options: &RemoteOptions,
         attach: &Attach,
-        others_hold: &dyn Fn() -> bool,
+        former: &Former<'_>,
     ) -> Result<(), AttachError> {
         let known = self.namespace.info.reservations;
         if !self.knows_reservations() {
@@ -174,7 +194,7 @@ impl Association {
                     return Ok(());
                 }
                 Step::Taken(holder) => return Err(AttachError::Taken(holder)),
-                Step::Lost if others_hold() => {
+                Step::Lost if (former.others_hold)() => {
                     claim.others_hold = true;
                     continue;
                 }
@@ -257,7 +277,7 @@ impl Association {
     /// Looks at a namespace without taking it.
     pub fn look(address: &RemoteAddress, options: &RemoteOptions) -> Result<Association, AttachError> {
         let look = Attach { look: true, ..Attach::default() };
-        Association::open(address, options, &look, &|| false)
+        Association::open(address, options, &look, &Former::NONE)
     }
 
     /// Connects a queue for a shard.

@@ -31,6 +31,12 @@ impl<M: Fellow> Group<M> {
         found.filter(|member| member.is_usable())
     }
 
+    /// The member of this name that is attached and cannot be used any more.
+    pub fn find_ended(&self, name: &str) -> Option<Arc<M>> {
+        let found = self.members.lock().get(name)?.upgrade();
+        found.filter(|member| !member.is_usable())
+    }
+
     /// Enters a member.
     pub fn enter(&self, name: &str, member: &Arc<M>) {
         let mut members = self.members.lock();

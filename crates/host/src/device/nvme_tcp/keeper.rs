@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::association::{Association, Attach, AttachError};
+use super::association::{Association, Attach, AttachError, Former};
+use super::controller::Namespace;
 use super::fencing::Holder;
 use super::member::{End, Identity, RemoteEvent, RemoteMember, State, may_pass};
 use super::options::{KEEP_ALIVE, RemoteOptions};
@@ -23,6 +24,9 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 const FORMER_KEEP_ALIVES: u32 = 2;
 /// After which no command of a lost association runs any more, for a target without reservations that does not say.
 const QUIESCE: Duration = Duration::from_secs(10);
+
+/// Why a member is not used on (F-I17).
+const LOST_WRITES: &str = "its target may have restarted, and writes that were not flushed may be lost; it fails and is re-added, and the bitmap says what it lacks";
 
 /// Whether most of the other members are still this host's.
 pub(super) type OthersHold = Box<dyn Fn() -> bool + Send>;
@@ -161,24 +165,28 @@ impl Keeper {
     fn explain(&self, reason: String) -> bool {
         let member = &self.member;
         match member.end() {
+            End::Not if member.is_refused() => {
+                match self.ask_holder() {
+                    Some(by) => self.fence(&taken_by(&by)),
+                    None => self.fence(&reason),
+                }
+                false
+            }
             End::Not => {
                 member.tell(RemoteEvent::Away { reason });
                 true
             }
-            End::Fenced => {
-                let reason = match self.ask_holder() {
-                    Some(by) => format!("{by} has taken the member over"),
-                    None => reason,
-                };
-                member.finish(End::Fenced, &reason);
-                member.tell(RemoteEvent::Fenced { reason });
-                false
-            }
-            End::Gone => {
+            End::Fenced | End::Gone => {
                 member.tell(RemoteEvent::Ended { reason });
                 false
             }
         }
+    }
+
+    /// F-I7. It is told before an operation fails of it.
+    fn fence(&self, reason: &str) {
+        self.member.tell(RemoteEvent::Fenced { reason: reason.to_owned() });
+        self.member.finish(End::Fenced, reason);
     }
 
     fn ask_holder(&self) -> Option<Holder> {
@@ -198,7 +206,9 @@ impl Keeper {
                 (state.key, state.ports.len() as u16)
             };
             let attach = Attach { former_key, queues, ..Attach::default() };
-            match Association::open(&self.member.address, &self.member.options, &attach, others_hold) {
+            let changed = |namespace: &Namespace| changed(&self.member, namespace);
+            let former = Former { others_hold, changed: &changed };
+            match Association::open(&self.member.address, &self.member.options, &attach, &former) {
                 Ok(association) => return self.resume(association, lost_at),
                 Err(error) if may_pass(&error) => {
                     self.member.state.lock().last_error = Some(error.to_string());
@@ -216,9 +226,7 @@ impl Keeper {
     fn cannot(&self, error: &AttachError) -> bool {
         let reason = match error {
             AttachError::Taken(holder) => {
-                let reason = format!("{holder} has taken the member over");
-                self.member.finish(End::Fenced, &reason);
-                self.member.tell(RemoteEvent::Fenced { reason });
+                self.fence(&taken_by(holder));
                 return false;
             }
             error => error.to_string(),
@@ -230,7 +238,10 @@ impl Keeper {
 
     /// Takes a new association up, if the member is still the same.
     fn resume(&mut self, association: Association, lost_at: Instant) -> bool {
-        if let Some(reason) = self.unfit(&association) {
+        if self.has_lost_writes(&association) {
+            let reason = LOST_WRITES.to_owned();
+            // The reservation stays: it is this host's that takes the member back.
+            self.member.state.lock().kept_key = association.key;
             association.close();
             self.member.finish(End::Gone, &reason);
             self.member.tell(RemoteEvent::Ended { reason });
@@ -259,19 +270,11 @@ impl Keeper {
         true
     }
 
-    /// What speaks against using the member on: another namespace, a smaller one, or writes that are lost (F-I17).
-    fn unfit(&self, association: &Association) -> Option<String> {
-        let member = &*self.member;
-        if let Some(reason) = changed(member, &association.namespace) {
-            return Some(reason);
-        }
+    /// F-I17: whether writes that were answered may be gone.
+    fn has_lost_writes(&self, association: &Association) -> bool {
         let machine = association.machine();
         let is_same_machine = machine.is_some() && machine == self.machine;
-        if member.has_unflushed() && !is_same_machine && !association.is_same_run {
-            let reason = "its target may have restarted, and writes that were not flushed may be lost; it fails and is re-added, and the bitmap says what it lacks";
-            return Some(reason.into());
-        }
-        None
+        self.member.has_unflushed() && !is_same_machine && !association.is_same_run
     }
 
     /// Without a reservation nothing ends the commands of the lost association: waits until none may run any more.
@@ -333,6 +336,10 @@ impl Keeper {
     }
 }
 
+fn taken_by(holder: &Holder) -> String {
+    format!("{holder} has taken the member over")
+}
+
 struct Look {
     round_trip: Duration,
     problem: Option<Problem>,
@@ -366,7 +373,7 @@ fn look_at(member: &RemoteMember, association: &mut Association, due: Due) -> Re
 }
 
 /// In what a namespace is not the one that was opened.
-fn changed(member: &RemoteMember, now: &super::controller::Namespace) -> Option<String> {
+fn changed(member: &RemoteMember, now: &Namespace) -> Option<String> {
     let identity = Identity::of(now);
     if identity != member.identity {
         let (was, is) = (member.identity.words(), identity.words());

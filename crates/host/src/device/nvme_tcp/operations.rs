@@ -17,7 +17,6 @@ use slab::Slab;
 
 use super::member::Shape;
 use crate::ring::Ticket;
-use crate::ring::op::FENCED;
 
 /// How often a command is sent again that the target calls worth another attempt.
 const ATTEMPTS: u8 = 5;
@@ -321,6 +320,11 @@ fn next_of(operation: &mut Operation, id: usize, shape: &Shape, namespace: u32) 
     Outgoing { sqe, payload, command, data }
 }
 
+/// Whether a status says that another host has the member.
+pub(super) fn is_fence(status: Status) -> bool {
+    status.is(Status::RESERVATION_CONFLICT) || status.is(Status::ABORTED_PREEMPTED)
+}
+
 /// What a status means for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
@@ -332,8 +336,6 @@ enum Meaning {
 
 fn meaning(status: Status) -> Meaning {
     const CODES: &[(Status, i32)] = &[
-        (Status::RESERVATION_CONFLICT, FENCED),
-        (Status::ABORTED_PREEMPTED, FENCED),
         (Status::CAPACITY_EXCEEDED, -libc::ENOSPC),
         (Status::LBA_OUT_OF_RANGE, -libc::ENXIO),
         (Status::INVALID_OPCODE, -libc::EOPNOTSUPP),

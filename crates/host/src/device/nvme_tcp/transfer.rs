@@ -20,7 +20,7 @@ use nvme_tcp::session::STAGED_BYTES_MAX;
 use nvme_tcp::status::Status;
 
 use super::member::End;
-use super::operations::{Ended, Work};
+use super::operations::{Ended, Work, is_fence};
 use super::port::Link;
 use super::shard_queue::{Connection, ShardQueue};
 use crate::receiver::Receiver;
@@ -128,14 +128,15 @@ fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) 
         shard.member.lose(connection.association, "its target does not serve the namespace any more");
         return connection.end();
     }
+    if is_fence(status) {
+        shard.member.conflict(connection.association);
+        return connection.end();
+    }
     let ended = shard.operations.borrow_mut().complete(slot, status, received_bytes);
     // The slot is free.
     connection.wake_sender();
     let Ended::Yes(operation, result) = ended else { return };
     let operation = *operation;
-    if result == FENCED {
-        shard.member.conflict(connection.association);
-    }
     let Some(ticket) = operation.ticket else { return };
     let buffer = match operation.work {
         Work::Read(buffer) => buffer,
@@ -311,7 +312,8 @@ pub(super) async fn watch(shard: Rc<ShardQueue>) {
         if in_flight {
             lose(&shard);
         }
-        shard.fail(expired, -libc::ETIMEDOUT);
+        let result = if shard.member.is_refused() { FENCED } else { -libc::ETIMEDOUT };
+        shard.fail(expired, result);
     }
 }
 
