@@ -12,14 +12,14 @@ ROUNDS=3
 SLEEPERS_WORDS=WRITTENBYTHESLEEPER
 
 fenced() { # TARGETS: as often as there are rounds
-    local round sleeper=
+    local round sleeper= start=$SECONDS
     as_host a
     drives 3
     "$1" 3
     create 5
     trap 'kill -CONT $sleeper 2>/dev/null; finish' EXIT
     for ((round = 1; round <= ROUNDS; round++)); do sleeps_and_wakes; done
-    say "$ROUNDS rounds"
+    figure "$1: $ROUNDS hosts slept and woke in $((SECONDS - start)) s, and none changed a byte"
 }
 
 sleeps_and_wakes() { # one host sleeps with writes on their way, another takes over, the first wakes
@@ -110,8 +110,48 @@ kernel_targets_come_back() {
 twill_targets_go() { kill_target "$1"; }
 twill_targets_come_back() { twill_target "$1"; }
 
+survives() { # TARGETS WHAT: 20 times under load something happens to one of the targets; no write fails, and no member
+    local round=0 start
+    as_host a
+    drives 3
+    "$1" 3
+    create 5
+    serve_members --member-time-limit 120 --keep-alive-tmo 2
+    begin_load
+    start=$SECONDS
+    for ((round = 0; round < 20; round++)); do
+        "$2" $((round % 3 + 1))
+        kill -0 "$load" 2>/dev/null || die "fio after $round rounds: $(tail -n 20 "$scratch/load.log")"
+    done
+    end_load
+    none_failed
+    agrees_everywhere
+    figure "$1: 20 times $2 in $((SECONDS - start)) s, connected again $(status | jq '[.members[].remote.reconnects] | add') times, no error above"
+    stop_array
+}
+killed() { # TARGET
+    local before
+    before=$(member "$1" .remote.reconnects)
+    kill_target "$1"
+    sleep 1
+    twill_target "$1"
+    wait_for "target $1" reconnected "$1" "$before"
+}
+cut_off() { # TARGET: for longer than the keep-alive time
+    local before
+    before=$(member "$1" .remote.reconnects)
+    cut_link "$1"
+    wait_for "the loss" member_is "$1" .remote.state away
+    mend_link "$1"
+    wait_for "target $1" reconnected "$1" "$before"
+}
+reconnected() { (($(member "$1" .remote.reconnects) > $2)) && member_is "$1" .remote.state connected; } # TARGET TIMES
+
 run_case "a host that sleeps, nvmet" fenced kernel_targets
 run_case "a host that sleeps, twill target" fenced twill_targets
 run_case "lost caches, nvmet" loses_what_was_not_flushed kernel_targets
 run_case "lost caches, twill target" loses_what_was_not_flushed twill_targets
+long_case "a target that is killed 20 times" survives twill_targets killed
+long_case "a link that is cut 20 times" survives kernel_targets cut_off
+figures
 summary

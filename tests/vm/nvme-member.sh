@@ -169,6 +169,18 @@ port_closed() { # a target that does not listen for a while, or does not know it
     stop_array
 }
 
+inaccessible() { # for a while there is no path to a namespace, as its target says (ANA)
+    begun 5 --member-time-limit 120
+    begin_load
+    echo inaccessible >"$NVMET/ports/2/ana_groups/1/ana_state"
+    sleep 5
+    echo optimized >"$NVMET/ports/2/ana_groups/1/ana_state"
+    end_load
+    none_failed
+    agrees_everywhere
+    stop_array
+}
+
 disabled() { # a namespace that its target does not serve any more; the target forgets its reservations
     begun 5 --member-time-limit 3
     begin_load
@@ -242,8 +254,10 @@ run_case "a link that is cut for less than the limit" cut_within_the_limit
 run_case "a link that is cut for longer" cut_beyond_the_limit cut_link mend_link
 run_case "a link that swallows everything" cut_beyond_the_limit swallow let_through
 run_case "a port that is closed for a while" port_closed
+run_case "a namespace without a path for a while" inaccessible
 run_case "a namespace that is disabled" disabled
 run_case "a namespace that is disabled and not used meanwhile" seen_without_io
 run_case "a namespace that is resized" resized
 run_case "a namespace that is replaced" replaced
+figures
 summary

@@ -146,6 +146,9 @@ wait_for_event() { wait_for "the event $*" has_event "$@"; }
 all_in_sync() { [[ $(status | jq 'all(.members[]; .state == "in-sync")') == true ]]; }
 none_failed() { ! has_event member-failed || die "a member failed: $("$TWILL" events --control "$control")"; }
 
+figure() { say "$*" >>/run/figures; } # WORD…: a figure that the run shows, whether its case fails or not
+figures() { [[ ! -e /run/figures ]] || cat /run/figures; }
+
 begin_load() { # fio writes and verifies until end_load, behind the first 4 MiB
     rm -f "$scratch/enough"
     (until [[ -e $scratch/enough ]]; do fio_verify load --numjobs=2 --rw=randwrite --bsrange=4k-64k --blockalign=4k --offset=4M --size=2M --offset_increment=8M || exit 1; done) & load=$!
@@ -158,6 +161,6 @@ end_load() {
 writes_go_on() { # SECONDS: a write that begins now is answered within them
     local start=$SECONDS
     timeout 120 nbdcopy --flush "$scratch/block" "$uri" || die "a write fails"
-    say "a write took $((SECONDS - start)) s"
+    figure "a write while a member does not answer: $((SECONDS - start)) s"
     ((SECONDS - start <= $1)) || die "a write took $((SECONDS - start)) s"
 }

@@ -17,16 +17,15 @@ use crate::commands::pages::{CompletionsArguments, ManPagesArguments};
 use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
+use crate::remote_arguments::nqn;
+pub use crate::remote_arguments::{DiscoverArguments, RemoteArguments, member_path};
 use crate::status::DoubtRange;
 
 mod hosts;
-mod remote;
 mod zoned;
 
 use hosts::nvme_address;
 pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
-use remote::nqn;
-pub use remote::{DiscoverArguments, RemoteArguments, member_path};
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.

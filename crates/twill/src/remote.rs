@@ -10,10 +10,10 @@ use nvme_tcp::HashFunction;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
 
-use crate::arguments::RemoteArguments;
 use crate::control::state_folder;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem, open_problem};
+use crate::remote_arguments::RemoteArguments;
 
 /// Where a Linux host has its name.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";

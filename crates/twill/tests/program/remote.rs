@@ -392,6 +392,26 @@ fn an_array_starts_without_a_machine_that_is_down_when_the_operator_says_so() {
 }
 
 #[test]
+fn superblocks_on_other_machines_are_renamed_and_cleared() {
+    let world = World::new();
+    let target = Target::start(&world, &["a", "b", "c"]);
+    let members = target.members();
+    create(&world, &members);
+    world.twill(&["rename", "other"], &members).succeeds();
+    let server = world.serve(&[], &members);
+    assert_eq!(server.status()["name"], "other");
+    // Under a server they are its own.
+    let refused = world.twill(&["zero-superblock"], &members).fails(6);
+    assert!(refused.stderr.contains("has reserved it"), "{}", refused.stderr);
+    server.stop();
+    world.twill(&["zero-superblock"], &members).succeeds();
+    let run = world.twill(&["examine"], &members[..1]);
+    assert!((run.stderr.clone() + &run.stdout).contains("has no md superblock"), "{run:?}");
+    let run = world.twill(&["correct-size"], &members[..1]);
+    assert!(run.stderr.contains("has no md superblock"), "{run:?}");
+}
+
+#[test]
 fn what_a_killed_host_left_is_taken_back_by_the_next_one_here() {
     let world = World::new();
     let target = Target::start(&world, &["a", "b", "c"]);

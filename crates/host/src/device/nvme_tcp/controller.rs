@@ -349,3 +349,22 @@ fn authenticate(wire: &mut Wire, target: &Target<'_>) -> Result<(), ConnectError
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_set_up_again_refuses_for_a_while() {
+        let refused = |command, status: Status| ConnectError::Refused { command, status };
+        for error in [
+            refused("Connect", Status::CONNECT_INVALID_PARAMETERS.without_retry()),
+            refused("Identify Namespace", Status::INVALID_NAMESPACE.without_retry()),
+            ConnectError::Namespace(NamespaceInfoError::Absent),
+            ConnectError::NotReady(1),
+        ] {
+            assert!(error.may_pass(), "{error}");
+        }
+        assert!(!ConnectError::Authentication("a wrong secret".into()).may_pass());
+    }
+}
