@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --mod nvmet-tcp,null_blk,veth,sch_netem,raid456 --timeout 5400
-# takes: 150 s
+# takes: 250 s
 # nvme-hosts.sh: an array on other machines and two hosts, of which one sleeps while the other takes over; and targets that come
 # back without what was not flushed. The targets are the kernel's, and `twill target`.
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --mod nvmet-tcp,null_blk,veth,sch_netem,raid456 --timeout 2400
-# takes: 300 s
+# takes: 500 s
 # nvme-member.sh: members are namespaces of the kernel's nvmet: every digest, secrets, reservations, links that are cut or
 # swallow everything, and namespaces that go, shrink or are replaced.
 set -euo pipefail
