@@ -1,5 +1,5 @@
 #!/bin/bash
-# vm: --mem 3G --mod nvmet-tcp,null_blk,veth,sch_netem,raid456 --timeout 5400
+# vm: --mem 3G --mod nvmet-tcp,null_blk,veth,sch_netem,raid456 --timeout 10800
 # takes: 250 s
 # nvme-hosts.sh: an array on other machines and two hosts, of which one sleeps while the other takes over; and targets that come
 # back without what was not flushed. The targets are the kernel's, and `twill target`.
@@ -8,7 +8,7 @@ set -euo pipefail
 
 # Rounds of a short run and of a long one.
 ROUNDS=3
-[[ -z ${TWILL_ALL_CASES:-} ]] || ROUNDS=100 CASE_SECONDS=3000
+[[ -z ${TWILL_ALL_CASES:-} ]] || ROUNDS=100 CASE_SECONDS=5000
 SLEEPERS_WORDS=WRITTENBYTHESLEEPER
 
 fenced() { # TARGETS: as often as there are rounds
