@@ -6,7 +6,7 @@
 //! - After a lost association an operation begins anew, whole. What its commands had done is done again.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::buffer::{Buffer, Gather};
 use nvme_tcp::command::Sqe;
@@ -242,6 +242,11 @@ impl Operations {
         let mut order: Vec<(u64, usize)> = self.all.iter().map(|(id, one)| (one.number, id)).collect();
         order.sort_unstable();
         self.waiting = order.into_iter().map(|(_, id)| id).collect();
+    }
+
+    /// Time in which this process was paused counts for no operation.
+    pub fn postpone(&mut self, paused: Duration) {
+        self.all.iter_mut().for_each(|(_, operation)| operation.deadline += paused);
     }
 
     /// The tickets of operations beyond their time limit, each with the bytes of its read; and whether commands of them are in

@@ -32,6 +32,8 @@ const SEND_BYTES: usize = 512 << 10;
 const SEND_PDUS_MAX: usize = 64;
 /// How often time limits are looked at while operations are in flight.
 const WATCH: Duration = Duration::from_millis(100);
+/// A wait that takes so much longer than it should shows that this process was paused.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Takes one connection after the other, as the keeper hands them over.
 pub(super) async fn carry(shard: Rc<ShardQueue>) {
@@ -293,7 +295,13 @@ impl Assembled {
 /// The task that watches time limits.
 pub(super) async fn watch(shard: Rc<ShardQueue>) {
     while wait_for_operations(&shard).await {
+        let before = Instant::now();
         shard.ring.sleep(WATCH).await;
+        // F-I7: a host that was paused has to learn whether it was fenced before it calls a member late.
+        let paused = before.elapsed().saturating_sub(WATCH);
+        if paused > PAUSE_MIN {
+            shard.operations.borrow_mut().postpone(paused);
+        }
         shard.operations.borrow_mut().wake_delayed();
         if let Some(connection) = &*shard.connection.borrow() {
             connection.wake_sender();
