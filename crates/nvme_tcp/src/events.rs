@@ -1,4 +1,4 @@
-//! Asynchronous events: requests of the host that wait, and what happened meanwhile.
+//! Asynchronous events: requests of the host that wait, what happened meanwhile, and what the host reads of it.
 //!
 //! An event is told once. It is told again only after its log page was read, so a host that is slow gets one event and not a
 //! thousand. What happened while it was not told is in the log page.
@@ -34,6 +34,9 @@ const TABLE: [(AsyncEvent, u8, u8, u8, u32); 5] = [
     (AsyncEvent::Unreliable, 1, 0x00, page::HEALTH, 1 << 2),
     (AsyncEvent::Reservation, 6, 0x00, page::RESERVATIONS, 0),
 ];
+
+/// Where the type stands in the first byte.
+const KIND: u8 = 0b111;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
@@ -130,9 +133,48 @@ impl AsyncEvents {
     }
 }
 
+/// An event as a host hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// What happened; none: something that is not known here.
+    pub event: Option<AsyncEvent>,
+    /// The log page that says more. The event is not told again before it was read.
+    pub page: u8,
+}
+
+impl Heard {
+    /// What a completion with this dword 0 says.
+    #[must_use]
+    pub fn parse(dword0: u32) -> Heard {
+        let [kind, information, page, _] = dword0.to_le_bytes();
+        let is_it = |row: &&(AsyncEvent, u8, u8, u8, u32)| match row.0 {
+            // Which notice it is stands in the page.
+            AsyncEvent::Reservation => row.1 == kind & KIND,
+            _ => (row.1, row.2) == (kind & KIND, information),
+        };
+        Heard { event: TABLE.iter().find(is_it).map(|row| row.0), page }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_hears_what_a_controller_tells() {
+        for (event, kind, information, page, bit) in TABLE {
+            let mut events = AsyncEvents::default();
+            events.enable(bit);
+            events.wait(1).unwrap();
+            events.happened(event);
+            let (_, dword0) = events.next_completion().unwrap();
+            assert_eq!(Heard::parse(dword0), Heard { event: Some(event), page }, "{kind} {information}");
+        }
+        // Another target's: a reservation was released, an error of a kind that is not known here.
+        assert_eq!(Heard::parse(0x0080_0206).event, Some(AsyncEvent::Reservation));
+        assert_eq!(Heard::parse(0x0001_0300), Heard { event: None, page: page::ERRORS });
+        assert_eq!(Heard::parse(u32::MAX).event, None);
+    }
 
     #[test]
     fn an_event_is_told_once_until_its_page_is_read() {

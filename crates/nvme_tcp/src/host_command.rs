@@ -29,6 +29,7 @@ const FUA: u32 = 1 << 30;
 const DEALLOCATE: u32 = 1 << 25;
 const DATASET_DEALLOCATE: u32 = 1 << 2;
 const FEATURE_QUEUES: u32 = 0x07;
+const FEATURE_ASYNC_EVENTS: u32 = 0x0b;
 
 /// A Connect and its data.
 #[derive(Clone, Debug)]
@@ -132,6 +133,21 @@ pub fn set_queues(count: u16) -> Sqe {
 #[must_use]
 pub fn queues_granted(value: u64) -> u32 {
     (value as u32 & 0xffff).min(value as u32 >> 16) + 1
+}
+
+/// Says which asynchronous events are wanted, by their bits.
+#[must_use]
+pub fn set_async_events(bits: u32) -> Sqe {
+    let mut sqe = Sqe::new(admin::SET_FEATURES, 0);
+    sqe.cdw10.set(FEATURE_ASYNC_EVENTS);
+    sqe.cdw11.set(bits);
+    sqe
+}
+
+/// Waits at the controller until something happens.
+#[must_use]
+pub fn async_event_request() -> Sqe {
+    Sqe::new(admin::ASYNC_EVENT_REQUEST, 0)
 }
 
 /// A sign of life.
@@ -258,6 +274,8 @@ mod tests {
         assert_eq!(property_get(property::CAPABILITIES, true).as_bytes()[40], 1);
         assert_eq!(identify(cns::NAMESPACE_IDS, 4).as_bytes()[..44][40], 3);
         assert_eq!(set_queues(3).as_bytes()[40..48], [7, 0, 0, 0, 2, 0, 2, 0]);
+        assert_eq!(set_async_events(0x100).as_bytes()[40..48], [0x0b, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(async_event_request().as_bytes()[0], 0x0c);
         assert_eq!(queues_granted(0x0007_0003), 4);
         assert_eq!(queue_limits(127 | 15 << 24), (128, 7500));
         assert!(is_ready(1) && !is_ready(0) && !is_ready(3));

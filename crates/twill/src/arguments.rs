@@ -17,16 +17,15 @@ use crate::commands::pages::{CompletionsArguments, ManPagesArguments};
 use crate::commands::rename::RenameArguments;
 use crate::commands::zero_superblock::ZeroSuperblockArguments;
 use crate::control::Which;
+use crate::remote_arguments::nqn;
+pub use crate::remote_arguments::{DiscoverArguments, RemoteArguments, member_path};
 use crate::status::DoubtRange;
 
 mod hosts;
-mod remote;
 mod zoned;
 
 use hosts::nvme_address;
-pub use hosts::{HostArguments, HostSecret, SecretSource, TargetArguments};
-use remote::nqn;
-pub use remote::{DiscoverArguments, RemoteArguments, member_path};
+pub use hosts::{HostArguments, HostSecret, NamedFile, SecretSource, TargetArguments};
 pub use zoned::{CarrierChoice, MemberAccess, ZonedArguments, ZonesArguments};
 
 /// Software RAID in user space for fast SSDs, on md's on-disk format.
@@ -322,7 +321,7 @@ pub struct AssembleArguments {
 }
 
 /// Arguments of `serve`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "Example: a daemon that serves over a socket and to the network
   twill serve --daemon --unix /run/store.sock --tcp 10.0.0.1:10809 \\
     /dev/nvme[0-5]n1
@@ -404,6 +403,10 @@ pub struct ServeArguments {
     /// Refuse to start degraded, as mdadm's option does.
     #[arg(long)]
     pub no_degraded: bool,
+    /// Start without members on other machines that do not answer, as mdadm's option does. They are taken back by the bitmap when
+    /// they are there again.
+    #[arg(short = 'R', long, conflicts_with = "no_degraded")]
+    pub run: bool,
     /// Wait so long for members that are missing, if stripes would be in doubt without them; 0 not at all [default: 5 with
     /// --scan, else 0]. Paths that are named and not there are waited for, too.
     #[arg(long, value_name = "SECONDS")]

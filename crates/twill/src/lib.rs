@@ -18,6 +18,7 @@ mod plain;
 mod probe;
 mod quoted;
 mod remote;
+mod remote_arguments;
 mod service_manager;
 mod serving;
 mod status;

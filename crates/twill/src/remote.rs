@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use host::device::OpenErrorKind;
 use host::device::nvme_tcp::{Attached, RemoteAddress, RemoteOptions, look_at, open_error};
 use nvme_tcp::HashFunction;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
 
-use crate::arguments::RemoteArguments;
 use crate::control::state_folder;
 use crate::exit::ExitKind;
 use crate::failure::{Failure, Problem, open_problem};
+use crate::remote_arguments::RemoteArguments;
 
 /// Where a Linux host has its name.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
@@ -47,18 +48,21 @@ pub fn options() -> &'static RemoteOptions {
 
 /// Attaches the members on other machines that are named, before their superblocks are read: only under the reservation are
 /// these believed (F-I8). In order of the namespaces' identities, so that of two hosts that begin at once one loses at the
-/// first member.
+/// first member. Members whose machines do not answer are refused, or with `run` left out.
 ///
 /// # Errors
 /// Which cannot be attached, and why.
-pub fn attach(members: &[PathBuf]) -> Result<Vec<Arc<Attached>>, Failure> {
-    let mut problems = Vec::new();
-    let mut found = Vec::new();
+pub fn attach(members: &[PathBuf], run: bool) -> Result<Attachment, Failure> {
+    let (mut problems, mut found, mut absent) = (Vec::new(), Vec::new(), Vec::new());
     for path in members {
         let Some(address) = address(path) else { continue };
-        match look_at(&address, options()) {
+        match look_at(&address, options()).map_err(|error| open_error(&address.to_string(), &error)) {
             Ok(looked_at) => found.push((looked_at.identity, path, address)),
-            Err(error) => problems.push(open_problem(path, &open_error(&address.to_string(), &error))),
+            Err(error) if run && error.kind == OpenErrorKind::Gone => {
+                tracing::warn!("{}: left out: {}", path.display(), error.reason);
+                absent.push(path.clone());
+            }
+            Err(error) => problems.push(open_problem(path, &error)),
         }
     }
     found.sort_by_key(|(identity, ..)| *identity);
@@ -69,12 +73,20 @@ pub fn attach(members: &[PathBuf]) -> Result<Vec<Arc<Attached>>, Failure> {
             Err(error) => return Err(not_attached(vec![open_problem(path, &error)])),
         }
     }
-    if problems.is_empty() { Ok(attached) } else { Err(not_attached(problems)) }
+    if problems.is_empty() { Ok(Attachment { attached, absent }) } else { Err(not_attached(problems)) }
+}
+
+/// Members on other machines that were named for an array.
+pub struct Attachment {
+    /// Those that this process has now.
+    pub attached: Vec<Arc<Attached>>,
+    /// Those whose machines do not answer.
+    pub absent: Vec<PathBuf>,
 }
 
 fn not_attached(problems: Vec<Problem>) -> Failure {
     let failure = Failure::from_problems("members on other machines cannot be used", problems);
-    failure.help("a member whose machine is down is left out: name the others")
+    failure.help("serve --run starts without members whose machines are down, and takes them back when they are there again")
 }
 
 /// The address that a member's path is, if it is one.

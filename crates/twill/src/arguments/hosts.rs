@@ -7,7 +7,7 @@ use clap::Args;
 use nvme_tcp::auth::Secret;
 use nvme_tcp::names::Nqn;
 
-use super::remote::nqn;
+use crate::remote_arguments::nqn;
 
 /// Where hosts of NVMe/TCP look for namespaces.
 const NVME_TCP_PORT: u16 = 4420;

@@ -13,6 +13,8 @@ use crate::failure::{Failure, Problem};
 use crate::plain::plain;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::{self, superblock_of};
+use crate::remote;
+use crate::remote_arguments::{RemoteArguments, member_path};
 
 /// Arguments of `correct-size`.
 #[derive(Debug, Args)]
@@ -22,9 +24,12 @@ use crate::probe::superblocks::{self, superblock_of};
 As mdadm --assemble --update=devicesize does it: the superblock gets the size that the device has now. It is refused
 where the device lacks a part that the array uses. The array is stopped meanwhile.")]
 pub struct CorrectSizeArguments {
-    /// Files or block devices.
-    #[arg(required = true, value_name = "MEMBER")]
+    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
+    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// What `correct-size` answers about a member.
@@ -42,6 +47,7 @@ struct AnswerMember {
 /// # Errors
 /// Why a member cannot be put right, nothing was written then; or the member at which the system failed.
 pub fn run(arguments: &CorrectSizeArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     let looked = arguments.members.iter().map(|path| look_at(path));
     let (right, wrong): (Vec<_>, Vec<_>) = looked.partition(Result::is_ok);
     let problems: Vec<Problem> = wrong.into_iter().filter_map(Result::err).collect();

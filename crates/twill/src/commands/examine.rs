@@ -167,7 +167,7 @@ fn examine(path: &Path, segments: bool) -> Examined {
 
 /// Looks for a zoned array's superblock. Without one, `problem` stands: why there is none of md's.
 fn examine_zoned(member: &MemberFile, segments: bool, problem: Problem, examined: &mut Examined) {
-    let from_io = |error| Problem::from_io(&member.path, "read the zones of", &error);
+    let from_io = |error| Problem::from_io(&member.path, "read it", &error);
     let log = match zoned_probe::superblock_of(member) {
         Ok(log) => log,
         Err(error) => return examined.problem = Some(from_io(error)),

@@ -16,6 +16,8 @@ use crate::probe::candidates::{Candidates, read_named};
 use crate::probe::chosen::nothing_found;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::superblock_of;
+use crate::remote;
+use crate::remote_arguments::{RemoteArguments, member_path};
 
 /// Arguments of `rename`.
 #[derive(Debug, Args)]
@@ -28,9 +30,12 @@ pub struct RenameArguments {
     /// The new name.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Files or block devices of one array.
-    #[arg(required = true, value_name = "MEMBER")]
+    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN) of one array.
+    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// What `rename` answers.
@@ -48,6 +53,7 @@ struct Answer {
 /// # Errors
 /// They make none or several, or one is in use: nothing was written then. Or the system failed at a member.
 pub fn run(arguments: &RenameArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     let name = array_name::checked(&arguments.name)?;
     let candidates = read_named(&arguments.members)?;
     let array = the_array(&candidates)?;

@@ -34,7 +34,7 @@ use crate::own_files::PidFile;
 use crate::probe::candidates::read_named;
 use crate::probe::chosen::Chosen;
 use crate::probe::member_file::when_free;
-use crate::remote;
+use crate::remote::{self, Attachment};
 use crate::service_manager;
 use crate::serving::{NvmeTcpOptions, ServeOptions, Serving, Stopped, block_device};
 use announcement::Announcement;
@@ -58,7 +58,10 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     let nvme_tcp = nvme_tcp(arguments)?;
     check_places(arguments, nvme_tcp.as_ref())?;
     remote::set(&arguments.choice.remote)?;
-    let attached = remote::attach(&arguments.choice.members)?;
+    let Attachment { attached, absent } = remote::attach(&arguments.choice.members, arguments.run)?;
+    let mut arguments = arguments.clone();
+    arguments.choice.members.retain(|member| !absent.contains(member));
+    let arguments = &arguments;
     let chosen = waiting::choose_when_there(arguments, &choose::filter(&arguments.choice)?)?;
     chosen.check(arguments)?;
     let warnings = chosen.warnings();
@@ -86,6 +89,7 @@ pub fn run(arguments: &ServeArguments, output: Output) -> Result<(), Failure> {
     }
     if !arguments.read_only {
         take_back(&serving, &chosen.away(arguments.re_add));
+        serving.array.expect(absent);
     }
     let controlled = Arc::new(Controlled::new(serving, sender));
     let announcement = Announcement::new(controlled.status()?, server.path(), warnings);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use uuid::Uuid;
 
 use super::host_access::host_access;
 use super::output::Output;
-use crate::arguments::TargetArguments;
+use crate::arguments::{NamedFile, TargetArguments};
 use crate::counted::counted_as;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
@@ -114,8 +115,11 @@ fn add_all(
         *number += 1;
         if *number == 1 {
             let serial = uuid.simple().to_string()[..SERIAL_CHARACTERS].to_owned();
+            let is_of_it =
+                |one: &&NamedFile| one.nqn == served.nqn && (one.nqn.is_some() || one.path == served.path);
+            let drives = arguments.served.iter().filter(is_of_it).map(|one| life(&one.path)).collect();
             subsystems
-                .add(NewSubsystem { nqn: nqn.clone(), serial, allow: access.allow.clone() })
+                .add(NewSubsystem { nqn: nqn.clone(), serial, allow: access.allow.clone(), drives })
                 .map_err(|error| subsystem_failure(&error))?;
         }
         let namespace = NewNamespace { id: *number, uuid: *uuid.as_bytes() };
@@ -156,6 +160,22 @@ fn identity(path: &Path) -> Uuid {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// What tells one life of a drive from the next: the kernel numbers drives as they come, and never gives a number twice. A file
+/// has none: it lives and dies with its file system.
+fn life(path: &Path) -> String {
+    let Ok(metadata) = std::fs::metadata(path) else { return String::new() };
+    if !metadata.file_type().is_block_device() {
+        return String::new();
+    }
+    let number = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has the number of its drive.
+    let drive = if own.join("partition").exists() { own.join("..") } else { own };
+    let sequence = std::fs::read_to_string(drive.join("diskseq")).unwrap_or_default();
+    format!("{} ", sequence.trim())
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use crate::plain::plain;
 use crate::probe::member_file::MemberFile;
 use crate::probe::superblocks::{Found, find_all};
 use crate::probe::zoned;
+use crate::remote;
+use crate::remote_arguments::{RemoteArguments, member_path};
 
 /// Arguments of `zero-superblock`.
 #[derive(Debug, Args)]
@@ -28,9 +30,12 @@ pub struct ZeroSuperblockArguments {
     /// Clear superblocks that are damaged, too.
     #[arg(short, long)]
     pub force: bool,
-    /// Files or block devices.
-    #[arg(required = true, value_name = "MEMBER")]
+    /// Files, block devices, or namespaces on other machines (nvme://ADDRESS/NQN).
+    #[arg(required = true, value_name = "MEMBER", value_parser = member_path)]
     pub members: Vec<PathBuf>,
+    /// How members on other machines are reached.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// What `zero-superblock` answers about a member.
@@ -55,6 +60,7 @@ struct Cleared {
 /// # Errors
 /// All reasons against it at once, nothing was written then; or the member at which the system failed.
 pub fn run(arguments: &ZeroSuperblockArguments, output: Output) -> Result<(), Failure> {
+    remote::set(&arguments.remote)?;
     let held = look_at(arguments)?;
     let mut answer = OfMembers { members: Vec::new() };
     for (member, found) in &held {

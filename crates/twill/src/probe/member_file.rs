@@ -82,6 +82,10 @@ impl MemberFile {
         if let Some(attached) = Attached::find(address) {
             return Ok(Self::of_attached(path, attached));
         }
+        // Nothing is read past this process's own reservation.
+        if Attached::is_kept(address) {
+            return Self::attach(path, address);
+        }
         let looked_at = look_at(address, remote::options())
             .map_err(|error| open_problem(path, &open_error(&path.display().to_string(), &error)))?;
         let (info, identity) = (&looked_at.info, looked_at.identity);

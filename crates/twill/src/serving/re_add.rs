@@ -27,10 +27,10 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
         return Err(Failure::new(ExitKind::MemberInUse, format!("{name}: the array is read-only")));
     }
     let cannot = |problem| Failure::from_problems("the member cannot be re-added", vec![problem]);
-    let member = MemberFile::open(path).map_err(cannot)?;
-    let superblock = superblock_of(&member).map_err(cannot)?;
-    let record = record_of(&member, &superblock);
-    drop(member);
+    // Held until the array has it: a namespace that this process has reserved stays reserved.
+    let looked_at = MemberFile::open(path).map_err(cannot)?;
+    let superblock = superblock_of(&looked_at).map_err(cannot)?;
+    let record = record_of(&looked_at, &superblock);
     remove_failed(array, &name)?;
     // Asked before it is locked, so that a refused device is not touched.
     let judged = array.ask(move |manager| {

@@ -25,6 +25,8 @@ pub(super) struct Remotes {
     mode: Arc<VolumeMode>,
     /// Members that were lost, and have not come back for good.
     lost: Mutex<BTreeSet<PathBuf>>,
+    /// Members whose machines were down at the start.
+    absent: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Remotes {
@@ -36,7 +38,7 @@ impl Remotes {
     ) -> Arc<Self> {
         let (log, known) = (Arc::clone(log), Arc::clone(known));
         let (shared, mode) = (Arc::clone(shared), Arc::clone(mode));
-        Arc::new(Remotes { log, known, shared, mode, lost: Mutex::default() })
+        Arc::new(Remotes { log, known, shared, mode, lost: Mutex::default(), absent: Mutex::default() })
     }
 
     /// Follows what happens to a device, if it is on another machine.
@@ -80,6 +82,17 @@ impl Remotes {
     /// A member needs no more attention.
     pub(super) fn settle(&self, path: &Path) {
         self.lost.lock().remove(path);
+        self.absent.lock().remove(path);
+    }
+
+    /// Members whose machines were down at the start are to be taken back.
+    pub(super) fn expect(&self, absent: Vec<PathBuf>) {
+        self.absent.lock().extend(absent);
+    }
+
+    /// Those of them that have not come.
+    pub(super) fn absent(&self) -> Vec<PathBuf> {
+        self.absent.lock().iter().cloned().collect()
     }
 
     /// Failed members that were lost and may be taken back now.

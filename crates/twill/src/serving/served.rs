@@ -79,6 +79,13 @@ impl ServedArray {
         }
     }
 
+    /// Members whose machines were down at the start are taken back when they are there.
+    pub fn expect(&self, absent: Vec<PathBuf>) {
+        if let ServedArray::InPlace(array) = self {
+            array.remotes.expect(absent);
+        }
+    }
+
     /// Takes back a member that was away.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Members on other machines: arrays over namespaces of `twill target`, which is killed, paused and taken over by another host.
+//! Members on other machines: arrays over namespaces of `twill target`, which is killed, paused, down at a start, and taken over by
+//! another host while the first one sleeps.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -271,6 +272,143 @@ fn a_host_that_was_paused_and_fenced_changes_nothing_when_it_wakes() {
     let server = world.serve(&[], &members);
     assert_eq!(world.client().read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
     server.stop();
+}
+
+/// Rounds of a long test: few, or as many as it takes to believe it.
+fn rounds() -> usize {
+    if std::env::var_os("TWILL_ALL_CASES").is_some() { 100 } else { 3 }
+}
+
+const SLEEPERS_WORDS: &[u8; 16] = b"of the sleeper: ";
+/// Where both hosts write.
+const REGION: usize = 1 << 20;
+
+/// Writes the sleeper's words all over the region until a write fails.
+fn write_until_refused(mut client: Client, seed: usize) {
+    let data = SLEEPERS_WORDS.repeat(8 * BLOCK / SLEEPERS_WORDS.len());
+    for count in 0.. {
+        let at = (seed + count * 7919) % (REGION / BLOCK - 8) * BLOCK;
+        if !matches!(client.write(at as u64, &data, 0), Ok(0)) {
+            return;
+        }
+    }
+}
+
+fn sleepers_words_are_on(world: &World, files: &[&str]) -> bool {
+    let is_on =
+        |file: &&str| world.bytes(file, 0, 16 << 20).chunks(512).any(|part| part.starts_with(SLEEPERS_WORDS));
+    files.iter().any(is_on)
+}
+
+/// A host sleeps with writes on their way, another takes over, the first wakes. `leaves`: when it wakes, the other has left, and
+/// no reservation is there any more.
+fn sleeps_and_wakes(world: &World, files: &[&str], members: &[String], leaves: bool) {
+    let first = world.serve(&["--keep-alive-tmo", "1"], members);
+    let writers: Vec<_> = (0..2)
+        .map(|seed| {
+            let client = world.client();
+            std::thread::spawn(move || write_until_refused(client, seed * 31))
+        })
+        .collect();
+    let mut client = world.client();
+    let start = Instant::now();
+    while !sleepers_words_are_on(world, files) {
+        assert!(start.elapsed() < PATIENCE, "nothing is written: {}", first.log());
+    }
+    kill_process(Pid::from_child(&first.process), Signal::STOP).unwrap();
+    wait_until_stopped(first.process.id());
+    let mut second =
+        other_host(world, members, &["--take-over", "--keep-alive-tmo", "1"]).expect("it takes over");
+    let mut others = Client::connect(&world.path("nbd2.sock")).expect("served");
+    for at in (0..REGION).step_by(32 * BLOCK) {
+        assert_eq!(others.write(at as u64, &pattern(2), 0).unwrap(), 0);
+    }
+    assert_eq!(others.flush().unwrap(), 0);
+    assert!(!sleepers_words_are_on(world, files), "all of the region is written over");
+    let mut leave = |others: Client| {
+        drop(others);
+        world.twill::<&str>(&["stop", "--force", "--control", "control2.sock"], &[]).succeeds();
+        assert!(second.wait().unwrap().success());
+    };
+    let mut others = Some(others);
+    if leaves {
+        leave(others.take().expect("it has not left"));
+    }
+    kill_process(Pid::from_child(&first.process), Signal::CONT).unwrap();
+    // Both end: their writes fail.
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert_ne!(client.write(0, &pattern(9), FUA).unwrap(), 0, "a fenced host acknowledges nothing");
+    assert!(!sleepers_words_are_on(world, files), "the sleeper's writes are on a member: {}", first.log());
+    if !leaves {
+        first.wait_for("the fence", |status| remote(status, 0)["state"] == "fenced");
+        let status = first.status();
+        assert!((0..3).all(|slot| status["members"][slot]["state"] == "in-sync"), "{status:#}");
+        assert!(first.log().contains("has taken the member over"), "{}", first.log());
+    }
+    drop((client, first));
+    if let Some(mut others) = others {
+        for at in (0..REGION).step_by(32 * BLOCK) {
+            assert_eq!(others.read(at as u64, 32 * BLOCK as u32).unwrap().unwrap(), pattern(2));
+        }
+        leave(others);
+    }
+}
+
+#[test]
+fn a_host_that_sleeps_under_load_changes_nothing_when_it_wakes() {
+    let world = World::new();
+    let files = ["a", "b", "c"];
+    let target = Target::start(&world, &files);
+    let members = target.members();
+    create(&world, &members);
+    for round in 0..rounds() {
+        sleeps_and_wakes(&world, &files, &members, round % 5 == 1);
+    }
+}
+
+#[test]
+fn an_array_starts_without_a_machine_that_is_down_when_the_operator_says_so() {
+    let world = World::new();
+    let mut targets: Vec<Target<'_>> =
+        ["a", "b", "c"].iter().map(|file| Target::start(&world, &[file])).collect();
+    let members: Vec<String> = targets.iter().flat_map(Target::members).collect();
+    create(&world, &members);
+    targets[1].kill();
+    let refused =
+        world.twill(&["serve", "--control", "control.sock", "--unix", "nbd.sock"], &members).fails(7);
+    let says = ["cannot connect to its target", &members[1], "--run"];
+    assert!(says.iter().all(|words| refused.stderr.contains(words)), "{}", refused.stderr);
+    let server = world.serve(&["--run"], &members);
+    assert!(server.log().contains("left out"), "{}", server.log());
+    assert_eq!(server.status()["members"][1]["state"], "missing", "{:#}", server.status());
+    assert_eq!(world.client().write(0, &pattern(1), FUA).unwrap(), 0);
+    targets[1].restart();
+    server.wait_for("the member", |status| status["members"][1]["state"] == "in-sync");
+    assert!(event_names(&server).contains(&"member-re-added".into()));
+    // Nothing stale: without another member the data comes from the one that was away.
+    server.twill(&["fail", "0"]).succeeds();
+    assert_eq!(world.client().read(0, 32 * BLOCK as u32).unwrap().unwrap(), pattern(1));
+    server.stop();
+}
+
+#[test]
+fn superblocks_on_other_machines_are_renamed_and_cleared() {
+    let world = World::new();
+    let target = Target::start(&world, &["a", "b", "c"]);
+    let members = target.members();
+    create(&world, &members);
+    world.twill(&["rename", "other"], &members).succeeds();
+    let server = world.serve(&[], &members);
+    assert_eq!(server.status()["name"], "other");
+    // Under a server they are its own.
+    let refused = world.twill(&["zero-superblock"], &members).fails(6);
+    assert!(refused.stderr.contains("has reserved it"), "{}", refused.stderr);
+    server.stop();
+    world.twill(&["zero-superblock"], &members).succeeds();
+    let run = world.twill(&["examine"], &members[..1]);
+    assert!((run.stderr.clone() + &run.stdout).contains("has no md superblock"), "{run:?}");
+    let run = world.twill(&["correct-size"], &members[..1]);
+    assert!(run.stderr.contains("has no md superblock"), "{run:?}");
 }
 
 #[test]

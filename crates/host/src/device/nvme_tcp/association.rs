@@ -56,6 +56,9 @@ pub enum AttachError {
     /// Its target has no reservations.
     #[error("its target has no reservations, so nothing keeps another host from writing to it")]
     NoReservations,
+    /// It is not the one that it was.
+    #[error("{0}")]
+    Changed(String),
     /// Its blocks are too large.
     #[error("its blocks have {0} bytes; those of members have at most 4096")]
     Blocks(u64),
@@ -81,11 +84,23 @@ pub(super) struct Attach {
     /// No other process of this machine has the member.
     pub is_alone: bool,
     pub take_over: bool,
-    pub others_hold: bool,
     /// Nothing is reserved: to look only.
     pub look: bool,
     /// I/O queues beside the one for reservations.
     pub queues: u16,
+}
+
+/// What is known of a member that was attached before.
+pub(super) struct Former<'a> {
+    /// Whether most of the other members are still this host's, asked if the target has forgotten this one's reservation.
+    pub others_hold: &'a dyn Fn() -> bool,
+    /// In what a namespace is not the one that it was.
+    pub changed: &'a dyn Fn(&Namespace) -> Option<String>,
+}
+
+impl Former<'_> {
+    /// For one that was not.
+    pub const NONE: Former<'static> = Former { others_hold: &|| false, changed: &|_| None };
 }
 
 /// An association.
@@ -98,6 +113,8 @@ pub(super) struct Association {
     pub key: Option<u64>,
     /// The host that had the member and was preempted.
     pub preempted: Option<Holder>,
+    /// The target has not restarted since the former association, as its reservations show.
+    pub is_same_run: bool,
     number: u32,
     next_queue: u16,
 }
@@ -108,6 +125,7 @@ impl Association {
         address: &RemoteAddress,
         options: &RemoteOptions,
         attach: &Attach,
+        former: &Former<'_>,
     ) -> Result<Association, AttachError> {
         let host = options.new_host();
         let target = Target {
@@ -122,6 +140,11 @@ impl Association {
         controller.take_queues(attach.queues + 1)?;
         let control = controller.open_queue(&target, 1)?;
         let namespace = controller.namespace(address.namespace)?;
+        // Before anything is reserved: another namespace is another's.
+        if let Some(reason) = (former.changed)(&namespace) {
+            controller.shut_down();
+            return Err(AttachError::Changed(reason));
+        }
         let mut association = Association {
             controller,
             control,
@@ -129,30 +152,41 @@ impl Association {
             host,
             key: None,
             preempted: None,
+            is_same_run: false,
             number: address.namespace,
             next_queue: 2,
         };
         if !attach.look {
-            association.fence(options, attach)?;
+            association.controller.hear()?;
+            association.fence(options, attach, former)?;
         }
         Ok(association)
     }
 
-    fn fence(&mut self, options: &RemoteOptions, attach: &Attach) -> Result<(), AttachError> {
+    fn fence(
+        &mut self,
+        options: &RemoteOptions,
+        attach: &Attach,
+        former: &Former<'_>,
+    ) -> Result<(), AttachError> {
         let known = self.namespace.info.reservations;
-        if !self.controller.info.reservations || known & EXCLUSIVE_ACCESS_KNOWN == 0 {
+        if !self.knows_reservations() {
             return if options.unfenced { Ok(()) } else { Err(AttachError::NoReservations) };
         }
-        let claim = Claim {
+        let mut claim = Claim {
             host: self.host.id,
             key: random_key(),
             former_key: attach.former_key,
             own_half: attach.is_alone.then_some(options.host_half),
             take_over: attach.take_over,
-            others_hold: attach.others_hold,
+            others_hold: false,
         };
-        for _ in 0..STEPS_MAX {
+        for attempt in 0..STEPS_MAX {
             let report = self.report()?;
+            if attempt == 0 {
+                let may_persist = known & PERSISTS != 0;
+                self.is_same_run = fencing::shows_same_run(&report, attach.former_key, may_persist);
+            }
             let step = fencing::next(&report, &claim);
             let command = match step {
                 Step::Held => {
@@ -160,6 +194,10 @@ impl Association {
                     return Ok(());
                 }
                 Step::Taken(holder) => return Err(AttachError::Taken(holder)),
+                Step::Lost if (former.others_hold)() => {
+                    claim.others_hold = true;
+                    continue;
+                }
                 Step::Lost => return Err(AttachError::Lost),
                 Step::Register => ReservationCommand::Register {
                     registration: Registration::Register { new_key: claim.key },
@@ -173,11 +211,18 @@ impl Association {
             };
             let status = self.reserve(&command)?;
             // A conflict is for the next report to explain: another host was faster.
-            if !status.is_success() && status != Status::RESERVATION_CONFLICT {
+            if !status.is_success() && !status.is(Status::RESERVATION_CONFLICT) {
                 return Err(ConnectError::Refused { command: "a reservation command", status }.into());
             }
         }
         Err(AttachError::Race)
+    }
+
+    /// Whether the namespace has the reservations that keep other hosts away: a controller may know the commands, and not have
+    /// them for each of its namespaces.
+    pub fn knows_reservations(&self) -> bool {
+        let known = self.namespace.info.reservations;
+        self.controller.info.reservations && known & EXCLUSIVE_ACCESS_KNOWN != 0
     }
 
     fn note_preempted(&mut self, report: &Report, claim: &Claim, key: u64) {
@@ -191,9 +236,9 @@ impl Association {
         let (opcode, dword10, data) = command.encode();
         let mut sqe = Sqe::new(opcode, self.number);
         sqe.cdw10.set(dword10);
-        self.control.set_limit(PREEMPT_LIMIT);
+        let usual = self.control.set_limit(PREEMPT_LIMIT);
         let completed = self.control.run(sqe, Transfer::Out(&data));
-        self.control.set_limit(STEP_LIMIT);
+        self.control.set_limit(usual);
         Ok(completed?.status)
     }
 
@@ -227,6 +272,12 @@ impl Association {
         let Some(key) = self.key else { return Ok(self.other_holder()?.is_none()) };
         let report = self.report()?;
         Ok(report.registrants.iter().any(|one| one.holds && one.host == self.host.id && one.key == key))
+    }
+
+    /// Looks at a namespace without taking it.
+    pub fn look(address: &RemoteAddress, options: &RemoteOptions) -> Result<Association, AttachError> {
+        let look = Attach { look: true, ..Attach::default() };
+        Association::open(address, options, &look, &Former::NONE)
     }
 
     /// Connects a queue for a shard.
@@ -304,10 +355,8 @@ impl Association {
 
     /// The error of a command, which for a member of another host says whose it is.
     fn failed(&mut self, what: &str, status: Status) -> io::Error {
-        let by = match status {
-            Status::RESERVATION_CONFLICT => self.other_holder().ok().flatten(),
-            _ => None,
-        };
+        let is_reserved = status.is(Status::RESERVATION_CONFLICT);
+        let by = if is_reserved { self.other_holder().ok().flatten() } else { None };
         match by {
             Some(holder) => io::Error::new(io::ErrorKind::ResourceBusy, format!("{holder} has reserved it")),
             None => io::Error::other(format!("the {what} was refused: {status}")),

@@ -9,6 +9,7 @@ use nvme_tcp::auth::{
 };
 use nvme_tcp::command::admin;
 use nvme_tcp::discovery::{DiscoveryError, DiscoveryLog};
+use nvme_tcp::events::{AsyncEvent, Heard};
 use nvme_tcp::host_command::{self, NewQueue, property};
 use nvme_tcp::identify::{
     ControllerInfo, ControllerInfoError, IDENTIFY_BYTES, NamespaceInfo, NamespaceInfoError, cns,
@@ -27,6 +28,11 @@ const ADMIN_ENTRIES: u16 = 32;
 const IO_ENTRIES_MAX: u32 = 128;
 /// How often a controller is asked whether it is ready.
 const READY_INTERVAL: Duration = Duration::from_millis(20);
+/// Notices of namespaces that come, go or change, as a bit of the events that are wanted.
+const NAMESPACE_NOTICES: u32 = 1 << 8;
+/// Bytes of the log pages that say more about events.
+const CHANGED_NAMESPACES_BYTES: usize = 4096;
+const RESERVATION_NOTICE_BYTES: usize = 64;
 /// Bytes of a discovery log page that are read first: its header, which says how many entries follow.
 const DISCOVERY_FIRST_BYTES: usize = 1024;
 /// How often a discovery log page that changes while it is read is read again.
@@ -72,13 +78,11 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether a further attempt can help without a change by an operator.
+    /// Whether a further attempt may succeed. A target that is being set up again refuses for a while what it served before,
+    /// and says that a retry does not help; the member's time limit decides how long that may last. Only a secret that does
+    /// not fit stays so.
     pub fn may_pass(&self) -> bool {
-        match self {
-            ConnectError::Wire(_) | ConnectError::NotReady(_) => true,
-            ConnectError::Refused { status, .. } => status.may_retry(),
-            _ => false,
-        }
+        !matches!(self, ConnectError::Authentication(_))
     }
 }
 
@@ -98,6 +102,8 @@ pub(super) struct Controller {
     admin: Wire,
     id: u16,
     entries: u16,
+    /// It takes requests for asynchronous events.
+    hears: bool,
     pub info: ControllerInfo,
 }
 
@@ -138,7 +144,7 @@ impl Controller {
         let info = ControllerInfo::parse(&bytes)?;
         let told = if info.commands_max == 0 { IO_ENTRIES_MAX } else { u32::from(info.commands_max) };
         let entries = entries_max.min(told).clamp(2, IO_ENTRIES_MAX) as u16;
-        Ok(Controller { admin, id, entries, info })
+        Ok(Controller { admin, id, entries, hears: false, info })
     }
 
     /// Asks for I/O queues.
@@ -187,6 +193,43 @@ impl Controller {
         let start = Instant::now();
         refusal("Keep Alive", self.admin.succeed(host_command::keep_alive(), Transfer::None)?)?;
         Ok(start.elapsed())
+    }
+
+    /// Has the controller tell when a namespace or its reservations change.
+    pub fn hear(&mut self) -> Result<(), ConnectError> {
+        let wanted = self.info.async_events & NAMESPACE_NOTICES;
+        let told = self.admin.succeed(host_command::set_async_events(wanted), Transfer::None)?;
+        self.hears = told.is_ok();
+        Ok(self.admin.request_event(host_command::async_event_request())?)
+    }
+
+    /// Whether it tells when a namespace changes.
+    pub fn tells_of_namespaces(&self) -> bool {
+        self.info.async_events & NAMESPACE_NOTICES != 0 && self.hears
+    }
+
+    /// What the controller has told since it was asked last, as far as answers to later commands came.
+    pub fn heard(&mut self) -> Result<Option<Heard>, ConnectError> {
+        let dword0 = match self.admin.take_event() {
+            None => return Ok(None),
+            Some(Ok(dword0)) => dword0,
+            Some(Err(_)) => {
+                self.hears = false;
+                return Ok(None);
+            }
+        };
+        let heard = Heard::parse(dword0);
+        // It tells again only after its page was read. What the page says is looked up.
+        let bytes = match heard.event {
+            Some(AsyncEvent::NamespaceChanged) => CHANGED_NAMESPACES_BYTES,
+            Some(AsyncEvent::Reservation) => RESERVATION_NOTICE_BYTES,
+            _ => 0,
+        };
+        if let Err(error @ ConnectError::Wire(_)) = self.log(heard.page, bytes) {
+            return Err(error);
+        }
+        self.admin.request_event(host_command::async_event_request())?;
+        Ok(Some(heard))
     }
 
     /// Reads the discovery log page.
@@ -256,8 +299,9 @@ fn connect_queue(wire: &mut Wire, target: &Target<'_>, queue: &NewQueue<'_>) -> 
                 "the target wants this host to authenticate: name its secret with --dhchap-secret FILE";
             return Err(ConnectError::Authentication(message.into()));
         }
-        // A target in the place of the right one would ask for nothing.
-        (_, false) if target.options.target_secret.is_some() => {
+        // A target in the place of the right one would ask for nothing. Of a controller that has proven itself the kernel's
+        // target (7.3) has no other queue authenticate.
+        (_, false) if queue.queue == 0 && target.options.target_secret.is_some() => {
             let message =
                 "the target asks for no authentication, but --dhchap-ctrl-secret wants it to prove itself";
             return Err(ConnectError::Authentication(message.into()));
@@ -289,14 +333,38 @@ fn authenticate(wire: &mut Wire, target: &Target<'_>) -> Result<(), ConnectError
         let got = wire.succeed(transfer(false, TRANSFER_BYTES_MAX), Transfer::In(&mut received))?;
         got.map_err(|status| ConnectError::Authentication(format!("not authenticated: {status}")))?;
         let step = exchange.receive(&received);
-        if let (Some(last), Some(_)) = (&step.send, &step.end) {
-            let bytes = u32::try_from(last.len()).expect("a short message");
-            let _told = wire.succeed(transfer(true, bytes), Transfer::Out(last))?;
-        }
         match (step.end, step.send) {
-            (Some(end), _) => return end.map_err(failed),
+            (Some(end), last) => {
+                let told = last.map(|last| {
+                    let bytes = u32::try_from(last.len()).expect("a short message");
+                    wire.succeed(transfer(true, bytes), Transfer::Out(&last))
+                });
+                // A target may end the connection over a failure, which says more than that end.
+                end.map_err(failed)?;
+                told.transpose()?;
+                return Ok(());
+            }
             (None, Some(next)) => message = next,
             (None, None) => return Err(failed(Failure::IncorrectMessage)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_is_set_up_again_refuses_for_a_while() {
+        let refused = |command, status: Status| ConnectError::Refused { command, status };
+        for error in [
+            refused("Connect", Status::CONNECT_INVALID_PARAMETERS.without_retry()),
+            refused("Identify Namespace", Status::INVALID_NAMESPACE.without_retry()),
+            ConnectError::Namespace(NamespaceInfoError::Absent),
+            ConnectError::NotReady(1),
+        ] {
+            assert!(error.may_pass(), "{error}");
+        }
+        assert!(!ConnectError::Authentication("a wrong secret".into()).may_pass());
     }
 }

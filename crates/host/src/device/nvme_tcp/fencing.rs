@@ -88,6 +88,13 @@ pub(super) fn next(report: &Report, claim: &Claim) -> Step {
     }
 }
 
+/// Whether a target shows by a report that it has not restarted since a former association: it does not keep reservations through
+/// a restart, and still has that association's. `may_persist`: it can keep them.
+pub(super) fn shows_same_run(report: &Report, former_key: Option<u64>, may_persist: bool) -> bool {
+    let is_former = |one: &ReportedRegistrant| one.holds && Some(one.key) == former_key;
+    !may_persist && !report.persists && report.registrants.iter().any(is_former)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +175,29 @@ mod tests {
             ("forgotten, others know, registered", sure, &[(ME, false)], Step::Acquire),
         ] {
             assert_eq!(next(&report(registrants), &claim), step, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_reservation_that_no_restart_leaves_shows_that_there_was_none() {
+        let kept = |registrants| Report { persists: false, ..report(registrants) };
+        let former = Some(MINE_BEFORE.1);
+        for (what, report, former_key, may_persist, shown) in [
+            ("still held", kept(&[(MINE_BEFORE, true)]), former, false, true),
+            ("forgotten", kept(&[]), former, false, false),
+            (
+                "registered by another since",
+                kept(&[(MINE_BEFORE, false), (OTHER, true)]),
+                former,
+                false,
+                false,
+            ),
+            ("another holds it", kept(&[(OTHER, true)]), former, false, false),
+            ("held, and would be after a restart", report(&[(MINE_BEFORE, true)]), former, false, false),
+            ("held, and the target can keep it", kept(&[(MINE_BEFORE, true)]), former, true, false),
+            ("a first association", kept(&[(LEFTOVER, true)]), None, false, false),
+        ] {
+            assert_eq!(shows_same_run(&report, former_key, may_persist), shown, "{what}");
         }
     }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 pub(super) trait Fellow {
     /// It can still be used.
     fn is_usable(&self) -> bool;
-    /// It still shows this host's key, as far as this host has seen.
+    /// Its target says that it is still this host's.
     fn is_held(&self) -> bool;
 }
 
@@ -29,6 +29,12 @@ impl<M: Fellow> Group<M> {
     pub fn find(&self, name: &str) -> Option<Arc<M>> {
         let found = self.members.lock().get(name)?.upgrade();
         found.filter(|member| member.is_usable())
+    }
+
+    /// The member of this name that is attached and cannot be used any more.
+    pub fn find_ended(&self, name: &str) -> Option<Arc<M>> {
+        let found = self.members.lock().get(name)?.upgrade();
+        found.filter(|member| !member.is_usable())
     }
 
     /// Enters a member.

@@ -4,19 +4,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::association::{Association, Attach, AttachError};
+use super::association::{Association, Attach, AttachError, Former};
+use super::controller::Namespace;
+use super::fencing::Holder;
 use super::member::{End, Identity, RemoteEvent, RemoteMember, State, may_pass};
+use super::options::{KEEP_ALIVE, RemoteOptions};
 use super::port::{Link, Port};
 
 /// How often a target is asked for a sign of life, at least.
 const TICK_MAX: Duration = Duration::from_secs(1);
-/// How many ticks until the keeper looks again whether the namespace is what it was and whose it is.
-const LOOK_TICKS: u32 = 3;
+/// How many ticks until the keeper looks again whose the member is.
+const HOLDER_TICKS: u32 = 3;
+/// How many until it looks again whether the namespace is what it was, where the target tells when that changes.
+const NAMESPACE_TICKS: u32 = 30;
 /// Waits between two attempts to connect: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
+/// Keep-alive times after which a target has ended the association of a host that gives no sign.
+const FORMER_KEEP_ALIVES: u32 = 2;
 /// After which no command of a lost association runs any more, for a target without reservations that does not say.
 const QUIESCE: Duration = Duration::from_secs(10);
+
+/// Why a member is not used on (F-I17).
+const LOST_WRITES: &str = "its target may have restarted, and writes that were not flushed may be lost; it fails and is re-added, and the bitmap says what it lacks";
 
 /// Whether most of the other members are still this host's.
 pub(super) type OthersHold = Box<dyn Fn() -> bool + Send>;
@@ -24,7 +34,8 @@ pub(super) type OthersHold = Box<dyn Fn() -> bool + Send>;
 /// Keeps a member until it is stopped.
 pub(super) fn keep(member: &Arc<RemoteMember>, others_hold: &OthersHold) {
     let machine = member.association.lock().as_ref().and_then(Association::machine);
-    let mut keeper = Keeper { member: Arc::clone(member), machine, number: 1, ticks: 0 };
+    let mut keeper =
+        Keeper { member: Arc::clone(member), machine, number: 1, ticks: 0, begun: Instant::now() };
     loop {
         match keeper.wait() {
             Woken::Stop => return keeper.release(),
@@ -50,6 +61,8 @@ struct Keeper {
     /// Of the association, from 1.
     number: u64,
     ticks: u32,
+    /// When the member was attached.
+    begun: Instant,
 }
 
 enum Woken {
@@ -121,7 +134,13 @@ impl Keeper {
         let looked = {
             let mut association = member.association.lock();
             let Some(association) = &mut *association else { return };
-            look_at(member, association, self.ticks.is_multiple_of(LOOK_TICKS))
+            let is_told = association.controller.tells_of_namespaces();
+            let namespace_ticks = if is_told { NAMESPACE_TICKS } else { HOLDER_TICKS };
+            let due = Due {
+                holder: self.ticks.is_multiple_of(HOLDER_TICKS),
+                namespace: self.ticks.is_multiple_of(namespace_ticks),
+            };
+            look_at(member, association, due)
         };
         match looked {
             Ok(Look { round_trip, problem }) => {
@@ -146,29 +165,32 @@ impl Keeper {
     fn explain(&self, reason: String) -> bool {
         let member = &self.member;
         match member.end() {
+            End::Not if member.is_refused() => {
+                match self.ask_holder() {
+                    Some(by) => self.fence(&taken_by(&by)),
+                    None => self.fence(&reason),
+                }
+                false
+            }
             End::Not => {
                 member.tell(RemoteEvent::Away { reason });
                 true
             }
-            End::Fenced => {
-                let reason = match self.ask_holder() {
-                    Some(by) => format!("{by} has taken the member over"),
-                    None => reason,
-                };
-                member.finish(End::Fenced, &reason);
-                member.tell(RemoteEvent::Fenced { reason });
-                false
-            }
-            End::Gone => {
+            End::Fenced | End::Gone => {
                 member.tell(RemoteEvent::Ended { reason });
                 false
             }
         }
     }
 
-    fn ask_holder(&self) -> Option<super::fencing::Holder> {
-        let look = Attach { look: true, ..Attach::default() };
-        let mut association = Association::open(&self.member.address, &self.member.options, &look).ok()?;
+    /// F-I7. It is told before an operation fails of it.
+    fn fence(&self, reason: &str) {
+        self.member.tell(RemoteEvent::Fenced { reason: reason.to_owned() });
+        self.member.finish(End::Fenced, reason);
+    }
+
+    fn ask_holder(&self) -> Option<Holder> {
+        let mut association = Association::look(&self.member.address, &self.member.options).ok()?;
         let holder = association.other_holder().ok().flatten();
         association.close();
         holder
@@ -183,8 +205,10 @@ impl Keeper {
                 let state = self.member.state.lock();
                 (state.key, state.ports.len() as u16)
             };
-            let attach = Attach { former_key, queues, others_hold: others_hold(), ..Attach::default() };
-            match Association::open(&self.member.address, &self.member.options, &attach) {
+            let attach = Attach { former_key, queues, ..Attach::default() };
+            let changed = |namespace: &Namespace| changed(&self.member, namespace);
+            let former = Former { others_hold, changed: &changed };
+            match Association::open(&self.member.address, &self.member.options, &attach, &former) {
                 Ok(association) => return self.resume(association, lost_at),
                 Err(error) if may_pass(&error) => {
                     self.member.state.lock().last_error = Some(error.to_string());
@@ -202,9 +226,7 @@ impl Keeper {
     fn cannot(&self, error: &AttachError) -> bool {
         let reason = match error {
             AttachError::Taken(holder) => {
-                let reason = format!("{holder} has taken the member over");
-                self.member.finish(End::Fenced, &reason);
-                self.member.tell(RemoteEvent::Fenced { reason });
+                self.fence(&taken_by(holder));
                 return false;
             }
             error => error.to_string(),
@@ -216,7 +238,10 @@ impl Keeper {
 
     /// Takes a new association up, if the member is still the same.
     fn resume(&mut self, association: Association, lost_at: Instant) -> bool {
-        if let Some(reason) = self.unfit(&association) {
+        if self.has_lost_writes(&association) {
+            let reason = LOST_WRITES.to_owned();
+            // The reservation stays: it is this host's that takes the member back.
+            self.member.state.lock().kept_key = association.key;
             association.close();
             self.member.finish(End::Gone, &reason);
             self.member.tell(RemoteEvent::Ended { reason });
@@ -245,19 +270,11 @@ impl Keeper {
         true
     }
 
-    /// What speaks against using the member on: another namespace, a smaller one, or writes that are lost (F-I17).
-    fn unfit(&self, association: &Association) -> Option<String> {
-        let member = &*self.member;
-        if let Some(reason) = changed(member, &association.namespace) {
-            return Some(reason);
-        }
+    /// F-I17: whether writes that were answered may be gone.
+    fn has_lost_writes(&self, association: &Association) -> bool {
         let machine = association.machine();
         let is_same_machine = machine.is_some() && machine == self.machine;
-        if member.has_unflushed() && !is_same_machine {
-            let reason = "its target may have restarted, and writes that were not flushed may be lost; re-add it: the bitmap says what it lacks";
-            return Some(reason.into());
-        }
-        None
+        self.member.has_unflushed() && !is_same_machine && !association.is_same_run
     }
 
     /// Without a reservation nothing ends the commands of the lost association: waits until none may run any more.
@@ -285,12 +302,42 @@ impl Keeper {
 
     /// Gives the member up.
     fn release(&self) {
+        self.outlast_former_host();
         self.member.up.store(0, Ordering::SeqCst);
         let association = self.member.association.lock().take();
         if let Some(association) = association {
             association.release();
         }
     }
+
+    /// A host that slept while the member was taken from it wakes up with writes on its way. The reservation refuses them, and
+    /// after that only the end of that host's association: its target ends it after two keep-alive times without a sign.
+    fn outlast_former_host(&self) {
+        let RemoteOptions { host_half, keep_alive, .. } = &self.member.options;
+        // What a process of this machine left is taken back only when that process has ended.
+        let is_other = |former: &Holder| former.host.0[..8] != *host_half;
+        let Some(former) = self.member.preempted.filter(is_other) else { return };
+        let until = self.begun + FORMER_KEEP_ALIVES * (*keep_alive).max(KEEP_ALIVE);
+        if Instant::now() < until {
+            let seconds = until.saturating_duration_since(Instant::now()).as_secs() + 1;
+            tracing::info!(
+                member = self.member.info.name,
+                "kept for {seconds} s more: {former}, from which it was taken, may not have noticed yet"
+            );
+        }
+        while Instant::now() < until && !self.member.is_lost() {
+            std::thread::sleep(TICK_MAX.min(until.saturating_duration_since(Instant::now())));
+            let mut association = self.member.association.lock();
+            let Some(association) = &mut *association else { return };
+            if association.controller.keep_alive().is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn taken_by(holder: &Holder) -> String {
+    format!("{holder} has taken the member over")
 }
 
 struct Look {
@@ -298,45 +345,51 @@ struct Look {
     problem: Option<Problem>,
 }
 
+/// What is to be looked at, whether the target has told of a change or not.
+#[derive(Clone, Copy)]
+struct Due {
+    holder: bool,
+    namespace: bool,
+}
+
 enum Problem {
     Changed(String),
     NotOurs,
 }
 
-fn look_at(
-    member: &RemoteMember,
-    association: &mut Association,
-    thorough: bool,
-) -> Result<Look, AttachError> {
+fn look_at(member: &RemoteMember, association: &mut Association, due: Due) -> Result<Look, AttachError> {
     let round_trip = association.controller.keep_alive()?;
-    let mut problem = None;
-    if thorough {
+    let heard = association.controller.heard()?.is_some();
+    if due.namespace || heard {
         let namespace = association.controller.namespace(member.address.namespace)?;
-        problem = changed(member, &namespace).map(Problem::Changed);
-        let asks = association.key.is_some();
-        if problem.is_none() && asks && !association.still_holds()? {
-            // Not held by this attach: fenced only if another host holds it.
-            if association.other_holder()?.is_some() {
-                problem = Some(Problem::NotOurs);
-            }
+        if let Some(reason) = changed(member, &namespace) {
+            return Ok(Look { round_trip, problem: Some(Problem::Changed(reason)) });
         }
     }
-    Ok(Look { round_trip, problem })
+    let asks = association.key.is_some() && (due.holder || heard);
+    // Not held by this attach: fenced only if another host holds it.
+    let is_anothers = asks && !association.still_holds()? && association.other_holder()?.is_some();
+    Ok(Look { round_trip, problem: is_anothers.then_some(Problem::NotOurs) })
 }
 
 /// In what a namespace is not the one that was opened.
-fn changed(member: &RemoteMember, now: &super::controller::Namespace) -> Option<String> {
+fn changed(member: &RemoteMember, now: &Namespace) -> Option<String> {
     let identity = Identity::of(now);
     if identity != member.identity {
         let (was, is) = (member.identity.words(), identity.words());
-        return Some(format!("another namespace has its place: it had {was}, now {is}"));
+        return Some(format!(
+            "another namespace has its place: it had {was}, now {is}; have the target serve the right one and re-add it, or replace it"
+        ));
     }
     if now.info.block_log2 != member.shape.block_log2 {
-        return Some("the size of its blocks has changed".into());
+        return Some("the size of its blocks has changed: replace it".into());
     }
     let bytes = now.info.blocks << now.info.block_log2;
     if bytes < member.info.size_bytes {
-        return Some(format!("it has become smaller: {bytes} bytes, {} before", member.info.size_bytes));
+        let before = member.info.size_bytes;
+        return Some(format!(
+            "it has become smaller: {bytes} bytes, {before} before; have the target serve it as large as it was and re-add it, or replace it"
+        ));
     }
     None
 }

@@ -144,7 +144,8 @@ pub struct RemoteMember {
     /// The host that had the member before, and was preempted.
     pub(super) preempted: Option<Holder>,
     pub(super) is_reserved: AtomicBool,
-    _lock: Option<HostLock>,
+    is_refused: AtomicBool,
+    lock: Mutex<Option<HostLock>>,
 }
 
 /// What the keeper and the shards share.
@@ -156,11 +157,20 @@ pub(super) struct State {
     /// Why the association is lost, until the keeper has taken note of it.
     pub lost: Option<String>,
     pub key: Option<u64>,
+    /// Of a member that has ended: under which its reservation was left, for this process to take it back.
+    pub kept_key: Option<u64>,
     pub away_since: Option<Instant>,
     pub reconnects: u64,
     pub round_trip: Option<Duration>,
     pub last_error: Option<String>,
     pub stopping: bool,
+}
+
+/// What a member that has ended left for this process to take it back.
+pub(super) struct Kept {
+    /// Of its reservation.
+    pub key: u64,
+    pub lock: Option<HostLock>,
 }
 
 /// What a member is opened with.
@@ -185,6 +195,7 @@ impl RemoteMember {
             identity,
             preempted: association.preempted,
             is_reserved: AtomicBool::new(association.key.is_some()),
+            is_refused: AtomicBool::new(false),
             association: Mutex::new(Some(association)),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -194,7 +205,7 @@ impl RemoteMember {
             flushed: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             listener: Mutex::new(None),
-            _lock: lock,
+            lock: Mutex::new(lock),
         }))
     }
 
@@ -346,10 +357,16 @@ impl RemoteMember {
         self.changed.notify_all();
     }
 
-    /// The target refused a command because of a reservation: another host has the member.
+    /// The target refused a command because of a reservation: another host has the member. The keeper asks which, and then the
+    /// member ends: before that no operation fails, so that the first word of it names that host.
     pub(super) fn conflict(&self, association: u64) {
-        self.ended.fetch_max(End::Fenced as u8, Ordering::SeqCst);
+        self.is_refused.store(true, Ordering::SeqCst);
         self.lose(association, "a command was refused: another host has reserved the member");
+    }
+
+    /// Whether its target has refused a command because of a reservation.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::SeqCst)
     }
 
     /// The member is not used any more.
@@ -375,6 +392,29 @@ impl RemoteMember {
         self.written.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// The key and the lock of a member that has ended and that this process takes back.
+    pub(super) fn take_kept(&self) -> Option<Kept> {
+        let key = self.state.lock().kept_key.take()?;
+        Some(Kept { key, lock: self.lock.lock().take() })
+    }
+
+    /// It was not taken back yet.
+    pub(super) fn keep(&self, kept: Kept) {
+        *self.lock.lock() = kept.lock;
+        self.state.lock().kept_key = Some(kept.key);
+    }
+
+    /// Whether it has no association.
+    pub(super) fn is_lost(&self) -> bool {
+        self.up.load(Ordering::SeqCst) == 0
+    }
+
+    /// When an operation that begins now fails. A member that was away for longer than its limit holds nothing up any more.
+    pub(super) fn deadline(&self) -> Instant {
+        let from = if self.is_lost() { self.state.lock().away_since } else { None };
+        from.unwrap_or_else(Instant::now) + self.options.time_limit
+    }
+
     /// What a flush that is sent now will cover.
     pub(super) fn before_flush(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
@@ -390,7 +430,11 @@ impl RemoteMember {
         self.shape.volatile_cache && self.flushed.load(Ordering::SeqCst) < self.written.load(Ordering::SeqCst)
     }
 
+    /// Tells the listener, or the log if there is none.
     pub(super) fn tell(&self, event: RemoteEvent) {
+        if let Some(listener) = &*self.listener.lock() {
+            return listener(&self.info.name, event);
+        }
         match &event {
             RemoteEvent::Away { reason } => {
                 tracing::warn!(member = self.info.name, "connection lost: {reason}");
@@ -405,16 +449,13 @@ impl RemoteMember {
                 tracing::error!(member = self.info.name, "not used any more: {reason}");
             }
         }
-        if let Some(listener) = &*self.listener.lock() {
-            listener(&self.info.name, event);
-        }
     }
 
-    /// Whether it shows, as far as this host has seen, that the array is still this host's.
+    /// Whether its target shows that the array is still this host's. It is asked: a host that slept remembers what is no longer
+    /// so, and would take back from a host that took over and left.
     pub(super) fn is_held(&self) -> bool {
-        self.end() == End::Not
-            && self.up.load(Ordering::SeqCst) != 0
-            && self.is_reserved.load(Ordering::SeqCst)
+        let may_be = self.end() == End::Not && !self.is_lost() && self.is_reserved.load(Ordering::SeqCst);
+        may_be && self.association.lock().as_mut().is_some_and(|own| own.still_holds().unwrap_or(false))
     }
 
     /// Ends the keeper. Called when the last handle goes.
@@ -462,6 +503,7 @@ pub(super) fn may_pass(error: &AttachError) -> bool {
         AttachError::Taken(_)
         | AttachError::Lost
         | AttachError::NoReservations
+        | AttachError::Changed(_)
         | AttachError::Blocks(_)
         | AttachError::Report(_) => false,
     }

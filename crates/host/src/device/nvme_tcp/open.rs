@@ -11,13 +11,13 @@ use nvme_tcp::names::{DISCOVERY_NQN, Nqn};
 use nvme_tcp::status::Status;
 
 use super::address::{Portal, RemoteAddress};
-use super::association::{Association, Attach, AttachError};
+use super::association::{Association, Attach, AttachError, Former};
 use super::controller::{Controller, Target};
 use super::fencing::Holder;
 use super::group::{Fellow, Group};
 use super::host_lock::HostLock;
 use super::keeper::{OthersHold, keep};
-use super::member::{End, Identity, Opened, RemoteMember, Shape, read_any};
+use super::member::{End, Identity, Kept, Opened, RemoteMember, Shape, read_any};
 use super::options::RemoteOptions;
 use crate::device::open::{OpenError, OpenErrorKind};
 
@@ -74,6 +74,12 @@ impl Attached {
         ATTACHED.find(&address.to_string())
     }
 
+    /// Whether this process had the member of this address, and has left it reserved.
+    pub fn is_kept(address: &RemoteAddress) -> bool {
+        let ended = ATTACHED.find_ended(&address.to_string());
+        ended.is_some_and(|ended| ended.state.lock().kept_key.is_some())
+    }
+
     /// Attaches a member for this host alone, or returns it if this process has it already.
     ///
     /// # Errors
@@ -92,18 +98,25 @@ fn attach(address: &RemoteAddress, options: &RemoteOptions) -> Result<Arc<Attach
     let looked = look_at(address, options)?;
     let number = looked.identity;
     drop(looked);
-    let lock = match &options.locks {
-        Some(folder) => HostLock::take(folder, number)?,
-        None => None,
+    let ended = ATTACHED.find_ended(&address.to_string());
+    let kept = ended.as_ref().and_then(|ended| ended.take_kept());
+    let (former_key, lock) = match (kept, &options.locks) {
+        (Some(Kept { key, lock }), _) => (Some(key), lock),
+        (None, Some(folder)) => (None, HostLock::take(folder, number)?),
+        (None, None) => (None, None),
     };
-    let attach = Attach {
-        is_alone: lock.is_some(),
-        take_over: options.take_over,
-        queues: QUEUES,
-        ..Attach::default()
+    let queues = QUEUES.min(queues_wanted());
+    let take_over = options.take_over;
+    let attach = Attach { former_key, is_alone: lock.is_some(), take_over, queues, look: false };
+    let association = match Association::open(address, options, &attach, &Former::NONE) {
+        Ok(association) => association,
+        Err(error) => {
+            if let (Some(ended), Some(key)) = (ended, former_key) {
+                ended.keep(Kept { key, lock });
+            }
+            return Err(error);
+        }
     };
-    let attach = Attach { queues: attach.queues.min(queues_wanted()), ..attach };
-    let association = Association::open(address, options, &attach)?;
     check_blocks(&association)?;
     let info = info(address, &association);
     let shape = shape(&association);
@@ -178,10 +191,8 @@ pub struct LookedAt {
 /// # Errors
 /// Why that cannot be done.
 pub fn look_at(address: &RemoteAddress, options: &RemoteOptions) -> Result<LookedAt, AttachError> {
-    let look = Attach { look: true, ..Attach::default() };
-    let mut association = Association::open(address, options, &look)?;
-    let has_reservations = association.controller.info.reservations;
-    let holder = if has_reservations { association.other_holder()? } else { None };
+    let mut association = Association::look(address, options)?;
+    let holder = if association.knows_reservations() { association.other_holder()? } else { None };
     let identity = Identity::of(&association.namespace).number(address);
     let info = info(address, &association);
     Ok(LookedAt { association: parking_lot::Mutex::new(Some(association)), info, identity, holder })
@@ -244,6 +255,7 @@ pub fn open_error(name: &str, error: &AttachError) -> OpenError {
             OpenErrorKind::InUse,
             "its target has no reservations, so nothing keeps another host from writing to it. --unfenced uses it all the same".into(),
         ),
+        AttachError::Changed(reason) => (OpenErrorKind::WrongType, reason.clone()),
         AttachError::Race => (OpenErrorKind::InUse, error.to_string()),
         AttachError::Io(system) => (OpenErrorKind::System, system.to_string()),
         AttachError::Blocks(_) => (OpenErrorKind::WrongType, error.to_string()),
@@ -254,10 +266,9 @@ pub fn open_error(name: &str, error: &AttachError) -> OpenError {
         AttachError::Connect(ConnectError::Wire(_)) => {
             (OpenErrorKind::Gone, format!("cannot connect to its target: {error}"))
         }
-        AttachError::Connect(ConnectError::Refused {
-            command: "Connect",
-            status: Status::CONNECT_INVALID_PARAMETERS,
-        }) => (
+        AttachError::Connect(ConnectError::Refused { command: "Connect", status })
+            if status.is(Status::CONNECT_INVALID_PARAMETERS) =>
+        (
             OpenErrorKind::NotFound,
             "there is no such subsystem at its target: `twill discover` lists those that are there".into(),
         ),

@@ -6,7 +6,7 @@
 //! - After a lost association an operation begins anew, whole. What its commands had done is done again.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use engine::buffer::{Buffer, Gather};
 use nvme_tcp::command::Sqe;
@@ -17,10 +17,7 @@ use slab::Slab;
 
 use super::member::Shape;
 use crate::ring::Ticket;
-use crate::ring::op::FENCED;
 
-/// How often a command is sent again that the target calls worth another attempt.
-const ATTEMPTS: u8 = 5;
 /// Bytes that one command discards.
 const DISCARD_BYTES_MAX: u64 = 1 << 30;
 
@@ -55,7 +52,6 @@ pub(super) struct Operation {
     started: bool,
     in_flight: u32,
     result: i32,
-    attempts: u8,
     again: bool,
 }
 
@@ -73,7 +69,6 @@ impl Operation {
             started: false,
             in_flight: 0,
             result: 0,
-            attempts: 0,
             again: false,
         }
     }
@@ -208,8 +203,8 @@ impl Operations {
         match meaning(status) {
             Meaning::Success if is_short => operation.result = -libc::EIO,
             Meaning::Success => {}
-            Meaning::Again if operation.attempts < ATTEMPTS => operation.again = true,
-            Meaning::Again => operation.result = -libc::EIO,
+            // Until the time limit: a path or a namespace may be away for as long as a connection.
+            Meaning::Again => operation.again = true,
             Meaning::Error(result) if operation.result == 0 => operation.result = result,
             Meaning::Error(_) => {}
         }
@@ -218,7 +213,6 @@ impl Operations {
         }
         if operation.again && operation.result == 0 && operation.ticket.is_some() {
             self.waiting.retain(|id| *id != command.operation);
-            operation.attempts += 1;
             operation.begin_anew();
             self.delayed.push(command.operation);
             return Ended::Again;
@@ -248,6 +242,11 @@ impl Operations {
         let mut order: Vec<(u64, usize)> = self.all.iter().map(|(id, one)| (one.number, id)).collect();
         order.sort_unstable();
         self.waiting = order.into_iter().map(|(_, id)| id).collect();
+    }
+
+    /// Time in which this process was paused counts for no operation.
+    pub fn postpone(&mut self, paused: Duration) {
+        self.all.iter_mut().for_each(|(_, operation)| operation.deadline += paused);
     }
 
     /// The tickets of operations beyond their time limit, each with the bytes of its read; and whether commands of them are in
@@ -321,6 +320,11 @@ fn next_of(operation: &mut Operation, id: usize, shape: &Shape, namespace: u32) 
     Outgoing { sqe, payload, command, data }
 }
 
+/// Whether a status says that another host has the member.
+pub(super) fn is_fence(status: Status) -> bool {
+    status.is(Status::RESERVATION_CONFLICT) || status.is(Status::ABORTED_PREEMPTED)
+}
+
 /// What a status means for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
@@ -332,11 +336,8 @@ enum Meaning {
 
 fn meaning(status: Status) -> Meaning {
     const CODES: &[(Status, i32)] = &[
-        (Status::RESERVATION_CONFLICT, FENCED),
-        (Status::ABORTED_PREEMPTED, FENCED),
         (Status::CAPACITY_EXCEEDED, -libc::ENOSPC),
         (Status::LBA_OUT_OF_RANGE, -libc::ENXIO),
-        (Status::INVALID_NAMESPACE, -libc::ENXIO),
         (Status::INVALID_OPCODE, -libc::EOPNOTSUPP),
     ];
     let is = |known: &Status| known.status_type() == status.status_type() && known.code() == status.code();
@@ -352,4 +353,36 @@ fn meaning(status: Status) -> Meaning {
         return Meaning::Again;
     }
     Meaning::Error(-libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_means_the_same_with_every_hint() {
+        for (status, wanted) in [
+            (Status::SUCCESS, Meaning::Success),
+            (Status::CAPACITY_EXCEEDED, Meaning::Error(-libc::ENOSPC)),
+            (Status::LBA_OUT_OF_RANGE, Meaning::Error(-libc::ENXIO)),
+            (Status::INVALID_OPCODE, Meaning::Error(-libc::EOPNOTSUPP)),
+            (Status::INTERNAL_ERROR, Meaning::Error(-libc::EIO)),
+        ] {
+            assert_eq!(meaning(status), wanted, "{status}");
+            if !status.is_success() {
+                assert_eq!(meaning(status.without_retry()), wanted, "{status}, again");
+            }
+        }
+        assert_eq!(meaning(Status::NAMESPACE_NOT_READY), Meaning::Again);
+        assert_eq!(meaning(Status::NAMESPACE_NOT_READY.without_retry()), Meaning::Error(-libc::EIO));
+    }
+
+    #[test]
+    fn a_conflict_fences_whether_a_retry_helps_or_not() {
+        // nvmet says of each conflict that a retry does not help; Twill's target says nothing.
+        for status in [Status::RESERVATION_CONFLICT, Status::ABORTED_PREEMPTED] {
+            assert!(is_fence(status) && is_fence(status.without_retry()));
+        }
+        assert!(!is_fence(Status::INVALID_NAMESPACE) && !is_fence(Status::SUCCESS));
+    }
 }

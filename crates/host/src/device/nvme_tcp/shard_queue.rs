@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::Instant;
 
 use engine::buffer::{Buffer, Pool};
 use nvme_tcp::initiator::{Queue, Wanted};
@@ -98,7 +97,7 @@ impl ShardQueue {
             return self.ring.refuse(Op::Remote { name, offset, bytes, buffer }, result);
         }
         let (in_flight, ticket) = self.ring.start_remote(name, offset, bytes);
-        let deadline = Instant::now() + self.member.options.time_limit;
+        let deadline = self.member.deadline();
         let mut operation = Operation::new(ticket, work, (offset, bytes), deadline);
         operation.covered = self.member.before_flush();
         self.operations.borrow_mut().add(operation);

@@ -17,9 +17,10 @@ use engine::executor::Executor;
 use nvme_tcp::initiator::{Arrival, Completed, Queue, Wanted};
 use nvme_tcp::pdu::{Fatal, Side};
 use nvme_tcp::session::STAGED_BYTES_MAX;
+use nvme_tcp::status::Status;
 
 use super::member::End;
-use super::operations::{Ended, Work};
+use super::operations::{Ended, Work, is_fence};
 use super::port::Link;
 use super::shard_queue::{Connection, ShardQueue};
 use crate::receiver::Receiver;
@@ -31,6 +32,8 @@ const SEND_BYTES: usize = 512 << 10;
 const SEND_PDUS_MAX: usize = 64;
 /// How often time limits are looked at while operations are in flight.
 const WATCH: Duration = Duration::from_millis(100);
+/// A wait that takes so much longer than it should shows that this process was paused.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// Takes one connection after the other, as the keeper hands them over.
 pub(super) async fn carry(shard: Rc<ShardQueue>) {
@@ -121,14 +124,21 @@ async fn receive(shard: &Rc<ShardQueue>, connection: &Rc<Connection>) -> Ending 
 
 fn complete(shard: &ShardQueue, connection: &Connection, completed: &Completed) {
     let Completed { slot, status, received_bytes, .. } = *completed;
+    if status.is(Status::INVALID_NAMESPACE) {
+        // Its target may be about to serve it again. Until then it is as one whose connection is lost: what was in flight is
+        // sent again, and fails at the time limit.
+        shard.member.lose(connection.association, "its target does not serve the namespace any more");
+        return connection.end();
+    }
+    if is_fence(status) {
+        shard.member.conflict(connection.association);
+        return connection.end();
+    }
     let ended = shard.operations.borrow_mut().complete(slot, status, received_bytes);
     // The slot is free.
     connection.wake_sender();
     let Ended::Yes(operation, result) = ended else { return };
     let operation = *operation;
-    if result == FENCED {
-        shard.member.conflict(connection.association);
-    }
     let Some(ticket) = operation.ticket else { return };
     let buffer = match operation.work {
         Work::Read(buffer) => buffer,
@@ -285,7 +295,13 @@ impl Assembled {
 /// The task that watches time limits.
 pub(super) async fn watch(shard: Rc<ShardQueue>) {
     while wait_for_operations(&shard).await {
+        let before = Instant::now();
         shard.ring.sleep(WATCH).await;
+        // F-I7: a host that was paused has to learn whether it was fenced before it calls a member late.
+        let paused = before.elapsed().saturating_sub(WATCH);
+        if paused > PAUSE_MIN {
+            shard.operations.borrow_mut().postpone(paused);
+        }
         shard.operations.borrow_mut().wake_delayed();
         if let Some(connection) = &*shard.connection.borrow() {
             connection.wake_sender();
@@ -304,7 +320,8 @@ pub(super) async fn watch(shard: Rc<ShardQueue>) {
         if in_flight {
             lose(&shard);
         }
-        shard.fail(expired, -libc::ETIMEDOUT);
+        let result = if shard.member.is_refused() { FENCED } else { -libc::ETIMEDOUT };
+        shard.fail(expired, result);
     }
 }
 

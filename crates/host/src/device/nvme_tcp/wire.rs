@@ -58,6 +58,17 @@ pub(super) struct Wire {
     queue: Queue,
     staged: Vec<u8>,
     limit: Duration,
+    event: EventRequest,
+}
+
+/// A request for an asynchronous event.
+#[derive(Clone, Copy, Debug, Default)]
+enum EventRequest {
+    #[default]
+    None,
+    Waits(Slot),
+    /// The controller has told of an event, or refused the request.
+    Ended(Result<u32, Status>),
 }
 
 /// Whether headers and data have digests.
@@ -102,7 +113,7 @@ impl Wire {
         };
         let session = Session::new(Side::Host, offer);
         let queue = Queue::new(session, commands.clamp(1, COMMANDS_MAX), FABRICS_IN_CAPSULE_BYTES);
-        let mut wire = Wire { stream, queue, staged: Vec::new(), limit };
+        let mut wire = Wire { stream, queue, staged: Vec::new(), limit, event: EventRequest::None };
         let mut head = [0; STAGED_BYTES_MAX];
         let bytes = wire.queue.session().encode_ic_req(&mut head);
         let end = Instant::now() + limit;
@@ -138,11 +149,40 @@ impl Wire {
             _ => self.send(&[&head[..bytes]], end)?,
         }
         loop {
-            if let Next::Completed(completed) = self.next(end, Some(slot), &mut data)?
-                && completed.slot == slot
-            {
-                return Ok(completed);
+            if let Next::Completed(completed) = self.next(end, Some(slot), &mut data)? {
+                if completed.slot == slot {
+                    return Ok(completed);
+                }
+                self.note_event(&completed);
             }
+        }
+    }
+
+    /// Sends a request that stays with the controller until something happens. What it tells then comes to light with the
+    /// answers to later commands: see [`Wire::take_event`].
+    pub fn request_event(&mut self, sqe: Sqe) -> Result<(), WireError> {
+        let Some((slot, sqe, _)) = self.queue.submit(sqe, Payload::None) else { return Ok(()) };
+        let mut head = [0; STAGED_BYTES_MAX];
+        let bytes = self.queue.session().agreement().encode_command(&sqe, 0, &mut head);
+        self.event = EventRequest::Waits(slot);
+        self.send(&[&head[..bytes]], Instant::now() + self.limit)
+    }
+
+    /// What the request for an event was answered with, once.
+    pub fn take_event(&mut self) -> Option<Result<u32, Status>> {
+        let EventRequest::Ended(told) = self.event else { return None };
+        self.event = EventRequest::None;
+        Some(told)
+    }
+
+    fn note_event(&mut self, completed: &Completed) {
+        if matches!(self.event, EventRequest::Waits(slot) if slot == completed.slot) {
+            let told = if completed.status.is_success() {
+                Ok(completed.value as u32)
+            } else {
+                Err(completed.status)
+            };
+            self.event = EventRequest::Ended(told);
         }
     }
 
@@ -152,9 +192,9 @@ impl Wire {
         Ok(if completed.status.is_success() { Ok(completed.value) } else { Err(completed.status) })
     }
 
-    /// Changes how long a command may take.
-    pub fn set_limit(&mut self, limit: Duration) {
-        self.limit = limit;
+    /// Changes how long a command may take. Returns how long it might before.
+    pub fn set_limit(&mut self, limit: Duration) -> Duration {
+        std::mem::replace(&mut self.limit, limit)
     }
 
     /// Changes how much data goes in a capsule.

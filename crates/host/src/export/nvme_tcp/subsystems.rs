@@ -43,6 +43,8 @@ pub struct NewSubsystem {
     pub serial: String,
     /// Which hosts may connect: none, until they are named.
     pub allow: AllowList,
+    /// What differs whenever one of its drives may have lost its cache though the machine did not restart (F-I17).
+    pub drives: String,
 }
 
 /// A namespace to be served.
@@ -209,7 +211,7 @@ impl Subsystems {
     /// # Errors
     /// [`SubsystemError::Exists`], [`SubsystemError::NoKeeper`].
     pub fn add(&self, new: NewSubsystem) -> Result<(), SubsystemError> {
-        let NewSubsystem { nqn, serial, allow } = new;
+        let NewSubsystem { nqn, serial, allow, drives } = new;
         let mut table = self.table.write();
         if table.contains_key(&nqn) {
             return Err(SubsystemError::Exists(nqn));
@@ -228,7 +230,7 @@ impl Subsystems {
             volatile_cache: true,
             deallocates: true,
             has_ana: false,
-            capability: boot_id::capability(),
+            capability: boot_id::capability(&drives),
         });
         subsystem.allow(allow);
         let keeper = Keeper::start("twill-keeper").map_err(|error| SubsystemError::NoKeeper(error.kind()))?;

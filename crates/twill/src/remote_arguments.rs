@@ -1,4 +1,4 @@
-//! Arguments about members on other machines.
+//! Arguments about members on other machines. Commands with arguments of their own have these, too.
 
 use std::path::PathBuf;
 
@@ -76,7 +76,7 @@ pub fn member_path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// A name of a host or subsystem.
-pub(super) fn nqn(words: &str) -> Result<Nqn, String> {
+pub(crate) fn nqn(words: &str) -> Result<Nqn, String> {
     Nqn::new(words).map_err(|error| error.to_string())
 }
 
