@@ -7,7 +7,7 @@ use super::world::*;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
 use crate::limits::BLOCK_BYTES;
-use crate::volume::Space as _;
+use crate::volume::{Space as _, ZeroFlags};
 use layout::zoned::Class;
 
 /// A shape of which clients see as much as `create` would give them with this reserve.
@@ -111,7 +111,9 @@ fn zeroes_of_the_same_blocks_do_not_pile_up() {
     for round in 0..3000u64 {
         let set = Rc::clone(&set);
         let at = round % 7 * BLOCK_BYTES as u64;
-        let zeroed = array.wait(&world, async move { set.write_zeroes(at, 8192, true, false).await });
+        let zeroed = array.wait(&world, async move {
+            set.write_zeroes(at, 8192, ZeroFlags { may_unmap: true, fua: false }).await
+        });
         zeroed.unwrap_or_else(|error| panic!("round {round}: {error}"));
     }
     assert!(array.read(&world, 9, 1).expect("a read") == pattern(9, 1));
