@@ -96,7 +96,7 @@ impl ManagedZones {
                 "its zones would have to be compared with the others', and only a start does that: stop the array, and serve it with the member"
             }
             "repair" => {
-                "nothing is rewritten in place: a bad block would have to be moved, as reclaim does, which does not exist yet; reads make it from the other columns"
+                "nothing is rewritten in place: a bad block would have to be moved, which reclaim does only when it empties the segment; reads make it from the other columns"
             }
             "set" => "there is no rebuild to be held back, and no parity to be read before a write",
             "accept-doubt" => "a write of a zoned array never leaves a stripe in doubt",
