@@ -219,6 +219,7 @@ impl Run {
         let offset = cells(self.site.machine.geometry())[cell];
         let content = self.site.lineage.next_content(cell);
         let own = Rc::clone(&self.array);
+        let (before, was_in_sync) = (self.head, self.in_sync());
         let data = block(offset, content);
         let result =
             self.until("a write", async move { own.shards[0].volume.write(offset, data, fua).await })?;
@@ -228,6 +229,12 @@ impl Run {
             Err(_) if self.is_doubtful(cell) => self.site.lineage.torn(self.head, cell, content),
             Err(error) => return Err(format!("invariant 6: a write of cell {cell} failed: {error}")),
         };
+        // A device whose slot went to another meanwhile may have taken the write.
+        let now: Vec<u32> = self.in_sync().iter().map(|disk| disk.number).collect();
+        for left in was_in_sync.iter().filter(|disk| !now.contains(&disk.number)) {
+            let torn = self.site.lineage.torn(before, cell, content);
+            self.site.lineage.follow(left.number, torn);
+        }
         self.note_in_sync();
         Ok(())
     }
