@@ -149,7 +149,6 @@ cut_off() { # TARGET: for longer than the keep-alive time
 reconnected() { (($(member "$1" .remote.reconnects) > $2)) && member_is "$1" .remote.state connected; } # TARGET TIMES
 
 run_case "a host that sleeps, nvmet" fenced kernel_targets
-# Not in the short run: on a busy machine a host woke before the target had closed its association, and after the other had left.
 long_case "a host that sleeps, twill target" fenced twill_targets
 run_case "lost caches, nvmet" loses_what_was_not_flushed kernel_targets
 run_case "lost caches, twill target" loses_what_was_not_flushed twill_targets

@@ -20,8 +20,9 @@ const NAMESPACE_TICKS: u32 = 30;
 /// Waits between two attempts to connect: the first, and the longest.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// Keep-alive times after which a target has ended the association of a host that gives no sign.
-const FORMER_KEEP_ALIVES: u32 = 2;
+/// Keep-alive times after which a target has ended the association of a host that gives no sign: that in which the last one came, two
+/// whole ones without (`twill target` judges in whole intervals), and one for a target that is late.
+const FORMER_KEEP_ALIVES: u32 = 4;
 /// After which no command of a lost association runs any more, for a target without reservations that does not say.
 const QUIESCE: Duration = Duration::from_secs(10);
 
@@ -311,7 +312,7 @@ impl Keeper {
     }
 
     /// A host that slept while the member was taken from it wakes up with writes on its way. The reservation refuses them, and
-    /// after that only the end of that host's association: its target ends it after two keep-alive times without a sign.
+    /// after that only the end of that host's association ([`FORMER_KEEP_ALIVES`]).
     fn outlast_former_host(&self) {
         let RemoteOptions { host_half, keep_alive, .. } = &self.member.options;
         // What a process of this machine left is taken back only when that process has ended.
