@@ -1,6 +1,6 @@
 #!/bin/bash
 # vm: --mem 3G --mod nvmet-tcp,null_blk,veth,sch_netem,raid456 --timeout 10800
-# takes: 220 s
+# takes: 120 s
 # nvme-hosts.sh: an array on other machines and two hosts, of which one sleeps while the other takes over; and targets that come
 # back without what was not flushed. The targets are the kernel's, and `twill target`.
 set -euo pipefail
@@ -149,8 +149,8 @@ cut_off() { # TARGET: for longer than the keep-alive time
 reconnected() { (($(member "$1" .remote.reconnects) > $2)) && member_is "$1" .remote.state connected; } # TARGET TIMES
 
 run_case "a host that sleeps, nvmet" fenced kernel_targets
-run_case "lost caches, nvmet" loses_what_was_not_flushed kernel_targets
-run_case "lost caches, twill target" loses_what_was_not_flushed twill_targets
+long_case "lost caches, nvmet" loses_what_was_not_flushed kernel_targets
+long_case "lost caches, twill target" loses_what_was_not_flushed twill_targets
 long_case "a target that is killed 20 times" survives twill_targets killed
 long_case "a link that is cut 20 times" survives kernel_targets cut_off
 # The last one: its targets outlive it.
