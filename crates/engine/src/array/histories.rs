@@ -14,7 +14,7 @@ use layout::generations::{Generations, GenerationsRecord};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::redo_log::BitmapExtent;
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use super::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
 use super::device_numbers::{self, FreeNumber, Numbers};
@@ -119,7 +119,7 @@ impl Machine {
         let device = |i: u16| NewMember {
             device_bytes: DEVICE_BYTES,
             device_uuid: uuid(i.into()),
-            role: DeviceRole::Active(i),
+            role: DeviceRole::Active(Slot::new(i.into())),
         };
         let created = array.create(&(0..members).map(device).collect::<Vec<_>>()).expect("an array");
         let geometry = created.superblocks[0].geometry().expect("a geometry");
@@ -314,9 +314,9 @@ impl Machine {
     /// Superblocks are written, with the records before them.
     fn round(&mut self, running: &mut Running, round: Round) {
         running.events += 1;
-        let in_use: Vec<(u32, u32, usize)> = (0u32..)
+        let in_use: Vec<(u32, Slot, usize)> = Slot::all()
             .zip(&running.slots)
-            .filter(|(slot, _)| running.is_in_use(*slot as usize))
+            .filter(|(slot, _)| running.is_in_use(slot.index()))
             .filter_map(|(slot, device)| {
                 let device = (*device)?;
                 Some((self.devices[device].superblock.dev_number(), slot, device))
@@ -324,7 +324,7 @@ impl Machine {
             .collect();
         let mut members = vec![None; running.slots.len()];
         for (_, slot, device) in &in_use {
-            members[*slot as usize] = Some(self.devices[*device].superblock.device_uuid());
+            members[slot.index()] = Some(self.devices[*device].superblock.device_uuid());
         }
         members.extend(running.incoming.map(|device| Some(self.devices[device].superblock.device_uuid())));
         let is_whole = running.states.iter().all(|state| *state == MemberState::InSync);
@@ -342,10 +342,10 @@ impl Machine {
             running.in_sync().for_each(|(_, device)| self.devices[device].head = running.head);
         }
         running.generations = Some(told.clone()).filter(|_| !running.is_md && self.has_room);
-        let active: Vec<(u32, u32)> = in_use.iter().map(|(number, slot, _)| (*number, *slot)).collect();
+        let active: Vec<(u32, Slot)> = in_use.iter().map(|(number, slot, _)| (*number, *slot)).collect();
         let numbers = Numbers { active: &active, spares: &[], failed: &running.failed };
         for (_, slot, device) in &in_use {
-            let slot = *slot as usize;
+            let slot = slot.index();
             if matches!(round, Round::Only(only) if only != slot) {
                 continue;
             }
@@ -371,7 +371,7 @@ impl Machine {
     /// The member in a slot fails. False if the array needs it.
     pub(super) fn fail(&mut self, running: &mut Running, slot: usize, round: Round) -> bool {
         let is_out =
-            |other: u32| other as usize == slot || running.states[other as usize] != MemberState::InSync;
+            |other: Slot| other.index() == slot || running.states[other.index()] != MemberState::InSync;
         if running.states[slot] != MemberState::InSync || !self.geometry.survives(is_out) {
             return false;
         }
@@ -438,7 +438,7 @@ impl Machine {
             record.current = now.current;
         }
         let Ok(slot) = re_add::judge(&own.superblock, record.as_ref(), &array) else { return Ok(false) };
-        let slot = slot as usize;
+        let slot = slot.index();
         self.touch(running, Round::All);
         running.slots[slot] = Some(device);
         running.states[slot] = MemberState::Recovering;

@@ -8,6 +8,7 @@ use crate::members::metadata::Metadata;
 use crate::members::{Failing, MemberState};
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use layout::units::Slot;
 
 /// All members of a zoned array.
 pub struct LogMembers {
@@ -71,7 +72,7 @@ impl LogMembers {
             return Failing::Failed;
         }
         let out = states.iter().filter(|state| **state != MemberState::InSync).count();
-        let member = u32::try_from(slot).expect("few members");
+        let member = Slot::of_index(slot);
         if out >= self.losses_survived {
             drop(states);
             self.report(Event::MemberKept { member, reason: reason.to_owned() });
@@ -92,7 +93,7 @@ impl LogMembers {
     /// Reports an error of a member.
     pub fn note_error(&self, slot: usize, error: &DeviceError) {
         self.errors[slot].fetch_add(1, SeqCst);
-        let member = u32::try_from(slot).expect("few members");
+        let member = Slot::of_index(slot);
         self.report(Event::MemberError { member, kind: error.kind, error: error.to_string() });
     }
 

@@ -25,6 +25,7 @@ use crate::executor::Executor;
 use crate::members::port::{MemberPort, MemberRead, MemberWrite};
 use crate::stages::Stopwatch;
 use layout::geometry::{Geometry, Role};
+use layout::units::Slot;
 
 /// RAID-4, 5 and 6 on one shard.
 pub(crate) struct ParityEngine<D> {
@@ -103,12 +104,12 @@ impl Shared {
             return ChunkSet::EMPTY;
         }
         let end = self.geometry.member_offset(stripe) + u64::from(self.geometry.chunk_bytes());
-        let out = (0..self.geometry.members()).filter(|&slot| !self.members.in_sync_to(slot, end));
+        let out = self.geometry.slots().filter(|&slot| !self.members.in_sync_to(slot, end));
         out.map(|slot| self.chunk_on(stripe, slot)).collect()
     }
 
     /// The chunk of a stripe that the member in a slot holds.
-    pub(super) fn chunk_on(&self, stripe: u64, slot: u32) -> Chunk {
+    pub(super) fn chunk_on(&self, stripe: u64, slot: Slot) -> Chunk {
         match self.geometry.role(stripe, slot) {
             Role::Data(index) => data_chunk(index),
             Role::P => P,
@@ -117,7 +118,7 @@ impl Shared {
     }
 
     /// The slot of the member that holds a chunk of a stripe.
-    pub(super) fn slot_of(&self, stripe: u64, chunk: Chunk) -> u32 {
+    pub(super) fn slot_of(&self, stripe: u64, chunk: Chunk) -> Slot {
         match chunk {
             P => self.geometry.p_member(stripe).expect("a level with P"),
             Q => self.geometry.q_member(stripe).expect("a level with Q"),
@@ -210,11 +211,11 @@ impl<'a, D: Device> Owned<'a, D> {
         [P, Q].into_iter().take(self.geometry().parity_chunks() as usize)
     }
 
-    pub(super) fn slot_of(self, chunk: Chunk) -> u32 {
+    pub(super) fn slot_of(self, chunk: Chunk) -> Slot {
         self.engine.shared.slot_of(self.stripe(), chunk)
     }
 
-    pub(super) fn chunk_on(self, slot: u32) -> Chunk {
+    pub(super) fn chunk_on(self, slot: Slot) -> Chunk {
         self.engine.shared.chunk_on(self.stripe(), slot)
     }
 

@@ -109,19 +109,19 @@ fn outside(run: &Run) -> Vec<Rc<Disk>> {
 }
 
 fn has_free_slot(run: &Run) -> bool {
-    let members = run.site.machine.geometry().members();
-    (0..members).any(|slot| matches!(run.state(slot), MemberState::Missing | MemberState::Failed))
+    let mut slots = run.site.machine.geometry().slots();
+    slots.any(|slot| matches!(run.state(slot), MemberState::Missing | MemberState::Failed))
 }
 
 /// A device that cannot be rebuilt because of doubt gives its slot to the one that was there before.
 fn exchange(run: &mut Run) -> Result<(), Wrong> {
-    for slot in 0..run.site.machine.geometry().members() {
+    for slot in run.site.machine.geometry().slots() {
         if run.state(slot) != MemberState::Recovering {
             continue;
         }
         let had_slot = |disk: &Rc<Disk>| {
             let own = superblock(&run.site.machine, disk);
-            own.is_some_and(|own| own.role() == DeviceRole::Active(u16::try_from(slot).expect("a few slots")))
+            own.is_some_and(|own| own.role() == DeviceRole::Active(slot))
         };
         let Some(before) = outside(run).into_iter().find(had_slot) else { continue };
         if run.fail(slot)? && run.re_add(before.number)? {

@@ -1,6 +1,7 @@
 //! What an array that runs holds, against what it may hold.
 
 use engine::members::MemberState;
+use layout::units::Slot;
 
 use super::run::{Run, Wrong, failure, traced};
 use super::site::{CHUNK, cells};
@@ -48,12 +49,12 @@ pub(super) fn check_rest(run: &Run) -> Result<(), Wrong> {
 fn check_copies(run: &Run) -> Result<(), Wrong> {
     let machine = &run.site.machine;
     for (cell, offset) in cells(machine.geometry()).into_iter().enumerate() {
-        let mut seen: Option<(u32, Vec<u8>)> = None;
+        let mut seen: Option<(Slot, Vec<u8>)> = None;
         for (slot, at) in machine.places(offset) {
             if run.state(slot) != MemberState::InSync {
                 continue;
             }
-            let Some(disk) = machine.disks.borrow()[slot as usize].clone() else { continue };
+            let Some(disk) = machine.disks.borrow()[slot.index()].clone() else { continue };
             let mut held = vec![0; CHUNK as usize];
             disk.peek(at, &mut held);
             match &seen {

@@ -9,6 +9,7 @@ use engine::buffer::{Buffer, Gather};
 use engine::members::{Failing, MemberState};
 use engine::volume::Space;
 use layout::md_superblock::{DeviceRole, SUPERBLOCK_BYTES_MAX, Superblock};
+use layout::units::Slot;
 
 use super::act::{Act, Crash, Devices};
 use super::lineage::{Cells, Head};
@@ -223,11 +224,11 @@ impl Run {
 
     fn devices(&self, of: MemberState) -> Vec<Rc<Disk>> {
         let disks = self.site.machine.disks.borrow();
-        let slots = (0u32..).zip(disks.iter()).filter(|(slot, _)| self.state(*slot) == of);
+        let slots = Slot::all().zip(disks.iter()).filter(|(slot, _)| self.state(*slot) == of);
         slots.filter_map(|(_, disk)| disk.clone()).collect()
     }
 
-    pub(super) fn state(&self, slot: u32) -> MemberState {
+    pub(super) fn state(&self, slot: Slot) -> MemberState {
         self.array.shared.members.state(slot)
     }
 
@@ -292,7 +293,7 @@ impl Run {
     }
 
     /// Takes the member in a slot out of use and out of the slot. False if the array needs it.
-    pub(super) fn fail(&mut self, slot: u32) -> Result<bool, Wrong> {
+    pub(super) fn fail(&mut self, slot: Slot) -> Result<bool, Wrong> {
         if matches!(self.state(slot), MemberState::Missing | MemberState::Failed) {
             return Ok(false);
         }
@@ -347,7 +348,7 @@ impl Run {
         self.site.machine.watch.metadata_changed();
     }
 
-    fn replace(&mut self, slot: u32) -> Result<bool, Wrong> {
+    fn replace(&mut self, slot: Slot) -> Result<bool, Wrong> {
         if self.array.manager.replacements().may_replace(slot).is_err() {
             return Ok(false);
         }
@@ -383,7 +384,7 @@ impl Run {
         }
         self.write(CELL_IN_FLIGHT, false)?;
         let place = self.site.machine.places(cells(self.site.machine.geometry())[CELL_IN_FLIGHT])[0];
-        let disk = self.site.machine.disks.borrow()[place.0 as usize].as_ref().map(|disk| disk.number);
+        let disk = self.site.machine.disks.borrow()[place.0.index()].as_ref().map(|disk| disk.number);
         Ok(self.end(|device| (Some(device) == disk) == (crash == Crash::OnlyData)))
     }
 

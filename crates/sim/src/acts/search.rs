@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use engine::members::MemberState;
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use super::act::{Act, CELLS_WRITTEN, Crash, Devices, parse, words};
 use super::back::{self, Back};
@@ -300,8 +301,8 @@ impl Search<'_> {
         let has_new = site.machine.all_disks.borrow().len() - members as usize >= NEW_DEVICES_MAX;
         let disks = site.machine.disks.borrow();
         let mut seen = Vec::new();
-        for slot in 0..members {
-            let Some(disk) = &disks[slot as usize] else { continue };
+        for slot in site.machine.geometry().slots() {
+            let Some(disk) = &disks[slot.index()] else { continue };
             let like = (key::likeness(site, disk), run.state(slot));
             if seen.contains(&like) {
                 continue;
@@ -310,8 +311,8 @@ impl Search<'_> {
             acts.push(Act::Fail(slot));
             acts.extend((!has_new).then_some(Act::Replace(slot)));
         }
-        let is_free = |slot: u32| matches!(run.state(slot), MemberState::Missing | MemberState::Failed);
-        if !has_new && (0..members).any(is_free) {
+        let is_free = |slot: Slot| matches!(run.state(slot), MemberState::Missing | MemberState::Failed);
+        if !has_new && site.machine.geometry().slots().any(is_free) {
             acts.push(Act::Add);
         }
         let outside = site.machine.all_disks.borrow();

@@ -2,6 +2,7 @@
 
 use layout::geometry::Level;
 use layout::md_superblock::DeviceRole;
+use layout::units::Slot;
 
 use super::{Device, Machine};
 
@@ -11,7 +12,7 @@ pub(in crate::array) fn key(machine: &Machine) -> Vec<u8> {
     let mut key = Key::default();
     let mut order: Vec<usize> = (0..machine.devices.len()).collect();
     if machine.geometry.level() == Level::Raid10 {
-        (0..4).for_each(|slot| _ = position(&mut key.slots, slot)); // pairs
+        Slot::first(4).for_each(|slot| _ = position(&mut key.slots, slot)); // pairs
     } else {
         order.sort_by_cached_key(|device| likeness(machine, &machine.devices[*device]));
     }
@@ -74,7 +75,7 @@ struct Key {
     bytes: Vec<u8>,
     ids: Vec<u64>,
     values: Vec<u32>,
-    slots: Vec<u16>,
+    slots: Vec<Slot>,
     devices: Vec<[u8; 16]>,
     events: Vec<(usize, u64)>,
 }
@@ -94,7 +95,7 @@ impl Key {
         self.byte(at);
     }
 
-    fn slot(&mut self, slot: u16) {
+    fn slot(&mut self, slot: Slot) {
         let at = position(&mut self.slots, slot);
         self.byte(at);
     }

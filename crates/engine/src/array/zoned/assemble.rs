@@ -8,6 +8,7 @@
 //! - A member whose own served epoch is neither the one that the speaker has for it nor one that the speaker knows of ran the
 //!   array apart from the others.
 
+use layout::units::Slot;
 use layout::zoned::{COLUMNS_MAX, Columns, Epoch, Member, MemberState as Row, Superblock};
 
 use crate::array::assemble::Verdict;
@@ -155,7 +156,7 @@ fn assemble_set(candidates: &[ZonedCandidate], set_uuid: [u8; 16], force: bool) 
         let verdict = match standing {
             Standing::InSync(slot) => {
                 assembly.slots[slot] = Some(index);
-                Verdict::Member { slot: slot as u32, state: MemberState::InSync }
+                Verdict::Member { slot: Slot::of_index(slot), state: MemberState::InSync }
             }
             Standing::Spare => Verdict::Spare,
             Standing::Stale { slot, reason } => {
