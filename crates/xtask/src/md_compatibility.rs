@@ -236,6 +236,12 @@ alone. md does not know it, and each superblock that md writes voids it. After t
 while md ran the others is re-added by delta only if its own record names all members that are in sync, or, without a record, if its
 superblock calls all of them active. Otherwise Twill refuses the re-add, and `twill add` rebuilds the member.
 
+**Versions of mdadm.** Each row runs with the mdadm of this machine and with a newer one, which is unpacked beside it
+(`scripts/vm/fetch-mdadm`). It is the kernel's md that runs an array, so a version of mdadm may differ in how it makes one and in what
+it refuses to assemble: columns that differ say so. Linux 7.3 warns that mdadm before 4.5 removes devices in a way that is going to end,
+and that what it makes itself is not assembled by kernels before 6.19, which do not know `logical_block_size`; Twill writes that field
+only where it finds it.
+
 ";
 
 fn text(machines: &str, rows: &[String], outcomes: &Outcomes) -> String {
@@ -250,10 +256,11 @@ fn text(machines: &str, rows: &[String], outcomes: &Outcomes) -> String {
             rows.iter().filter(is).count()
         };
         let (works, refused, in_doubt) = (count("works"), count("refused"), count("in doubt"));
+        let run = rows.len() - count(NOT_RUN);
         text += &format!(
-            "mdadm {version}: {} rows: {works} work, {refused} are refused, {in_doubt} in doubt, {} are neither.\n",
+            "mdadm {version}: {run} of {} rows: {works} work, {refused} are refused, {in_doubt} in doubt, {} are neither.\n",
             rows.len(),
-            rows.len() - works - refused - in_doubt,
+            run - works - refused - in_doubt,
         );
     }
     let heads: Vec<String> = versions.iter().map(|version| format!("mdadm {version}")).collect();
@@ -317,7 +324,7 @@ mod tests {
         let row = "| cut | cut | not run yet | **refused**: twill: no / never |";
         assert!(text.contains(row), "a bar ends no cell: {text}");
         assert!(
-            text.contains("mdadm 4.4: 2 rows: 1 work, 1 are refused, 0 in doubt, 0 are neither"),
+            text.contains("mdadm 4.4: 2 of 2 rows: 1 work, 1 are refused, 0 in doubt, 0 are neither"),
             "{text}"
         );
         assert!(
