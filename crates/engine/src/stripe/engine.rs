@@ -3,6 +3,7 @@
 //! Invariant 4 is an argument: a function that only a stripe's owner may call takes an [`Owned`], and an [`Owned`] is made
 //! of a [`Claim`] and of nothing else.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -220,6 +221,12 @@ impl<'a, D: Device> Owned<'a, D> {
     /// Where the stripe's chunks begin in the members' data area.
     pub(super) fn offset(self) -> u64 {
         self.geometry().member_offset(self.stripe())
+    }
+
+    /// Where a fragment lies in its member's data area.
+    pub(super) fn bytes_of(self, fragment: &Fragment) -> Range<u64> {
+        let Rows { start, end } = fragment.rows;
+        self.offset() + u64::from(start)..self.offset() + u64::from(end)
     }
 
     pub(super) fn read_of(self, fragment: &Fragment) -> MemberRead {
