@@ -402,6 +402,32 @@ impl Absences {
         self.is_of(slot, |absent| absent.made.within(&sectors(bytes)) == [sectors(bytes)])
     }
 
+    /// P and Q agree on these bytes of the member in `slot`, and a client is about to read what they make: from now on parity
+    /// tells them, and not the member, which may hold another side of a write that a crash tore. Whether that changes anything.
+    /// A record that is half full takes no more: it keeps its room for writes.
+    pub(crate) fn read_by_parities(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+        if !self.is_kept() || bytes.is_empty() {
+            return false;
+        }
+        let state = self.state.lock();
+        let told_by_member = match state.absent.get(&slot) {
+            Some(absent) => {
+                !absent.holds.within(&sectors(bytes)).is_empty() && 2 * state.ranges() < state.ranges_max()
+            }
+            None => matches!(state.standings.get(slot.index()), Some(Some(Standing::InSync(_)))),
+        };
+        drop(state);
+        if told_by_member {
+            self.change(slot, bytes, true);
+        }
+        told_by_member
+    }
+
+    /// Whether superblocks have told that the member in `slot` is away, and the record says what it holds.
+    pub(crate) fn is_followed(&self, slot: Slot) -> bool {
+        self.is_of(slot, |_| true)
+    }
+
     fn is_of(&self, slot: Slot, what: impl FnOnce(&Absent) -> bool) -> bool {
         self.is_kept() && self.state.lock().absent.get(&slot).is_some_and(what)
     }
@@ -426,11 +452,9 @@ impl Absences {
         if state.id == 0 {
             return (changes, None);
         }
-        let places = state.places.iter().flatten();
-        let copy_bytes = places.map(|place| place.area.copy_bytes).min().unwrap_or(0);
-        state.carried.coarsen_to(carried_max(copy_bytes));
+        state.carried.coarsen_to(carried_max(state.copy_bytes()));
         let carried = state.carried.as_list();
-        state.shorten_to(ranges_max(copy_bytes, state.absent.len(), carried.len()));
+        state.shorten_to(state.ranges_max());
         state.sequence += 1;
         let member = |(slot, absent): (&Slot, &Absent)| AbsentMember {
             slot: *slot,
@@ -546,12 +570,23 @@ impl State {
         }
     }
 
+    /// Ranges of the members that are away.
+    fn ranges(&self) -> usize {
+        self.absent.values().map(|absent| absent.holds.0.len() + absent.made.0.len()).sum()
+    }
+
+    /// As many as the record has room for.
+    fn ranges_max(&self) -> usize {
+        ranges_max(self.copy_bytes(), self.absent.len(), self.carried.ranges())
+    }
+
+    fn copy_bytes(&self) -> u64 {
+        self.places.iter().flatten().map(|place| place.area.copy_bytes).min().unwrap_or(0)
+    }
+
     /// Forgets the shortest ranges until `most` are left: nothing tells those places then.
     fn shorten_to(&mut self, most: usize) {
-        let count = |state: &State| -> usize {
-            state.absent.values().map(|absent| absent.holds.0.len() + absent.made.0.len()).sum()
-        };
-        let over = count(self).saturating_sub(most);
+        let over = self.ranges().saturating_sub(most);
         if over == 0 {
             return;
         }

@@ -67,8 +67,7 @@ impl Carried {
 
     /// Joins ranges until there are at most `most`: what lies between proves nothing from then on, either.
     pub(super) fn coarsen_to(&mut self, most: usize) {
-        let count: usize = self.0.values().map(|ranges| ranges.0.len()).sum();
-        if count <= most {
+        if self.ranges() <= most {
             return;
         }
         if self.0.len() > most {
@@ -82,6 +81,11 @@ impl Carried {
             let list = ranges.0.iter().map(|(&first, &end)| StripeRange { first, end }).collect();
             ranges.0 = at_most(list, each).into_iter().map(|range| (range.first, range.end)).collect();
         }
+    }
+
+    /// How many places the list has.
+    pub(super) fn ranges(&self) -> usize {
+        self.0.values().map(|ranges| ranges.0.len()).sum()
     }
 
     fn len(&self) -> u64 {

@@ -224,6 +224,12 @@ impl<'a, D: Device> Owned<'a, D> {
         self.geometry().member_offset(self.stripe())
     }
 
+    /// Where a fragment lies in its member's data area.
+    pub(super) fn bytes_of(self, fragment: &Fragment) -> Range<u64> {
+        let Rows { start, end } = fragment.rows;
+        self.offset() + u64::from(start)..self.offset() + u64::from(end)
+    }
+
     pub(super) fn read_of(self, fragment: &Fragment) -> MemberRead {
         self.engine.read_of(self.stripe(), fragment)
     }

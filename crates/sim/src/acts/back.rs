@@ -12,6 +12,7 @@ use layout::md_superblock::DeviceRole;
 use layout::redo_log::StripeRange;
 
 use super::act::Devices;
+use super::check::{check_cells, check_rest};
 use super::run::{Pace, Run, Started, Wrong, failure, superblock};
 use super::site::{Site, beside, cells_in};
 use crate::disk::Disk;
@@ -63,7 +64,7 @@ pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
     let back = match run.array.shared.members.all_in_sync() {
         true => Back::Whole,
         false if run.array.has_doubts() => {
-            run.check_cells(false)?;
+            check_cells(&run, false)?;
             accept(&mut run)?;
             if is_split { Back::Whole } else { Back::InDoubt }
         }
@@ -72,8 +73,8 @@ pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
             return Err(format!("all drives are back, nothing is in doubt, and members are {states:?}"));
         }
     };
-    run.check_rest()?;
-    run.check_cells(true)?;
+    check_rest(&run)?;
+    check_cells(&run, true)?;
     Ok(back)
 }
 

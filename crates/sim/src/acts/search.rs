@@ -10,6 +10,7 @@ use layout::units::Slot;
 
 use super::act::{Act, CELLS_WRITTEN, Crash, Devices, parse, words};
 use super::back::{self, Back};
+use super::check::{check_cells, check_rest};
 use super::key;
 use super::run::{Done, Pace, Run, Started, Wrong};
 use super::site::{Planted, Site};
@@ -103,7 +104,7 @@ pub fn replay(plan: &Plan, history: &str, mut say: impl FnMut(String)) -> Result
     let back = match now {
         Done::Off(site) => back::from_off(&site)?.0,
         Done::Runs(run) => {
-            run.check_cells(false)?;
+            check_cells(&run, false)?;
             back::from_running(run)?
         }
         Done::Not => return Ok(()),
@@ -249,9 +250,9 @@ impl Search<'_> {
         }
         self.tried.states += 1;
         let acts = if depth < self.plan.depth { self.acts_on(&run) } else { Vec::new() };
-        run.check_cells(false)?;
+        check_cells(&run, false)?;
         if self.plan.at_rest {
-            run.check_rest()?;
+            check_rest(&run)?;
         }
         let back = back::from_running(run)?;
         Ok(Some(Reached { node: Some(Node { site, since, acts, path: Vec::new() }), back: Some(back) }))

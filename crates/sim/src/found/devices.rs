@@ -1,7 +1,5 @@
 //! Devices that come to an array, replace its members, or come back.
 
-use std::ops::Range;
-
 use engine::array::assemble::Candidate;
 
 use super::*;
