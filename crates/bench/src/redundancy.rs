@@ -5,6 +5,7 @@ use engine::device::Device;
 use host::device::HostDevice;
 use host::shard::ShardContext;
 use layout::geometry::{Geometry, Level};
+use layout::units::Stripe;
 
 use crate::Error;
 use crate::array::{Array, shards_failed};
@@ -30,7 +31,7 @@ pub(crate) fn check(array: &Array) -> Result<u64, Error> {
 async fn check_stripes(geometry: &Geometry, members: &[HostDevice]) -> Result<u64, Error> {
     let chunk = geometry.chunk_bytes() as usize;
     let (mut p, mut q) = (vec![0; chunk], vec![0; chunk]);
-    for stripe in 0..geometry.stripes() {
+    for stripe in Stripe::first(geometry.stripes()) {
         let offset = geometry.member_offset(stripe);
         let mut data = vec![Vec::new(); geometry.data_chunks() as usize];
         for index in 0..geometry.data_chunks() {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
 use crate::mismatch::{Mismatch, Unit};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -154,7 +154,7 @@ pub enum Event {
     /// A stripe's write failed half way: its parity is made to agree before its next write.
     StripeSuspect {
         /// The stripe.
-        stripe: u64,
+        stripe: Stripe,
         /// Why.
         reason: String,
     },
@@ -207,7 +207,7 @@ pub enum Event {
         /// Records replayed.
         records: u64,
         /// The stripes that they write, ascending, the first hundred.
-        stripes: Vec<u64>,
+        stripes: Vec<Stripe>,
         /// Slots of the members that were written.
         members: Vec<Slot>,
     },

@@ -26,12 +26,13 @@ use crate::stripe::redo::log::RedoLog;
 use crate::stripe::redo::{absence_record, headers, retire, tend};
 use crate::stripe::shared::Shared;
 use crate::stripe::stripe_table::Claim;
+use crate::stripe::unit_number::UnitNumber;
 use crate::stripe::zero::{Zeroing, zero_stripes};
 use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
 use crate::volume::{Engine, EngineShape, ReadInto, Space, ZeroFlags};
 use layout::geometry::Level;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// The engine of the level.
 enum LevelEngine<D> {
@@ -158,7 +159,7 @@ impl<D: Device> Space for InPlace<D> {
             return Ok(());
         }
         let whole = self.whole_stripes(offset_bytes, bytes);
-        zero_stripes(engine, whole.start, whole.end, Zeroing::Discard).await
+        zero_stripes(engine, whole, Zeroing::Discard).await
     }
 
     /// Makes a range read as zeroes: whole stripes at the members, the ends of the range by writes.
@@ -170,9 +171,9 @@ impl<D: Device> Space for InPlace<D> {
             _ => return self.write_zero_data(offset_bytes, bytes, fua).await,
         };
         let (end_bytes, stripe_bytes) = (offset_bytes + bytes, self.shared.geometry.stripe_bytes());
-        let (start_whole, end_whole) = (whole.start * stripe_bytes, whole.end * stripe_bytes);
+        let (start_whole, end_whole) = (whole.start.get() * stripe_bytes, whole.end.get() * stripe_bytes);
         self.write_zero_data(offset_bytes, start_whole - offset_bytes, fua).await?;
-        zero_stripes(engine, whole.start, whole.end, Zeroing::WriteZeroes { may_unmap }).await?;
+        zero_stripes(engine, whole, Zeroing::WriteZeroes { may_unmap }).await?;
         self.write_zero_data(end_whole, end_bytes - end_whole, fua).await?;
         // Not the members' flush alone: that may fail a member, whose failure must be on disk first (invariant 8).
         if fua { self.flush().await } else { Ok(()) }
@@ -181,9 +182,9 @@ impl<D: Device> Space for InPlace<D> {
 
 /// Zeroes.
 impl<D: Device> InPlace<D> {
-    fn whole_stripes(&self, offset_bytes: u64, bytes: u64) -> Range<u64> {
+    fn whole_stripes(&self, offset_bytes: u64, bytes: u64) -> Range<Stripe> {
         let stripe_bytes = self.shared.geometry.stripe_bytes();
-        offset_bytes.div_ceil(stripe_bytes)..(offset_bytes + bytes) / stripe_bytes
+        Stripe::new(offset_bytes.div_ceil(stripe_bytes))..Stripe::new((offset_bytes + bytes) / stripe_bytes)
     }
 
     /// Writes zeroes as data, a buffer at a time.
@@ -227,17 +228,17 @@ impl<D: Device> InPlace<D> {
 
     /// Makes the parity of one stripe agree with its data (md's resync). An error where data is missing: parity is then the
     /// only record of it.
-    pub async fn resync_stripe(&self, stripe: u64) -> Result<(), VolumeError> {
-        self.resync_run(stripe..stripe + 1).await
+    pub async fn resync_stripe(&self, stripe: Stripe) -> Result<(), VolumeError> {
+        self.resync_run(stripe..stripe.next()).await
     }
 
     /// As [`Self::resync_stripe`] for a run of adjacent stripes.
-    pub(crate) async fn resync_run(&self, run: Range<u64>) -> Result<(), VolumeError> {
+    pub(crate) async fn resync_run(&self, run: Range<Stripe>) -> Result<(), VolumeError> {
         resync::resync_run(self.parity(), run).await
     }
 
     /// Those of the given stripes that a recovering member may lack, as runs.
-    pub(crate) fn lacking(&self, slot: Slot, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+    pub(crate) fn lacking(&self, slot: Slot, stripes: Range<Stripe>) -> SmallVec<[Range<Stripe>; 4]> {
         recovery::lacking(&self.shared, slot, stripes)
     }
 
@@ -248,7 +249,7 @@ impl<D: Device> InPlace<D> {
     }
 
     /// Copies what the member in `slot` holds of a run of adjacent stripes to its replacement.
-    pub(crate) async fn copy_run(&self, run: Range<u64>, slot: Slot) -> Result<(), VolumeError> {
+    pub(crate) async fn copy_run(&self, run: Range<Stripe>, slot: Slot) -> Result<(), VolumeError> {
         copy::copy_run(self.parity(), run, slot).await
     }
 
@@ -256,31 +257,33 @@ impl<D: Device> InPlace<D> {
     ///
     /// # Errors
     /// A member could not be read, and the array cannot do without it.
-    pub async fn check_stripe(&self, stripe: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
+    pub async fn check_stripe(&self, stripe: Stripe, mode: ScrubMode) -> Result<Checked, VolumeError> {
         check::check_stripe(self.parity(), stripe, mode).await
     }
 
-    /// The stripe or region with a number: the stripe table and the consistency state know both by their numbers.
-    pub(crate) fn unit(&self, number: u64) -> Unit {
+    /// The stripe or region with a number.
+    pub(crate) fn unit(&self, number: UnitNumber) -> Unit {
         match &self.engine {
-            LevelEngine::Parity(_) | LevelEngine::Observed(_) => Unit::Stripe(number),
-            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => Unit::Region(number),
+            LevelEngine::Parity(_) | LevelEngine::Observed(_) => Unit::Stripe(number.stripe()),
+            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => Unit::Region(number.get()),
         }
     }
 
-    /// Checks the stripe or region with a number, and repairs it if `mode` says so.
-    pub(crate) async fn check(&self, number: u64, mode: ScrubMode) -> Result<Checked, VolumeError> {
+    /// Checks a stripe or region, and repairs it if `mode` says so.
+    pub(crate) async fn check(&self, number: UnitNumber, mode: ScrubMode) -> Result<Checked, VolumeError> {
         match &self.engine {
-            LevelEngine::Parity(_) | LevelEngine::Observed(_) => self.check_stripe(number, mode).await,
-            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => self.check_region(number, mode).await,
+            LevelEngine::Parity(_) | LevelEngine::Observed(_) => {
+                self.check_stripe(number.stripe(), mode).await
+            }
+            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => self.check_region(number.get(), mode).await,
         }
     }
 
-    /// Makes the parity of the stripe with a number agree with its data, or the copies of the region with each other.
-    pub(crate) async fn make_agree(&self, number: u64) -> Result<(), VolumeError> {
+    /// Makes the parity of a stripe agree with its data, or the copies of a region with each other.
+    pub(crate) async fn make_agree(&self, number: UnitNumber) -> Result<(), VolumeError> {
         match &self.engine {
-            LevelEngine::Parity(_) | LevelEngine::Observed(_) => self.resync_stripe(number).await,
-            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => self.copy_region(number, None).await,
+            LevelEngine::Parity(_) | LevelEngine::Observed(_) => self.resync_stripe(number.stripe()).await,
+            LevelEngine::Striped(_) | LevelEngine::Mirror(_) => self.copy_region(number.get(), None).await,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a scrub finds: rows that do not agree, which block is wrong, and what the scrub did about it.
 
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -53,7 +53,7 @@ pub enum Outcome {
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// A stripe, by its number.
-    Stripe(u64),
+    Stripe(Stripe),
     /// A region of 256 KiB of the array, by its number.
     Region(u64),
     /// A segment of a zoned array, by its number.
@@ -64,7 +64,8 @@ impl Unit {
     /// Its number.
     pub fn number(self) -> u64 {
         match self {
-            Unit::Stripe(number) | Unit::Region(number) | Unit::Segment(number) => number,
+            Unit::Stripe(stripe) => stripe.get(),
+            Unit::Region(number) | Unit::Segment(number) => number,
         }
     }
 }
@@ -72,7 +73,7 @@ impl Unit {
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unit::Stripe(number) => write!(f, "stripe {number}"),
+            Unit::Stripe(stripe) => write!(f, "stripe {stripe}"),
             Unit::Region(number) => write!(f, "region {number}"),
             Unit::Segment(number) => write!(f, "segment {number}"),
         }

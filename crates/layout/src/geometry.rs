@@ -15,7 +15,7 @@ mod names;
 mod parity;
 mod raid0_zones;
 
-use crate::units::{SECTOR_BYTES, Slot};
+use crate::units::{SECTOR_BYTES, Slot, Stripe};
 use limits::{check_chunk, check_members};
 use mirror::Raid10;
 use parity::ParityStripe;
@@ -31,8 +31,8 @@ pub use raid0_zones::Raid0Zones;
 /// The stripe and chunk of an array offset. At RAID-1 and 10 a stripe is one chunk with its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The stripe's number, from 0.
-    pub stripe: u64,
+    /// The stripe.
+    pub stripe: Stripe,
     /// The data chunk's index in the stripe, from 0.
     pub data_index: u32,
     /// Bytes from the start of the chunk.
@@ -216,7 +216,7 @@ impl Geometry {
         let chunk = array_offset / unit;
         let data_chunks = u64::from(self.data_chunks);
         Place {
-            stripe: chunk / data_chunks,
+            stripe: Stripe::new(chunk / data_chunks),
             data_index: (chunk % data_chunks) as u32,
             chunk_offset: (array_offset % unit) as u32,
         }
@@ -224,9 +224,9 @@ impl Geometry {
 
     /// The array offset of a place: the inverse of [`Geometry::locate`].
     #[must_use]
-    pub fn array_offset(&self, stripe: u64, data_index: u32, chunk_offset: u32) -> u64 {
+    pub fn array_offset(&self, stripe: Stripe, data_index: u32, chunk_offset: u32) -> u64 {
         debug_assert!(data_index < self.data_chunks && u64::from(chunk_offset) < self.unit_bytes());
-        (stripe * u64::from(self.data_chunks) + u64::from(data_index)) * self.unit_bytes()
+        (stripe.get() * u64::from(self.data_chunks) + u64::from(data_index)) * self.unit_bytes()
             + u64::from(chunk_offset)
     }
 
@@ -236,14 +236,14 @@ impl Geometry {
     /// At RAID-1 and 10, whose chunks have copies (see [`Geometry::copies`]), or if `data_index` is not below
     /// [`Geometry::data_chunks`].
     #[must_use]
-    pub fn data_member(&self, stripe: u64, data_index: u32) -> Slot {
+    pub fn data_member(&self, stripe: Stripe, data_index: u32) -> Slot {
         self.parity_of_data_chunk(stripe, data_index)
             .map_or(Slot::new(data_index), |parity| parity.data_slot(data_index))
     }
 
     /// The member that holds P, if the level has it.
     #[must_use]
-    pub fn p_member(&self, stripe: u64) -> Option<Slot> {
+    pub fn p_member(&self, stripe: Stripe) -> Option<Slot> {
         if self.parity_chunks() == 0 {
             return None;
         }
@@ -252,7 +252,7 @@ impl Geometry {
 
     /// The member that holds Q, if the level has it.
     #[must_use]
-    pub fn q_member(&self, stripe: u64) -> Option<Slot> {
+    pub fn q_member(&self, stripe: Stripe) -> Option<Slot> {
         if self.parity_chunks() < 2 {
             return None;
         }
@@ -264,7 +264,7 @@ impl Geometry {
     /// # Panics
     /// At RAID-1 and 10, or if the array has no such slot.
     #[must_use]
-    pub fn role(&self, stripe: u64, slot: Slot) -> Role {
+    pub fn role(&self, stripe: Stripe, slot: Slot) -> Role {
         assert!(self.has(slot), "member {slot} of {}", self.members);
         match self.parity_stripe(stripe) {
             Some(parity) => parity.role(slot),
@@ -279,7 +279,7 @@ impl Geometry {
     /// # Panics
     /// At RAID-1 and 10, or if `data_index` is not below [`Geometry::data_chunks`].
     #[must_use]
-    pub fn syndrome_index(&self, stripe: u64, data_index: u32) -> u32 {
+    pub fn syndrome_index(&self, stripe: Stripe, data_index: u32) -> u32 {
         self.parity_of_data_chunk(stripe, data_index)
             .map_or(data_index, |parity| parity.syndrome_index(data_index))
     }
@@ -299,9 +299,19 @@ impl Geometry {
     /// # Panics
     /// At RAID-1 and 10.
     #[must_use]
-    pub fn member_offset(&self, stripe: u64) -> u64 {
+    pub fn member_offset(&self, stripe: Stripe) -> u64 {
         self.assert_striped();
-        stripe * u64::from(self.chunk_bytes)
+        stripe.get() * u64::from(self.chunk_bytes)
+    }
+
+    /// The stripe whose chunks are at a byte of the members' data areas: undoes [`Geometry::member_offset`].
+    ///
+    /// # Panics
+    /// At RAID-1 and 10.
+    #[must_use]
+    pub fn stripe_at(&self, member_offset: u64) -> Stripe {
+        self.assert_striped();
+        Stripe::new(member_offset / u64::from(self.chunk_bytes))
     }
 
     /// The copies of a run that begins at `array_offset`: the longest run of at most `len` bytes, inside the array,
@@ -327,7 +337,7 @@ impl Geometry {
 
     /// The stripe's parity, to ask it about a data chunk. `None` at RAID-0, where both the slot and the index are that of
     /// the data chunk.
-    fn parity_of_data_chunk(&self, stripe: u64, data_index: u32) -> Option<ParityStripe> {
+    fn parity_of_data_chunk(&self, stripe: Stripe, data_index: u32) -> Option<ParityStripe> {
         assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
         self.parity_stripe(stripe)
     }
@@ -337,7 +347,7 @@ impl Geometry {
     }
 
     /// `None` for RAID-0.
-    fn parity_stripe(&self, stripe: u64) -> Option<ParityStripe> {
+    fn parity_stripe(&self, stripe: Stripe) -> Option<ParityStripe> {
         self.assert_striped();
         (self.level != Level::Raid0).then(|| ParityStripe::new(self.level, self.layout, self.members, stripe))
     }

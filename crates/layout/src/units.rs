@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::num::ParseIntError;
+use std::ops::{Add, Range, Sub};
 use std::str::FromStr;
 
 /// Bytes in a sector, md's unit on disk. It does not depend on the device's logical block size.
@@ -109,6 +110,75 @@ impl fmt::Display for Slot {
 }
 
 impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A stripe of an array, by its number, from 0. At RAID-1 and 10 a stripe is one chunk with its copies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Stripe(u64);
+
+impl Stripe {
+    /// The first stripe.
+    pub const FIRST: Stripe = Stripe(0);
+
+    /// The stripe with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number, as formats have it.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The stripe after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The first `count` stripes: all of an array with so many.
+    pub fn first(count: u64) -> impl DoubleEndedIterator<Item = Stripe> + Clone {
+        Self::each(Self::FIRST..Self(count))
+    }
+
+    /// The stripes of a run, in order.
+    pub fn each(run: Range<Stripe>) -> impl DoubleEndedIterator<Item = Stripe> + Clone {
+        (run.start.0..run.end.0).map(Stripe)
+    }
+}
+
+/// The stripe so many further on.
+impl Add<u64> for Stripe {
+    type Output = Stripe;
+
+    fn add(self, stripes: u64) -> Stripe {
+        Stripe(self.0 + stripes)
+    }
+}
+
+/// How many stripes lie between two: those of a run.
+impl Sub for Stripe {
+    type Output = u64;
+
+    fn sub(self, first: Stripe) -> u64 {
+        self.0 - first.0
+    }
+}
+
+impl fmt::Display for Stripe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Stripe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use layout::geometry::Raid0Zones;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 use layout::{FarSets, Geometry, GeometryError, Layout, Level, Raid10Layout, Role};
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn draw(geometry: &Geometry, stripes: u64) -> String {
         Role::Q => "Q".into(),
     };
     let row = |stripe| geometry.slots().map(|slot| cell(stripe, slot)).collect::<Vec<_>>().join(" ");
-    (0..stripes).map(row).collect::<Vec<_>>().join(" / ")
+    Stripe::first(stripes).map(row).collect::<Vec<_>>().join(" / ")
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn mirrored() -> impl Strategy<Value = Geometry> {
 proptest! {
     #[test]
     fn every_chunk_of_a_stripe_is_used_once(geometry in striped()) {
-        for stripe in 0..geometry.stripes() {
+        for stripe in Stripe::first(geometry.stripes()) {
             let mut used = HashSet::new();
             let mut exponents = HashSet::new();
             for index in 0..geometry.data_chunks() {
@@ -264,7 +264,7 @@ proptest! {
     fn locate_is_undone(geometry in striped(), at in any::<prop::sample::Index>()) {
         let offset = at.index(geometry.array_bytes() as usize) as u64;
         let place = geometry.locate(offset);
-        prop_assert!(place.stripe < geometry.stripes());
+        prop_assert!(place.stripe.get() < geometry.stripes());
         prop_assert!(place.chunk_offset < geometry.chunk_bytes());
         prop_assert_eq!(
             geometry.array_offset(place.stripe, place.data_index, place.chunk_offset),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use layout::geometry::Raid0Zones;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 use layout::{Geometry, Layout, Level, Role};
 
 const BLOCK: u64 = 4096;
@@ -122,7 +122,7 @@ fn check_parity_array(array: &Array) {
     let geometry = array.geometry().unwrap();
     assert_eq!(geometry.array_bytes(), array.array_bytes, "{}", array.head);
     assert_eq!(geometry.stripes(), array.rows.len() as u64, "{}", array.head);
-    for (stripe, cells) in (0..).zip(&array.rows) {
+    for (stripe, cells) in Stripe::first(geometry.stripes()).zip(&array.rows) {
         let (mut p, mut q) = ([0; 16], [0; 16]);
         for index in 0..geometry.data_chunks() {
             let offset = geometry.array_offset(stripe, index, 0);

@@ -6,7 +6,7 @@ use layout::redo_log::{
     BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RecordError, RedoArea,
     RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::{Sectors, Slot};
+use layout::units::{Sectors, Slot, Stripe};
 
 const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 256 << 10 };
 const AREA: u64 = 768 << 10;
@@ -30,8 +30,8 @@ fn header(doubts: Vec<StripeRange>) -> RedoHeader {
 
 fn record(payload: &[u8]) -> RedoRecord {
     let piece = |member, offset_bytes, bytes, kind| {
-        let member = Slot::new(member);
-        RedoPiece { stripe: 3, member, offset_bytes, bytes, kind }
+        let (stripe, member) = (Stripe::new(3), Slot::new(member));
+        RedoPiece { stripe, member, offset_bytes, bytes, kind }
     };
     let half = payload.len() as u64 / 2;
     RedoRecord {

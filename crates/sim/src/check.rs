@@ -10,7 +10,7 @@ use engine::limits::BLOCK_BYTES;
 use engine::members::{MemberState, Replacing};
 use layout::geometry::Role;
 use layout::md_superblock::Superblock;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use crate::array::Array;
 use crate::disk::Disk;
@@ -152,7 +152,7 @@ pub(crate) fn quiet(array: &Array) {
         (0, false) => copies(array),
         _ => {
             cached_parity(array);
-            (0..array.shared.geometry.stripes()).for_each(|stripe| parity(array, stripe));
+            Stripe::first(array.shared.geometry.stripes()).for_each(|stripe| parity(array, stripe));
         }
     }
 }
@@ -202,7 +202,7 @@ fn copies(array: &Array) {
     let hurt = machine.excuses.hurt.borrow();
     for number in machine.oracle.borrow().touched() {
         let offset = number * machine.unit();
-        if hurt.contains(&machine.stripe_of(offset)) && array.shared.consistency.suspects() > 0 {
+        if hurt.contains(&machine.spot_of(offset)) && array.shared.consistency.suspects() > 0 {
             continue;
         }
         let mut seen = None;
@@ -256,7 +256,7 @@ fn cached_parity(array: &Array) {
 }
 
 /// The parity of a stripe agrees with its data as far as the members there can tell.
-fn parity(array: &Array, stripe: u64) {
+fn parity(array: &Array, stripe: Stripe) {
     let geometry = &array.shared.geometry;
     let (at, bytes) = (geometry.member_offset(stripe), geometry.chunk_bytes() as usize);
     let disks: Vec<_> = geometry.slots().map(|slot| in_sync_disk(array, slot, at + bytes as u64)).collect();
@@ -285,7 +285,7 @@ fn parity(array: &Array, stripe: u64) {
     }
     let Some(data) = data.into_iter().collect::<Option<Vec<_>>>() else { return };
     array.world.counts.borrow_mut().stripes_parity += 1;
-    let excused = array.machine.excuses.hurt.borrow().contains(&stripe)
+    let excused = array.machine.excuses.hurt.borrow().contains(&stripe.get())
         && array.shared.consistency.suspects() > 0
         || array.shared.consistency.is_in_doubt(stripe) && !array.shared.members.all_in_sync()
         || array.writer.resync_from_bytes().is_some() && may_end_rebuilds(array);
@@ -313,13 +313,13 @@ fn rows(one: &[u8], other: &[u8]) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Whether some of these rows is known to be bad on a member.
-fn is_bad(array: &Array, stripe: u64, rows: Range<u64>) -> bool {
+fn is_bad(array: &Array, stripe: Stripe, rows: Range<u64>) -> bool {
     let (geometry, members) = (&array.shared.geometry, &array.shared.members);
     let at = geometry.member_offset(stripe);
     geometry.slots().any(|slot| members.is_bad(slot, &(at + rows.start..at + rows.end)))
 }
 
-fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> Vec<u8> {
+fn expected_parity(array: &Array, stripe: Stripe, chunk: u8, data: &[Vec<u8>]) -> Vec<u8> {
     let geometry = &array.shared.geometry;
     let mut out = vec![0; geometry.chunk_bytes() as usize];
     if chunk == P {

@@ -19,7 +19,7 @@ use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::redo_log::StripeRange;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use crate::array::Array;
 use crate::check;
@@ -190,7 +190,7 @@ fn make_room(array: &Array, slot: Slot) {
 #[test]
 fn an_error_of_a_removed_device_is_not_its_successors() {
     let array = array(Level::Raid5, 3, Support::None);
-    let slot = array.machine.geometry().data_member(0, 0);
+    let slot = array.machine.geometry().data_member(Stripe::new(0), 0);
     write(&array, 0..2 * BLOCKS);
     let old = disk(&array, slot);
     old.faults.borrow_mut().slow = 1000;
@@ -211,9 +211,9 @@ fn an_error_of_a_removed_device_is_not_its_successors() {
 fn parity_is_not_made_from_a_failed_member() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..3 * BLOCKS);
-    fail(&array, array.machine.geometry().data_member(0, 1));
+    fail(&array, array.machine.geometry().data_member(Stripe::new(0), 1));
     write(&array, BLOCKS..2 * BLOCKS);
-    let full = array.machine.geometry().data_member(0, 0);
+    let full = array.machine.geometry().data_member(Stripe::new(0), 0);
     write_in_vain(&array, full, 0..BLOCKS);
     make_room(&array, full);
     write(&array, 0..BLOCKS);
@@ -225,7 +225,7 @@ fn parity_is_not_made_from_a_failed_member() {
 fn a_degraded_stripe_is_zeroed_by_members_that_cannot() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..6 * BLOCKS);
-    fail(&array, array.machine.geometry().data_member(0, 1));
+    fail(&array, array.machine.geometry().data_member(Stripe::new(0), 1));
     let own = Rc::clone(&array);
     run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..3 * BLOCKS, true).await });
     read(&array, 0..6 * BLOCKS);
@@ -237,7 +237,7 @@ fn a_degraded_stripe_is_zeroed_by_members_that_cannot() {
 fn zeroes_with_fua_wait_for_the_superblocks() {
     let array = array(Level::Raid5, 3, Support::All);
     write(&array, 0..2 * BLOCKS);
-    disk(&array, array.machine.geometry().data_member(0, 0)).faults.borrow_mut().flush_fails =
+    disk(&array, array.machine.geometry().data_member(Stripe::new(0), 0)).faults.borrow_mut().flush_fails =
         Some(DeviceErrorKind::Io);
     let own = Rc::clone(&array);
     run(&array, async move { workload::write(&own, 0, Kind::Zeroes, 0..2 * BLOCKS, true).await });
@@ -264,7 +264,7 @@ fn copies_that_differ_are_not_called_clean() {
 #[test]
 fn a_discard_asks_the_device_it_goes_to() {
     let array = array(Level::Raid5, 3, Support::None);
-    let slot = array.machine.geometry().data_member(0, 1);
+    let slot = array.machine.geometry().data_member(Stripe::new(0), 1);
     array.machine.disks.borrow().iter().flatten().for_each(|disk| disk.faults.borrow_mut().slow = 1000);
     let own = Rc::clone(&array);
     array.spawn(
@@ -334,7 +334,7 @@ fn large_requests_do_not_wait_for_each_others_room() {
 fn a_read_that_avoided_a_member_looks_again_at_who_is_there() {
     let array = array(Level::Raid5, 3, Support::None);
     array.shared.loads.set_avoid_slow(true);
-    let slot = array.machine.geometry().data_member(0, 0);
+    let slot = array.machine.geometry().data_member(Stripe::new(0), 0);
     let all = 0..8 * 2 * BLOCKS;
     write(&array, all.clone());
     let old = disk(&array, slot);
@@ -399,7 +399,7 @@ fn what_the_redo_log_made_good_is_called_clean() {
 fn the_next_write_of_a_stripe_in_suspicion_makes_its_parity_agree() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..3 * BLOCKS);
-    let full = array.machine.geometry().p_member(0).expect("parity");
+    let full = array.machine.geometry().p_member(Stripe::new(0)).expect("parity");
     write_in_vain(&array, full, 0..BLOCKS);
     assert!(array.shared.consistency.suspects() > 0);
     make_room(&array, full);
@@ -416,7 +416,7 @@ fn a_stripe_in_suspicion_is_mended_by_itself() {
     let array = array(Level::Raid5, 4, Support::None);
     let geometry = *array.machine.geometry();
     write(&array, 0..3 * BLOCKS);
-    let full = geometry.p_member(0).expect("parity");
+    let full = geometry.p_member(Stripe::new(0)).expect("parity");
     write_in_vain(&array, full, 0..BLOCKS);
     let looks = || (0..1000).for_each(|_| assert_eq!(array.run(2), Ended::Steps));
     looks();
@@ -426,7 +426,7 @@ fn a_stripe_in_suspicion_is_mended_by_itself() {
     assert_eq!(array.shared.consistency.suspects(), 0, "not tried again");
     array.machine.excuses.hurt.borrow_mut().clear();
     array.machine.excuses.full.set(false);
-    fail(&array, geometry.data_member(0, 1));
+    fail(&array, geometry.data_member(Stripe::new(0), 1));
     read(&array, BLOCKS..2 * BLOCKS);
     finish(&array);
 }
@@ -438,15 +438,15 @@ fn a_read_round_a_slow_member_does_not_trust_a_stripe_in_suspicion() {
     array.shared.loads.set_avoid_slow(true);
     write(&array, 0..8 * 3 * BLOCKS);
     let geometry = *array.machine.geometry();
-    write_in_vain(&array, geometry.p_member(0).expect("parity"), 0..BLOCKS);
-    let slow = geometry.data_member(0, 1);
+    write_in_vain(&array, geometry.p_member(Stripe::new(0)).expect("parity"), 0..BLOCKS);
+    let slow = geometry.data_member(Stripe::new(0), 1);
     disk(&array, slow).faults.borrow_mut().slow = 1000;
     let index_of_slow = |stripe| (0..3).find(|&index| geometry.data_member(stripe, index) == slow);
     let avoided = || array.shared.counters[0].avoided_reads.get();
     for _ in 0..100 {
-        for stripe in 1..8 {
+        for stripe in Stripe::first(8).skip(1) {
             let Some(index) = index_of_slow(stripe) else { continue };
-            let first = (stripe * 3 + u64::from(index)) * BLOCKS;
+            let first = (stripe.get() * 3 + u64::from(index)) * BLOCKS;
             read(&array, first..first + BLOCKS);
         }
         let before = avoided();
@@ -463,9 +463,9 @@ fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     let geometry = *array.machine.geometry();
     write(&array, 0..3 * BLOCKS);
-    let parity = disk(&array, geometry.p_member(0).expect("parity"));
+    let parity = disk(&array, geometry.p_member(Stripe::new(0)).expect("parity"));
     parity.faults.borrow_mut().slow = 100_000;
-    let (own, data) = (Rc::clone(&array), disk(&array, geometry.data_member(0, 0)));
+    let (own, data) = (Rc::clone(&array), disk(&array, geometry.data_member(Stripe::new(0), 0)));
     let held = || data.read_at_once(DATA_OFFSET_WITH_LOG, 512);
     let before = held();
     array.spawn(0, "a write", async move { workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await });
@@ -473,7 +473,10 @@ fn the_log_is_in_force_only_when_nothing_unlogged_is_on_its_way() {
         assert_eq!(array.run(1), Ended::Steps);
     }
     parity.faults.borrow_mut().slow = 1; // but for the write of parity, which is on its way
-    assert_eq!(array.shared.members.fail(geometry.data_member(0, 1), "by hand"), Failing::Failed);
+    assert_eq!(
+        array.shared.members.fail(geometry.data_member(Stripe::new(0), 1), "by hand"),
+        Failing::Failed
+    );
     while !array.is_all_logged() {
         assert_eq!(array.run(1), Ended::Steps);
     }
@@ -527,7 +530,7 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
 #[test]
 fn reads_without_a_pause_do_not_keep_the_redo_log_from_writes() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
-    let slot = array.machine.geometry().data_member(0, 0);
+    let slot = array.machine.geometry().data_member(Stripe::new(0), 0);
     write(&array, 0..6 * BLOCKS);
     let written = Rc::new(Cell::new(false));
     for _ in 0..2 {
@@ -559,7 +562,7 @@ fn a_checkpoint_of_a_resync_takes_no_doubt_away() {
     array.writer.set_resync(Some(0));
     assert_eq!(array.shared.members.fail(Slot::new(1), "by hand"), Failing::Failed);
     array.writer.set_resync(Some(u64::from(CHUNK)));
-    assert!(array.shared.consistency.is_in_doubt(1), "parity may not agree there");
+    assert!(array.shared.consistency.is_in_doubt(Stripe::new(1)), "parity may not agree there");
 }
 
 /// Found in a review: what comes before the redo log waited for the member that an operator takes out, which may hang.
@@ -584,7 +587,7 @@ fn a_member_that_hangs_fails_at_once() {
 fn a_recovery_goes_on_when_the_stripe_in_its_way_is_overwritten() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..6 * BLOCKS);
-    let slot = array.machine.geometry().data_member(0, 0);
+    let slot = array.machine.geometry().data_member(Stripe::new(0), 0);
     fail(&array, slot);
     array.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
     replace(&array, slot);
@@ -648,7 +651,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             replayed += array.world.counts.borrow().records_replayed - before;
             check::quiet(&array);
             finish(&array);
-            if array.shared.consistency.is_in_doubt(0) {
+            if array.shared.consistency.is_in_doubt(Stripe::new(0)) {
                 write(&array, all.clone()); // reads of it fail until then
             }
             for slot in Slot::first(2) {
@@ -670,7 +673,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
 fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     write(&array, 0..8 * 3 * BLOCKS);
-    fail(&array, array.machine.geometry().data_member(0, 0));
+    fail(&array, array.machine.geometry().data_member(Stripe::new(0), 0));
     array.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
     // All records are done with: the header names the stripe.
     write(&array, 3 * BLOCKS..8 * 3 * BLOCKS);
@@ -678,7 +681,7 @@ fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     run(&array, async move { _ = own.running.stop().await.expect("superblocks are written") });
     let array = cut(&array, 0);
     finish(&array);
-    assert!(array.shared.consistency.is_in_doubt(0));
+    assert!(array.shared.consistency.is_in_doubt(Stripe::new(0)));
     let (own, acknowledged) = (Rc::clone(&array), Rc::new(Cell::new(false)));
     let told = Rc::clone(&acknowledged);
     array.spawn(0, "a write", async move {
@@ -690,7 +693,7 @@ fn a_doubt_that_was_ended_stays_so_after_a_crash() {
     }
     let array = cut(&array, 0);
     finish(&array);
-    assert!(!array.shared.consistency.is_in_doubt(0), "what was acknowledged cannot be read");
+    assert!(!array.shared.consistency.is_in_doubt(Stripe::new(0)), "what was acknowledged cannot be read");
     read(&array, 0..3 * BLOCKS);
     finish(&array);
 }

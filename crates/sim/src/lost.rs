@@ -6,25 +6,27 @@ use std::ops::Range;
 
 use crate::disk::Disk;
 use crate::machine::Machine;
+use layout::units::Stripe;
 
 /// Parity may not agree in some stripes. Where this member cannot read a place of such a stripe, the block is
 /// lost: parity that does not agree cannot reconstruct it.
-pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(u64) -> bool) {
-    let chunk_bytes = u64::from(machine.geometry().chunk_bytes());
-    if machine.geometry().parity_chunks() == 0 {
+pub(crate) fn may_lose(machine: &Machine, disk: &Disk, may_disagree: impl Fn(Stripe) -> bool) {
+    let geometry = machine.geometry();
+    if geometry.parity_chunks() == 0 {
         return; // another copy is as good
     }
     let faults = disk.faults.borrow();
     let places = faults.bad.iter().map(|block| block * u64::from(disk.places.block));
-    let stripes = places.filter_map(|at| at.checked_sub(disk.places.data)).map(|at| at / chunk_bytes);
-    machine.excuses.lost.borrow_mut().extend(stripes.filter(|stripe| may_disagree(*stripe)));
+    let stripes = places.filter_map(|at| at.checked_sub(disk.places.data)).map(|at| geometry.stripe_at(at));
+    let stripes = stripes.filter(|stripe| may_disagree(*stripe)).map(Stripe::get);
+    machine.excuses.lost.borrow_mut().extend(stripes);
 }
 
 /// Whether any of these blocks may be lost.
 pub(crate) fn is_lost(machine: &Machine, blocks: &Range<u64>) -> bool {
     learn_what_was_given_up(machine);
     let lost = machine.excuses.lost.borrow();
-    !lost.is_empty() && blocks.clone().any(|block| lost.contains(&machine.stripe_of(block * machine.unit())))
+    !lost.is_empty() && blocks.clone().any(|block| lost.contains(&machine.spot_of(block * machine.unit())))
 }
 
 /// Whether a part of these bytes of some member may be recorded as bad. Bad blocks may be written at any time: they are not
@@ -46,13 +48,13 @@ fn learn_what_was_given_up(machine: &Machine) {
         let (start, end) = (bytes.start - data, bytes.end - data);
         let parity = machine.geometry().parity_chunks() > 0;
         let stripes: BTreeSet<u64> = match parity {
-            true => [start / u64::from(machine.geometry().chunk_bytes())].into(),
+            true => [machine.geometry().stripe_at(start).get()].into(),
             false => (0..machine.geometry().array_bytes())
                 .step_by(machine.unit() as usize)
                 .filter(|at| {
                     machine.places(*at).iter().any(|(of, at)| *of == slot && (start..end).contains(at))
                 })
-                .map(|at| machine.stripe_of(at))
+                .map(|at| machine.spot_of(at))
                 .collect(),
         };
         let lost = &mut *machine.excuses.lost.borrow_mut();

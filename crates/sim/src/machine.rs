@@ -164,8 +164,8 @@ impl Machine {
         }
     }
 
-    /// Number of the stripe of a byte, or of a mirror's place.
-    pub(crate) fn stripe_of(&self, offset: u64) -> u64 {
+    /// The number of the stripe, or of a mirror's place, that has a byte.
+    pub(crate) fn spot_of(&self, offset: u64) -> u64 {
         offset / self.scenario.spot_bytes()
     }
 }

@@ -7,7 +7,7 @@ use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
 use layout::geometry::Level;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
@@ -304,7 +304,7 @@ async fn resync_place(array: &Rc<Array>, shard: usize, place: u64) {
     let set = &array.shards[shard].set;
     array.world.counts.borrow_mut().stripes_resynced += 1;
     let result = match array.machine.geometry().level().is_striped() {
-        true => set.resync_stripe(place).await,
+        true => set.resync_stripe(Stripe::new(place)).await,
         false => set.copy_region(place % set.regions(), None).await,
     };
     if let Err(error) = result {

@@ -205,7 +205,7 @@ fn names(array: &Array, slot: Slot, disk: &Disk, at: u64, mismatch: &Mismatch) -
     let chunk = u64::from(geometry.chunk_bytes());
     let rows = mismatch.row_bytes..mismatch.row_bytes + mismatch.bytes;
     mismatch.wrong == Wrong::Unknown
-        && mismatch.unit == Unit::Stripe(at / chunk)
+        && mismatch.unit == Unit::Stripe(geometry.stripe_at(at))
         && rows.contains(&(at % chunk))
 }
 

@@ -14,6 +14,7 @@ use crate::oracle::Write;
 use crate::pages;
 use crate::trace::Note;
 use crate::world::NO_LIMIT;
+use layout::units::Stripe;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -262,10 +263,11 @@ fn contents(array: &Array, write: &Write) -> Gather {
 /// Whether missing chunks of these blocks' stripes cannot be reconstructed because a stripe is in doubt (invariant 10).
 fn in_doubt(array: &Array, blocks: &Range<u64>) -> bool {
     let (machine, degraded) = (&array.machine, !array.shared.members.all_in_sync());
-    let mut stripes = blocks.clone().map(|block| machine.stripe_of(block * machine.unit()));
+    let mut spots = blocks.clone().map(|block| machine.spot_of(block * machine.unit()));
     let doubted = machine.excuses.doubted.borrow();
     degraded
-        && stripes.any(|stripe| array.shared.consistency.is_in_doubt(stripe) || doubted.contains(&stripe))
+        && spots
+            .any(|spot| array.shared.consistency.is_in_doubt(Stripe::new(spot)) || doubted.contains(&spot))
 }
 
 /// An error needs an excuse: while failures are within the level nothing may fail (invariant 6).
@@ -274,8 +276,8 @@ fn refused(array: &Array, name: &str, blocks: &Range<u64>, error: &VolumeError) 
     let (machine, excuses) = (&array.machine, &array.machine.excuses);
     if name != "read" && !blocks.is_empty() {
         let unit = machine.unit();
-        let stripes = machine.stripe_of(blocks.start * unit)..=machine.stripe_of((blocks.end - 1) * unit);
-        excuses.hurt.borrow_mut().extend(stripes);
+        let spots = machine.spot_of(blocks.start * unit)..=machine.spot_of((blocks.end - 1) * unit);
+        excuses.hurt.borrow_mut().extend(spots);
     }
     array.world.note(Note::Words(format!("  {name} of blocks {blocks:?}: {error}")));
     let lost = matches!(error, VolumeError::Unreadable { .. }) && is_lost(machine, blocks);

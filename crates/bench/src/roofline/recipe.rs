@@ -8,7 +8,7 @@ use engine::code::chunk_set::Q;
 use engine::code::plan::{Plan, Routine, Shape, Step, plan, plan_read};
 use engine::code::rows::{Fragment, Rows};
 use layout::geometry::{Geometry, Level, Role};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use crate::operations::Operations;
 
@@ -71,7 +71,7 @@ pub(super) struct Cook<'a> {
 
 /// The part of a request in one stripe.
 struct Part {
-    stripe: u64,
+    stripe: Stripe,
     /// Fragments, each with where it is in the request.
     pieces: Vec<(Fragment, usize)>,
 }
@@ -124,7 +124,7 @@ impl Cook<'_> {
         parts
     }
 
-    fn lost(&self, stripe: u64) -> ChunkSet {
+    fn lost(&self, stripe: Stripe) -> ChunkSet {
         let chunk = |slot: &Slot| match self.geometry.role(stripe, *slot) {
             Role::Data(index) => Chunk::try_from(index).expect("at most 254 data chunks"),
             Role::P => P,
@@ -137,7 +137,7 @@ impl Cook<'_> {
         Shape { data: self.geometry.data_chunks(), parity: self.geometry.parity_chunks() }
     }
 
-    fn place(&self, stripe: u64, chunk: Chunk, start: u32, bytes: usize, at: At) -> Move {
+    fn place(&self, stripe: Stripe, chunk: Chunk, start: u32, bytes: usize, at: At) -> Move {
         let slot = match chunk {
             P => self.geometry.p_member(stripe).expect("a level with P"),
             Q => self.geometry.q_member(stripe).expect("a level with Q"),
@@ -161,7 +161,7 @@ impl Cook<'_> {
     }
 
     /// Copies fragments from the members into buffers.
-    fn fetch(&self, recipe: &mut Recipe, stripe: u64, fragments: &[Fragment]) -> Vec<(Fragment, usize)> {
+    fn fetch(&self, recipe: &mut Recipe, stripe: Stripe, fragments: &[Fragment]) -> Vec<(Fragment, usize)> {
         let mut held = Vec::new();
         for fragment in fragments {
             let (bytes, buffer) = (fragment.rows.bytes(), recipe.buffer(fragment.rows.bytes()));
@@ -285,7 +285,7 @@ impl Cook<'_> {
     fn recover(
         &self,
         recipe: &mut Recipe,
-        stripe: u64,
+        stripe: Stripe,
         lost: ChunkSet,
         rows: Rows,
         known: &dyn Fn(Chunk, Rows) -> Option<At>,

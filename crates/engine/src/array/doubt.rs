@@ -5,6 +5,7 @@
 //! accepts named stripes while the array goes on being served.
 
 use layout::redo_log::StripeRange;
+use layout::units::Stripe;
 
 use crate::device::Device;
 use crate::error::MetadataLost;
@@ -42,7 +43,7 @@ pub async fn accept_doubt<D: Device>(set: &InPlace<D>, range: StripeRange) -> Re
     let first = range.first.min(end);
     if first < end {
         // From here on parity speaks for members that come back, too.
-        let bytes = |stripe: u64| stripe * u64::from(shared.geometry.chunk_bytes());
+        let bytes = |stripe| shared.geometry.member_offset(Stripe::new(stripe));
         shared.absences.forget_all(&(bytes(first)..bytes(end)));
         set.persist_absences().await.map_err(|_| NotAccepted::Lost)?;
     }

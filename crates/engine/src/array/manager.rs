@@ -31,6 +31,7 @@ use crate::events::Event;
 use crate::in_place::InPlace;
 use crate::limits::{LOOK_NS, QUIET_NS};
 use crate::members::{MemberState, Replacing};
+use crate::stripe::unit_number::UnitNumber;
 use layout::redo_log::StripeRange;
 use layout::units::Slot;
 
@@ -337,7 +338,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     async fn work_on_scrub(&self, progress: &Progress, pace: &impl Pace) {
         let Some(state) = self.scrub() else { return };
         let members = &self.managed.set.shared.members;
-        let (repair, from) = (state.mode.repair, self.managed.set.unit(state.next_stripe));
+        let (repair, from) = (state.mode.repair, self.managed.set.unit(UnitNumber::new(state.next_stripe)));
         members.report(Event::ScrubStarted { repair, from });
         let permit = ScrubPermit { manager: self, number: state.number, unsaved: Cell::new(0) };
         let (ended, mut state) = scrub(&self.managed.set, state, progress, &permit, pace).await;

@@ -63,12 +63,12 @@ pub(super) fn mend_suspects<D: Device, P: Platform<D>>(managed: &Rc<Managed<D, P
     let (managed, mending) = (Rc::clone(managed), Rc::clone(mending));
     managed.set.executor.clone().spawn(async move {
         let set = &managed.set;
-        for number in set.shared.consistency.suspect_numbers() {
+        for unit in set.shared.consistency.suspect_units() {
             if managed.stopping.get() {
                 break;
             }
             // A stripe or region whose mending fails is as it was.
-            let _ = set.make_agree(number).await;
+            let _ = set.make_agree(unit).await;
         }
         mending.ended(managed.platform.now_ns());
         managed.works.wake();

@@ -15,7 +15,7 @@ use crate::error::VolumeError;
 use crate::in_place::InPlace;
 use crate::limits::REGION_BYTES;
 use crate::members::MemberState;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Makes parity agree with data, or copies with each other, from `from_bytes` on. With a bitmap only what that marks.
 pub async fn resync<D: Device>(
@@ -85,6 +85,11 @@ pub(super) fn stripes<D: Device>(set: &InPlace<D>) -> Cut {
     Cut::new(geometry.stripes(), chunk_bytes, geometry.stripes() * chunk_bytes)
 }
 
+/// The stripes that a sweep counts by number.
+pub(super) fn run_of(range: &Range<u64>) -> Range<Stripe> {
+    Stripe::new(range.start)..Stripe::new(range.end)
+}
+
 /// Regions of a mirror on their way at the most: 4 MiB of a RAID-1's member.
 const REGIONS_MAX: usize = 16;
 
@@ -105,27 +110,27 @@ struct Recovery<'a, D> {
 }
 
 impl<D: Device> Sweep for Recovery<'_, D> {
-    fn next(&self, stripe: u64) -> Option<u64> {
-        Some(stripe)
+    fn next(&self, from: u64) -> Option<u64> {
+        Some(from)
     }
 
     async fn begin(&self, range: Range<u64>, may_wait: bool) -> Option<Piece> {
         let (table, shard) = (&self.set.shared.table, self.set.shard);
         let claims = match may_wait {
-            true => table.claim_run_in_turn(range.start, range.end, shard).await,
-            false => table.claim_free_run(range.start, range.end, shard),
+            true => table.claim_run_in_turn(run_of(&range), shard).await,
+            false => table.claim_free_run(run_of(&range), shard),
         };
         let range = range.start..range.start + claims.len() as u64;
         if range.is_empty() {
             return None;
         }
-        let lacking = self.set.lacking(self.slot, range.clone());
+        let lacking = self.set.lacking(self.slot, run_of(&range));
         let worked = lacking.iter().map(|run| run.end - run.start).sum();
         let (set, slot, claims) = (Rc::clone(self.set), self.slot, Rc::new(claims));
         let owned = Rc::clone(&claims);
         let job = async move {
             for run in lacking {
-                let at = |stripe: u64| (stripe - owned[0].stripe()) as usize;
+                let at = |stripe: Stripe| (stripe - owned[0].stripe()) as usize;
                 set.recover_run(&owned[at(run.start)..at(run.end)], slot).await?;
             }
             Ok(())
@@ -136,8 +141,7 @@ impl<D: Device> Sweep for Recovery<'_, D> {
 
     fn passed(&self, range: Range<u64>) {
         let geometry = &self.set.shared.geometry;
-        let last = geometry.member_offset(range.end - 1);
-        self.set.shared.members.recovered_to(self.slot, last + u64::from(geometry.chunk_bytes()));
+        self.set.shared.members.recovered_to(self.slot, geometry.member_offset(run_of(&range).end));
     }
 }
 
@@ -154,16 +158,16 @@ impl<D: Device> Resync<'_, D> {
 }
 
 impl<D: Device> Sweep for Resync<'_, D> {
-    fn next(&self, stripe: u64) -> Option<u64> {
-        let Range { start, end } = self.bytes(stripe..self.set.shared.geometry.stripes());
+    fn next(&self, from: u64) -> Option<u64> {
+        let Range { start, end } = self.bytes(from..self.set.shared.geometry.stripes());
         let next = self.set.shared.intent.next_to_resync(start, end)?;
         Some(next / u64::from(self.set.shared.geometry.chunk_bytes()))
     }
 
     async fn begin(&self, range: Range<u64>, _: bool) -> Option<Piece> {
-        let wanted = range.clone().take_while(|&stripe| self.next(stripe) == Some(stripe)).count() as u64;
+        let wanted = range.clone().take_while(|&number| self.next(number) == Some(number)).count() as u64;
         let range = range.start..range.start + wanted.max(1);
-        let (set, run) = (Rc::clone(self.set), range.clone());
+        let (set, run) = (Rc::clone(self.set), run_of(&range));
         let job = self.set.executor.spawn_with_result(async move { set.resync_run(run).await });
         Some(Piece { worked: range.end - range.start, range, claims: Rc::default(), job: Some(job) })
     }
@@ -188,8 +192,8 @@ impl<D: Device> Copies<'_, D> {
 }
 
 impl<D: Device> Sweep for Copies<'_, D> {
-    fn next(&self, region: u64) -> Option<u64> {
-        let Range { start, end } = self.bytes(region..self.set.regions());
+    fn next(&self, from: u64) -> Option<u64> {
+        let Range { start, end } = self.bytes(from..self.set.regions());
         let shared = &self.set.shared;
         let next = match self.slot {
             None => shared.intent.next_to_resync(start, end)?,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::recover;
@@ -87,7 +87,11 @@ fn agrees(world: &World) -> bool {
     (0..count).all(|at| {
         let (set, mode) = (Rc::clone(&world.set), ScrubMode::default());
         let checked = world.run(async move {
-            if parity { set.check_stripe(at, mode).await } else { set.check_region(at, mode).await }
+            if parity {
+                set.check_stripe(Stripe::new(at), mode).await
+            } else {
+                set.check_region(at, mode).await
+            }
         });
         checked.expect("readable") == Checked::default()
     })

@@ -11,7 +11,7 @@ use layout::redo_log::{
     BLOCK_BYTES, PieceKind, Place, RecordError, RedoArea, RedoHeader, RedoPiece, RedoRecord, StripeRange,
     WholeRecord,
 };
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::start_bitmap::StartBitmap;
 use crate::device::Device;
@@ -126,13 +126,13 @@ pub struct Repair {
 
 impl Repair {
     /// Stripes that the records are about, ascending.
-    pub fn stripes(&self, geometry: &Geometry) -> Vec<u64> {
+    pub fn stripes(&self, geometry: &Geometry) -> Vec<Stripe> {
         let chunk_bytes = u64::from(geometry.chunk_bytes());
         let pieces = self.records.iter().flat_map(|record| &record.record().pieces);
-        let mut stripes: Vec<u64> = pieces
+        let mut stripes: Vec<Stripe> = pieces
             .flat_map(|piece| {
                 let start = piece.offset_bytes % chunk_bytes; // several stripes only from one's start
-                piece.stripe..piece.stripe + (start + piece.bytes).div_ceil(chunk_bytes)
+                Stripe::each(piece.stripe..piece.stripe + (start + piece.bytes).div_ceil(chunk_bytes))
             })
             .collect();
         stripes.sort_unstable();
@@ -218,8 +218,8 @@ fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
         let end = piece.offset_bytes.saturating_add(piece.bytes);
         geometry.has(piece.member)
             && end <= geometry.stripes() * chunk_bytes
-            && piece.stripe == piece.offset_bytes / chunk_bytes
-            && (piece.kind == PieceKind::Zeroes || end <= (piece.stripe + 1) * chunk_bytes)
+            && piece.stripe == geometry.stripe_at(piece.offset_bytes)
+            && (piece.kind == PieceKind::Zeroes || end <= geometry.member_offset(piece.stripe.next()))
             && (piece.kind != PieceKind::Missing || is_data(geometry, piece))
     })
 }
@@ -326,7 +326,7 @@ mod tests {
     fn zeroes() -> WholeRecord {
         let chunk = u64::from(CHUNK);
         let piece = |member| RedoPiece {
-            stripe: 1,
+            stripe: Stripe::new(1),
             member,
             offset_bytes: chunk,
             bytes: 5 * chunk,
@@ -349,7 +349,7 @@ mod tests {
         assert!(shared.members.remove(RECOVERING));
         assert!(shared.members.begin_recovery(RECOVERING, 3 * u64::from(CHUNK)));
         let repair = Repair { records: vec![zeroes()], in_force: true, ..Repair::default() };
-        assert_eq!(repair.stripes(&shared.geometry), [1, 2, 3, 4, 5]);
+        assert_eq!(repair.stripes(&shared.geometry), [1, 2, 3, 4, 5].map(Stripe::new));
         let set = std::rc::Rc::clone(&world.set);
         world.run(async move { replay(&set, &repair).await }).expect("written");
         let areas: Vec<Vec<u8>> = world.fakes.iter().map(Fake::area).collect();

@@ -20,7 +20,7 @@ use layout::units::Slot;
 use super::managed::Managed;
 use super::platform::Platform;
 use super::progress::{Ended, Pace, Progress};
-use super::rebuild::{regions, stripes};
+use super::rebuild::{regions, run_of, stripes};
 use super::superblocks::Spare;
 use super::turn::Turn;
 use super::window::{Piece, Sweep, slide};
@@ -86,15 +86,18 @@ struct Copying<'a, D> {
 }
 
 impl<D: Device> Sweep for Copying<'_, D> {
-    fn next(&self, stripe: u64) -> Option<u64> {
-        Some(stripe)
+    fn next(&self, from: u64) -> Option<u64> {
+        Some(from)
     }
 
     async fn begin(&self, range: Range<u64>, _: bool) -> Option<Piece> {
-        let (set, run, slot) = (Rc::clone(self.set), range.clone(), self.slot);
+        let (set, slot, numbers) = (Rc::clone(self.set), self.slot, range.clone());
         let mirror = set.shared.geometry.parity_chunks() == 0;
         let job = self.set.executor.spawn_with_result(async move {
-            if mirror { set.replace_region(run.start, slot).await } else { set.copy_run(run, slot).await }
+            match mirror {
+                true => set.replace_region(numbers.start, slot).await,
+                false => set.copy_run(run_of(&numbers), slot).await,
+            }
         });
         let range = if mirror { range.start..range.start + 1 } else { range };
         Some(Piece { worked: range.end - range.start, range, claims: Rc::default(), job: Some(job) })
@@ -104,8 +107,7 @@ impl<D: Device> Sweep for Copying<'_, D> {
         let geometry = &self.set.shared.geometry;
         // Copies are not made in the order of the members' bytes: no cursor can say how far they are.
         if geometry.parity_chunks() > 0 {
-            let last = geometry.member_offset(range.end - 1);
-            self.set.shared.members.copied_to(self.slot, last + u64::from(geometry.chunk_bytes()));
+            self.set.shared.members.copied_to(self.slot, geometry.member_offset(run_of(&range).end));
         }
     }
 }

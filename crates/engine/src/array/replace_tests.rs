@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::geometry::Level;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::progress::{Ended, FullSpeed, Progress};
 use super::replace::copy;
@@ -154,7 +154,7 @@ fn the_replacement_of_a_member_that_fails_has_what_was_copied() {
     // Half of it is copied when the member goes; a read fails it.
     let set = Rc::clone(&world.set);
     let (old, half) = (world.fakes[OLD.index()].clone(), STRIPES / 2);
-    world.run(async move { set.copy_run(0..half, OLD).await }).expect("copied");
+    world.run(async move { set.copy_run(Stripe::FIRST..Stripe::new(half), OLD).await }).expect("copied");
     members.copied_to(OLD, half * u64::from(CHUNK));
     let before = new.area();
     members.fail(OLD, "it was about to");
@@ -212,7 +212,7 @@ async fn read_everything(set: &Rc<InPlace<Fake>>, resync: bool) -> Result<(), Vo
         return set.read(0, set.shared.geometry.array_bytes()).await.map(drop);
     }
     if set.shared.geometry.parity_chunks() > 0 {
-        for stripe in 0..STRIPES {
+        for stripe in Stripe::first(STRIPES) {
             set.resync_stripe(stripe).await?;
         }
     }

@@ -19,6 +19,7 @@ use crate::events::Event;
 use crate::executor::join_all;
 use crate::in_place::InPlace;
 use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode};
+use crate::stripe::unit_number::UnitNumber;
 
 /// Mismatches that a report lists; the rest are counted.
 pub const FOUND_MAX: usize = 1000;
@@ -319,7 +320,7 @@ async fn batch<D: Device>(
 ) -> Result<Vec<Checked>, VolumeError> {
     let start = |number| {
         let set = Rc::clone(set);
-        set.executor.clone().spawn_with_result(async move { set.check(number, mode).await })
+        set.executor.clone().spawn_with_result(async move { set.check(UnitNumber::new(number), mode).await })
     };
     join_all((first..end).map(start)).await.into_iter().collect()
 }
@@ -328,6 +329,7 @@ async fn batch<D: Device>(
 mod tests {
     use super::*;
     use crate::mismatch::Unit;
+    use layout::units::Stripe;
 
     const CHECK: ScrubMode = ScrubMode { repair: false, trust_data: false };
     const REPAIR: ScrubMode = ScrubMode { repair: true, trust_data: false };
@@ -341,7 +343,7 @@ mod tests {
     #[test]
     fn who_follows_has_the_same() {
         let mismatch = Mismatch {
-            unit: Unit::Stripe(3),
+            unit: Unit::Stripe(Stripe::new(3)),
             row_bytes: 0,
             bytes: 4096,
             wrong: crate::mismatch::Wrong::Unknown,

@@ -489,11 +489,10 @@ fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
 /// at that moment stays in doubt, also if a checkpoint of that resync is on its way.
 fn set_unsynced<D: Device>(set: &InPlace<D>, from_bytes: Option<u64>) {
     let shared = &set.shared;
-    let stripe = |bytes: u64| bytes / u64::from(shared.geometry.chunk_bytes());
     match from_bytes {
         None => shared.consistency.set_unsynced(None),
         Some(bytes) if shared.geometry.parity_chunks() > 0 && shared.members.all_in_sync() => {
-            shared.consistency.set_unsynced(Some(stripe(bytes)));
+            shared.consistency.set_unsynced(Some(shared.geometry.stripe_at(bytes)));
         }
         Some(_) => {}
     }

@@ -55,8 +55,8 @@ impl Cut {
         Cut { count, bytes_each, total_bytes, at_once, pieces_max }
     }
 
-    fn bytes(&self, stripe: u64) -> u64 {
-        (stripe * self.bytes_each).min(self.total_bytes)
+    fn bytes(&self, number: u64) -> u64 {
+        (number * self.bytes_each).min(self.total_bytes)
     }
 }
 
@@ -72,12 +72,12 @@ pub(super) struct Piece {
     pub(super) job: Option<JoinHandle<Result<(), VolumeError>>>,
 }
 
-/// What is done to an array, piece by piece.
+/// What is done to an array, piece by piece: to stripes, or to a mirror's regions. A sweep counts either by number.
 pub(super) trait Sweep {
-    /// The next stripe from `stripe` on that needs it.
-    fn next(&self, stripe: u64) -> Option<u64>;
+    /// The next stripe or region, from number `from` on, that needs it.
+    fn next(&self, from: u64) -> Option<u64>;
 
-    /// Begins with some of these stripes, the first among them. None: that one is not free, and the caller may not wait
+    /// Begins with some of these, the first among them. None: that one is not free, and the caller may not wait
     /// for it since it has pieces on their way.
     async fn begin(&self, range: Range<u64>, may_wait: bool) -> Option<Piece>;
 
@@ -85,7 +85,7 @@ pub(super) trait Sweep {
     fn passed(&self, range: Range<u64>);
 }
 
-/// Works on an array from the stripe `first` on.
+/// Works on an array from number `first` on.
 pub(super) async fn slide(
     shared: &Shared,
     work: &impl Sweep,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::{recover, resync};
@@ -89,7 +89,11 @@ fn whole(world: &World, pattern: &[u8], what: &str) {
     for at in 0..count {
         let (set, mode) = (Rc::clone(&world.set), ScrubMode::default());
         let checked = world.run(async move {
-            if parity { set.check_stripe(at, mode).await } else { set.check_region(at, mode).await }
+            if parity {
+                set.check_stripe(Stripe::new(at), mode).await
+            } else {
+                set.check_region(at, mode).await
+            }
         });
         assert_eq!(checked.expect("readable"), Checked::default(), "{what}: stripe or region {at}");
     }
@@ -117,9 +121,9 @@ fn parity_is_made_to_agree_while_clients_write() {
         let mut seed = 104_729 + number;
         let (world, mut pattern) = busy(level, members, seed);
         // What a crash leaves: parity of another time.
-        for stripe in (0..STRIPES).step_by(7) {
+        for stripe in Stripe::first(STRIPES).step_by(7) {
             let slot = world.set.shared.geometry.p_member(stripe).expect("a level with parity");
-            world.fakes[slot.index()].flip(stripe * u64::from(CHUNK) + 77);
+            world.fakes[slot.index()].flip(world.set.shared.geometry.member_offset(stripe) + 77);
         }
         clients(&world, &mut pattern, &mut seed);
         let ended = run(&world, async |set| resync(&set, 0, &Progress::default(), &FullSpeed).await);
@@ -295,12 +299,12 @@ fn a_window_that_waits_for_a_stripe_owns_none() {
         let (world, pattern) = busy(Level::Raid5, 4, taken + 1);
         replace(&world, NEW);
         let (shared, executor) = (&world.set.shared, &world.set.executor);
-        let claim = shared.table.claim_if_free(taken, 0).expect("no stripe has an owner yet");
+        let claim = shared.table.claim_if_free(Stripe::new(taken), 0).expect("no stripe has an owner yet");
         let set = Rc::clone(&world.set);
         let ended = executor
             .spawn_with_result(async move { recover(&set, NEW, &Progress::default(), &FullSpeed).await });
         executor.run_ready(usize::MAX);
-        assert_eq!(shared.table.owned(), [taken]);
+        assert_eq!(shared.table.owned(), [Stripe::new(taken).into()]);
         assert_eq!(shared.members.recovered_bytes(NEW), taken * u64::from(CHUNK), "all before it is done");
         drop(claim);
         assert_eq!((world.run(ended), world.state(NEW)), (Ended::Finished, InSync));
@@ -340,7 +344,7 @@ fn a_pause_owns_nothing_and_what_was_on_its_way_counts() {
         let told = Rc::clone(&progress);
         let ended = executor.spawn_with_result(async move { recover(&set, NEW, &told, &pace).await });
         executor.run_ready(usize::MAX);
-        assert_eq!(shared.table.owned(), [0; 0], "held at {held_at}");
+        assert_eq!(shared.table.active(), 0, "held at {held_at}");
         let cursor = shared.members.recovered_bytes(NEW);
         assert!(cursor > 0 && cursor == progress.done_bytes.load(Relaxed), "held at {held_at}: {cursor}");
         over.set(true);

@@ -11,6 +11,7 @@ use super::rows::{Fragment, Rows};
 use super::union::Union;
 use crate::buffer::{Buffer, Pool, Slice};
 use layout::geometry::Geometry;
+use layout::units::Stripe;
 use parity::Change;
 
 /// New parity to be written.
@@ -31,7 +32,7 @@ impl NewParity {
 /// written in as few pieces as the rows allow.
 pub(crate) fn compute(
     geometry: &Geometry,
-    stripe: u64,
+    stripe: Stripe,
     plan: &Plan,
     union: &Union,
     image: &mut Image,
@@ -62,7 +63,7 @@ pub(crate) fn compute(
 
 struct Maker<'a> {
     geometry: &'a Geometry,
-    stripe: u64,
+    stripe: Stripe,
     union: &'a Union,
     pool: &'a Arc<Pool>,
     missing: ChunkSet,
@@ -183,7 +184,7 @@ impl Maker<'_> {
 /// P and Q of some rows of a stripe, from the contents of its data chunks.
 pub(crate) fn encode<'a>(
     geometry: &Geometry,
-    stripe: u64,
+    stripe: Stripe,
     contents: impl Fn(Chunk) -> &'a [u8],
     rows: Rows,
     p: Option<&mut [u8]>,
@@ -209,7 +210,7 @@ pub(crate) fn encode<'a>(
 /// One parity chunk, P or Q, of some rows.
 pub(crate) fn encode_one<'a>(
     geometry: &Geometry,
-    stripe: u64,
+    stripe: Stripe,
     chunk: Chunk,
     rows: Rows,
     contents: impl Fn(Chunk) -> &'a [u8],
@@ -227,7 +228,7 @@ pub(crate) fn encode_one<'a>(
 /// The parity chunks of some rows from all data, without those that are missing.
 pub(crate) fn encode_all<'a>(
     geometry: &Geometry,
-    stripe: u64,
+    stripe: Stripe,
     rows: Rows,
     missing: ChunkSet,
     contents: impl Fn(Chunk) -> &'a [u8],

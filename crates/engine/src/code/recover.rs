@@ -8,12 +8,13 @@ use super::image::Image;
 use super::rows::{Fragment, Rows};
 use crate::buffer::{Buffer, Pool, Slice};
 use layout::geometry::Geometry;
+use layout::units::Stripe;
 
 /// Recovers the data chunks among `missing`, in ascending order, from the `known` chunks of the same rows. Asserts that
 /// every chunk that this needs is known.
 pub(crate) fn recover_data<'a>(
     geometry: &Geometry,
-    stripe: u64,
+    stripe: Stripe,
     missing: ChunkSet,
     rows: Rows,
     known: impl Fn(Chunk) -> Option<&'a [u8]>,
@@ -53,7 +54,7 @@ pub(crate) fn recover_data<'a>(
 /// `missing`.
 pub(crate) fn extract(
     geometry: &Geometry,
-    stripe: u64,
+    stripe: Stripe,
     missing: ChunkSet,
     fragment: &Fragment,
     image: &mut Image,

@@ -1,6 +1,7 @@
 //! Parts of a stripe: rows (the same bytes of every chunk), fragments (rows of one chunk), and a request cut at chunks.
 
 use layout::geometry::Geometry;
+use layout::units::Stripe;
 
 use super::chunk_set::{Chunk, data_chunk};
 use crate::limits::{BLOCK_BYTES, CHUNK_WINDOW_BYTES};
@@ -26,7 +27,7 @@ pub struct Fragment {
 /// The part of a request that lies in one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ChunkPiece {
-    pub(crate) stripe: u64,
+    pub(crate) stripe: Stripe,
     pub(crate) fragment: Fragment,
 }
 

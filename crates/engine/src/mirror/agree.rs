@@ -33,7 +33,7 @@ pub(super) async fn make_copies_agree<D: Device>(
     region: &OwnedRegion,
 ) -> Result<(), VolumeError> {
     copy_owned(engine, region, None).await?;
-    engine.shared.consistency.trust(region.region().0);
+    engine.shared.consistency.trust_region(region.region());
     Ok(())
 }
 

@@ -75,7 +75,7 @@ async fn check_copies<D: Device>(
 ) -> Result<(), VolumeError> {
     let (region, bytes) = (owned.region(), engine.shared.geometry.array_bytes());
     match read_all_copies(engine, owned, run).await? {
-        Some(copies) if !engine.shared.consistency.is_suspect(region.0) => {
+        Some(copies) if !engine.shared.consistency.is_suspect(region) => {
             let run = Compared { region, offset_bytes: run.offset_bytes, places: run.places.clone(), copies };
             check_run(engine, &run, region.bytes(bytes).start, mode, checked).await
         }

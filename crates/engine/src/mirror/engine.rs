@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::members::health::MemberState;
 use crate::members::port::MemberPort;
 use crate::stripe::shared::Shared;
+use crate::stripe::unit_number::UnitNumber;
 use layout::geometry::CopyPlace;
 
 /// RAID-1 and RAID-10 on one shard.
@@ -25,17 +26,18 @@ impl<D: Device> MirrorEngine<D> {
 
     /// Becomes the owner of a region once earlier owners have released it.
     pub(super) async fn claim(&self, region: Region) -> OwnedRegion {
-        OwnedRegion::of(self.shared.table.claim(region.0, self.shard).await)
+        OwnedRegion::of(self.shared.table.claim(region, self.shard).await)
     }
 
     /// As [`Self::claim`], in its turn: for work that passes over the whole array.
     pub(super) async fn claim_in_turn(&self, region: Region) -> OwnedRegion {
-        OwnedRegion::of(self.shared.table.claim_in_turn(region.0, self.shard).await)
+        OwnedRegion::of(self.shared.table.claim_in_turn(region, self.shard).await)
     }
 
     /// Becomes the owner of the regions from `first` to `last`; of fewer, but at least one, if the stripe table is full.
     pub(super) async fn claim_all(&self, first: Region, last: Region) -> SmallVec<[OwnedRegion; 2]> {
-        let claims = self.shared.table.claim_whole_run(first.0, last.0 + 1, self.shard).await;
+        let regions = first.to(last).map(UnitNumber::from);
+        let claims = self.shared.table.claim_whole_run(regions, self.shard).await;
         claims.into_iter().map(OwnedRegion::of).collect()
     }
 

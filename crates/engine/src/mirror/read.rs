@@ -65,7 +65,7 @@ fn may_differ<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> bool {
     let is_suspect = || {
         let (first, last) = regions(run.offset_bytes, run.bytes as u64);
         shared.consistency.suspects() > 0
-            && (first.0..=last.0).any(|region| shared.consistency.is_suspect(region))
+            && first.to(last).any(|region| shared.consistency.is_suspect(region))
     };
     !shared.loads.parity_agrees() || is_suspect()
 }

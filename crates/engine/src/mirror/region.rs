@@ -8,6 +8,7 @@ use crate::error::VolumeError;
 use crate::limits::{BLOCK_BYTES, REGION_BYTES};
 use crate::members::port::MemberRead;
 use crate::stripe::stripe_table::Claim;
+use crate::stripe::unit_number::UnitNumber;
 use layout::geometry::{CopyPlace, Geometry};
 
 /// A region, by its number: [`REGION_BYTES`] of the array.
@@ -20,9 +21,20 @@ impl Region {
         Region(offset_bytes / REGION_BYTES)
     }
 
+    /// The regions from this one to `last`.
+    pub(super) fn to(self, last: Region) -> impl Iterator<Item = Region> {
+        (self.0..=last.0).map(Region)
+    }
+
     /// The bytes of the array in the region.
     pub(super) fn bytes(self, array_bytes: u64) -> Range<u64> {
         self.0 * REGION_BYTES..((self.0 + 1) * REGION_BYTES).min(array_bytes)
+    }
+}
+
+impl From<Region> for UnitNumber {
+    fn from(region: Region) -> Self {
+        UnitNumber::new(region.0)
     }
 }
 
@@ -36,7 +48,7 @@ impl OwnedRegion {
     }
 
     pub(super) fn region(&self) -> Region {
-        Region(self.0.stripe())
+        Region(self.0.unit().get())
     }
 }
 

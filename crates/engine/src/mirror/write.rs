@@ -47,7 +47,7 @@ async fn write_regions<D: Device>(
     fua: bool,
 ) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
-    for region in regions.iter().filter(|region| shared.consistency.is_suspect(region.region().0)) {
+    for region in regions.iter().filter(|region| shared.consistency.is_suspect(region.region())) {
         // If this fails the region stays suspect, and the write goes ahead: it builds on no old contents.
         let _ = make_copies_agree(engine, region).await;
     }
@@ -64,7 +64,7 @@ async fn write_regions<D: Device>(
 /// Marks a region whose write failed half way: some of its copies may be older than others.
 fn suspect(shared: &Shared, region: &OwnedRegion, reason: &str) {
     let region = region.region();
-    if shared.consistency.suspect(region.0) {
+    if shared.consistency.suspect_region(region) {
         let offset_bytes = region.bytes(shared.geometry.array_bytes()).start;
         let reason = reason.to_string();
         shared.members.report(Event::RegionSuspect { region: region.0, offset_bytes, reason });
@@ -114,6 +114,7 @@ mod tests {
     use crate::error::VolumeError;
     use crate::events::Event;
     use crate::stripe::fake::World;
+    use crate::stripe::unit_number::UnitNumber;
     use layout::geometry::Level;
 
     #[test]
@@ -122,7 +123,7 @@ mod tests {
         world.fill();
         world.fakes[1].set_full(true);
         assert!(matches!(world.write(4096, &[7; 4096]), Err(VolumeError::NoSpace { .. })));
-        assert_eq!(world.set.shared.consistency.suspect_numbers(), [0]);
+        assert_eq!(world.set.shared.consistency.suspect_units(), [UnitNumber::new(0)]);
         let named = |event: &Event| matches!(event, Event::RegionSuspect { region: 0, offset_bytes: 0, .. });
         assert_eq!(world.heard(named), 1);
         assert_eq!(world.heard(|event| matches!(event, Event::StripeSuspect { .. })), 0);

@@ -13,9 +13,10 @@ use crate::code::rows::{ChunkPiece, Fragment};
 use crate::device::Device;
 use crate::members::load::UpdatePolicy;
 use crate::members::port::MemberRead;
+use layout::units::Stripe;
 
 /// How busy the members of a stripe are, if the update policy asks for it.
-pub(super) fn stripe_load<D: Device>(engine: &ParityEngine<D>, stripe: u64) -> Option<StripeLoad> {
+pub(super) fn stripe_load<D: Device>(engine: &ParityEngine<D>, stripe: Stripe) -> Option<StripeLoad> {
     let shared = &*engine.shared;
     if shared.loads.policy() == UpdatePolicy::FewestReads {
         return None;
@@ -30,7 +31,11 @@ pub(super) fn stripe_load<D: Device>(engine: &ParityEngine<D>, stripe: u64) -> O
 
 /// Whether the plan would choose read-modify-write for a write of one fragment of a healthy stripe. The caller knows that
 /// read-modify-write has the fewest reads.
-pub(super) fn rmw_is_chosen<D: Device>(engine: &ParityEngine<D>, stripe: u64, fragment: &Fragment) -> bool {
+pub(super) fn rmw_is_chosen<D: Device>(
+    engine: &ParityEngine<D>,
+    stripe: Stripe,
+    fragment: &Fragment,
+) -> bool {
     let Some(load) = stripe_load(engine, stripe) else { return true };
     let plan = plan(engine.shared.shape(), ChunkSet::EMPTY, &[*fragment], &[], Some(&load));
     plan.is_ok_and(|plan| plan.steps.iter().all(|step| !step.adjusted))

@@ -17,6 +17,7 @@ use crate::code::rows::{Fragment, Rows, cut_at_blocks, windows};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::mismatch::{Checked, Mismatch, Outcome, ScrubMode, Unit, Wrong};
+use layout::units::Stripe;
 
 /// New contents for a row of some chunks.
 type Repair = SmallVec<[(Chunk, Slice); 2]>;
@@ -43,7 +44,7 @@ impl<'a> Row<'a> {
 /// A member could not be read, and the array cannot do without it.
 pub(crate) async fn check_stripe<D: Device>(
     engine: &ParityEngine<D>,
-    stripe: u64,
+    stripe: Stripe,
     mode: ScrubMode,
 ) -> Result<Checked, VolumeError> {
     let claim = engine.claim_in_turn(stripe).await;

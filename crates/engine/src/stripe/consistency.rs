@@ -36,8 +36,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use super::ranges::{Ranges, at_most, common, join};
+use super::unit_number::UnitNumber;
 use crate::error::VolumeError;
 use layout::redo_log::StripeRange;
+use layout::units::Stripe;
 
 /// Most ranges beyond the resync's cursor that are remembered as consistent: 32 MiB of memory. Stripes over the limit wait
 /// for the resync.
@@ -46,7 +48,7 @@ const AGREED_MAX: usize = 1 << 20;
 /// Where parity or copies of one array may not agree, shared by all shards.
 #[derive(Default)]
 pub struct Consistency {
-    suspects: Mutex<BTreeSet<u64>>,
+    suspects: Mutex<BTreeSet<UnitNumber>>,
     suspect_count: AtomicUsize,
     any_doubt: AtomicBool,
     doubts: Mutex<Ranges>,
@@ -86,18 +88,27 @@ pub(crate) struct FlushBegun {
 
 impl Consistency {
     /// The last write of a stripe failed half way. False if it was suspect already.
-    pub(crate) fn suspect(&self, stripe: u64) -> bool {
-        self.entered.lock().add(stripe..stripe + 1);
+    pub(crate) fn suspect(&self, stripe: Stripe) -> bool {
+        self.entered.lock().add(StripeRange::of(stripe));
+        self.suspect_unit(stripe.into())
+    }
+
+    /// The last write of a mirror's region failed half way. False if it was suspect already.
+    pub(crate) fn suspect_region(&self, region: impl Into<UnitNumber>) -> bool {
+        self.suspect_unit(region.into())
+    }
+
+    fn suspect_unit(&self, unit: UnitNumber) -> bool {
         let mut suspects = self.suspects.lock();
-        let is_new = suspects.insert(stripe);
+        let is_new = suspects.insert(unit);
         self.suspect_count.store(suspects.len(), SeqCst);
         is_new
     }
 
-    /// Whether the last write of a stripe failed half way.
+    /// Whether the last write of a stripe, or of a mirror's region, failed half way.
     #[inline]
-    pub fn is_suspect(&self, stripe: u64) -> bool {
-        self.suspect_count.load(SeqCst) > 0 && self.suspects.lock().contains(&stripe)
+    pub fn is_suspect(&self, unit: impl Into<UnitNumber>) -> bool {
+        self.suspect_count.load(SeqCst) > 0 && self.suspects.lock().contains(&unit.into())
     }
 
     /// How many stripes are suspect. The superblocks may not say clean before there are none.
@@ -105,40 +116,48 @@ impl Consistency {
         self.suspect_count.load(SeqCst)
     }
 
-    /// The numbers of the suspect stripes, or regions of a mirror, ascending.
-    pub(crate) fn suspect_numbers(&self) -> Vec<u64> {
+    /// The suspect stripes, or regions of a mirror, ascending.
+    pub(crate) fn suspect_units(&self) -> Vec<UnitNumber> {
         self.suspects.lock().iter().copied().collect()
     }
 
     /// A stripe's parity agrees: it is neither suspect nor in doubt any more.
-    pub(crate) fn trust(&self, stripe: u64) {
-        let mut suspects = self.suspects.lock();
-        suspects.remove(&stripe);
-        self.suspect_count.store(suspects.len(), SeqCst);
-        drop(suspects);
+    pub(crate) fn trust(&self, stripe: Stripe) {
+        self.trust_unit(stripe.into());
         self.end_doubt(stripe);
     }
 
+    /// The copies of a mirror's region agree.
+    pub(crate) fn trust_region(&self, region: impl Into<UnitNumber>) {
+        self.trust_unit(region.into());
+    }
+
+    fn trust_unit(&self, unit: UnitNumber) {
+        let mut suspects = self.suspects.lock();
+        suspects.remove(&unit);
+        self.suspect_count.store(suspects.len(), SeqCst);
+    }
+
     /// Puts one stripe in doubt: its missing chunks are not reconstructed, in this run or a later one.
-    pub(crate) fn doubt_stripe(&self, stripe: u64) {
-        self.entered.lock().add(stripe..stripe + 1);
-        self.doubt(StripeRange { first: stripe, end: stripe + 1 });
+    pub(crate) fn doubt_stripe(&self, stripe: Stripe) {
+        self.entered.lock().add(StripeRange::of(stripe));
+        self.doubt(StripeRange::of(stripe));
     }
 
     /// Whether nothing speaks against the parity of a stripe.
     #[inline]
-    pub(crate) fn is_sound(&self, stripe: u64) -> bool {
+    pub(crate) fn is_sound(&self, stripe: Stripe) -> bool {
         !self.is_suspect(stripe) && !self.is_in_doubt(stripe)
     }
 
     /// Whether a write of a stripe needs no care: it is sound, also on record.
     #[inline]
-    pub(crate) fn is_plain(&self, stripe: u64) -> bool {
+    pub(crate) fn is_plain(&self, stripe: Stripe) -> bool {
         !self.is_suspect(stripe) && !self.is_on_record(stripe)
     }
 
     /// Why the missing chunks of this stripe must not be reconstructed, if so (invariant 10).
-    pub(crate) fn unrecoverable(&self, stripe: u64) -> Option<VolumeError> {
+    pub(crate) fn unrecoverable(&self, stripe: Stripe) -> Option<VolumeError> {
         let reason = if self.is_suspect(stripe) {
             "its last write failed half way, so lost data cannot be recovered"
         } else if self.is_in_doubt(stripe) {
@@ -184,23 +203,23 @@ impl Consistency {
     }
 
     /// A stripe leaves doubt.
-    pub(crate) fn end_doubt(&self, stripe: u64) {
+    pub(crate) fn end_doubt(&self, stripe: Stripe) {
         let mut was_in = false;
         if self.is_unsynced(stripe) {
             let mut agreed = self.agreed.lock();
             if agreed.0.len() < AGREED_MAX {
-                agreed.add(StripeRange { first: stripe, end: stripe + 1 });
+                agreed.add(StripeRange::of(stripe));
                 was_in = true;
             }
         }
         if self.any_doubt.load(SeqCst) {
             let mut ranges = self.doubts.lock();
-            was_in |= ranges.remove(stripe);
+            was_in |= ranges.remove(stripe.get());
             self.any_doubt.store(!ranges.0.is_empty(), SeqCst);
         }
         if was_in {
             let ended = &mut *self.ended.lock();
-            ended.by_flush.entry(ended.next_flush).or_default().add(stripe..stripe + 1);
+            ended.by_flush.entry(ended.next_flush).or_default().add(StripeRange::of(stripe));
             self.any_ended.store(true, SeqCst);
             self.removals.fetch_add(1, SeqCst);
         }
@@ -224,10 +243,10 @@ impl Consistency {
 
     /// Whether headers call a stripe in doubt: also one whose new parity may not be durable.
     #[inline]
-    pub(crate) fn is_on_record(&self, stripe: u64) -> bool {
+    pub(crate) fn is_on_record(&self, stripe: Stripe) -> bool {
         self.is_in_doubt(stripe)
             || self.any_ended.load(SeqCst)
-                && self.ended.lock().by_flush.values().any(|ended| ended.contains(stripe))
+                && self.ended.lock().by_flush.values().any(|ended| ended.contains(stripe.get()))
     }
 
     /// How many removals the next headers record.
@@ -300,34 +319,34 @@ impl Consistency {
 
     /// Moves the resync's cursor; None: no resync is due. A cursor that moves up keeps what is known to agree beyond it;
     /// one that moves back starts another resync, which trusts nothing beyond it.
-    pub fn set_unsynced(&self, from_stripe: Option<u64>) {
-        let (new, mut agreed) = (from_stripe.map_or(0, |stripe| stripe + 1), self.agreed.lock());
+    pub fn set_unsynced(&self, from_stripe: Option<Stripe>) {
+        let (new, mut agreed) = (from_stripe.map_or(0, |stripe| stripe.get() + 1), self.agreed.lock());
         let old = self.unsynced.swap(new, SeqCst);
         agreed.0 = match from_stripe {
-            Some(from) if old != 0 && old <= new => agreed.from(from),
+            Some(from) if old != 0 && old <= new => agreed.from(from.get()),
             _ => BTreeMap::new(),
         };
     }
 
     /// Whether lost chunks of this stripe must not be reconstructed.
-    pub fn is_in_doubt(&self, stripe: u64) -> bool {
-        self.is_unsynced(stripe) || self.any_doubt.load(SeqCst) && self.doubts.lock().contains(stripe)
+    pub fn is_in_doubt(&self, stripe: Stripe) -> bool {
+        self.is_unsynced(stripe) || self.any_doubt.load(SeqCst) && self.doubts.lock().contains(stripe.get())
     }
 
     /// Whether a resync has yet to reach this stripe: its parity may not agree.
     #[inline]
-    pub fn is_unsynced(&self, stripe: u64) -> bool {
+    pub fn is_unsynced(&self, stripe: Stripe) -> bool {
         let unsynced = self.unsynced.load(SeqCst);
         unsynced != 0
-            && stripe + 1 >= unsynced
+            && stripe.get() + 1 >= unsynced
             && self.is_marked(stripe)
-            && !self.agreed.lock().contains(stripe)
+            && !self.agreed.lock().contains(stripe.get())
     }
 
-    fn is_marked(&self, stripe: u64) -> bool {
+    fn is_marked(&self, stripe: Stripe) -> bool {
         self.marked.as_ref().is_none_or(|marked| {
-            let after = marked.partition_point(|range| range.first <= stripe);
-            after > 0 && stripe < marked[after - 1].end
+            let after = marked.partition_point(|range| range.first <= stripe.get());
+            after > 0 && stripe.get() < marked[after - 1].end
         })
     }
 
@@ -385,7 +404,7 @@ mod tests {
             let first = random(60);
             match random(6) {
                 0..4 => {
-                    doubts.end_doubt(first);
+                    doubts.end_doubt(Stripe::new(first));
                     oracle.remove(&first);
                 }
                 4 => {
@@ -401,7 +420,9 @@ mod tests {
                 }
             }
             doubts.self_check();
-            assert!((0..70).all(|stripe| doubts.is_in_doubt(stripe) == oracle.contains(&stripe)));
+            assert!(
+                Stripe::first(70).all(|stripe| doubts.is_in_doubt(stripe) == oracle.contains(&stripe.get()))
+            );
             let ranges = doubts.doubt_ranges(usize::MAX);
             assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].first), "{ranges:?}");
             assert_eq!(doubts.stripes_in_doubt(70), oracle.len() as u64);
@@ -426,8 +447,8 @@ mod tests {
         let mut doubts = Consistency::default();
         let pairs = |from: u64| (from..from + 250_000).map(|i| StripeRange { first: 4 * i, end: 4 * i + 2 });
         doubts.limit_resync_to(pairs(0).collect());
-        doubts.set_unsynced(Some(0));
-        pairs(0).for_each(|range| doubts.end_doubt(range.first));
+        doubts.set_unsynced(Some(Stripe::new(0)));
+        pairs(0).for_each(|range| doubts.end_doubt(Stripe::new(range.first)));
         pairs(500_000).for_each(|range| doubts.doubt(range));
         assert_eq!(doubts.stripes_in_doubt(u64::MAX), 250_000 + 500_000);
         let listed = doubts.doubt_ranges(240);
@@ -439,16 +460,16 @@ mod tests {
     fn what_left_doubt_is_on_record_until_a_flush_has_ended() {
         let (doubts, range) = (Consistency::default(), |first, end| StripeRange { first, end });
         doubts.doubt(range(3, 6));
-        doubts.end_doubt(3);
+        doubts.end_doubt(Stripe::new(3));
         assert_eq!(doubts.doubt_ranges(9), [range(4, 6)]);
         assert_eq!(doubts.doubts_on_record(9), [range(3, 6)]);
         let begun = doubts.begin_flush();
-        doubts.end_doubt(4);
+        doubts.end_doubt(Stripe::new(4));
         assert_eq!((doubts.doubts_on_record(9), doubts.durable_removals()), (vec![range(3, 6)], 0));
         doubts.ends_durable(&begun);
         assert_eq!((doubts.doubts_on_record(9), doubts.durable_removals()), (vec![range(4, 6)], 1));
         assert_eq!(doubts.unpersisted(), Some(2), "the second one waits for another flush");
-        doubts.doubt_stripe(9);
+        doubts.doubt_stripe(Stripe::new(9));
         assert_eq!(doubts.doubts_from_before(), [range(4, 6)], "writes of 9 before that were not followed");
     }
 
@@ -456,13 +477,17 @@ mod tests {
     fn what_a_resync_has_not_reached_is_in_doubt() {
         let doubts = Consistency::default();
         doubts.doubt(StripeRange { first: 3, end: 5 });
-        doubts.set_unsynced(Some(4));
-        assert!(!doubts.is_in_doubt(2) && doubts.is_in_doubt(3) && doubts.is_in_doubt(1_000_000));
+        doubts.set_unsynced(Some(Stripe::new(4)));
+        assert!(
+            !doubts.is_in_doubt(Stripe::new(2))
+                && doubts.is_in_doubt(Stripe::new(3))
+                && doubts.is_in_doubt(Stripe::new(1_000_000))
+        );
         assert_eq!(doubts.doubt_ranges(9), [StripeRange { first: 3, end: u64::MAX }]);
         doubts.set_unsynced(None);
-        assert!(!doubts.is_in_doubt(6));
+        assert!(!doubts.is_in_doubt(Stripe::new(6)));
         doubts.clear_doubts();
-        assert!(!doubts.is_in_doubt(3));
+        assert!(!doubts.is_in_doubt(Stripe::new(3)));
     }
 
     #[test]
@@ -472,22 +497,29 @@ mod tests {
             let mut doubts = Consistency::default();
             let end = marked.as_ref().map_or(u64::MAX, |_| 12);
             marked.into_iter().for_each(|marked| doubts.limit_resync_to(marked));
-            doubts.end_doubt(8);
-            doubts.set_unsynced(Some(4));
-            assert!(doubts.is_unsynced(8) && doubts.unpersisted().is_none(), "nothing was due before");
-            [6, 8, 2].into_iter().for_each(|stripe| doubts.end_doubt(stripe));
+            doubts.end_doubt(Stripe::new(8));
+            doubts.set_unsynced(Some(Stripe::new(4)));
+            assert!(
+                doubts.is_unsynced(Stripe::new(8)) && doubts.unpersisted().is_none(),
+                "nothing was due before"
+            );
+            [6, 8, 2].map(Stripe::new).into_iter().for_each(|stripe| doubts.end_doubt(stripe));
             assert_eq!(doubts.doubt_ranges(9), [range(4, 6), range(7, 8), range(9, end)]);
-            assert!(!doubts.is_in_doubt(8) && doubts.is_in_doubt(7) && doubts.unpersisted().is_some());
-            doubts.set_unsynced(Some(7)); // a checkpoint
+            assert!(
+                !doubts.is_in_doubt(Stripe::new(8))
+                    && doubts.is_in_doubt(Stripe::new(7))
+                    && doubts.unpersisted().is_some()
+            );
+            doubts.set_unsynced(Some(Stripe::new(7))); // a checkpoint
             assert_eq!(doubts.doubt_ranges(9), [range(7, 8), range(9, end)]);
-            doubts.set_unsynced(Some(0)); // another resync
-            assert!(doubts.is_in_doubt(8));
-            doubts.end_doubt(8);
+            doubts.set_unsynced(Some(Stripe::new(0))); // another resync
+            assert!(doubts.is_in_doubt(Stripe::new(8)));
+            doubts.end_doubt(Stripe::new(8));
             doubts.set_unsynced(None);
-            doubts.set_unsynced(Some(7));
-            assert!(doubts.is_in_doubt(8));
+            doubts.set_unsynced(Some(Stripe::new(7)));
+            assert!(doubts.is_in_doubt(Stripe::new(8)));
             assert_eq!((doubts.accept(range(3, 9)), doubts.accept(range(3, 9))), (2, 0));
-            assert!(!doubts.is_in_doubt(8) && doubts.is_in_doubt(9));
+            assert!(!doubts.is_in_doubt(Stripe::new(8)) && doubts.is_in_doubt(Stripe::new(9)));
         }
     }
 
@@ -496,10 +528,12 @@ mod tests {
         let mut doubts = Consistency::default();
         let range = |first, end| StripeRange { first, end };
         doubts.limit_resync_to(vec![range(2, 4), range(8, 12)]);
-        assert!(!doubts.is_in_doubt(3));
-        doubts.set_unsynced(Some(3));
+        assert!(!doubts.is_in_doubt(Stripe::new(3)));
+        doubts.set_unsynced(Some(Stripe::new(3)));
         let expected = [3, 8, 9, 10, 11];
-        assert!((0..20).all(|stripe| doubts.is_in_doubt(stripe) == expected.contains(&stripe)));
+        assert!(
+            Stripe::first(20).all(|stripe| doubts.is_in_doubt(stripe) == expected.contains(&stripe.get()))
+        );
         doubts.doubt(range(4, 6));
         assert_eq!(doubts.doubt_ranges(9), [range(3, 6), range(8, 12)]);
         assert_eq!(doubts.stripes_in_doubt(10), 5);

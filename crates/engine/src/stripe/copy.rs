@@ -14,19 +14,19 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberRead};
 use crate::members::replacing::{copy_block, failed, read_to_copy};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Copies what the member in `slot` holds of a run of adjacent stripes.
 pub(crate) async fn copy_run<D: Device>(
     engine: &ParityEngine<D>,
-    run: Range<u64>,
+    run: Range<Stripe>,
     slot: Slot,
 ) -> Result<(), VolumeError> {
     let mut at = run.start;
     while at < run.end {
-        let claims = engine.claim_run_in_turn(at, run.end).await;
+        let claims = engine.claim_run_in_turn(at..run.end).await;
         copy_owned(engine, &claims, slot).await?;
-        at += claims.len() as u64;
+        at = at + claims.len() as u64;
     }
     Ok(())
 }

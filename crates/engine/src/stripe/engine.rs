@@ -25,7 +25,7 @@ use crate::executor::Executor;
 use crate::members::port::{MemberPort, MemberRead, MemberWrite};
 use crate::stages::Stopwatch;
 use layout::geometry::{Geometry, Role};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// RAID-4, 5 and 6 on one shard.
 pub(crate) struct ParityEngine<D> {
@@ -58,18 +58,18 @@ impl<D: Device> ParityEngine<D> {
     }
 
     /// Becomes the owner of a stripe once earlier owners have released it. No write joins.
-    pub(super) async fn claim(&self, stripe: u64) -> Claim {
+    pub(super) async fn claim(&self, stripe: Stripe) -> Claim {
         self.shared.table.claim(stripe, self.shard).await
     }
 
     /// As [`Self::claim`], in its turn: for work that passes over the whole array.
-    pub(super) async fn claim_in_turn(&self, stripe: u64) -> Claim {
+    pub(super) async fn claim_in_turn(&self, stripe: Stripe) -> Claim {
         self.shared.table.claim_in_turn(stripe, self.shard).await
     }
 
     /// As [`Self::claim_in_turn`] for adjacent stripes: the first, and those after it that are free.
-    pub(super) async fn claim_run_in_turn(&self, first: u64, end: u64) -> SmallVec<[Claim; 2]> {
-        self.shared.table.claim_run_in_turn(first, end, self.shard).await
+    pub(super) async fn claim_run_in_turn(&self, run: Range<Stripe>) -> SmallVec<[Claim; 2]> {
+        self.shared.table.claim_run_in_turn(run, self.shard).await
     }
 
     /// Begins to measure a write of an observed array.
@@ -83,7 +83,7 @@ impl<D: Device> ParityEngine<D> {
     }
 
     /// The member read that fetches a fragment.
-    pub(super) fn read_of(&self, stripe: u64, fragment: &Fragment) -> MemberRead {
+    pub(super) fn read_of(&self, stripe: Stripe, fragment: &Fragment) -> MemberRead {
         MemberRead {
             slot: self.shared.slot_of(stripe, fragment.chunk),
             offset: self.shared.geometry.member_offset(stripe) + u64::from(fragment.rows.start),
@@ -99,7 +99,7 @@ impl Shared {
     }
 
     /// Chunks of a stripe that can be neither read nor written now.
-    pub(super) fn missing(&self, stripe: u64) -> ChunkSet {
+    pub(super) fn missing(&self, stripe: Stripe) -> ChunkSet {
         if self.members.all_in_sync() {
             return ChunkSet::EMPTY;
         }
@@ -109,7 +109,7 @@ impl Shared {
     }
 
     /// The chunk of a stripe that the member in a slot holds.
-    pub(super) fn chunk_on(&self, stripe: u64, slot: Slot) -> Chunk {
+    pub(super) fn chunk_on(&self, stripe: Stripe, slot: Slot) -> Chunk {
         match self.geometry.role(stripe, slot) {
             Role::Data(index) => data_chunk(index),
             Role::P => P,
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// The slot of the member that holds a chunk of a stripe.
-    pub(super) fn slot_of(&self, stripe: u64, chunk: Chunk) -> Slot {
+    pub(super) fn slot_of(&self, stripe: Stripe, chunk: Chunk) -> Slot {
         match chunk {
             P => self.geometry.p_member(stripe).expect("a level with P"),
             Q => self.geometry.q_member(stripe).expect("a level with Q"),
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// Marks a stripe whose write failed half way: nothing builds on its parity before a task makes it agree (invariant 9).
-    pub(super) fn suspect(&self, stripe: u64, reason: &str) {
+    pub(super) fn suspect(&self, stripe: Stripe, reason: &str) {
         self.cache.forget(stripe);
         if self.consistency.suspect(stripe) {
             self.members.report(Event::StripeSuspect { stripe, reason: reason.to_string() });
@@ -158,7 +158,7 @@ impl<'a, D: Device> Owned<'a, D> {
         self.engine
     }
 
-    pub(super) fn stripe(self) -> u64 {
+    pub(super) fn stripe(self) -> Stripe {
         self.claim.stripe()
     }
 
@@ -280,7 +280,7 @@ impl<'a, D: Device> Owned<'a, D> {
     }
 }
 
-pub(super) fn too_many_missing(stripe: u64, missing: ChunkSet) -> VolumeError {
+pub(super) fn too_many_missing(stripe: Stripe, missing: ChunkSet) -> VolumeError {
     VolumeError::Io {
         reason: format!("stripe {stripe}: chunks {missing:?} are missing, more than parity makes up for"),
     }

@@ -23,7 +23,7 @@ use crate::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Where the data area starts.
 pub(crate) const DATA_OFFSET: u64 = 8192;
@@ -419,7 +419,7 @@ pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
 
 /// Fills the member in a slot of a parity array as the owner of all stripes.
 pub(crate) async fn recover_all(set: &InPlace<Fake>, slot: Slot) -> Result<(), crate::error::VolumeError> {
-    let claims = set.shared.table.claim_run(0, STRIPES, set.shard).await;
+    let claims = set.shared.table.claim_run(Stripe::FIRST..Stripe::new(STRIPES), set.shard).await;
     assert_eq!(claims.len() as u64, STRIPES, "no stripe has another owner");
     set.recover_run(&claims, slot).await
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use layout::geometry::Level;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::fake::{CHUNK, World};
 use crate::code::chunk_set::{Chunk, ChunkSet};
@@ -17,12 +17,9 @@ use crate::mismatch::ScrubMode;
 const BLOCK: u64 = 4096;
 
 /// Where a data chunk of a stripe is: its member, and its offset in the array.
-fn chunk_at<D: Device>(set: &InPlace<D>, stripe: u64, index: u32) -> (Slot, u64) {
+fn chunk_at<D: Device>(set: &InPlace<D>, stripe: Stripe, index: u32) -> (Slot, u64) {
     let geometry = &set.shared.geometry;
-    (
-        geometry.data_member(stripe, index),
-        stripe * geometry.stripe_bytes() + u64::from(index) * u64::from(CHUNK),
-    )
+    (geometry.data_member(stripe, index), geometry.array_offset(stripe, index, 0))
 }
 
 /// A write meets ENOSPC at one member, and later another member fails: data that was acknowledged long before was lost.
@@ -32,7 +29,7 @@ fn a_write_without_room_takes_nothing_else_with_it() {
         for bytes in [BLOCK, u64::from(CHUNK) + BLOCK] {
             let world = World::new(level, members);
             let mut pattern = world.fill();
-            let (full, at) = chunk_at(&world.set, 2, 0);
+            let (full, at) = chunk_at(&world.set, Stripe::new(2), 0);
             world.fakes[full.index()].set_full(true);
             let result = world.write(at, &vec![7; bytes as usize]);
             assert!(matches!(result, Err(VolumeError::NoSpace { .. })), "{result:?}");
@@ -40,7 +37,7 @@ fn a_write_without_room_takes_nothing_else_with_it() {
             // What was written may be there or not: the other one of its chunks is, if there were two.
             let written = &mut pattern[at as usize..][..bytes as usize];
             written.copy_from_slice(&world.read(at, bytes).expect("readable"));
-            let (failing, _) = chunk_at(&world.set, 2, 1);
+            let (failing, _) = chunk_at(&world.set, Stripe::new(2), 1);
             assert_eq!(world.set.shared.members.fail(failing, "a test"), Failing::Failed);
             assert!(world.read(0, pattern.len() as u64) == Ok(pattern), "{level:?} of {members}");
         }
@@ -52,14 +49,14 @@ fn a_write_without_room_takes_nothing_else_with_it() {
 fn parity_without_room_is_made_later() {
     let world = World::new(Level::Raid5, 4);
     world.fill();
-    let ((_, at), shared) = (chunk_at(&world.set, 2, 0), &world.set.shared);
-    let parity = shared.geometry.p_member(2).expect("parity");
+    let ((_, at), shared) = (chunk_at(&world.set, Stripe::new(2), 0), &world.set.shared);
+    let parity = shared.geometry.p_member(Stripe::new(2)).expect("parity");
     world.fakes[parity.index()].set_full(true);
     assert!(matches!(world.write(at, &[7; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
-    assert_eq!(shared.consistency.suspect_numbers(), [2]);
+    assert_eq!(shared.consistency.suspect_units(), [Stripe::new(2).into()]);
     world.fakes[parity.index()].set_full(false);
     let set = Rc::clone(&world.set);
-    world.run(async move { set.resync_stripe(2).await }).expect("room again");
+    world.run(async move { set.resync_stripe(Stripe::new(2)).await }).expect("room again");
     assert_eq!(shared.consistency.suspects(), 0);
 }
 
@@ -73,8 +70,8 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
         }
         let chunk_bytes = u64::from(CHUNK);
         let stripe_bytes = world.set.shared.geometry.stripe_bytes();
-        let stripe = 1;
-        world.write(stripe * stripe_bytes, &vec![1; stripe_bytes as usize]).expect("written");
+        let stripe = Stripe::new(1);
+        world.write(stripe.get() * stripe_bytes, &vec![1; stripe_bytes as usize]).expect("written");
         let data = 0..world.set.shared.geometry.data_chunks();
         let is_there = |index: &u32| {
             world.state(world.set.shared.geometry.data_member(stripe, *index)) == MemberState::InSync
@@ -108,8 +105,8 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
         }
         let set = Rc::clone(&world.set);
         let whole = move || vec![6; set.shared.geometry.stripe_bytes() as usize];
-        world.write(stripe * stripe_bytes, &whole()).expect("whole");
-        assert!(!is_suspect() && world.read(stripe * stripe_bytes, stripe_bytes) == Ok(whole()));
+        world.write(stripe.get() * stripe_bytes, &whole()).expect("whole");
+        assert!(!is_suspect() && world.read(stripe.get() * stripe_bytes, stripe_bytes) == Ok(whole()));
     }
 }
 
@@ -119,13 +116,13 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
 fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
     let world = World::new(Level::Raid5, 4);
     world.fill();
-    let (shared, stripe) = (Rc::clone(&world.set), 2);
+    let (shared, stripe) = (Rc::clone(&world.set), Stripe::new(2));
     let shared = &shared.shared;
     let parity = shared.geometry.p_member(stripe).expect("parity");
     let base = shared.geometry.member_offset(stripe);
     (base..base + u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity.index()].flip(at));
     shared.cache.clear();
-    shared.consistency.set_unsynced(Some(0));
+    shared.consistency.set_unsynced(Some(Stripe::new(0)));
     // Parity cannot be made to agree before: a block of another chunk cannot be read, and no log has room.
     let (unreadable, _) = chunk_at(&world.set, stripe, 2);
     world.fakes[unreadable.index()].break_block(base + BLOCK, false);
@@ -174,7 +171,7 @@ fn another_copy_is_read_where_a_needed_member_does_not_answer() {
 fn a_write_to_a_suspect_stripe_with_missing_data_leaves_it_in_doubt() {
     let world = World::new(Level::Raid6, 6);
     world.fill();
-    let (consistency, stripe) = (&world.set.shared.consistency, 2);
+    let (consistency, stripe) = (&world.set.shared.consistency, Stripe::new(2));
     let (lost, _) = chunk_at(&world.set, stripe, 0);
     let (_, there) = chunk_at(&world.set, stripe, 1);
     assert!(consistency.suspect(stripe));
@@ -189,7 +186,7 @@ fn a_write_to_a_suspect_stripe_with_missing_data_leaves_it_in_doubt() {
 fn a_write_of_a_part_of_a_lost_chunk_ends_no_doubt() {
     let world = World::new(Level::Raid5, 3);
     world.fill();
-    let (consistency, stripe) = (&world.set.shared.consistency, 2);
+    let (consistency, stripe) = (&world.set.shared.consistency, Stripe::new(2));
     let chunk_bytes = u64::from(world.set.shared.geometry.chunk_bytes());
     let (lost, at) = chunk_at(&world.set, stripe, 0);
     assert_eq!(world.set.shared.members.fail(lost, "a test"), Failing::Failed);
@@ -206,7 +203,7 @@ fn a_write_of_a_part_of_a_lost_chunk_ends_no_doubt() {
 fn a_write_of_a_part_of_a_doubtful_stripe_whose_data_is_all_there_makes_its_parity_agree_first() {
     let world = World::new(Level::Raid5, 3);
     world.fill();
-    let (consistency, stripe) = (&world.set.shared.consistency, 2);
+    let (consistency, stripe) = (&world.set.shared.consistency, Stripe::new(2));
     let (lost, at) = chunk_at(&world.set, stripe, 0);
     let (there, other) = chunk_at(&world.set, stripe, 1);
     let in_chunk = world.set.shared.geometry.chunk_bytes() as usize;
@@ -227,7 +224,7 @@ fn a_scrub_leaves_suspect_stripes_alone() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
         let world = World::new(level, members);
         world.fill();
-        let (stripe, set) = (2, Rc::clone(&world.set));
+        let (stripe, set) = (Stripe::new(2), Rc::clone(&world.set));
         let shared = &world.set.shared;
         let (member, _) = chunk_at(&world.set, stripe, 0);
         world.fakes[member.index()].flip(shared.geometry.member_offset(stripe));

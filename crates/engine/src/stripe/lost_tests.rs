@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
 use layout::redo_log::StripeRange;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
@@ -46,10 +46,10 @@ impl Lost {
 
     fn resync(&self) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.world.set);
-        set.shared.consistency.set_unsynced(Some(0));
+        set.shared.consistency.set_unsynced(Some(Stripe::new(0)));
         let result = self.world.run(async move {
             if set.shared.geometry.parity_chunks() > 0 {
-                return set.resync_run(0..STRIPES).await;
+                return set.resync_run(Stripe::FIRST..Stripe::new(STRIPES)).await;
             }
             for region in 0..set.regions() {
                 set.copy_region(region, None).await?;
@@ -98,7 +98,7 @@ impl Lost {
             let mode = ScrubMode::default();
             let checked = self.world.run(async move {
                 if parity {
-                    set.check_stripe(stripe, mode).await
+                    set.check_stripe(Stripe::new(stripe), mode).await
                 } else {
                     set.check_region(stripe, mode).await
                 }
@@ -231,7 +231,7 @@ fn a_member_that_fails_takes_only_its_block_of_the_row_with_it() {
         assert!(lost.write(neighbour, BLOCK, 5).is_err(), "{level}");
         let stripe = geometry.locate(lost.at).stripe;
         let third = (0..geometry.data_chunks())
-            .map(|index| stripe * geometry.stripe_bytes() + u64::from(index * geometry.chunk_bytes()))
+            .map(|index| geometry.array_offset(stripe, index, 0))
             .map(|chunk| chunk + u64::from(geometry.locate(lost.at).chunk_offset))
             .find(|at| ![lost.at, neighbour].contains(at))
             .expect("three chunks");
@@ -315,12 +315,12 @@ fn p_and_q_are_no_proof_of_what_was_written_in_doubt() {
         world.set.shared.members.begin_with(slot, 0, BadBlocks::default(), 0);
     }
     world.set.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
-    let (torn, offset) = (geometry.data_member(0, 0), geometry.member_offset(0));
+    let (torn, offset) = (geometry.data_member(Stripe::new(0), 0), geometry.member_offset(Stripe::new(0)));
     world.fakes[torn.index()].flip(offset + 7);
-    world.fakes[geometry.data_member(0, 1).index()].break_block(offset + 2 * BLOCK, false);
+    world.fakes[geometry.data_member(Stripe::new(0), 1).index()].break_block(offset + 2 * BLOCK, false);
     world.write(0, &[0xa5; BLOCK as usize]).expect("it goes ahead");
     pattern[..BLOCK as usize].fill(0xa5);
-    assert!(world.set.shared.consistency.is_in_doubt(0), "parity cannot be made to agree");
+    assert!(world.set.shared.consistency.is_in_doubt(Stripe::new(0)), "parity cannot be made to agree");
     assert!(world.read(0, BLOCK).expect("its member is there") == pattern[..BLOCK as usize]);
     world.fakes[torn.index()].set_gone();
     assert!(world.read(0, BLOCK).is_err(), "nothing tells what it holds");
@@ -340,8 +340,8 @@ fn a_check_names_every_place_that_cannot_be_read() {
         let slots: Vec<Slot> = lost
             .iter()
             .map(|&index| match geometry.data_chunks() {
-                data if index < data => geometry.data_member(0, index),
-                _ => geometry.p_member(0).expect("a level with P"),
+                data if index < data => geometry.data_member(Stripe::new(0), index),
+                _ => geometry.p_member(Stripe::new(0)).expect("a level with P"),
             })
             .collect();
         for slot in &slots {
@@ -349,7 +349,7 @@ fn a_check_names_every_place_that_cannot_be_read() {
         }
         world.fakes[slots[0].index()].flip(3 * BLOCK + 9);
         let set = Rc::clone(&world.set);
-        let checked = world.run(async move { set.check_stripe(0, ScrubMode::default()).await });
+        let checked = world.run(async move { set.check_stripe(Stripe::new(0), ScrubMode::default()).await });
         let checked = checked.expect("members stay");
         let unreadable: Vec<_> =
             checked.found.iter().filter(|found| found.wrong == Wrong::Unreadable).collect();

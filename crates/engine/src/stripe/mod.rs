@@ -42,6 +42,7 @@ pub(crate) mod shared;
 mod small;
 pub mod streams;
 pub mod stripe_table;
+pub(crate) mod unit_number;
 #[cfg(test)]
 mod unsynced_tests;
 mod update;

@@ -28,6 +28,7 @@ use crate::code::image::{Held, Image};
 use crate::code::rows::{Fragment, Rows};
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, Ordering};
+use layout::units::Stripe;
 use lru::{Lru, mix};
 use worth::Worth;
 
@@ -56,7 +57,7 @@ impl ParityCache {
     }
 
     /// Moves the stripe's cached parity that overlaps `rows` into `image`: it is about to be overwritten.
-    pub(crate) fn take(&self, stripe: u64, rows: Rows, image: &mut Image) {
+    pub(crate) fn take(&self, stripe: Stripe, rows: Rows, image: &mut Image) {
         let Some(shard) = self.used(stripe) else { return };
         let mut lru = self.shards[shard].lock();
         let taken = lru.take(stripe, rows);
@@ -71,7 +72,7 @@ impl ParityCache {
     }
 
     /// Keeps parity that the members now hold. The stripe's owner has taken out all parity that overlaps it.
-    pub(crate) fn put(&self, stripe: u64, chunk: Chunk, start: u32, slice: &Slice) {
+    pub(crate) fn put(&self, stripe: Stripe, chunk: Chunk, start: u32, slice: &Slice) {
         if self.shard_bytes_max < slice.len() {
             return;
         }
@@ -86,7 +87,7 @@ impl ParityCache {
     }
 
     /// Forgets a stripe.
-    pub(crate) fn forget(&self, stripe: u64) {
+    pub(crate) fn forget(&self, stripe: Stripe) {
         if let Some(shard) = self.used(stripe) {
             self.shards[shard].lock().remove(stripe);
         }
@@ -109,7 +110,7 @@ impl ParityCache {
     }
 
     /// Everything that is cached now, as stripe, chunk, first row and parity: for checks of invariant 5.
-    pub fn contents(&self) -> Vec<(u64, Chunk, u32, Slice)> {
+    pub fn contents(&self) -> Vec<(Stripe, Chunk, u32, Slice)> {
         let mut contents = Vec::new();
         for shard in &self.shards {
             for (_, entry) in &shard.lock().entries {
@@ -142,8 +143,8 @@ impl ParityCache {
 
     /// The shard of a stripe, if it is used.
     #[inline]
-    fn used(&self, stripe: u64) -> Option<usize> {
-        let shard = (mix(stripe) >> 58) as usize;
+    fn used(&self, stripe: Stripe) -> Option<usize> {
+        let shard = (mix(stripe.get()) >> 58) as usize;
         (self.shard_bytes_max > 0 && self.is_used(shard)).then_some(shard)
     }
 

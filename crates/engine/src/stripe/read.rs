@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberRead};
 use crate::members::read_into::Reads;
+use layout::units::Stripe;
 
 /// Reads a range of a parity array.
 pub(crate) async fn read_stripes<D: Device>(
@@ -123,7 +124,7 @@ async fn read_around<D: Device>(
 /// Reads fragments of a stripe, some of them lost, as its owner.
 async fn read_lost<D: Device>(
     engine: &ParityEngine<D>,
-    stripe: u64,
+    stripe: Stripe,
     fragments: &[Fragment],
 ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
     let claim = engine.claim(stripe).await;

@@ -20,7 +20,7 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Rebuilds a run of stripes of the member in `slot`.
 pub(crate) async fn recover_run<D: Device>(
@@ -39,18 +39,18 @@ pub(crate) async fn recover_run<D: Device>(
 }
 
 /// Those of the given stripes that a recovering member may lack, as runs.
-pub(crate) fn lacking(shared: &Shared, slot: Slot, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
-    let mut runs = SmallVec::<[Range<u64>; 4]>::new();
-    for stripe in stripes.filter(|&stripe| lacks(shared, slot, stripe)) {
+pub(crate) fn lacking(shared: &Shared, slot: Slot, stripes: Range<Stripe>) -> SmallVec<[Range<Stripe>; 4]> {
+    let mut runs = SmallVec::<[Range<Stripe>; 4]>::new();
+    for stripe in Stripe::each(stripes).filter(|&stripe| lacks(shared, slot, stripe)) {
         match runs.last_mut() {
-            Some(run) if run.end == stripe => run.end += 1,
-            _ => runs.push(stripe..stripe + 1),
+            Some(run) if run.end == stripe => run.end = stripe.next(),
+            _ => runs.push(stripe..stripe.next()),
         }
     }
     runs
 }
 
-fn lacks(shared: &Shared, slot: Slot, stripe: u64) -> bool {
+fn lacks(shared: &Shared, slot: Slot, stripe: Stripe) -> bool {
     let (start, chunk_bytes) =
         (shared.geometry.member_offset(stripe), u64::from(shared.geometry.chunk_bytes()));
     !shared.members.lacks_only_marked(slot) || shared.intent.next_marked(start, start + chunk_bytes).is_some()

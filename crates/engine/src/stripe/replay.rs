@@ -43,7 +43,7 @@ pub(crate) async fn redo_missing<D: Device>(
     contents: Slice,
 ) -> Result<(), VolumeError> {
     let chunk_bytes = u64::from(engine.shared.geometry.chunk_bytes());
-    let claim = engine.claim(offset / chunk_bytes).await;
+    let claim = engine.claim(engine.shared.geometry.stripe_at(offset)).await;
     let owned = engine.owned(&claim);
     let start = (offset % chunk_bytes) as u32;
     let rows = Rows { start, end: start + contents.len() as u32 };

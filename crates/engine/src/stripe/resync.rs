@@ -9,18 +9,19 @@ use super::run::make_parity_of_run_agree;
 use super::stripe_table::Claim;
 use crate::device::Device;
 use crate::error::VolumeError;
+use layout::units::Stripe;
 
 /// Makes the parity of a run of stripes agree with their data (md's resync). An error where data is missing: parity is then
 /// the only record of it.
 pub(crate) async fn resync_run<D: Device>(
     engine: &ParityEngine<D>,
-    run: Range<u64>,
+    run: Range<Stripe>,
 ) -> Result<(), VolumeError> {
     let mut at = run.start;
     while at < run.end {
-        let claims = engine.claim_run_in_turn(at, run.end).await;
+        let claims = engine.claim_run_in_turn(at..run.end).await;
         resync_owned(engine, &claims).await?;
-        at += claims.len() as u64;
+        at = at + claims.len() as u64;
     }
     Ok(())
 }

@@ -19,11 +19,11 @@ use crate::error::VolumeError;
 use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::members::port::{MemberError, MemberRead, MemberWrite};
 use layout::geometry::Geometry;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// The chunks read of one stripe.
 struct StripeRead {
-    stripe: u64,
+    stripe: Stripe,
     /// Chunks that were missing when the read was planned.
     missing: ChunkSet,
     image: Image,
@@ -32,7 +32,7 @@ struct StripeRead {
 /// A chunk of a stripe, and the slot of the member that holds it.
 struct ChunkPlace {
     slot: Slot,
-    stripe: u64,
+    stripe: Stripe,
     chunk: Chunk,
 }
 
@@ -116,7 +116,7 @@ pub(super) async fn make_parity_of_run_agree<D: Device>(
 async fn read_run<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
-    wanted: impl Fn(u64) -> SmallVec<[Fragment; 16]>,
+    wanted: impl Fn(Stripe) -> SmallVec<[Fragment; 16]>,
 ) -> Result<Option<Vec<StripeRead>>, VolumeError> {
     let (shared, chunk_bytes) = (&*engine.shared, engine.shared.geometry.chunk_bytes());
     let (mut stripes, mut places) = (Vec::new(), Vec::new());

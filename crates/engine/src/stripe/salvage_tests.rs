@@ -8,7 +8,7 @@ use crate::error::VolumeError;
 use crate::events::Event;
 use crate::members::MemberState::{Failed, InSync};
 use layout::geometry::Level;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 const LEVELS: [(Level, u32); 5] =
     [(Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)];
@@ -51,7 +51,11 @@ fn check_all(world: &World) {
     for stripe in 0..count {
         let set = Rc::clone(&world.set);
         let checked = world.run(async move {
-            if parity { set.check_stripe(stripe, mode).await } else { set.check_region(stripe, mode).await }
+            if parity {
+                set.check_stripe(Stripe::new(stripe), mode).await
+            } else {
+                set.check_region(stripe, mode).await
+            }
         });
         assert_eq!(checked.expect("readable"), crate::mismatch::Checked::default(), "stripe {stripe}");
     }
@@ -117,7 +121,8 @@ fn a_member_that_does_not_take_the_block_fails_and_so_does_one_with_too_many() {
 
 fn check_all_or_degraded(world: &World) {
     let set = Rc::clone(&world.set);
-    let _checked = world.run(async move { set.check_stripe(0, crate::mismatch::ScrubMode::default()).await });
+    let _checked = world
+        .run(async move { set.check_stripe(Stripe::new(0), crate::mismatch::ScrubMode::default()).await });
 }
 
 #[test]
@@ -125,7 +130,7 @@ fn nothing_is_made_from_parity_that_may_not_agree_and_nothing_written_read_only(
     let world = World::new(Level::Raid5, 4);
     let pattern = world.fill();
     world.fakes[0].break_block(0, false);
-    world.set.shared.consistency.set_unsynced(Some(0));
+    world.set.shared.consistency.set_unsynced(Some(Stripe::new(0)));
     assert!(matches!(
         world.read(0, pattern.len() as u64),
         Err(VolumeError::Unreadable { member: Slot::FIRST, .. })
@@ -201,7 +206,7 @@ fn a_flipped_byte_anywhere_is_repaired_where_it_can_be_located() {
         for slot in Slot::first(members) {
             let offset = 5 * BLOCK + u64::from(slot.get());
             world.fakes[slot.index()].flip(offset);
-            let (set, stripe) = (Rc::clone(&world.set), offset / u64::from(CHUNK));
+            let (set, stripe) = (Rc::clone(&world.set), Stripe::new(offset / u64::from(CHUNK)));
             let mode = ScrubMode { repair: true, trust_data: false };
             let checked = world.run(async move {
                 if level == Level::Raid6 {

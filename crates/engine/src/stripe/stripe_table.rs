@@ -17,11 +17,13 @@ mod words;
 
 use smallvec::SmallVec;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::locks::Locks;
+use super::unit_number::UnitNumber;
 use crate::code::union::StripeWrite;
 use crate::error::VolumeError;
 use crate::limits::STRIPE_TABLE_ENTRIES;
@@ -29,12 +31,13 @@ use crate::stages::{Lock, Unwatched, Watch};
 use crate::sync::sequential::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::sequential::{Mutex, SegQueue, spin_loop};
 use attempt::Attempt;
+use layout::units::Stripe;
 use segments::Segments;
 use turns::Turns;
 use words::Words;
 
-/// The stripe of a batch that has no owner.
-const NO_STRIPE: u64 = u64::MAX;
+/// The unit of a batch that has no owner.
+const NO_OWNER: UnitNumber = UnitNumber::new(u64::MAX);
 
 /// The table. Its size does not depend on the capacity of the array.
 pub struct StripeTable {
@@ -71,7 +74,7 @@ pub(crate) struct Owner {
 
 /// The state that goes with a place while it has an owner.
 struct Batch {
-    stripe: u64,
+    unit: UnitNumber,
     open: bool,
     joined: Vec<Joined>,
     waiting: Vec<Waker>,
@@ -127,7 +130,7 @@ impl StripeTable {
     pub fn with_entries(entries: usize, locks: Locks) -> Arc<Self> {
         let batch = |_| {
             let (joined, waiting, turns) = (Vec::new(), Vec::new(), Turns::default());
-            Mutex::new(Batch { stripe: NO_STRIPE, open: false, joined, waiting, turns, owner: 0 })
+            Mutex::new(Batch { unit: NO_OWNER, open: false, joined, waiting, turns, owner: 0 })
         };
         let owners = match locks.of_stripes() {
             Some(locks) => Owners::Segments(Segments::new(entries, locks)),
@@ -153,121 +156,117 @@ impl StripeTable {
         }
     }
 
-    /// Becomes the owner of `stripe`, or joins the owner's batch while that is open, or waits.
+    /// Becomes the owner of a stripe, or joins the owner's batch while that is open, or waits.
     pub(crate) async fn claim_or_join(
         self: &Arc<Self>,
-        stripe: u64,
+        stripe: Stripe,
         watch: impl Watch,
         write: StripeWrite,
     ) -> Entry {
-        let mut write = Some(write);
+        let (unit, mut write) = (UnitNumber::from(stripe), Some(write));
         loop {
-            match self.try_claim(stripe, watch) {
+            match self.try_claim(unit, watch) {
                 Attempt::Claimed(place) => {
                     let write = write.take().expect("the write has not joined");
-                    return Entry::Owned(self.begin(place, stripe, true), write);
+                    return Entry::Owned(self.begin(place, unit, true), write);
                 }
-                Attempt::Held(place) => match self.join_or_wait(place, stripe, &mut write) {
+                Attempt::Held(place) => match self.join_or_wait(place, unit, &mut write) {
                     Some(joined) => return Entry::Joined(joined),
-                    None => self.released(place, stripe).await,
+                    None => self.released(place, unit).await,
                 },
-                Attempt::Full => self.room(stripe).await,
+                Attempt::Full => self.room(unit).await,
             }
         }
     }
 
-    /// Becomes the owner of `stripe` alone: no write joins.
-    pub(crate) async fn claim(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
-        self.claim_watched(stripe, Unwatched(shard)).await
+    /// Becomes the owner of a stripe or region alone: no write joins.
+    pub(crate) async fn claim(self: &Arc<Self>, unit: impl Into<UnitNumber>, shard: usize) -> Claim {
+        self.claim_watched(unit, Unwatched(shard)).await
     }
 
     /// As [`StripeTable::claim`], in its turn: the owner hands the stripe over to this claim before any that comes later.
     /// For work that passes over the array once: clients that took turns would starve each other's writes.
-    pub(crate) async fn claim_in_turn(self: &Arc<Self>, stripe: u64, shard: usize) -> Claim {
+    pub(crate) async fn claim_in_turn(self: &Arc<Self>, unit: impl Into<UnitNumber>, shard: usize) -> Claim {
+        let unit = unit.into();
         loop {
-            match self.try_claim(stripe, Unwatched(shard)) {
-                Attempt::Claimed(place) => return self.begin(place, stripe, false),
+            match self.try_claim(unit, Unwatched(shard)) {
+                Attempt::Claimed(place) => return self.begin(place, unit, false),
                 Attempt::Held(place) => {
-                    if let Some(claim) = Turn::new(self, place, stripe).await {
+                    if let Some(claim) = Turn::new(self, place, unit).await {
                         return claim;
                     }
                 }
-                Attempt::Full => self.room(stripe).await,
+                Attempt::Full => self.room(unit).await,
             }
         }
     }
 
     /// As [`StripeTable::claim`], for a write whose stages `watch` measures.
-    pub(crate) async fn claim_watched(self: &Arc<Self>, stripe: u64, watch: impl Watch) -> Claim {
+    pub(crate) async fn claim_watched(
+        self: &Arc<Self>,
+        unit: impl Into<UnitNumber>,
+        watch: impl Watch,
+    ) -> Claim {
+        let unit = unit.into();
         loop {
-            match self.try_claim(stripe, watch) {
-                Attempt::Claimed(place) => return self.begin(place, stripe, false),
-                Attempt::Held(place) => self.released(place, stripe).await,
-                Attempt::Full => self.room(stripe).await,
+            match self.try_claim(unit, watch) {
+                Attempt::Claimed(place) => return self.begin(place, unit, false),
+                Attempt::Held(place) => self.released(place, unit).await,
+                Attempt::Full => self.room(unit).await,
             }
         }
     }
 
-    /// Becomes the owner of the stripes from `first` on, in ascending order, up to `end` - 1 or as many as are free,
-    /// at least one. It waits for the first stripe only: a task that owns a stripe must not wait for another owner or for
+    /// Becomes the owner of the first stripes of a run, in ascending order, of as many as are free, at least one. It waits for the first stripe only: a task that owns a stripe must not wait for another owner or for
     /// room, since other owners may wait for it.
     pub(crate) async fn claim_run(
         self: &Arc<Self>,
-        first: u64,
-        end: u64,
+        run: Range<Stripe>,
         shard: usize,
     ) -> SmallVec<[Claim; 2]> {
-        let claim = self.claim(first, shard).await;
-        self.with_free_run(claim, first + 1, end, shard)
+        let claim = self.claim(run.start, shard).await;
+        self.with_free_run(claim, run, shard)
     }
 
     /// As [`StripeTable::claim_run`], in its turn: see [`StripeTable::claim_in_turn`].
     pub(crate) async fn claim_run_in_turn(
         self: &Arc<Self>,
-        first: u64,
-        end: u64,
+        run: Range<Stripe>,
         shard: usize,
     ) -> SmallVec<[Claim; 2]> {
-        let claim = self.claim_in_turn(first, shard).await;
-        self.with_free_run(claim, first + 1, end, shard)
+        let claim = self.claim_in_turn(run.start, shard).await;
+        self.with_free_run(claim, run, shard)
     }
 
     fn with_free_run(
         self: &Arc<Self>,
         claim: Claim,
-        next: u64,
-        end: u64,
+        run: Range<Stripe>,
         shard: usize,
     ) -> SmallVec<[Claim; 2]> {
-        [claim].into_iter().chain(self.claim_free_run(next, end, shard)).collect()
+        [claim].into_iter().chain(self.claim_free_run(run.start.next()..run.end, shard)).collect()
     }
 
     /// As [`StripeTable::claim_run`], without a wait: for a task that owns stripes already. Empty if the first is not free.
-    pub(crate) fn claim_free_run(
-        self: &Arc<Self>,
-        first: u64,
-        end: u64,
-        shard: usize,
-    ) -> SmallVec<[Claim; 2]> {
-        (first..end).map_while(|stripe| self.claim_if_free(stripe, shard)).collect()
+    pub(crate) fn claim_free_run(self: &Arc<Self>, run: Range<Stripe>, shard: usize) -> SmallVec<[Claim; 2]> {
+        Stripe::each(run).map_while(|stripe| self.claim_if_free(stripe, shard)).collect()
     }
 
-    /// Becomes the owner of the regions from `first` to `end` - 1, of fewer if the table has no room. It waits for their
+    /// Becomes the owner of all regions of a run, of fewer if the table has no room. It waits for their
     /// owners in ascending order, so that no circle of waits forms. For mirrors only: at the parity levels the drain before
     /// the redo log is in force waits for every owner, so an owner there must not wait for another.
     pub(crate) async fn claim_whole_run(
         self: &Arc<Self>,
-        first: u64,
-        end: u64,
+        regions: impl Iterator<Item = UnitNumber>,
         shard: usize,
     ) -> SmallVec<[Claim; 2]> {
         let mut claims = SmallVec::new();
-        claims.push(self.claim(first, shard).await);
-        for stripe in first + 1..end {
+        for unit in regions {
             claims.push(loop {
-                match self.try_claim(stripe, Unwatched(shard)) {
-                    Attempt::Claimed(place) => break self.begin(place, stripe, false),
-                    Attempt::Held(place) => self.released(place, stripe).await,
+                match self.try_claim(unit, Unwatched(shard)) {
+                    Attempt::Claimed(place) => break self.begin(place, unit, false),
+                    Attempt::Held(place) => self.released(place, unit).await,
+                    Attempt::Full if claims.is_empty() => self.room(unit).await,
                     Attempt::Full => return claims,
                 }
             });
@@ -275,10 +274,11 @@ impl StripeTable {
         claims
     }
 
-    /// Becomes the owner of `stripe` alone, if it has none.
-    pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: u64, shard: usize) -> Option<Claim> {
-        match self.try_claim(stripe, Unwatched(shard)) {
-            Attempt::Claimed(place) => Some(self.begin(place, stripe, false)),
+    /// Becomes the owner of a stripe alone, if it has none.
+    pub(crate) fn claim_if_free(self: &Arc<Self>, stripe: Stripe, shard: usize) -> Option<Claim> {
+        let unit = stripe.into();
+        match self.try_claim(unit, Unwatched(shard)) {
+            Attempt::Claimed(place) => Some(self.begin(place, unit, false)),
             Attempt::Held(_) | Attempt::Full => None,
         }
     }
@@ -301,31 +301,31 @@ impl StripeTable {
             "invariant 4: a stripe has two owners: {owned:?}"
         );
         let batches = self.batches.iter().map(|batch| batch.lock());
-        let mut of_batches: Vec<u64> =
-            batches.map(|batch| batch.stripe).filter(|stripe| *stripe != NO_STRIPE).collect();
+        let mut of_batches: Vec<UnitNumber> =
+            batches.map(|batch| batch.unit).filter(|unit| *unit != NO_OWNER).collect();
         of_batches.sort_unstable();
         assert_eq!(owned, of_batches, "the stripes that are owned, and those that batches are for");
     }
 
-    /// The stripes that have an owner now.
-    pub(crate) fn owned(&self) -> Vec<u64> {
+    /// The stripes or regions that have an owner now.
+    pub(crate) fn owned(&self) -> Vec<UnitNumber> {
         match &self.owners {
             Owners::Words(words) => words.owned(),
             Owners::Segments(segments) => segments.owned(),
         }
     }
 
-    /// Whether the owner that `stripe` had at the first call is gone; `seen` keeps that owner between calls. If not,
+    /// Whether the owner that it had at the first call is gone; `seen` keeps that owner between calls. If not,
     /// `waker` is woken when the owner goes, or earlier.
-    pub(crate) fn wake_at_release(&self, stripe: u64, seen: &mut Option<Owner>, waker: &Waker) -> bool {
+    pub(crate) fn wake_at_release(&self, unit: UnitNumber, seen: &mut Option<Owner>, waker: &Waker) -> bool {
         let places: SmallVec<[usize; 2]> = match &self.owners {
-            Owners::Words(words) => words.holding(stripe).collect(),
-            Owners::Segments(segments) => segments.find(stripe).into_iter().collect(),
+            Owners::Words(words) => words.holding(unit).collect(),
+            Owners::Segments(segments) => segments.find(unit).into_iter().collect(),
         };
         let mut is_beginning = false;
         for place in places {
             let mut batch = self.batches[place].lock();
-            if batch.stripe == stripe {
+            if batch.unit == unit {
                 let now = Owner { place, number: batch.owner };
                 if *seen.get_or_insert(now) == now {
                     batch.waiting.push(waker.clone());
@@ -333,7 +333,7 @@ impl StripeTable {
                 }
                 return true;
             }
-            is_beginning |= self.owners.holds(place, stripe);
+            is_beginning |= self.owners.holds(place, unit);
         }
         // A claim between `try_claim` and `begin` is no owner that an earlier call saw. At the first call it may become the
         // one to wait for, or withdraw: look again.
@@ -345,34 +345,35 @@ impl StripeTable {
     }
 
     #[inline]
-    fn try_claim(&self, stripe: u64, watch: impl Watch) -> Attempt {
+    fn try_claim(&self, unit: UnitNumber, watch: impl Watch) -> Attempt {
         match &self.owners {
-            Owners::Words(words) => watch
-                .without(Lock::Stripes, || words.try_claim(stripe, watch.shard(), || self.wake_overflow())),
-            Owners::Segments(segments) => segments.try_claim(stripe, watch),
+            Owners::Words(words) => {
+                watch.without(Lock::Stripes, || words.try_claim(unit, watch.shard(), || self.wake_overflow()))
+            }
+            Owners::Segments(segments) => segments.try_claim(unit, watch),
         }
     }
 
-    fn begin(self: &Arc<Self>, place: usize, stripe: u64, open: bool) -> Claim {
+    fn begin(self: &Arc<Self>, place: usize, unit: UnitNumber, open: bool) -> Claim {
         let mut batch = self.batches[place].lock();
-        assert!(batch.stripe == NO_STRIPE && batch.joined.is_empty(), "the last owner left the batch empty");
-        (batch.stripe, batch.open, batch.owner) = (stripe, open, batch.owner + 1);
+        assert!(batch.unit == NO_OWNER && batch.joined.is_empty(), "the last owner left the batch empty");
+        (batch.unit, batch.open, batch.owner) = (unit, open, batch.owner + 1);
         drop(batch);
-        Claim { table: Arc::clone(self), place, stripe, joined: Vec::new(), open }
+        Claim { table: Arc::clone(self), place, unit, joined: Vec::new(), open }
     }
 
     /// Adds the write to the owner's batch. None if the batch is closed or the owner has changed.
     fn join_or_wait(
         &self,
         place: usize,
-        stripe: u64,
+        unit: UnitNumber,
         write: &mut Option<StripeWrite>,
     ) -> Option<JoinedWrite> {
         if matches!(&self.owners, Owners::Words(words) if words.is_frozen(place)) {
             return None;
         }
         let mut batch = self.batches[place].lock();
-        if batch.stripe != stripe || !batch.open {
+        if batch.unit != unit || !batch.open {
             return None;
         }
         let outcome = Arc::new(Mutex::new(Outcome::default()));
@@ -381,12 +382,12 @@ impl StripeTable {
         Some(JoinedWrite(outcome))
     }
 
-    /// Waits until the owner at `place` releases `stripe`. Returns at once if it has.
-    async fn released(&self, place: usize, stripe: u64) {
+    /// Waits until the owner at `place` releases it. Returns at once if it has.
+    async fn released(&self, place: usize, unit: UnitNumber) {
         let mut waited = false;
         std::future::poll_fn(|context| {
             let mut batch = self.batches[place].lock();
-            if batch.stripe != stripe || waited {
+            if batch.unit != unit || waited {
                 drop(batch);
                 spin_loop(); // an owner between its claim and `begin` needs a moment
                 return Poll::Ready(());
@@ -398,8 +399,8 @@ impl StripeTable {
         .await;
     }
 
-    /// Waits until some entry is released, after a claim of `stripe` found no place.
-    async fn room(&self, stripe: u64) {
+    /// Waits until some entry is released, after a claim found no place.
+    async fn room(&self, unit: UnitNumber) {
         let mut waited = false;
         std::future::poll_fn(|context| {
             if waited {
@@ -410,7 +411,7 @@ impl StripeTable {
             self.overflowed.fetch_add(1, SeqCst);
             self.overflow.push(context.waker().clone());
             // A release between the failed claim and the push woke no one: look once more.
-            if self.owners.has_room(stripe) {
+            if self.owners.has_room(unit) {
                 return Poll::Ready(());
             }
             Poll::Pending
@@ -430,25 +431,25 @@ impl StripeTable {
 }
 
 impl Owners {
-    fn holds(&self, place: usize, stripe: u64) -> bool {
+    fn holds(&self, place: usize, unit: UnitNumber) -> bool {
         match self {
-            Owners::Words(words) => words.holds(place, stripe),
-            Owners::Segments(segments) => segments.find(stripe) == Some(place),
+            Owners::Words(words) => words.holds(place, unit),
+            Owners::Segments(segments) => segments.find(unit) == Some(place),
         }
     }
 
-    fn has_room(&self, stripe: u64) -> bool {
+    fn has_room(&self, unit: UnitNumber) -> bool {
         match self {
-            Owners::Words(words) => words.has_room(stripe),
-            Owners::Segments(segments) => segments.has_room(stripe),
+            Owners::Words(words) => words.has_room(unit),
+            Owners::Segments(segments) => segments.has_room(unit),
         }
     }
 
     #[inline]
-    fn release(&self, place: usize, stripe: u64, watch: impl Watch) {
+    fn release(&self, place: usize, unit: UnitNumber, watch: impl Watch) {
         match self {
             Owners::Words(words) => watch.without(Lock::Stripes, || words.release(place)),
-            Owners::Segments(segments) => segments.release(stripe, watch),
+            Owners::Segments(segments) => segments.release(unit, watch),
         }
     }
 }
@@ -457,15 +458,20 @@ impl Owners {
 pub(crate) struct Claim {
     table: Arc<StripeTable>,
     place: usize,
-    stripe: u64,
+    unit: UnitNumber,
     joined: Vec<Joined>,
     open: bool,
 }
 
 impl Claim {
-    /// The number of the stripe, or of the mirror's region.
-    pub(crate) fn stripe(&self) -> u64 {
-        self.stripe
+    /// The stripe or region.
+    pub(crate) fn unit(&self) -> UnitNumber {
+        self.unit
+    }
+
+    /// The stripe, at a parity level.
+    pub(crate) fn stripe(&self) -> Stripe {
+        self.unit.stripe()
     }
 
     /// Picks up what has joined so far; the batch stays open.
@@ -479,7 +485,7 @@ impl Claim {
     pub(crate) fn freeze(&mut self) -> usize {
         let before = self.joined.len();
         let mut batch = self.table.batches[self.place].lock();
-        assert_eq!(batch.stripe, self.stripe, "invariant 4: the batch is the owner's");
+        assert_eq!(batch.unit, self.unit, "invariant 4: the batch is the owner's");
         (batch.open, self.open) = (false, false);
         self.joined.append(&mut batch.joined);
         if let Owners::Words(words) = &self.table.owners {
@@ -510,7 +516,7 @@ impl Claim {
 
     fn finish(&mut self, result: &Result<(), VolumeError>, watch: impl Watch) {
         let mut batch = self.table.batches[self.place].lock();
-        assert_eq!(batch.stripe, self.stripe, "invariant 4: an owner releases the stripe that it claimed");
+        assert_eq!(batch.unit, self.unit, "invariant 4: an owner releases the stripe that it claimed");
         self.joined.append(&mut batch.joined);
         let waiting = std::mem::take(&mut batch.waiting);
         batch.open = false;
@@ -519,9 +525,9 @@ impl Claim {
             drop(batch);
             next.wake();
         } else {
-            let stripe = std::mem::replace(&mut batch.stripe, NO_STRIPE);
+            let unit = std::mem::replace(&mut batch.unit, NO_OWNER);
             // Under the lock: the next task to lock the batch sees both that the place is free and that the owner is gone.
-            self.table.owners.release(self.place, stripe, watch);
+            self.table.owners.release(self.place, unit, watch);
             drop(batch);
             self.table.wake_overflow();
         }
@@ -551,21 +557,21 @@ impl Drop for Claim {
 struct Turn<'a> {
     table: &'a Arc<StripeTable>,
     place: usize,
-    stripe: u64,
+    unit: UnitNumber,
     /// The number under which it waits in the batch's [`Turns`].
     number: Option<u64>,
 }
 
 impl<'a> Turn<'a> {
-    fn new(table: &'a Arc<StripeTable>, place: usize, stripe: u64) -> Self {
-        Turn { table, place, stripe, number: None }
+    fn new(table: &'a Arc<StripeTable>, place: usize, unit: UnitNumber) -> Self {
+        Turn { table, place, unit, number: None }
     }
 
     fn claim(&self) -> Claim {
         Claim {
             table: Arc::clone(self.table),
             place: self.place,
-            stripe: self.stripe,
+            unit: self.unit,
             joined: Vec::new(),
             open: false,
         }
@@ -578,7 +584,7 @@ impl Future for Turn<'_> {
         let this = &mut *self;
         let mut batch = this.table.batches[this.place].lock();
         let Some(number) = this.number else {
-            if batch.stripe != this.stripe {
+            if batch.unit != this.unit {
                 drop(batch);
                 spin_loop(); // an owner between its claim and `begin` needs a moment
                 return Poll::Ready(None);

@@ -2,7 +2,7 @@
 
 use layout::geometry::Level;
 use layout::redo_log::StripeRange;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::fake::{CHUNK, STRIPES, World};
 use crate::error::VolumeError;
@@ -17,7 +17,7 @@ fn unsynced(level: Level, members: u32) -> (World, Vec<u8>) {
     let world = World::new(level, members);
     let pattern = world.fill();
     let geometry = world.set.shared.geometry;
-    for stripe in 0..STRIPES {
+    for stripe in Stripe::first(STRIPES) {
         // At other bytes in P than in Q: a chance that makes both agree about what is lost is none to count on.
         for (at, member) in [geometry.p_member(stripe), geometry.q_member(stripe)].into_iter().enumerate() {
             let Some(member) = member else { continue };
@@ -28,7 +28,7 @@ fn unsynced(level: Level, members: u32) -> (World, Vec<u8>) {
         }
     }
     world.set.shared.cache.clear();
-    world.set.shared.consistency.set_unsynced(Some(0));
+    world.set.shared.consistency.set_unsynced(Some(Stripe::new(0)));
     (world, pattern)
 }
 
@@ -119,8 +119,8 @@ fn two_parities_tell_where_they_agree_what_a_lost_chunk_holds() {
         let world = World::new(Level::Raid6, members);
         let pattern = world.fill();
         let geometry = world.set.shared.geometry;
-        for stripe in 0..STRIPES {
-            let torn = [geometry.p_member(stripe), geometry.q_member(stripe)][stripe as usize % 2];
+        for stripe in Stripe::first(STRIPES) {
+            let torn = [geometry.p_member(stripe), geometry.q_member(stripe)][stripe.get() as usize % 2];
             world.fakes[torn.expect("a parity").index()].flip(geometry.member_offset(stripe) + 7);
         }
         world.set.shared.cache.clear();

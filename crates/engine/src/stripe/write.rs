@@ -24,6 +24,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::executor::{join_all, others_ready, yield_now};
 use crate::stages::{Stage, Unwatched, Watch};
+use layout::units::Stripe;
 
 /// Writes a range of a parity array: one task for each stripe that the range touches. `OBSERVED`: the array's observer measures
 /// the writes.
@@ -35,15 +36,16 @@ pub(crate) async fn write_stripes<D: Device, const OBSERVED: bool>(
 ) -> Result<(), VolumeError> {
     let end_bytes = offset_bytes + data.len() as u64;
     let stripe_bytes = engine.shared.geometry.stripe_bytes();
-    let (first, last) = (offset_bytes / stripe_bytes, (end_bytes - 1) / stripe_bytes);
+    let stripe_of = |at: u64| Stripe::new(at / stripe_bytes);
+    let (first, last) = (stripe_of(offset_bytes), stripe_of(end_bytes - 1));
     let in_stream = engine.in_flight.streams.note(offset_bytes, end_bytes);
     if first == last {
         let write = stripe_write(engine, offset_bytes, &data, fua, in_stream);
         return write_stripe::<D, OBSERVED>(engine, first, write).await;
     }
-    let start = |stripe: u64| {
-        let (from, to) =
-            ((stripe * stripe_bytes).max(offset_bytes), ((stripe + 1) * stripe_bytes).min(end_bytes));
+    let start = |stripe: Stripe| {
+        let begins = |stripe: Stripe| stripe.get() * stripe_bytes;
+        let (from, to) = (begins(stripe).max(offset_bytes), begins(stripe.next()).min(end_bytes));
         let part = data.part(to_usize(from - offset_bytes), to_usize(to - from));
         let write = stripe_write(engine, from, &part, fua, in_stream);
         let own = Rc::clone(engine);
@@ -51,7 +53,7 @@ pub(crate) async fn write_stripes<D: Device, const OBSERVED: bool>(
             .executor
             .spawn_with_result(async move { write_stripe::<D, OBSERVED>(&own, stripe, write).await })
     };
-    let results = join_all((first..=last).map(start)).await;
+    let results = join_all(Stripe::each(first..last.next()).map(start)).await;
     results.into_iter().collect()
 }
 
@@ -80,7 +82,7 @@ fn stripe_write<D: Device>(
 /// Writes one request's part in one stripe and returns when it is on the members.
 async fn write_stripe<D: Device, const OBSERVED: bool>(
     engine: &ParityEngine<D>,
-    stripe: u64,
+    stripe: Stripe,
     write: StripeWrite,
 ) -> Result<(), VolumeError> {
     match OBSERVED {
@@ -91,7 +93,7 @@ async fn write_stripe<D: Device, const OBSERVED: bool>(
 
 async fn write_watched<D: Device>(
     engine: &ParityEngine<D>,
-    stripe: u64,
+    stripe: Stripe,
     write: StripeWrite,
     watch: impl Watch,
 ) -> Result<(), VolumeError> {
@@ -151,7 +153,7 @@ async fn write_watched<D: Device>(
 }
 
 /// The bytes of the members' data area that a write changes: parity changes in the same rows as data.
-fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: u64, write: &StripeWrite) -> Range<u64> {
+fn written_range<D: Device>(engine: &ParityEngine<D>, stripe: Stripe, write: &StripeWrite) -> Range<u64> {
     let rows = write.parts.iter().map(|part| part.fragment.rows);
     let (start, end) =
         rows.fold((u32::MAX, 0), |(start, end), rows| (start.min(rows.start), end.max(rows.end)));

@@ -2,6 +2,7 @@
 //! that cannot zero a range itself is written zeroes: a stripe is zero on every member, or its write has failed.
 
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::engine::ParityEngine;
@@ -14,7 +15,7 @@ use crate::executor::join_all;
 use crate::members::attachment::{Attached, Attachment};
 use crate::members::port::{MemberError, in_use};
 use crate::stages::Unwatched;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Most stripes zeroed at once: the task owns all of them, and each member gets one operation.
 const STRIPES_AT_ONCE: u64 = 64;
@@ -31,29 +32,30 @@ pub(crate) enum Zeroing {
 /// Zeroes whole stripes at the members, as many at once as the task can claim without waiting.
 pub(crate) async fn zero_stripes<D: Device>(
     engine: &ParityEngine<D>,
-    first: u64,
-    end: u64,
+    stripes: Range<Stripe>,
     zeroing: Zeroing,
 ) -> Result<(), VolumeError> {
     let shared = &*engine.shared;
     let at_once = BYTES_AT_ONCE / u64::from(shared.geometry.chunk_bytes());
     let at_once = at_once.clamp(1, STRIPES_AT_ONCE);
-    let mut at = first;
-    while at < end {
-        let most = end.min(at + at_once);
-        let offset = |stripe| shared.geometry.member_offset(stripe);
-        let range = offset(at)..offset(most - 1) + u64::from(shared.geometry.chunk_bytes());
+    let mut at = stripes.start;
+    while at < stripes.end {
+        let run = at..stripes.end.min(at + at_once);
+        let range = shared.geometry.member_offset(run.start)..shared.geometry.member_offset(run.end);
         let _marked = shared.intent.mark(Unwatched(engine.shard), &shared.members, range).await?;
-        let claims = shared.table.claim_run(at, most, engine.shard).await;
+        let claims = shared.table.claim_run(run, engine.shard).await;
         let next = at + claims.len() as u64;
-        (at..next).for_each(|stripe| shared.cache.forget(stripe));
+        Stripe::each(at..next).for_each(|stripe| shared.cache.forget(stripe));
         let mut result = zero_owned(engine, &claims, zeroing).await;
         match &result {
             Ok(()) => {
-                (at..next).for_each(|stripe| shared.consistency.trust(stripe)); // zero data and zero parity agree
+                // Zero data and zero parity agree.
+                Stripe::each(at..next).for_each(|stripe| shared.consistency.trust(stripe));
                 result = settle(&engine.redo).await;
             }
-            Err(error) => (at..next).for_each(|stripe| shared.suspect(stripe, &error.to_string())),
+            Err(error) => {
+                Stripe::each(at..next).for_each(|stripe| shared.suspect(stripe, &error.to_string()));
+            }
         }
         drop(claims);
         result?;
@@ -67,30 +69,30 @@ async fn zero_owned<D: Device>(
     claims: &[Claim],
     zeroing: Zeroing,
 ) -> Result<(), VolumeError> {
-    let (first, end) = (claims[0].stripe(), claims[0].stripe() + claims.len() as u64);
+    let stripes = claims[0].stripe()..claims[0].stripe() + claims.len() as u64;
     if engine.shared.members.plain() {
-        return zero_members(engine, first, end, zeroing).await;
+        return zero_members(engine, stripes, zeroing).await;
     }
-    let logged = log_zeroes(&engine.redo, first..end).await?;
-    let result = match zeroes_begin(&engine.redo, first..end, &logged).await {
-        Ok(()) => zero_members(engine, first, end, zeroing).await,
+    let logged = log_zeroes(&engine.redo, stripes.clone()).await?;
+    let result = match zeroes_begin(&engine.redo, stripes.clone(), &logged).await {
+        Ok(()) => zero_members(engine, stripes.clone(), zeroing).await,
         Err(error) => Err(error),
     };
     if result.is_err() {
-        (first..end).for_each(|stripe| engine.shared.consistency.doubt_stripe(stripe));
+        Stripe::each(stripes.clone()).for_each(|stripe| engine.shared.consistency.doubt_stripe(stripe));
     }
-    zeroes_written(&engine.redo, first..end, &logged, result.is_err());
+    zeroes_written(&engine.redo, stripes, &logged, result.is_err());
     result
 }
 
 async fn zero_members<D: Device>(
     engine: &ParityEngine<D>,
-    first: u64,
-    end: u64,
+    stripes: Range<Stripe>,
     zeroing: Zeroing,
 ) -> Result<(), VolumeError> {
     let geometry = &engine.shared.geometry;
-    let (offset, bytes) = (geometry.member_offset(first), (end - first) * u64::from(geometry.chunk_bytes()));
+    let offset = geometry.member_offset(stripes.start);
+    let bytes = geometry.member_offset(stripes.end) - offset;
     let at: SmallVec<[(Slot, Rc<Attached<D>>); 8]> = geometry
         .slots()
         .filter(|&slot| in_use(engine.shared.members.state(slot)))

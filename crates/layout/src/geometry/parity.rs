@@ -4,7 +4,7 @@
 //! `drivers/md/raid5.c`; `tests/kernel.rs` holds them against what the kernel wrote.
 
 use super::level::{Layout, Level};
-use crate::units::Slot;
+use crate::units::{Slot, Stripe};
 
 /// What a member holds in a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ enum DataOrder {
 
 impl ParityStripe {
     /// The stripe with the given number. `level` is 4, 5 or 6; `layout` fits it.
-    pub(super) fn new(level: Level, layout: Layout, members: u32, stripe: u64) -> Self {
+    pub(super) fn new(level: Level, layout: Layout, members: u32, stripe: Stripe) -> Self {
         let last = members - 1;
         let ascending =
             |p: u32, q: Option<u32>| Self { members, p, q, order: DataOrder::Ascending, ddf: false };
@@ -59,7 +59,7 @@ impl ParityStripe {
         }
     }
 
-    fn new_raid6(layout: Layout, members: u32, stripe: u64) -> Self {
+    fn new_raid6(layout: Layout, members: u32, stripe: Stripe) -> Self {
         let last = members - 1;
         let next = |member: u32| if member == last { 0 } else { member + 1 };
         let before = |member: u32| if member == 0 { last } else { member - 1 };
@@ -152,6 +152,6 @@ impl ParityStripe {
     }
 }
 
-fn turn(stripe: u64, members: u32) -> u32 {
-    (stripe % u64::from(members)) as u32
+fn turn(stripe: Stripe, members: u32) -> u32 {
+    (stripe.get() % u64::from(members)) as u32
 }

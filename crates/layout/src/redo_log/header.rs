@@ -6,6 +6,7 @@ use super::VERSION;
 use super::area::SlotPlan;
 use super::raw::{DOUBTS_MAX, RawHeader, RawRange};
 use crate::headroom::{BLOCK_BYTES, Place, RecordError, RecordKind, sealed};
+use crate::units::Stripe;
 
 const KIND: RecordKind = RecordKind { magic: *b"TwRedoH\0", name: "redo log", versions: 1..=VERSION };
 const IN_FORCE: u32 = 1;
@@ -17,6 +18,14 @@ pub struct StripeRange {
     pub first: u64,
     /// The first stripe after the range.
     pub end: u64,
+}
+
+impl StripeRange {
+    /// One stripe.
+    #[must_use]
+    pub const fn of(stripe: Stripe) -> Self {
+        Self { first: stripe.get(), end: stripe.get() + 1 }
+    }
 }
 
 impl From<StripeRange> for std::ops::Range<u64> {

@@ -7,7 +7,7 @@ use super::area::SlotPlan;
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
 use crate::Checksum;
 use crate::headroom::{BLOCK_BYTES, Place, RecordError, RecordKind, sealed};
-use crate::units::Slot;
+use crate::units::{Slot, Stripe};
 
 const KIND: RecordKind = RecordKind { magic: *b"TwRedoR\0", name: "redo log", versions: 1..=VERSION };
 
@@ -39,7 +39,7 @@ impl PieceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RedoPiece {
     /// The stripe it belongs to, the first of several for zeroes.
-    pub stripe: u64,
+    pub stripe: Stripe,
     /// The member's slot in the array.
     pub member: Slot,
     /// Offset in the member's data area, in bytes.
@@ -107,7 +107,7 @@ impl RedoRecord {
             if bytes == 0 || offset_bytes.checked_add(bytes).is_none() {
                 return wrong("bytes", bytes, "a place on a member");
             }
-            let (stripe, member) = (raw.stripe.get(), Slot::new(raw.member.get().into()));
+            let (stripe, member) = (Stripe::new(raw.stripe.get()), Slot::new(raw.member.get().into()));
             let piece = RedoPiece { stripe, member, offset_bytes, bytes, kind };
             payload_bytes = payload_bytes.saturating_add(piece.payload_bytes());
             pieces.push(piece);
@@ -147,7 +147,7 @@ impl RedoRecord {
         let mut block = raw.as_bytes().to_vec();
         for piece in &self.pieces {
             let mut raw = RawPiece::new_zeroed();
-            raw.stripe.set(piece.stripe);
+            raw.stripe.set(piece.stripe.get());
             raw.offset.set(piece.offset_bytes);
             raw.bytes.set(piece.bytes);
             raw.member.set(u16::try_from(piece.member.get()).expect("a slot is below 1920"));

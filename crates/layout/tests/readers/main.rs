@@ -14,7 +14,7 @@ use layout::md_superblock::{BadRange, DeviceRole, MinorVersion, NewArray, NewMem
 use layout::redo_log::{
     Checksum, PieceKind, Place, RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::{Sectors, Slot};
+use layout::units::{Sectors, Slot, Stripe};
 
 use mutations::mutate;
 
@@ -77,7 +77,8 @@ fn redo_logs() {
         plan: SlotPlan { slot_bytes: 64 << 10, slots: 32 },
         doubts: vec![StripeRange { first: 3, end: 5 }, StripeRange { first: 9, end: u64::MAX }],
     };
-    let piece = |member, kind| RedoPiece { stripe: 4, member, offset_bytes: 262_144, bytes: 8192, kind };
+    let piece =
+        |member, kind| RedoPiece { stripe: Stripe::new(4), member, offset_bytes: 262_144, bytes: 8192, kind };
     let record = RedoRecord {
         epoch: 2,
         sequence: 18,

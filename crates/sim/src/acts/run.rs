@@ -287,7 +287,7 @@ impl Run {
         if geometry.parity_chunks() == 0 || self.array.shared.members.all_in_sync() {
             return false;
         }
-        let stripe = cells(geometry)[cell] / geometry.stripe_bytes();
+        let stripe = geometry.locate(cells(geometry)[cell]).stripe;
         let consistency = &self.array.shared.consistency;
         consistency.is_in_doubt(stripe) || consistency.is_suspect(stripe)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::start::bad_blocks;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 const BLOCK: u64 = 4096;
 
@@ -11,9 +11,9 @@ fn with_log(scenario: Scenario) -> Rc<Array> {
 }
 
 /// The member cannot read the block at the start of its stripe `stripe`.
-fn break_block(array: &Array, slot: Slot, stripe: u64) {
+fn break_block(array: &Array, slot: Slot, stripe: Stripe) {
     let disk = disk(array, slot);
-    let first = (disk.places.data + stripe * u64::from(CHUNK)) / 512;
+    let first = (disk.places.data + array.machine.geometry().member_offset(stripe)) / 512;
     disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
     may_lose(&array.machine, &disk, |_| true);
 }
@@ -67,8 +67,8 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
         while array.world.counts.borrow().blocks_on_acknowledgement == before {
             assert_eq!(array.run(1), Ended::Steps);
         }
-        let slot = array.machine.geometry().data_member(2, 0);
-        break_block(&array, slot, 2);
+        let slot = array.machine.geometry().data_member(Stripe::new(2), 0);
+        break_block(&array, slot, Stripe::new(2));
         let array = cut(&array, 50);
         finish(&array);
         assert_eq!(array.writer.resync_from_bytes(), None, "{consistency:?}: it has ended");
@@ -105,7 +105,7 @@ fn a_member_that_is_gone_gets_no_bad_places() {
         let quiet = quiet(Level::Raid5, 3, Support::None, 8, 4096);
         let array = with_log(Scenario { data_offset: 64 << 10, ..quiet });
         fail(&array, Slot::new(1));
-        break_block(&array, Slot::new(0), 2);
+        break_block(&array, Slot::new(0), Stripe::new(2));
         replace_until(&array, Slot::new(1), MemberState::Recovering);
         for _ in 0..steps {
             array.run(1);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::redo_log::StripeRange;
+use layout::units::Stripe;
 
 use super::{BLOCKS, assemble, assemble_as, fail, finish, logged, quiet, read, start, write};
 use crate::array::Array;
@@ -20,7 +21,7 @@ use crate::world::Ended;
 fn degraded_with_log() -> Rc<Array> {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
     write(&array, 0..8 * 3 * BLOCKS);
-    fail(&array, array.machine.geometry().data_member(0, 1));
+    fail(&array, array.machine.geometry().data_member(Stripe::new(0), 1));
     array.shared.consistency.doubt(StripeRange { first: 7, end: 8 });
     write(&array, 3 * BLOCKS..6 * BLOCKS);
     array

@@ -14,7 +14,7 @@ use engine::array::start::FoundRedo;
 use engine::members::MemberState;
 use layout::md_superblock::{DeviceRole, display_uuid};
 use layout::redo_log::StripeRange;
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 use super::output::Output;
 use super::waiting;
@@ -283,16 +283,16 @@ fn array_words(array: &AnswerArray) -> String {
 }
 
 /// `3, 7-9, 12`, the first few.
-fn ranges_words(numbers: &[u64]) -> String {
+fn ranges_words(stripes: &[Stripe]) -> String {
     const RANGES_MAX: usize = 12;
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for &number in numbers {
-        match ranges.last_mut().filter(|(_, last)| last + 1 == number) {
-            Some((_, last)) => *last = number,
-            None => ranges.push((number, number)),
+    let mut ranges: Vec<(Stripe, Stripe)> = Vec::new();
+    for &stripe in stripes {
+        match ranges.last_mut().filter(|(_, last)| last.next() == stripe) {
+            Some((_, last)) => *last = stripe,
+            None => ranges.push((stripe, stripe)),
         }
     }
-    let word = |(first, last): &(u64, u64)| match first == last {
+    let word = |(first, last): &(Stripe, Stripe)| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     };
@@ -337,8 +337,11 @@ mod tests {
 
     #[test]
     fn stripes_are_named_as_ranges() {
-        assert_eq!(ranges_words(&[3, 7, 8, 9, 12]), "3, 7-9, 12");
-        assert_eq!(ranges_words(&(0..40).map(|i| i * 2).collect::<Vec<_>>()).split(", ").count(), 13);
+        assert_eq!(ranges_words(&[3, 7, 8, 9, 12].map(Stripe::new)), "3, 7-9, 12");
+        assert_eq!(
+            ranges_words(&(0..40).map(|i| Stripe::new(i * 2)).collect::<Vec<_>>()).split(", ").count(),
+            13
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use layout::geometry::{Geometry, Role};
 use layout::redo_log::{PieceKind, RedoPiece, WholeRecord};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// New contents of some bytes of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,24 +78,24 @@ impl<'a> Newest<'a> {
 }
 
 /// A range of the members' data areas, stripe by stripe.
-fn by_stripe(geometry: &Geometry, range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
-    let chunk_bytes = u64::from(geometry.chunk_bytes());
-    let stripes = range.start / chunk_bytes..range.end.div_ceil(chunk_bytes);
-    stripes.map(move |stripe| {
-        let start = stripe * chunk_bytes;
-        (stripe, start.max(range.start)..(start + chunk_bytes).min(range.end))
+fn by_stripe(geometry: &Geometry, range: Range<u64>) -> impl Iterator<Item = (Stripe, Range<u64>)> {
+    let geometry = *geometry;
+    let stripes = geometry.stripe_at(range.start)..geometry.stripe_at(range.end - 1).next();
+    Stripe::each(stripes).map(move |stripe| {
+        let (start, end) = (geometry.member_offset(stripe), geometry.member_offset(stripe.next()));
+        (stripe, start.max(range.start)..end.min(range.end))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stripe::fake::{CHUNK, World};
+    use crate::stripe::fake::World;
     use PieceKind::{Data, Missing, Unlogged, Zeroes};
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, RedoRecord};
 
-    const STRIPE: u64 = 3;
+    const STRIPE: Stripe = Stripe::new(3);
     const ROW: u64 = 512;
 
     fn geometry() -> Geometry {
@@ -111,7 +111,7 @@ mod tests {
 
     /// A record of pieces: chunk (3: parity), rows, kind, and the byte that the contents are made of.
     fn record(sequence: u64, list: &[(usize, Range<u64>, PieceKind, u8)]) -> WholeRecord {
-        let base = STRIPE * u64::from(CHUNK);
+        let base = geometry().member_offset(STRIPE);
         let (mut pieces, mut payload) = (Vec::new(), Vec::new());
         for (chunk, rows, kind, byte) in list {
             let piece = RedoPiece {
@@ -137,7 +137,7 @@ mod tests {
     fn found(records: &[WholeRecord]) -> (ByRow, ByRow) {
         let geometry = geometry();
         let newest = Newest::of(&geometry, records);
-        let base = STRIPE * u64::from(CHUNK);
+        let base = geometry.member_offset(STRIPE);
         let by_row = |parts: &[Part<'_>]| {
             let rows = |part: &Part<'_>| {
                 let chunk = members().iter().position(|slot| *slot == part.slot).unwrap();

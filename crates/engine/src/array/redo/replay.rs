@@ -40,7 +40,7 @@ pub async fn replay<D: Device>(set: &InPlace<D>, repair: &Repair) -> Result<(), 
         };
         set.redo_missing(part.slot, part.offset_bytes, contents).await?;
         let geometry = &set.shared.geometry;
-        let stripe = part.offset_bytes / u64::from(geometry.chunk_bytes());
+        let stripe = geometry.stripe_at(part.offset_bytes);
         written.extend(geometry.p_member(stripe).filter(|slot| there(*slot)));
     }
     set.flush_members().await?;
@@ -61,10 +61,11 @@ mod tests {
     use crate::volume::{Space, ZeroFlags};
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, PieceKind, RedoPiece, RedoRecord, WholeRecord};
+    use layout::units::Stripe;
     use std::rc::Rc;
 
     const SECTOR: u64 = 512;
-    const STRIPE: u64 = 2;
+    const STRIPE: Stripe = Stripe::new(2);
     const BLOCK: u64 = 4096;
 
     /// All records that a crash now would have made again.
@@ -141,10 +142,10 @@ mod tests {
         for refused in [false, true] {
             let world = World::logging(Level::Raid6, 5);
             let geometry = world.set.shared.geometry;
-            let stripe = (0..5)
+            let stripe = Stripe::first(5)
                 .find(|stripe| geometry.p_member(*stripe) == Some(Slot::new(0)))
                 .expect("every member has P");
-            let (at, chunk) = (stripe * geometry.stripe_bytes(), u64::from(CHUNK));
+            let (at, chunk) = (geometry.array_offset(stripe, 0, 0), u64::from(CHUNK));
             let mut pattern = vec![1; geometry.stripe_bytes() as usize];
             world.write(at, &pattern).expect("written");
             let fails = geometry.data_member(stripe, 1);
@@ -199,7 +200,7 @@ mod tests {
                 .slots()
                 .for_each(|slot| shared.members.begin_with(slot, 0, BadBlocks::default(), log_room));
             shared.members.fail(geometry.data_member(STRIPE, 0), "by hand");
-            let at = geometry.stripe_bytes() * STRIPE;
+            let at = geometry.array_offset(STRIPE, 0, 0);
             let new = &mut pattern[at as usize..][..CHUNK as usize];
             new.iter_mut().for_each(|byte| *byte ^= 0x5a);
             let repair = whole_stripe(&world, new);

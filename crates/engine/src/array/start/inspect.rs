@@ -267,7 +267,7 @@ fn unreadable(reason: &str) -> String {
 /// Nothing is written to an array that is served read-only: the stripes of the records are in doubt.
 fn doubt_instead(repair: &mut Repair, geometry: &Geometry) {
     let stripes = repair.stripes(geometry).into_iter();
-    repair.doubts.extend(stripes.map(|stripe| StripeRange { first: stripe, end: stripe + 1 }));
+    repair.doubts.extend(stripes.map(StripeRange::of));
     repair.records.clear();
     repair.reason = Some("the redo log is not replayed on a read-only array".to_string());
 }

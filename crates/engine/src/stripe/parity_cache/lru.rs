@@ -8,19 +8,20 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::worth::CacheCounters;
 use crate::buffer::Slice;
 use crate::code::rows::{Fragment, Rows};
+use layout::units::Stripe;
 
 /// The shard remembers one fingerprint of rows written lately, cached or not, for this many bytes of cache: 16 bytes of
 /// memory for 4096.
 const BYTES_PER_FINGERPRINT: usize = 4096;
 
-/// Spreads a stripe number over all bits.
-pub(super) fn mix(stripe: u64) -> u64 {
-    stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// Spreads a number over all bits.
+pub(super) fn mix(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A hash of the rows of a parity chunk; never 0.
-fn fingerprint(stripe: u64, fragment: &Fragment) -> u64 {
-    mix(mix(stripe + 1) ^ u64::from(fragment.rows.start) << 8 ^ u64::from(fragment.chunk)) | 1
+fn fingerprint(stripe: Stripe, fragment: &Fragment) -> u64 {
+    mix(mix(stripe.get() + 1) ^ u64::from(fragment.rows.start) << 8 ^ u64::from(fragment.chunk)) | 1
 }
 
 /// Stripe numbers are no attacker's choice: one multiplication spreads them well enough.
@@ -42,7 +43,7 @@ impl Hasher for StripeHasher {
 pub(super) type Parts = SmallVec<[(Fragment, Slice); 2]>;
 
 pub(super) struct Entry {
-    pub stripe: u64,
+    pub stripe: Stripe,
     pub parts: Parts,
     newer: usize,
     older: usize,
@@ -52,7 +53,7 @@ const NONE: usize = usize::MAX;
 
 /// One shard: entries in a slab, linked from the most to the least recently used.
 pub(super) struct Lru {
-    index: HashMap<u64, usize, BuildHasherDefault<StripeHasher>>,
+    index: HashMap<Stripe, usize, BuildHasherDefault<StripeHasher>>,
     pub entries: Slab<Entry>,
     newest: usize,
     oldest: usize,
@@ -91,7 +92,7 @@ impl Lru {
         *self = Lru { counters: self.counters, ..Lru::new(self.bytes_max) };
     }
 
-    pub fn take(&mut self, stripe: u64, rows: Rows) -> Parts {
+    pub fn take(&mut self, stripe: Stripe, rows: Rows) -> Parts {
         let taken = self.take_parts(stripe, rows);
         match taken.is_empty() {
             true => self.counters.misses += 1,
@@ -107,7 +108,7 @@ impl Lru {
         lookups.is_multiple_of(2 * self.seen.len() as u64)
     }
 
-    fn take_parts(&mut self, stripe: u64, rows: Rows) -> Parts {
+    fn take_parts(&mut self, stripe: Stripe, rows: Rows) -> Parts {
         let mut taken = Parts::new();
         let Some(&at) = self.index.get(&stripe) else { return taken };
         let mut freed = 0;
@@ -128,7 +129,7 @@ impl Lru {
         taken
     }
 
-    pub fn put(&mut self, stripe: u64, fragment: Fragment, slice: &Slice) {
+    pub fn put(&mut self, stripe: Stripe, fragment: Fragment, slice: &Slice) {
         let is_admitted = self.note_seen(stripe, &fragment);
         self.written += slice.len() as u64;
         if !is_admitted {
@@ -182,7 +183,7 @@ impl Lru {
     }
 
     /// Remembers rows as written now. True if they were written before, recently enough for the cache to hold them still.
-    fn note_seen(&mut self, stripe: u64, fragment: &Fragment) -> bool {
+    fn note_seen(&mut self, stripe: Stripe, fragment: &Fragment) -> bool {
         let now = Seen { fingerprint: fingerprint(stripe, fragment), written: self.written };
         // The upper half of the fingerprint, scaled to the size of the table.
         let at = (((now.fingerprint >> 32) * self.seen.len() as u64) >> 32) as usize;
@@ -190,7 +191,7 @@ impl Lru {
         last.fingerprint == now.fingerprint && now.written - last.written <= self.bytes_max as u64
     }
 
-    pub fn remove(&mut self, stripe: u64) {
+    pub fn remove(&mut self, stripe: Stripe) {
         if let Some(at) = self.index.remove(&stripe) {
             self.unlink(at);
             let entry = self.entries.remove(at);

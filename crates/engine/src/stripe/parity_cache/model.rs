@@ -3,6 +3,7 @@
 use super::*;
 use crate::code::chunk_set::P;
 use crate::sync::models::{check, threads};
+use layout::units::Stripe;
 
 const ROWS: Rows = Rows { start: 0, end: 4096 };
 
@@ -14,8 +15,9 @@ const WRITES: u8 = 20;
 fn what_is_found_is_what_was_written_last() {
     check(|| {
         let cache = ParityCache::new(SHARDS * 2 * 4096);
-        let of_sample =
-            |is_sample: bool| (0..).find(|&stripe| (cache.used(stripe) < Some(SAMPLES)) == is_sample);
+        let of_sample = |is_sample: bool| {
+            (0..).map(Stripe::new).find(|&stripe| (cache.used(stripe) < Some(SAMPLES)) == is_sample)
+        };
         let (sample, stripe) = (of_sample(true).unwrap(), of_sample(false).unwrap());
         let written = Mutex::new(0);
         let slices: Vec<Slice> = (0..=2 * WRITES).map(|byte| Slice::from_bytes(&[byte; 4096])).collect();

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::buffer::Gather;
 use crate::members::port::MemberWrite;
 use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Rows are cut at multiples of this.
 const CUT_BYTES: u64 = 4096;
@@ -21,7 +21,7 @@ const CUT_BYTES_MIN: u64 = 512;
 /// The member writes of one stripe, which the caller owns.
 #[derive(Clone, Copy)]
 pub(in crate::stripe) struct StripeWrites<'a> {
-    pub(in crate::stripe) stripe: u64,
+    pub(in crate::stripe) stripe: Stripe,
     /// The writes of working members.
     pub(in crate::stripe) made: &'a [MemberWrite],
     /// The new contents of the missing chunk, where no other member may fail. Empty where one may: then every write in
@@ -101,7 +101,7 @@ fn part(writes: StripeWrites<'_>, start: u64, end: u64) -> Part {
     Part { bytes: start..end, pieces, writes }
 }
 
-fn logged(stripe: u64, kind: PieceKind, write: MemberWrite) -> (RedoPiece, Gather) {
+fn logged(stripe: Stripe, kind: PieceKind, write: MemberWrite) -> (RedoPiece, Gather) {
     (piece(stripe, write.slot, write.offset, write.data.len() as u64, kind), write.data)
 }
 
@@ -120,7 +120,13 @@ fn end_of(write: &MemberWrite) -> u64 {
     write.offset + write.data.len() as u64
 }
 
-pub(super) fn piece(stripe: u64, member: Slot, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
+pub(super) fn piece(
+    stripe: Stripe,
+    member: Slot,
+    offset_bytes: u64,
+    bytes: u64,
+    kind: PieceKind,
+) -> RedoPiece {
     RedoPiece { stripe, member, offset_bytes, bytes, kind }
 }
 
@@ -159,7 +165,7 @@ mod tests {
         let mut out = Painted::new();
         paint_writes(&mut whole, made);
         paint_writes(&mut out, missing);
-        let cut = cut(StripeWrites { stripe: 7, made, missing, unplaced: missing }, payload);
+        let cut = cut(StripeWrites { stripe: Stripe::new(7), made, missing, unplaced: missing }, payload);
         let (mut below, mut logged) = (0, 0);
         for part in &cut {
             let bytes: usize = part.pieces.iter().map(|(_, data)| data.len()).sum();

@@ -11,6 +11,7 @@ use super::cut::Pieces;
 use super::slots::Taken;
 use crate::error::VolumeError;
 use layout::redo_log::PIECES_MAX;
+use layout::units::Stripe;
 
 /// The outcome of a record. None: too few members took it.
 pub(super) type Logged = Result<Option<Taken>, VolumeError>;
@@ -25,7 +26,7 @@ pub(super) struct Queue {
 
 /// One writer's request for a record.
 pub(super) struct Ticket {
-    pub(super) stripes: Range<u64>,
+    pub(super) stripes: Range<Stripe>,
     pub(super) pieces: Pieces,
     /// The outcome of its record.
     pub(super) result: RefCell<Option<Logged>>,

@@ -5,12 +5,13 @@ use super::log::RedoLog;
 use super::state::{LogPhase, State, wake_all};
 use crate::device::Device;
 use crate::error::VolumeError;
+use layout::units::Stripe;
 
 /// Retires the record of a stripe whose last write failed or was refused, before anything is made from the stripe: replayed
 /// later, the record would change data under the parity of a newer record. The stripe stays in doubt until parity agrees.
 pub(in crate::stripe) async fn retire_incomplete_records<D: Device>(
     log: &RedoLog<D>,
-    stripe: u64,
+    stripe: Stripe,
 ) -> Result<(), VolumeError> {
     match !log.shared.members.plain() && log.shared.redo.has_incomplete(stripe) {
         true => Box::pin(outlive_records(log)).await,

@@ -1,6 +1,7 @@
 //! Slots of the log. A slot is taken for a record, is open while the record's writes are in flight, and stays in use until
 //! a header says that the record is retired.
 
+use layout::units::Stripe;
 use std::ops::Range;
 
 #[derive(Default)]
@@ -15,9 +16,9 @@ pub(super) struct LogSlot {
     /// Writers whose stripe writes have not returned. A slot that was just taken counts as one.
     pub(super) open: usize,
     /// The stripes that the record writes.
-    pub(super) stripes: Vec<Range<u64>>,
+    pub(super) stripes: Vec<Range<Stripe>>,
     /// Those of them whose writes were not all made: a replay would not leave what later writes built on.
-    pub(super) incomplete: Vec<Range<u64>>,
+    pub(super) incomplete: Vec<Range<Stripe>>,
 }
 
 /// A slot that was taken, and the sequence number of its record.

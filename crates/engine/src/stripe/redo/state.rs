@@ -11,7 +11,7 @@ use super::slots::{LogSlot, LogSlots, Next, Taken};
 use crate::error::MetadataLost;
 use crate::members::health::{MemberState, Members};
 use layout::redo_log::{RedoArea, SlotPlan};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Where a member's part of the log lies, and the identity that its headers carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct State {
     /// Logged stripe writes that were admitted and have not returned.
     pub(super) active: u64,
     /// Stripes whose owners wait at the gate: they have no member write in flight.
-    pub(super) parked: HashSet<u64>,
+    pub(super) parked: HashSet<Stripe>,
     pub(super) announcing: bool,
     pub(super) retiring: bool,
     pub(super) stopped: bool,
@@ -213,7 +213,7 @@ impl Redo {
     pub(in crate::stripe) async fn admit(
         &self,
         members: &Members,
-        stripes: Range<u64>,
+        stripes: Range<Stripe>,
     ) -> Result<Admitted, MetadataLost> {
         let mut parked = false;
         std::future::poll_fn(|context| {
@@ -227,7 +227,7 @@ impl Redo {
             };
             let Some(admitted) = admitted else {
                 let first = !std::mem::replace(&mut parked, true);
-                state.parked.extend(stripes.clone());
+                state.parked.extend(Stripe::each(stripes.clone()));
                 if first {
                     state.wake(); // the drain need not wait for this owner
                 }
@@ -323,7 +323,7 @@ impl Redo {
     }
 
     /// Gives the slot to a record of `writers` writers, which write these stripes.
-    pub(super) fn assign(&self, taken: Taken, writers: usize, stripes: Vec<Range<u64>>) {
+    pub(super) fn assign(&self, taken: Taken, writers: usize, stripes: Vec<Range<Stripe>>) {
         let slot = &mut self.state.lock().slots.slots[taken.slot as usize];
         (slot.open, slot.stripes) = (writers, stripes);
     }
@@ -336,19 +336,19 @@ impl Redo {
     }
 
     /// Whether replay would redo a record of this stripe.
-    pub(super) fn has_record(&self, stripe: u64) -> bool {
+    pub(super) fn has_record(&self, stripe: Stripe) -> bool {
         let state = self.state.lock();
         state.slots.slots.iter().any(|slot| slot.stripes.iter().any(|stripes| stripes.contains(&stripe)))
     }
 
     /// In these stripes the record's writes were not all made, or were not made at all while some member may hold the
     /// record.
-    pub(super) fn mark_incomplete(&self, taken: Taken, stripes: Range<u64>) {
+    pub(super) fn mark_incomplete(&self, taken: Taken, stripes: Range<Stripe>) {
         self.state.lock().slots.slots[taken.slot as usize].incomplete.push(stripes);
     }
 
     /// Whether replay would redo a record whose writes were not all made in this stripe.
-    pub(super) fn has_incomplete(&self, stripe: u64) -> bool {
+    pub(super) fn has_incomplete(&self, stripe: Stripe) -> bool {
         let state = self.state.lock();
         state.slots.slots.iter().any(|slot| slot.incomplete.iter().any(|stripes| stripes.contains(&stripe)))
     }
@@ -359,10 +359,10 @@ impl Redo {
     }
 
     /// Where a slot of the log lies on a member's device.
-    pub(super) fn slot_place(&self, member: Slot, slot: u32) -> Option<(u64, RedoMember)> {
+    pub(super) fn slot_place(&self, member: Slot, record_slot: u32) -> Option<(u64, RedoMember)> {
         let state = self.state.lock();
         let member = state.members[member.index()]?;
-        Some((state.plan?.slot_offset(member.area, slot), member))
+        Some((state.plan?.slot_offset(member.area, record_slot), member))
     }
 
     /// The stripe writes of one of the record's writers have returned, or will not be made.

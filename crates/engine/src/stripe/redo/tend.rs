@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
 use crate::stripe::stripe_table::Owner;
+use crate::stripe::unit_number::UnitNumber;
 use layout::redo_log::SlotPlan;
 use layout::units::Slot;
 
@@ -58,12 +59,12 @@ async fn open_when_drained<D: Device>(log: &RedoLog<D>) -> Result<(), VolumeErro
 /// wait for the log to move.
 async fn drained<D: Device>(log: &RedoLog<D>) {
     let table = &log.shared.table;
-    let mut stripes: Vec<(u64, Option<Owner>)> =
-        table.owned().into_iter().map(|stripe| (stripe, None)).collect();
+    let mut stripes: Vec<(UnitNumber, Option<Owner>)> =
+        table.owned().into_iter().map(|unit| (unit, None)).collect();
     std::future::poll_fn(|context| {
         let mut state = log.shared.redo.state.lock();
-        stripes.retain_mut(|(stripe, owner)| {
-            !state.parked.contains(stripe) && !table.wake_at_release(*stripe, owner, context.waker())
+        stripes.retain_mut(|(unit, owner)| {
+            !state.parked.contains(&unit.stripe()) && !table.wake_at_release(*unit, owner, context.waker())
         });
         if stripes.is_empty() || state.phase != LogPhase::Off {
             return Poll::Ready(());
@@ -124,9 +125,9 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
 pub(crate) fn doubt_suspects<D: Device>(log: &RedoLog<D>) {
     log.shared
         .consistency
-        .suspect_numbers()
+        .suspect_units()
         .into_iter()
-        .for_each(|stripe| log.shared.consistency.doubt_stripe(stripe));
+        .for_each(|unit| log.shared.consistency.doubt_stripe(unit.stripe()));
 }
 
 fn no_room<D: Device>(log: &RedoLog<D>, reason: &str) {

@@ -24,7 +24,7 @@ use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberWrite};
 use layout::geometry::Geometry;
 use layout::redo_log::{Checksum, PieceKind, Place, RedoRecord};
-use layout::units::Slot;
+use layout::units::{Slot, Stripe};
 
 /// Most records of one shard in flight. With more, fewer writers would share one.
 const RECORDS_AT_ONCE: u32 = 2;
@@ -49,7 +49,7 @@ pub(in crate::stripe) struct ZeroesLogged(Option<Taken>);
 /// It cannot be put on record.
 pub(in crate::stripe) async fn zeroes_begin<D: Device>(
     log: &RedoLog<D>,
-    stripes: Range<u64>,
+    stripes: Range<Stripe>,
     logged: &ZeroesLogged,
 ) -> Result<(), VolumeError> {
     let (absences, bytes) = (&log.shared.absences, bytes_of(&log.shared.geometry, stripes));
@@ -63,9 +63,8 @@ pub(in crate::stripe) async fn zeroes_begin<D: Device>(
 }
 
 /// The bytes of each member's data area that some stripes take.
-fn bytes_of(geometry: &Geometry, stripes: Range<u64>) -> Range<u64> {
-    let chunk_bytes = u64::from(geometry.chunk_bytes());
-    geometry.member_offset(stripes.start)..geometry.member_offset(stripes.end - 1) + chunk_bytes
+fn bytes_of(geometry: &Geometry, stripes: Range<Stripe>) -> Range<u64> {
+    geometry.member_offset(stripes.start)..geometry.member_offset(stripes.end)
 }
 
 /// Makes the writes of one owned stripe while members are missing or the log is in force. `parity`: some of the writes are
@@ -80,7 +79,7 @@ pub(in crate::stripe) async fn write_degraded<D: Device>(
     loop {
         // The gate opens once every owner waits at it or has ended: a gathering owner must not wait for this one.
         let waiting = log.in_flight.wait();
-        let admitted = redo.admit(&log.shared.members, stripe..stripe + 1).await;
+        let admitted = redo.admit(&log.shared.members, stripe..stripe.next()).await;
         drop(waiting);
         if admitted? == Admitted::Unlogged {
             return write_unlogged(log, writes, fua).await;
@@ -145,7 +144,7 @@ async fn write_logged<D: Device>(
     }
     let mut results = Results::new();
     for part in cut(writes, redo.payload_bytes()) {
-        let Some(taken) = record(log, stripe..stripe + 1, part.pieces).await? else {
+        let Some(taken) = record(log, stripe..stripe.next(), part.pieces).await? else {
             return Ok(None); // the caller writes all parts again
         };
         // The record is durable: what a crash leaves half written is made again, so parity will tell.
@@ -164,7 +163,7 @@ async fn write_logged<D: Device>(
             absences.forget_all(&part.bytes);
             // Doubt outlives the record, which is retired some time later.
             log.shared.consistency.doubt_stripe(stripe);
-            redo.mark_incomplete(taken, stripe..stripe + 1);
+            redo.mark_incomplete(taken, stripe..stripe.next());
             // Before the record may be retired.
             let forgotten = absence_record::persist(log).await;
             redo.written(taken);
@@ -179,7 +178,7 @@ async fn write_logged<D: Device>(
 /// Logs the zeroing of whole stripes. On return the caller may zero them, and then passes the result to [`zeroes_written`].
 pub(in crate::stripe) async fn log_zeroes<D: Device>(
     log: &RedoLog<D>,
-    stripes: Range<u64>,
+    stripes: Range<Stripe>,
 ) -> Result<ZeroesLogged, VolumeError> {
     let redo = &log.shared.redo;
     loop {
@@ -202,14 +201,13 @@ pub(in crate::stripe) async fn log_zeroes<D: Device>(
 
 async fn log_zeroes_admitted<D: Device>(
     log: &RedoLog<D>,
-    stripes: Range<u64>,
+    stripes: Range<Stripe>,
 ) -> Result<Option<Taken>, VolumeError> {
     settle(log).await?;
     let geometry = &log.shared.geometry;
-    let offset = geometry.member_offset(stripes.start);
-    let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
+    let Range { start: offset, end } = bytes_of(geometry, stripes.clone());
     // A missing member is included: the record supersedes what earlier records say of its chunks.
-    let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
+    let zeroes = |slot| (piece(stripes.start, slot, offset, end - offset, PieceKind::Zeroes), Gather::new());
     let pieces = geometry.slots().map(zeroes).collect();
     record(log, stripes, pieces).await
 }
@@ -217,7 +215,7 @@ async fn log_zeroes_admitted<D: Device>(
 /// The zeroes have been written; `failed`: not at every member.
 pub(in crate::stripe) fn zeroes_written<D: Device>(
     log: &RedoLog<D>,
-    stripes: Range<u64>,
+    stripes: Range<Stripe>,
     logged: &ZeroesLogged,
     failed: bool,
 ) {
@@ -240,7 +238,7 @@ pub(in crate::stripe) fn zeroes_written<D: Device>(
 
 /// Returns when a record with these pieces is durable. The caller then makes its writes, and calls [`Redo::written`].
 /// None: too few members took the record.
-async fn record<D: Device>(log: &RedoLog<D>, stripes: Range<u64>, pieces: Pieces) -> Logged {
+async fn record<D: Device>(log: &RedoLog<D>, stripes: Range<Stripe>, pieces: Pieces) -> Logged {
     let ticket = Rc::new(Ticket {
         stripes,
         pieces,
@@ -365,9 +363,14 @@ async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ti
 }
 
 /// Members for a copy of a record in this slot. The first one rotates with the slot, so that all members share the load.
-fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[Slot], count: usize) -> SmallVec<[Slot; 2]> {
+fn log_members<D: Device>(
+    log: &RedoLog<D>,
+    record_slot: u32,
+    tried: &[Slot],
+    count: usize,
+) -> SmallVec<[Slot; 2]> {
     let logs = log.shared.redo.logs();
-    let first = slot as usize % logs.len().max(1);
+    let first = record_slot as usize % logs.len().max(1);
     let works = |slot: &Slot| !tried.contains(slot) && log.shared.members.state(*slot) == MemberState::InSync;
     logs.iter().cycle().skip(first).take(logs.len()).copied().filter(works).take(count).collect()
 }
@@ -440,9 +443,12 @@ mod tests {
         (1..4).for_each(|slot: usize| world.fakes[slot].set_full(true));
         let (new, redo) = (vec![2; BLOCK as usize], &world.set.shared.redo);
         let at = 7 * world.set.shared.geometry.stripe_bytes();
-        assert!(!redo.has_record(7));
+        assert!(!redo.has_record(Stripe::new(7)));
         assert!(matches!(world.write(at, &new), Err(VolumeError::NoSpace { .. })));
-        assert!(redo.has_record(7), "what is only data is logged, too, while the record may be redone");
+        assert!(
+            redo.has_record(Stripe::new(7)),
+            "what is only data is logged, too, while the record may be redone"
+        );
         Slot::first(5).skip(1).for_each(|slot| assert_eq!(world.state(slot), MemberState::InSync));
         world.fakes[1..4].iter().for_each(|fake| fake.set_full(false));
         world.write(at, &new).expect("room again");

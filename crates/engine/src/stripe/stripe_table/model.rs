@@ -3,6 +3,7 @@
 use super::*;
 use crate::limits::STRIPE_TABLE_WAYS;
 use crate::sync::models::{self, threads};
+use layout::units::Stripe;
 use shuttle::future::block_on;
 use std::sync::atomic::{AtomicBool, AtomicUsize as Count, Ordering::Relaxed};
 
@@ -16,7 +17,7 @@ fn table(locks: Locks) -> Arc<StripeTable> {
 /// A table whose other places are taken for good, with room for `room` stripes.
 fn table_with_room(room: usize, locks: Locks) -> Arc<StripeTable> {
     let table = table(locks);
-    for stripe in 1000.. {
+    for stripe in (1000..).map(Stripe::new) {
         if table.active() == PLACES - room {
             break;
         }
@@ -54,7 +55,7 @@ impl Seen {
 }
 
 /// One write from the claim to its result. The owner makes the writes that joined too.
-async fn write_once(table: &Arc<StripeTable>, stripe: u64, shard: usize, seen: &Seen) {
+async fn write_once(table: &Arc<StripeTable>, stripe: Stripe, shard: usize, seen: &Seen) {
     match table.claim_or_join(stripe, Unwatched(shard), write()).await {
         Entry::Joined(joined) => joined.await.expect("the owner did it"),
         Entry::Owned(mut claim, _) => {
@@ -78,7 +79,7 @@ fn every_write_of_a_stripe_is_done_once() {
         threads(3, move |shard| {
             block_on(async {
                 for _ in 0..2 {
-                    write_once(&inside, 7, shard, &looked).await;
+                    write_once(&inside, Stripe::new(7), shard, &looked).await;
                 }
             });
         });
@@ -94,7 +95,7 @@ fn one_owner_though_two_places_are_free() {
         let inside = Arc::clone(&table);
         threads(4, move |shard| {
             block_on(async {
-                let alone = |stripe| inside.claim(stripe, shard);
+                let alone = |number| inside.claim(Stripe::new(number), shard);
                 match shard {
                     0 => {
                         drop(alone(1).await);
@@ -120,7 +121,7 @@ fn a_claim_that_finds_no_room_is_woken() {
         let inside = Arc::clone(&table);
         threads(3, move |shard| {
             block_on(async {
-                let claim = inside.claim(shard as u64, shard).await;
+                let claim = inside.claim(Stripe::new(shard as u64), shard).await;
                 shuttle::thread::yield_now();
                 claim.release(&Ok(()), Unwatched(0));
             });
@@ -140,10 +141,11 @@ fn overlapping_runs_do_not_wait_in_a_circle() {
             block_on(async {
                 let mut next = shard as u64;
                 while next < 4 {
+                    let run = Stripe::new(next)..Stripe::new(4);
                     let claims = match shard {
-                        0 => inside.claim_run(next, 4, shard).await,
-                        1 => inside.claim_run_in_turn(next, 4, shard).await,
-                        _ => inside.claim_whole_run(next, 4, shard).await,
+                        0 => inside.claim_run(run, shard).await,
+                        1 => inside.claim_run_in_turn(run, shard).await,
+                        _ => inside.claim_whole_run(Stripe::each(run).map(UnitNumber::from), shard).await,
                     };
                     next += claims.len() as u64;
                     shuttle::thread::yield_now();
@@ -162,7 +164,7 @@ fn nobody_waits_for_an_owner_that_is_gone() {
         let (inside, count) = (Arc::clone(&table), Arc::clone(&done));
         threads(3, move |shard| {
             block_on(async {
-                match inside.claim_or_join(7, Unwatched(shard), write()).await {
+                match inside.claim_or_join(Stripe::new(7), Unwatched(shard), write()).await {
                     Entry::Joined(joined) => assert_eq!(joined.await, Err(VolumeError::Stopping)),
                     Entry::Owned(mut claim, _) => {
                         if shard == 1 {
@@ -186,14 +188,14 @@ fn every_turn_comes_and_nobody_is_lost_meanwhile() {
         let (table, seen) = (table(locks), Arc::new(Seen::default()));
         let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
         threads(4, move |shard| match shard {
-            0 | 1 => block_on(write_once(&inside, 7, shard, &looked)),
+            0 | 1 => block_on(write_once(&inside, Stripe::new(7), shard, &looked)),
             2 => block_on(async {
-                let claim = inside.claim_in_turn(7, shard).await;
+                let claim = inside.claim_in_turn(Stripe::new(7), shard).await;
                 looked.own(|| 1);
                 claim.release(&Ok(()), Unwatched(0));
             }),
             _ => {
-                let mut turn = Box::pin(inside.claim_in_turn(7, shard));
+                let mut turn = Box::pin(inside.claim_in_turn(Stripe::new(7), shard));
                 for _ in 0..2 {
                     if let Poll::Ready(claim) = turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                         looked.own(|| 0);
@@ -215,12 +217,12 @@ fn a_claim_if_free_never_shares() {
         let (inside, looked) = (Arc::clone(&table), Arc::clone(&seen));
         threads(3, move |shard| match shard {
             0 => {
-                if let Some(claim) = inside.claim_if_free(7, shard) {
+                if let Some(claim) = inside.claim_if_free(Stripe::new(7), shard) {
                     looked.own(|| 0);
                     claim.release(&Ok(()), Unwatched(0));
                 }
             }
-            _ => block_on(write_once(&inside, 7, shard, &looked)),
+            _ => block_on(write_once(&inside, Stripe::new(7), shard, &looked)),
         });
         assert_eq!((seen.done.load(Relaxed), table.active()), (2, 0));
     });

@@ -4,6 +4,7 @@
 
 use crossbeam::utils::CachePadded;
 
+use super::super::unit_number::UnitNumber;
 use super::attempt::Attempt;
 use crate::stages::{Lock, Watch};
 use crate::sync::sequential::Mutex;
@@ -25,13 +26,13 @@ struct Segment {
 }
 
 struct Held {
-    stripe: u64,
+    unit: UnitNumber,
     place: usize,
 }
 
 impl Segment {
-    fn find(&self, chain: usize, stripe: u64) -> Option<usize> {
-        self.chains[chain].iter().find(|held| held.stripe == stripe).map(|held| held.place)
+    fn find(&self, chain: usize, unit: UnitNumber) -> Option<usize> {
+        self.chains[chain].iter().find(|held| held.unit == unit).map(|held| held.place)
     }
 }
 
@@ -49,43 +50,43 @@ impl Segments {
     }
 
     /// Becomes the owner of a stripe, or finds its owner.
-    pub(super) fn try_claim(&self, stripe: u64, watch: impl Watch) -> Attempt {
-        let (lock, chain) = self.of(stripe);
+    pub(super) fn try_claim(&self, unit: UnitNumber, watch: impl Watch) -> Attempt {
+        let (lock, chain) = self.of(unit);
         watch.hold(Lock::Stripes, lock, |segment| {
-            if let Some(place) = segment.find(chain, stripe) {
+            if let Some(place) = segment.find(chain, unit) {
                 return Attempt::Held(place);
             }
             let Some(place) = segment.free.pop() else { return Attempt::Full };
-            segment.chains[chain].push(Held { stripe, place });
+            segment.chains[chain].push(Held { unit, place });
             Attempt::Claimed(place)
         })
     }
 
     /// Releases a stripe.
-    pub(super) fn release(&self, stripe: u64, watch: impl Watch) {
-        let (lock, chain) = self.of(stripe);
+    pub(super) fn release(&self, unit: UnitNumber, watch: impl Watch) {
+        let (lock, chain) = self.of(unit);
         watch.hold(Lock::Stripes, lock, |segment| {
-            let at = segment.chains[chain].iter().position(|held| held.stripe == stripe);
+            let at = segment.chains[chain].iter().position(|held| held.unit == unit);
             let held = segment.chains[chain].swap_remove(at.expect("an owner's stripe is in its chain"));
             segment.free.push(held.place);
         });
     }
 
     /// Whether a claim of this stripe would find a place.
-    pub(super) fn has_room(&self, stripe: u64) -> bool {
-        !self.of(stripe).0.lock().free.is_empty()
+    pub(super) fn has_room(&self, unit: UnitNumber) -> bool {
+        !self.of(unit).0.lock().free.is_empty()
     }
 
     /// The place of a stripe's owner.
-    pub(super) fn find(&self, stripe: u64) -> Option<usize> {
-        let (lock, chain) = self.of(stripe);
-        lock.lock().find(chain, stripe)
+    pub(super) fn find(&self, unit: UnitNumber) -> Option<usize> {
+        let (lock, chain) = self.of(unit);
+        lock.lock().find(chain, unit)
     }
 
     /// The stripes that have an owner now.
-    pub(super) fn owned(&self) -> Vec<u64> {
-        let of_segment = |segment: &CachePadded<Mutex<Segment>>| -> Vec<u64> {
-            segment.lock().chains.iter().flatten().map(|held| held.stripe).collect()
+    pub(super) fn owned(&self) -> Vec<UnitNumber> {
+        let of_segment = |segment: &CachePadded<Mutex<Segment>>| -> Vec<UnitNumber> {
+            segment.lock().chains.iter().flatten().map(|held| held.unit).collect()
         };
         self.segments.iter().flat_map(of_segment).collect()
     }
@@ -97,9 +98,9 @@ impl Segments {
     }
 
     /// The lock of a stripe, and its chain there.
-    fn of(&self, stripe: u64) -> (&Mutex<Segment>, usize) {
-        let count = self.segments.len() as u64;
+    fn of(&self, unit: UnitNumber) -> (&Mutex<Segment>, usize) {
+        let (number, count) = (unit.get(), self.segments.len() as u64);
         let index = |number: u64| usize::try_from(number).expect("below the number of places");
-        (&self.segments[index(stripe & (count - 1))], index((stripe / count) & (self.chains as u64 - 1)))
+        (&self.segments[index(number & (count - 1))], index((number / count) & (self.chains as u64 - 1)))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::executor::{Executor, yield_now};
+use layout::units::Stripe;
 use std::sync::atomic::AtomicBool;
 
 fn write() -> StripeWrite {
@@ -20,7 +21,8 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
         let owner = {
             let table = Arc::clone(&table);
             executor.spawn_with_result(async move {
-                let Entry::Owned(claim, _) = table.claim_or_join(7, Unwatched(0), write()).await else {
+                let Entry::Owned(claim, _) = table.claim_or_join(Stripe::new(7), Unwatched(0), write()).await
+                else {
                     panic!("free")
                 };
                 claim
@@ -31,7 +33,7 @@ fn writes_join_until_the_freeze_and_wait_after_it() {
         let start = || {
             let table = Arc::clone(&table);
             executor.spawn_with_result(async move {
-                match table.claim_or_join(7, Unwatched(0), write()).await {
+                match table.claim_or_join(Stripe::new(7), Unwatched(0), write()).await {
                     Entry::Joined(joined) => (true, joined.await.is_ok()),
                     Entry::Owned(claim, _) => {
                         claim.release(&Ok(()), Unwatched(0));
@@ -63,7 +65,9 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
         let writer = executor.spawn_with_result(async move {
             let mut writes = 0;
             loop {
-                let Entry::Owned(mut claim, _) = own.claim_or_join(7, Unwatched(0), write()).await else {
+                let Entry::Owned(mut claim, _) =
+                    own.claim_or_join(Stripe::new(7), Unwatched(0), write()).await
+                else {
                     return writes;
                 };
                 yield_now().await;
@@ -77,7 +81,7 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
             }
         });
         executor.run_ready(1);
-        let turn = executor.spawn_with_result(async move { other.claim_in_turn(7, 0).await });
+        let turn = executor.spawn_with_result(async move { other.claim_in_turn(Stripe::new(7), 0).await });
         run(&executor);
         assert_eq!(writer.try_take(), Some(2), "the turn was asked for in the second write");
         drop(turn.try_take().expect("it has the stripe"));
@@ -90,14 +94,15 @@ fn a_turn_comes_before_the_next_write_of_the_same_writer() {
 fn whoever_waits_for_an_owner_waits_for_that_one_only() {
     for locks in Locks::ALL {
         let table = StripeTable::new(locks);
-        let claim = || table.claim_if_free(7, 0).expect("free");
-        let gone = |seen: &mut Option<Owner>| table.wake_at_release(7, seen, Waker::noop());
+        let claim = || table.claim_if_free(Stripe::new(7), 0).expect("free");
+        let gone =
+            |seen: &mut Option<Owner>| table.wake_at_release(Stripe::new(7).into(), seen, Waker::noop());
         let (mut seen, first) = (None, claim());
         assert!(!gone(&mut seen) && !gone(&mut seen));
         drop(first);
         let second = claim();
         assert!(gone(&mut seen), "the second owner was never waited for");
-        let mut turn = Box::pin(table.claim_in_turn(7, 0));
+        let mut turn = Box::pin(table.claim_in_turn(Stripe::new(7), 0));
         let mut look = || turn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(look().is_pending());
         let mut seen = None;
@@ -116,11 +121,11 @@ fn an_owner_that_is_gone_fails_its_batch_and_frees_the_stripe() {
         let executor = Executor::new(Box::new(|| {}));
         let table = StripeTable::new(locks);
         let (one, two) = (Arc::clone(&table), Arc::clone(&table));
-        let owner =
-            executor.spawn_with_result(async move { one.claim_or_join(7, Unwatched(0), write()).await });
+        let owner = executor
+            .spawn_with_result(async move { one.claim_or_join(Stripe::new(7), Unwatched(0), write()).await });
         run(&executor);
         let joined = executor.spawn_with_result(async move {
-            let Entry::Joined(joined) = two.claim_or_join(7, Unwatched(0), write()).await else {
+            let Entry::Joined(joined) = two.claim_or_join(Stripe::new(7), Unwatched(0), write()).await else {
                 panic!("owned")
             };
             joined.await
@@ -150,11 +155,14 @@ fn claims_exclude_each_other_across_threads() {
                         let (table, busy) = (Arc::clone(&table), Arc::clone(&busy));
                         executor.spawn(async move {
                             for round in 0..300u64 {
-                                let stripe = (round * 7 + task * 13 + shard as u64) % stripes;
-                                match table.claim_or_join(stripe, Unwatched(shard), write()).await {
+                                let number = (round * 7 + task * 13 + shard as u64) % stripes;
+                                match table
+                                    .claim_or_join(Stripe::new(number), Unwatched(shard), write())
+                                    .await
+                                {
                                     Entry::Joined(joined) => joined.await.expect("owner finishes"),
                                     Entry::Owned(mut claim, _) => {
-                                        let flag = &busy[usize::try_from(stripe).unwrap()];
+                                        let flag = &busy[usize::try_from(number).unwrap()];
                                         assert!(!flag.swap(true, SeqCst), "one owner at a time");
                                         yield_now().await;
                                         claim.freeze();

@@ -15,6 +15,7 @@
 
 use crossbeam::utils::CachePadded;
 
+use super::super::unit_number::UnitNumber;
 use super::attempt::Attempt;
 use crate::limits::STRIPE_TABLE_WAYS;
 use crate::sync::sequential::atomic::{AtomicU64, Ordering::SeqCst};
@@ -23,7 +24,7 @@ use crate::sync::sequential::spin_loop;
 const LOCKED: u64 = 1 << 63;
 const TENTATIVE: u64 = 1 << 62;
 const FROZEN: u64 = 1 << 61;
-const STRIPE_MASK: u64 = (1 << 48) - 1;
+const UNIT_MASK: u64 = (1 << 48) - 1;
 
 type Bucket = CachePadded<[AtomicU64; STRIPE_TABLE_WAYS]>;
 
@@ -47,10 +48,10 @@ impl Words {
     /// Becomes the owner of a stripe, or finds its owner. Calls `withdrawn` when it has freed a place that it took for a
     /// moment.
     #[inline]
-    pub(super) fn try_claim(&self, stripe: u64, shard: usize, withdrawn: impl Fn()) -> Attempt {
-        assert!(stripe < STRIPE_MASK, "a stripe number has 48 bits");
-        let buckets = self.places(stripe);
-        let word = (stripe + 1) | (shard as u64 & 0xfff) << 48;
+    pub(super) fn try_claim(&self, unit: UnitNumber, shard: usize, withdrawn: impl Fn()) -> Attempt {
+        assert!(unit.get() < UNIT_MASK, "a number has 48 bits");
+        let buckets = self.places(unit);
+        let word = (unit.get() + 1) | (shard as u64 & 0xfff) << 48;
         'again: loop {
             let mut free = None;
             for first in buckets {
@@ -58,7 +59,7 @@ impl Words {
                     let seen = word.load(SeqCst);
                     if seen == 0 {
                         free = free.or(Some(first + way));
-                    } else if seen & STRIPE_MASK == stripe + 1 {
+                    } else if seen & UNIT_MASK == unit.get() + 1 {
                         if seen & TENTATIVE == 0 {
                             return Attempt::Held(first + way);
                         }
@@ -71,7 +72,7 @@ impl Words {
             if self.word(mine).compare_exchange(0, word | TENTATIVE, SeqCst, SeqCst).is_err() {
                 continue;
             }
-            match self.settle(mine, stripe, buckets) {
+            match self.settle(mine, unit, buckets) {
                 Settled::Won => {
                     self.word(mine).store(word | LOCKED, SeqCst);
                     return Attempt::Claimed(mine);
@@ -91,11 +92,11 @@ impl Words {
     }
 
     /// Decides between the tentative claim at `mine` and a twin of it, if there is one.
-    fn settle(&self, mine: usize, stripe: u64, buckets: [usize; 2]) -> Settled {
+    fn settle(&self, mine: usize, unit: UnitNumber, buckets: [usize; 2]) -> Settled {
         for first in buckets {
             for (way, word) in self.buckets[first / STRIPE_TABLE_WAYS].iter().enumerate() {
                 let place = first + way;
-                let twin = |seen: u64| seen & STRIPE_MASK == stripe + 1 && place != mine;
+                let twin = |seen: u64| seen & UNIT_MASK == unit.get() + 1 && place != mine;
                 let mut seen = word.load(SeqCst);
                 while twin(seen) {
                     if seen & TENTATIVE == 0 {
@@ -127,40 +128,40 @@ impl Words {
     }
 
     /// Whether a claim of this stripe would find a place.
-    pub(super) fn has_room(&self, stripe: u64) -> bool {
-        self.all_places(stripe).any(|place| self.word(place).load(SeqCst) == 0)
+    pub(super) fn has_room(&self, unit: UnitNumber) -> bool {
+        self.all_places(unit).any(|place| self.word(place).load(SeqCst) == 0)
     }
 
     /// The places that hold a word of this stripe.
-    pub(super) fn holding(&self, stripe: u64) -> impl Iterator<Item = usize> {
-        self.all_places(stripe).filter(move |place| self.holds(*place, stripe))
+    pub(super) fn holding(&self, unit: UnitNumber) -> impl Iterator<Item = usize> {
+        self.all_places(unit).filter(move |place| self.holds(*place, unit))
     }
 
-    pub(super) fn holds(&self, place: usize, stripe: u64) -> bool {
-        self.word(place).load(SeqCst) & STRIPE_MASK == stripe + 1
+    pub(super) fn holds(&self, place: usize, unit: UnitNumber) -> bool {
+        self.word(place).load(SeqCst) & UNIT_MASK == unit.get() + 1
     }
 
     /// The stripes that have an owner now.
-    pub(super) fn owned(&self) -> Vec<u64> {
+    pub(super) fn owned(&self) -> Vec<UnitNumber> {
         let words = self.buckets.iter().flat_map(|bucket| bucket.iter()).map(|word| word.load(SeqCst));
-        words.filter(|word| *word != 0).map(|word| (word & STRIPE_MASK) - 1).collect()
+        words.filter(|word| *word != 0).map(|word| UnitNumber::new((word & UNIT_MASK) - 1)).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
     }
 
-    fn places(&self, stripe: u64) -> [usize; 2] {
+    fn places(&self, unit: UnitNumber) -> [usize; 2] {
         let mask = self.buckets.len() - 1;
-        let hash = stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = unit.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (first, second) = ((hash >> 32) as usize & mask, (hash >> 48) as usize & mask);
         // Two different buckets, in ascending order, so that all claims agree which place is lower.
         let second = if first == second { (second + 1) & mask } else { second };
         [first.min(second) * STRIPE_TABLE_WAYS, first.max(second) * STRIPE_TABLE_WAYS]
     }
 
-    fn all_places(&self, stripe: u64) -> impl Iterator<Item = usize> + use<> {
-        self.places(stripe).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS)
+    fn all_places(&self, unit: UnitNumber) -> impl Iterator<Item = usize> + use<> {
+        self.places(unit).into_iter().flat_map(|first| first..first + STRIPE_TABLE_WAYS)
     }
 
     fn word(&self, place: usize) -> &AtomicU64 {

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::exit::ExitKind;
 use crate::failure::Problem;
+use layout::units::Stripe;
 
 /// What `assemble` answers.
 #[derive(Debug, Serialize)]
@@ -36,7 +37,7 @@ pub struct AnswerArray {
     /// Writes that a crash left half done and the redo log tells how to finish.
     pub redo_records: usize,
     /// The stripes that they are about, ascending.
-    pub redo_stripes: Vec<u64>,
+    pub redo_stripes: Vec<Stripe>,
     /// Stripes of which what missing members held may be wrong.
     pub in_doubt: Vec<AnswerRange>,
     /// Why.
