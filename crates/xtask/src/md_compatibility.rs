@@ -238,7 +238,8 @@ superblock calls all of them active. Otherwise Twill refuses the re-add, and `tw
 
 **Versions of mdadm.** Each row runs with the mdadm of this machine and with a newer one, which is unpacked beside it
 (`scripts/vm/fetch-mdadm`). It is the kernel's md that runs an array, so a version of mdadm may differ in how it makes one and in what
-it refuses to assemble: columns that differ say so. Linux 7.3 warns that mdadm before 4.5 removes devices in a way that is going to end,
+it refuses to assemble: columns that differ say so. No outcome has differed yet; how many blocks of an array in doubt cannot be read
+differs from run to run. Linux 7.3 warns that mdadm before 4.5 removes devices in a way that is going to end,
 and that what it makes itself is not assembled by kernels before 6.19, which do not know `logical_block_size`; Twill writes that field
 only where it finds it.
 
