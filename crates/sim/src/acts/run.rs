@@ -399,9 +399,12 @@ impl Run {
         }
         let machine = Rc::clone(&self.site.machine);
         let mut lineage = self.site.lineage.clone();
-        // Superblocks may call a device a member whose rebuild ended with the array, or as the power went.
-        for disk in in_slots.into_iter().flatten() {
-            if superblock(&machine, &disk).is_some_and(|own| is_whole(&own)) {
+        // Superblocks may call a device a member whose rebuild, or whose copy of another one, ended with the array or as the power
+        // went.
+        for disk in machine.all_disks.borrow().iter() {
+            let has_slot = in_slots.iter().flatten().any(|other| other.number == disk.number);
+            let is_member = superblock(&machine, disk).is_some_and(|own| is_whole(&own));
+            if is_member && (has_slot || lineage.head(disk.number).is_none()) {
                 lineage.follow(disk.number, self.head);
             }
         }
