@@ -3,15 +3,18 @@
 use std::rc::Rc;
 
 use super::open::columns_of;
+use super::port::Blame;
 use super::serve_tests::{ACCESSES, shapes};
 use super::world::*;
+use super::zone_budget::Purpose;
+use crate::buffer::{Gather, Slice};
 use crate::device::DeviceErrorKind;
 use crate::events::Event;
 use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
 use crate::volume::Space;
 use crate::zone_device::memory::MemoryZones;
-use crate::zone_device::{ZoneDevice, ZoneState};
+use crate::zone_device::{ZoneAccess, ZoneDevice, ZoneState};
 use layout::geometry::Level;
 use layout::zoned::Class;
 
@@ -103,6 +106,26 @@ fn what_is_acknowledged_after_a_failure_outlives_a_crash_without_the_member() {
             write_all(&world, &array, 3);
             check_all(&world, &array, 3, "later");
         }
+    }
+}
+
+/// A write that waits for a zone of a member goes on without it when the member fails: the next segment needs no zone of it.
+#[test]
+fn no_write_waits_for_zones_of_a_member_that_has_failed() {
+    for shape in redundant().filter(|shape| shape.access != ZoneAccess::Placed) {
+        let world = World::new(shape, 3);
+        let array = world.start().expect("a new array");
+        let port = Rc::clone(&array.set.0.port);
+        while port.shared.table.take(&[1], 0, Purpose::Recovery).is_ok() {}
+        let (set, data) = (Rc::clone(&array.set), Gather::from(Slice::from_bytes(&pattern(0, 1))));
+        let writing = array.executor.spawn_with_result(async move { set.write(0, data, false).await });
+        world.run(&array.executor);
+        assert!(writing.try_take().is_none(), "{shape:?}: as many zones of the member are active as may be");
+        assert_eq!(port.fail(1, "it was pulled"), Blame::Member);
+        world.run(&array.executor);
+        let written = writing.try_take().expect("the write ends");
+        written.unwrap_or_else(|error| panic!("{shape:?}: {error}"));
+        assert!(array.read(&world, 0, 1).expect("readable") == pattern(0, 1));
     }
 }
 

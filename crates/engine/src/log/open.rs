@@ -17,6 +17,7 @@ use super::footer::footer;
 use super::port::{Blame, LogPort, member_needed};
 use super::segment::{Segment, SegmentState};
 use super::segment_table::{NotTaken, Taken};
+use super::shared::LogShared;
 use super::zone_budget::Purpose;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
@@ -125,6 +126,17 @@ fn takes_stripes<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> bool {
     is_whole
 }
 
+/// The columns of the next segment: what is free is counted over their members from now on.
+pub(super) fn next_columns(shared: &LogShared) -> Vec<(usize, bool)> {
+    let columns = columns_of(&shared.config, &shared.members.in_sync(), shared.table.live_blocks());
+    shared.table.use_members(&present(&columns));
+    columns
+}
+
+fn present(columns: &[(usize, bool)]) -> Vec<usize> {
+    columns.iter().filter(|(_, is_there)| *is_there).map(|(slot, _)| *slot).collect()
+}
+
 /// The slots of a new segment's columns, and whether each has a member. After a failure a segment is narrower, and all of
 /// it is redundant. Where too few members are left for the level, and where what is `live` does not fit into narrower
 /// segments, the columns of missing members are left out instead: then its redundancy is smaller by their number.
@@ -162,11 +174,8 @@ pub async fn open_segment<D: ZoneDevice>(
 ) -> Result<Arc<Segment>, VolumeError> {
     for _ in 0..TRIES_MAX {
         let number = take_number(port).await?;
-        let live = port.shared.table.live_blocks();
-        let columns = columns_of(&port.shared.config, &port.shared.members.in_sync(), live);
-        let present: Vec<usize> = columns.iter().filter(|(_, there)| *there).map(|(slot, _)| *slot).collect();
-        port.shared.members.note_columns(present.len(), columns.len() - present.len());
-        let taken = take_zones(port, &present, class).await?;
+        let (columns, taken) = take_zones(port, class).await?;
+        port.shared.members.note_columns(taken.zones.len(), columns.len() - taken.zones.len());
         let header = header(port, class, number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));
         match write_headers(port, &segment).await {
@@ -231,9 +240,8 @@ async fn take_number<D: ZoneDevice>(port: &LogPort<D>) -> Result<u64, VolumeErro
 /// nothing to gain either is the log full (ENOSPC). Reclaim leaves recovery its own.
 async fn take_zones<D: ZoneDevice>(
     port: &LogPort<D>,
-    present: &[usize],
     class: Class,
-) -> Result<Taken, VolumeError> {
+) -> Result<(Vec<(usize, bool)>, Taken), VolumeError> {
     let (kept, purpose) = match class {
         Class::Small | Class::Large => (RESERVED_SEGMENTS, Purpose::User),
         Class::Reclaim => (RECOVERY_SEGMENTS, Purpose::Recovery),
@@ -242,15 +250,18 @@ async fn take_zones<D: ZoneDevice>(
     let (table, space) = (&port.shared.table, &port.shared.space);
     let without_gain = space.without_gain();
     loop {
-        match table.take(present, kept, purpose) {
+        // Anew after each wait: a member may have failed meanwhile, and a segment without it needs no zone of it.
+        let seen = table.seen();
+        let columns = next_columns(&port.shared);
+        match table.take(&present(&columns), kept, purpose) {
             Ok(taken) => {
                 // Not for segments of reclaim's own: it would go on for ever where it gains nothing.
                 if purpose == Purpose::User && table.free_least() <= port.shared.config.low_segments() {
                     space.want();
                 }
-                return Ok(taken);
+                return Ok((columns, taken));
             }
-            Err(NotTaken::Full { member, seen }) => {
+            Err(NotTaken::Full { member }) => {
                 // A pass that was under way may have looked before something died: the next one has seen it.
                 let is_hopeless = purpose != Purpose::User
                     || !space.is_running()
@@ -261,7 +272,7 @@ async fn take_zones<D: ZoneDevice>(
                 space.want();
                 table.changed(seen).await;
             }
-            Err(NotTaken::Busy { seen }) => table.changed(seen).await,
+            Err(NotTaken::Busy) => table.changed(seen).await,
         }
     }
 }

@@ -160,11 +160,8 @@ impl<D: ZoneDevice> LogPort<D> {
 
     /// Takes a member out of use.
     pub fn fail(&self, slot: usize, reason: &str) -> Blame {
-        match self.shared.members.fail(slot, reason) {
-            Failing::Failed => {
-                self.shared.space.want(); // what the member held is written anew elsewhere
-                Blame::Member
-            }
+        match self.shared.fail(slot, reason) {
+            Failing::Failed => Blame::Member,
             Failing::Needed => Blame::Array,
         }
     }

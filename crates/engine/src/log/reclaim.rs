@@ -18,7 +18,7 @@ use self::choose::{Candidate, choose};
 use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
 use super::encode::StripeBlock;
 use super::flush::flush_members;
-use super::open::{columns_of, set_aside};
+use super::open::{next_columns, set_aside};
 use super::port::LogPort;
 use super::recover::decide::LiveBlock;
 use super::segment::{Segment, SegmentState};
@@ -50,6 +50,7 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
 async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let port = &engine.port;
     let (table, space) = (&port.shared.table, &port.shared.space);
+    next_columns(&port.shared);
     let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
         (Vec::new(), table.free_least(), 0);
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
@@ -78,6 +79,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
 async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let port = &engine.port;
     let (table, space) = (&port.shared.table, &port.shared.space);
+    next_columns(&port.shared);
     let mut refused: Vec<u32> = Vec::new();
     while table.free_least() > port.shared.config.low_segments() && !space.is_stopping() {
         let is_next = |segment: &Arc<Segment>| {
@@ -85,7 +87,7 @@ async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             is_over && !refused.contains(&segment.slot())
         };
         let Some(victim) = lacking(&port.shared).into_iter().find(is_next) else { return };
-        let room = columns_of(&port.shared.config, &port.shared.members.in_sync(), table.live_blocks());
+        let room = next_columns(&port.shared);
         if port.shared.config.losses_survived() == 0 || room.iter().any(|(_, is_there)| !is_there) {
             return; // new segments would lack a column as well
         }

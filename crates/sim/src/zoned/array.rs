@@ -12,7 +12,6 @@ use engine::buffer::Pool;
 use engine::counters::Counters;
 use engine::executor::Executor;
 use engine::log::engine::LogSet;
-use engine::log::health::LogMembers;
 use engine::log::port::{LogPlatform, LogPort};
 use engine::log::recover::found::RecoveryReport;
 use engine::log::recover::{Start, recover};
@@ -183,7 +182,7 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
         serving.states = shared.members.states();
         match write_all(&used_in(&used, &serving.states), &serving).await {
             Ok(()) => break,
-            Err(slot) => lose(&shared.members, slot)?,
+            Err(slot) => lose(&shared, slot)?,
         }
     }
     machine.serves();
@@ -246,7 +245,7 @@ async fn keep_superblocks(shared: Arc<LogShared>, used: Vec<Option<Rc<Drive>>>, 
                 shared.table.numbers_are_reserved(superblock.numbers);
                 shared.members.metadata_written(version);
             }
-            Err(slot) if lose(&shared.members, slot).is_ok() => {}
+            Err(slot) if lose(&shared, slot).is_ok() => {}
             Err(_) => return shared.members.metadata_lost(),
         }
     }
@@ -258,8 +257,8 @@ fn used_in(used: &[Option<Rc<Drive>>], states: &[MemberState]) -> Vec<Option<Rc<
 }
 
 /// A member that takes no superblock is out.
-fn lose(members: &LogMembers, slot: usize) -> Result<(), String> {
-    match members.fail(slot, "it takes no superblock") {
+fn lose(shared: &LogShared, slot: usize) -> Result<(), String> {
+    match shared.fail(slot, "it takes no superblock") {
         engine::members::Failing::Failed => Ok(()),
         engine::members::Failing::Needed => Err(format!("member {slot} takes no superblock, and is needed")),
     }

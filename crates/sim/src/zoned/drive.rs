@@ -19,6 +19,10 @@ use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Filler, Pending, World, pending};
 
+/// Of so many reads one is slow: it may outlast all that reclaim does between a move and the reset.
+const SLOW_READS_ONE_IN: u64 = 16;
+const SLOW_READ_TICKS_MAX: u64 = 1000;
+
 /// What a drive does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -321,9 +325,12 @@ pub(super) struct SimZones(pub(super) Rc<Drive>);
 
 impl SimZones {
     fn after(&self, action: impl FnOnce(&Rc<Drive>) + 'static) {
+        self.after_ticks(self.0.world.random().between(1, 20), action);
+    }
+
+    fn after_ticks(&self, ticks: u64, action: impl FnOnce(&Rc<Drive>) + 'static) {
         let drive = Rc::clone(&self.0);
-        let world = Rc::clone(&drive.world);
-        world.after(world.random().between(1, 20), move || action(&drive));
+        self.0.world.after(ticks, move || action(&drive));
     }
 
     fn refused<T: 'static>(
@@ -346,7 +353,9 @@ impl SimZones {
     ) {
         let zone = (offset_bytes / self.0.zoned.zone_bytes) as u32;
         *self.0.reads.borrow_mut().entry(zone).or_default() += 1;
-        self.after(move |drive| {
+        let random = self.0.world.random();
+        let ticks_max = if random.one_in(SLOW_READS_ONE_IN) { SLOW_READ_TICKS_MAX } else { 20 };
+        self.after_ticks(random.between(1, ticks_max), move |drive| {
             *drive.reads.borrow_mut().get_mut(&zone).expect("it was started") -= 1;
             let at = (offset_bytes, data.len() as u64);
             let is_allowed = drive.info.allows(at.0, at.1);

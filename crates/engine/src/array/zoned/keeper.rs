@@ -203,5 +203,5 @@ fn drop_member(shared: &LogShared, slot: usize, error: &DeviceError) -> bool {
     let reason = error.to_string();
     let member = u32::try_from(slot).expect("few members");
     shared.members.report(Event::MetadataError { member, reason: reason.clone() });
-    shared.members.fail(slot, &format!("its superblock cannot be written: {reason}")) == Failing::Failed
+    shared.fail(slot, &format!("its superblock cannot be written: {reason}")) == Failing::Failed
 }
