@@ -18,7 +18,7 @@ use crate::zone_device::{ZoneAccess, ZoneDevice, ZoneState};
 use layout::geometry::Level;
 use layout::zoned::Class;
 
-fn write_all(world: &World, array: &Array, version: u64) {
+pub(super) fn write_all(world: &World, array: &Array, version: u64) {
     for block in (0..world.shape.logical_blocks).step_by(8) {
         let blocks = (world.shape.logical_blocks - block).min(8);
         let data: Vec<u8> = (block..block + blocks).flat_map(|block| pattern(block, version)).collect();
@@ -26,7 +26,7 @@ fn write_all(world: &World, array: &Array, version: u64) {
     }
 }
 
-fn check_all(world: &World, array: &Array, version: u64, context: &str) {
+pub(super) fn check_all(world: &World, array: &Array, version: u64, context: &str) {
     for block in 0..world.shape.logical_blocks {
         let read = array.read(world, block, 1);
         let read = read.unwrap_or_else(|error| panic!("{:?} {context}: block {block}: {error}", world.shape));
@@ -34,11 +34,11 @@ fn check_all(world: &World, array: &Array, version: u64, context: &str) {
     }
 }
 
-fn redundant() -> impl Iterator<Item = Shape> {
+pub(super) fn redundant() -> impl Iterator<Item = Shape> {
     shapes().filter(|shape| shape.level != Level::Raid0)
 }
 
-fn pull(device: &MemoryZones) {
+pub(super) fn pull(device: &MemoryZones) {
     device.set_fault(|_, _| Some(DeviceErrorKind::Gone));
 }
 

@@ -102,6 +102,11 @@ impl<D: ZoneDevice> LogPort<D> {
         self.devices[slot].borrow().clone()
     }
 
+    /// The device of a member that joins.
+    pub fn attach(&self, slot: usize, device: Rc<D>) {
+        *self.devices[slot].borrow_mut() = Some(device);
+    }
+
     /// Lets go of a member that is not used any more.
     pub fn detach(&self, slot: usize) {
         *self.devices[slot].borrow_mut() = None;
@@ -136,6 +141,15 @@ impl<D: ZoneDevice> LogPort<D> {
         self.counters().member_reads.add(1);
         self.counters().member_read_bytes.add((blocks * BLOCK_BYTES) as u64);
         Some(device.read(at, self.pool.take(blocks * BLOCK_BYTES)))
+    }
+
+    /// As [`LogPort::judge`], for an operation that began when the slot's device had been exchanged `exchanges` times.
+    pub fn judge_since(&self, slot: usize, exchanges: u64, error: &DeviceError) -> Blame {
+        if self.shared.members.exchanges(slot) == exchanges {
+            self.judge(slot, error)
+        } else {
+            Blame::Zone // the device is none of the array's any more
+        }
     }
 
     /// Judges a failed write. A record is never sent again to a place that is guessed: the stripe goes to another segment.

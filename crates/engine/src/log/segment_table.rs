@@ -210,6 +210,15 @@ impl SegmentTable {
         }
     }
 
+    /// Another device has the slot of a member that is out of use: these of its zones are free, and none is active.
+    pub fn exchange(&self, member: usize, zones: VecDeque<u32>, limit: Option<u32>) {
+        let mut free = self.free.lock();
+        free.zones[member] = zones;
+        free.budget.exchange(member, limit);
+        self.free_least.store(free.least(), SeqCst);
+        Self::wake(free);
+    }
+
     /// For [`SegmentTable::changed`]: asked before whatever the decision to wait depends on.
     pub fn seen(&self) -> u64 {
         self.free.lock().version

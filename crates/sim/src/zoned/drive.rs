@@ -90,6 +90,8 @@ pub(super) struct Drive {
     writes: Cell<u64>,
     pub(super) fault: Cell<Option<(u64, Fault)>>,
     pub(super) is_gone: Cell<bool>,
+    /// It is on its way into the array: what it holds of segments that go on without it is emptied.
+    pub(super) is_joining: Cell<bool>,
     /// The start is over.
     pub(super) is_serving: Cell<bool>,
     /// A bug of the engine that asks this drive.
@@ -137,6 +139,7 @@ impl Drive {
             writes: Cell::new(0),
             fault: Cell::new(None),
             is_gone: Cell::new(false),
+            is_joining: Cell::new(false),
             is_serving: Cell::new(false),
             plant: Cell::new(None),
             is_blind: Cell::new(false),
@@ -169,6 +172,12 @@ impl Drive {
         self.watch.boundary();
         self.world.sleep_up_to(20).await;
         true
+    }
+
+    /// Nothing is in flight at it.
+    pub(super) fn is_idle(&self) -> bool {
+        let none = |counts: &RefCell<BTreeMap<u32, u32>>| counts.borrow().values().all(|count| *count == 0);
+        none(&self.in_flight) && none(&self.reads)
     }
 
     fn has(&self, plant: Plant) -> bool {
@@ -304,7 +313,9 @@ impl Drive {
         if self.is_gone.get() {
             return Err(DeviceErrorKind::Gone);
         }
-        if change == ZoneChange::Reset {
+        // Of an empty zone contents are those of an earlier life.
+        let holds_something = self.medium.borrow().zone(zone).pointer_bytes != Some(0);
+        if change == ZoneChange::Reset && holds_something && !self.is_joining.get() {
             let mut header = [0; BLOCK as usize];
             self.medium.borrow().read(self.zoned.offset_bytes(zone, 0), &mut header, &mut []);
             let held = SegmentHeader::parse_anywhere(&header);

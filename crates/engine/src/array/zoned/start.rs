@@ -167,12 +167,14 @@ impl<D: ZoneDevice> Opened<D> {
             states[slot] = MemberState::Failed;
             devices[slot] = None;
             keeper.drop_member(slot);
-            let in_sync = states.iter().filter(|state| **state == MemberState::InSync).count();
+            let takes_part =
+                |state: &&MemberState| matches!(**state, MemberState::InSync | MemberState::Recovering);
+            let in_sync = states.iter().filter(takes_part).count();
             if in_sync < needed(assembly.speaker.plan.columns) {
                 return Err(StartError::NotBegun { slot, error });
             }
         }
-        let said = keeper.said();
+        let (said, arrivals) = (keeper.said(), keeper.arrivals());
         let start = Start { config, devices: devices.clone(), states, epoch, numbers, counters, events };
         let (task, followed, mut seen) = (executor.clone(), Rc::clone(&said), None);
         let keep = |shared: &Arc<LogShared>| {
@@ -190,7 +192,7 @@ impl<D: ZoneDevice> Opened<D> {
         };
         serve(&shared, &said).await?;
         let port = LogPort::new(shared, 0, executor, pool, platform, devices);
-        Ok(Running::new(Rc::new(port), said, report))
+        Ok(Running::new(Rc::new(port), said, arrivals, report))
     }
 }
 
@@ -201,7 +203,11 @@ async fn serve(shared: &LogShared, said: &Said) -> Result<(), StartError> {
     shared.members.settled().await.map_err(|_| StartError::MetadataLost)
 }
 
-fn check_zones<D: ZoneDevice>(slot: usize, device: &D, speaker: &Superblock) -> Result<(), StartError> {
+pub(super) fn check_zones<D: ZoneDevice>(
+    slot: usize,
+    device: &D,
+    speaker: &Superblock,
+) -> Result<(), StartError> {
     let zoned = device.zoned();
     let zones = &speaker.zones;
     let block = crate::limits::BLOCK_BYTES as u64;
