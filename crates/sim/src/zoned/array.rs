@@ -153,16 +153,19 @@ impl Array {
             }
         };
         machine.world.note(Note::Words(format!("  drive {slot} joins with {adopted} columns")));
-        let mut counts = machine.world.counts.borrow_mut();
-        (counts.zoned_joined, counts.zoned_adopted) =
-            (counts.zoned_joined + 1, counts.zoned_adopted + adopted as u64);
-        drop(counts);
+        self.count_joined(adopted as u64);
         self.sets.iter().for_each(|set| set.0.port.attach(slot, Rc::clone(&device)));
         self.kept.borrow_mut()[slot] = Some(drive);
         self.shared.members.join(slot);
         for set in &self.sets {
             set.renew().await;
         }
+    }
+
+    fn count_joined(&self, adopted: u64) {
+        let mut counts = self.machine.world.counts.borrow_mut();
+        counts.zoned_joined += 1;
+        counts.zoned_adopted += adopted;
     }
 
     /// Stops cleanly. False if it does not.
