@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use layout::zoned::{DataOffset, FooterBlock, SegmentHeader, ZonePlace};
+use layout::zoned::{Epoch, FooterBlock, SegmentHeader, ZonePlace};
 
 use super::config::SUPERBLOCK_ZONES;
 use super::port::LogPort;
@@ -156,9 +156,9 @@ async fn others_footer<D: ZoneDevice>(
     port: &LogPort<D>,
     segment: &Segment,
     joining: usize,
-) -> Option<(layout::zoned::Epoch, u32)> {
+) -> Option<(Epoch, u32)> {
     let members = &port.shared.members;
-    let mut newest: Option<(layout::zoned::Epoch, u32)> = None;
+    let mut newest: Option<(Epoch, u32)> = None;
     for (column, slot, zone) in segment.zones().filter(|(_, slot, _)| *slot != joining) {
         let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
         if members.state(slot) != MemberState::InSync {
@@ -174,7 +174,7 @@ async fn others_footer<D: ZoneDevice>(
             newest = Some((*epoch, *data_blocks));
         }
     }
-    newest.filter(|(_, data_blocks)| DataOffset(*data_blocks).0 > 0)
+    newest
 }
 
 /// Empties a zone. False if it cannot be used: it is read-only or offline.

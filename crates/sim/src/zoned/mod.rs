@@ -30,7 +30,7 @@ use self::medium::Survival;
 use self::scenario::{Scenario, State};
 use crate::random::Random;
 use crate::report::{Failure, Options, Report};
-use crate::world::{NO_LIMIT, World};
+use crate::world::{Ended, NO_LIMIT, World};
 
 /// Lots of requests until an array must have reclaimed.
 const LOTS_MAX: usize = 40;
@@ -71,7 +71,7 @@ fn live(machine: &Rc<Machine>) {
     }
     let Some(array) = reach(array) else { return };
     grid::cut_everywhere(&array);
-    if machine.world.failure().is_none() && array.run(NO_LIMIT) == crate::world::Ended::Idle {
+    if machine.world.failure().is_none() && array.run(NO_LIMIT) == Ended::Idle {
         caught_up(&array);
         check::after_start(&array);
         flips::flip(&array.machine);
@@ -127,12 +127,18 @@ fn reach(array: Rc<Array>) -> Option<Rc<Array>> {
         state @ (State::Joining | State::Returning) => {
             machine.drives[0].is_gone.set(true);
             machine.lost.borrow_mut().insert(0);
-            if !workload::serve(&array, 6) {
-                array.kill();
-                return None;
-            }
-            if array.shared.members.state(0) == MemberState::InSync {
-                return Some(array); // nothing was asked of it, or the array cannot do without it
+            // It joins while clients work, mostly before reclaim has moved what it held.
+            workload::start(&array, 12);
+            while array.shared.members.state(0) == MemberState::InSync {
+                match array.run(1) {
+                    Ended::Steps => {}
+                    // Nothing was asked of it, or the array cannot do without it.
+                    Ended::Idle => return Some(array),
+                    Ended::Failed | Ended::Circles => {
+                        array.kill();
+                        return None;
+                    }
+                }
             }
             let uuid = if state == State::Joining { [99; 16] } else { array.shared.members.uuid(0) };
             array.executors[0].spawn(Rc::clone(&array).join(0, uuid));

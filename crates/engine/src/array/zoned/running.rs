@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::assemble::slot_of_returning;
 use super::check::check;
+use super::fit::{OtherZones, check_zones};
 use super::keeper::{Arrival, Arrivals, Kept, Phase, Said};
-use super::start::{StartError, check_zones};
 use super::superblock_log::{MemberLog, empty_log};
 use crate::array::scrub::{self, Phase as ScrubPhase, Refused, ScrubRequest, ScrubState};
 use crate::device::DeviceError;
@@ -18,7 +18,7 @@ use crate::log::join::{Joining, exchange};
 use crate::log::port::{Blame, LogPort};
 use crate::log::recover::found::RecoveryReport;
 use crate::log::shared::LogShared;
-use crate::log::zone_budget::{self, limit};
+use crate::log::zone_budget::{self, LimitTooLow, limit};
 use crate::members::{Failing, MemberState};
 use crate::mismatch::Unit;
 use crate::zone_device::ZoneDevice;
@@ -44,7 +44,13 @@ pub enum NotJoined {
     Another,
     /// Its zones are not those of the array.
     #[error(transparent)]
-    Unfit(#[from] StartError),
+    OtherZones(#[from] OtherZones),
+    /// Its drive keeps too few zones open.
+    #[error(transparent)]
+    Limit(#[from] LimitTooLow),
+    /// What its contents say is not below its write pointers.
+    #[error("it has no superblock below its write pointers: it lost them, or its zones were reset")]
+    NoSuperblock,
     /// Its drive takes shorter writes than the array's records.
     #[error("its drive takes at most {bytes} bytes in one write, less than a record of the array")]
     ShortRecords {
@@ -154,12 +160,11 @@ impl<D: ZoneDevice> Running<D> {
     /// # Errors
     /// The device does not fit, or failed: it may have been changed, the array was not.
     pub async fn exchange(&self, joining: Joining<D>, is_new: bool) -> Result<usize, NotJoined> {
-        let Joining { slot, device, .. } = &joining;
+        let Joining { device, .. } = &joining;
         let said = self.said.superblock();
-        check_zones(*slot, &**device, &said)?;
+        check_zones(&**device, &said.zones)?;
         let zoned = device.zoned();
-        zone_budget::check(2 * self.shared().counters.len() as u32, limit(zoned.open_max, zoned.active_max))
-            .map_err(StartError::Limit)?;
+        zone_budget::check(2 * self.shared().counters.len() as u32, limit(zoned.open_max, zoned.active_max))?;
         if zoned.record_bytes_max < self.shared().config.record_bytes_max {
             return Err(NotJoined::ShortRecords { bytes: zoned.record_bytes_max });
         }
@@ -168,7 +173,7 @@ impl<D: ZoneDevice> Running<D> {
             MemberLog::new(&said.zones)
         } else {
             let read = MemberLog::read(&**device, &self.port.pool).await?;
-            read.ok_or(StartError::NoSuperblock { slot: *slot })?.1
+            read.ok_or(NotJoined::NoSuperblock)?.1
         };
         let adopted = exchange(&self.port, &joining).await?;
         let Joining { slot, uuid, device } = joining;

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use engine::array::zoned::running::NotJoined;
-use engine::array::zoned::start::StartError;
 use engine::members::MemberState;
 use host::device::zoned::SharedZones;
 use layout::md_superblock::SUPERBLOCK_BYTES_MAX;
@@ -147,8 +146,10 @@ fn failure(path: &Path, why: &NotJoined) -> Failure {
             (ExitKind::MemberInUse, Some("fail the member whose place it is to have first: twill fail"))
         }
         NotJoined::InUse { .. } | NotJoined::Another => (ExitKind::MemberInUse, None),
-        NotJoined::Unfit(StartError::NoSuperblock { .. }) => (ExitKind::Damaged, None),
-        NotJoined::Unfit(_) | NotJoined::ShortRecords { .. } => (ExitKind::BadGeometry, None),
+        NotJoined::NoSuperblock => (ExitKind::Damaged, None),
+        NotJoined::OtherZones(_) | NotJoined::Limit(_) | NotJoined::ShortRecords { .. } => {
+            (ExitKind::BadGeometry, None)
+        }
         NotJoined::Device(_) | NotJoined::NotSettled(_) => (ExitKind::IoError, None),
         NotJoined::NoNvme => (ExitKind::NoDriver, None),
     };
