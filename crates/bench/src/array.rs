@@ -22,6 +22,7 @@ use host::device::memory::Memory;
 use host::device::{DeviceSpec, OpenOptions, SharedDevice};
 use host::shard::{ShardContext, ShardOptions, Shards};
 use layout::geometry::Geometry;
+use layout::units::Slot;
 
 use crate::clock::now_ns;
 use crate::setting::{Consistency, Setting};
@@ -119,11 +120,11 @@ impl Array {
         }
         let stages = Arc::new(StageTimes::new(setting.shards));
         let shared = shared(setting, geometry, &stages);
-        let fitted = |(slot, device): (u32, &SharedDevice)| {
+        let fitted = |(slot, device): (Slot, &SharedDevice)| {
             let member = MemberDevice { device: device.clone(), data_offset_bytes: 0 };
             (!setting.fail.contains(&slot)).then_some(member)
         };
-        let members: Vec<Option<MemberDevice>> = (0..).zip(devices).map(fitted).collect();
+        let members: Vec<Option<MemberDevice>> = Slot::all().zip(devices).map(fitted).collect();
         let host = HostArray::start(
             shards.handle(),
             Arc::clone(&shared),
@@ -154,9 +155,9 @@ impl Array {
     }
 
     /// Slots that are not in use.
-    pub(crate) fn missing(&self) -> Vec<u32> {
+    pub(crate) fn missing(&self) -> Vec<Slot> {
         let members = &self.host.shared.members;
-        (0..self.geometry.members()).filter(|slot| members.state(*slot) != MemberState::InSync).collect()
+        self.geometry.slots().filter(|slot| members.state(*slot) != MemberState::InSync).collect()
     }
 }
 
@@ -170,7 +171,7 @@ fn memories(devices: &[SharedDevice]) -> Option<Vec<Arc<Memory>>> {
 
 fn shared(setting: &Setting, geometry: Geometry, stages: &Arc<StageTimes>) -> Arc<Shared> {
     let state = |slot| if setting.fail.contains(&slot) { MemberState::Failed } else { MemberState::InSync };
-    let states: Vec<MemberState> = (0..geometry.members()).map(state).collect();
+    let states: Vec<MemberState> = geometry.slots().map(state).collect();
     let members = Members::new(geometry, &states, Box::new(|_| {}));
     let is_marked = geometry.losses_survived() > 0;
     let intent = match setting.consistency {

@@ -13,6 +13,7 @@ use engine::executor::join_all;
 use host::device::HostDevice;
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
+use layout::units::Slot;
 use serde::Serialize;
 
 use crate::Error;
@@ -74,7 +75,8 @@ pub(crate) fn measure(
     let (sender, results) = mpsc::channel();
     for shard in 0..setting.shards {
         let (sender, fail) = (sender.clone(), setting.fail.clone());
-        let devices: Vec<_> = (0..).zip(&array.devices).filter(|(slot, _)| !fail.contains(slot)).collect();
+        let devices: Vec<_> =
+            Slot::all().zip(&array.devices).filter(|(slot, _)| !fail.contains(slot)).collect();
         let devices: Vec<_> = devices.into_iter().map(|(_, device)| device.clone()).collect();
         array.shards.handle().spawn_on(shard, async move |context| {
             let devices = devices.iter().map(|device| device.attach(&context.ring)).collect();
@@ -91,7 +93,7 @@ pub(crate) fn measure(
 
 impl Need {
     /// The mean over requests as the run makes them.
-    fn of(setting: &Setting, geometry: &Geometry, missing: &[u32], replay: Option<&Arc<Replay>>) -> Self {
+    fn of(setting: &Setting, geometry: &Geometry, missing: &[Slot], replay: Option<&Arc<Replay>>) -> Self {
         let own = Workload::new(setting, 0, geometry.array_bytes(), None);
         let (mut sum, mut count) = (Operations::default(), 0usize);
         while count < REQUESTS {

@@ -15,6 +15,7 @@ use crate::machine::Machine;
 use crate::operations::Operations;
 use crate::setting::{Consistency, Setting};
 use crate::shard::ShardFigures;
+use layout::units::Slot;
 
 /// Points of the latency curve that are kept.
 const CURVE_POINTS: usize = 100;
@@ -166,7 +167,7 @@ pub struct Verified {
     /// Stripes, or pieces of mirrors, whose redundancy was right at the members, read past the engine.
     pub redundant: u64,
     /// Slots that failed afterwards, one after the other, and all blocks were read again without them.
-    pub also_without: Vec<u32>,
+    pub also_without: Vec<Slot>,
 }
 
 type StageNs = [u64; Stage::ALL.len()];

@@ -21,6 +21,7 @@ use engine::stripe::stripe_table::TableBytes;
 use engine::volume::{Space, Volume};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::{BitmapSuper, CHUNK_BYTES_DEFAULT, sync_sectors};
+use layout::units::Slot;
 use serde::Serialize;
 
 use crate::Error;
@@ -124,8 +125,8 @@ fn one(plan: &Plan, size: u64) -> Result<Resident, Error> {
         }
     });
     let used = Arc::clone(&shared);
-    let device = |slot: u32| Some(Attached { device: Nothing::new(slot, member), data_offset_bytes: 0 });
-    let attached = (0..MEMBERS).map(device).collect();
+    let device = |slot: Slot| Some(Attached { device: Nothing::new(slot, member), data_offset_bytes: 0 });
+    let attached = geometry.slots().map(device).collect();
     let set = InPlace::new(shared, 0, Pool::new(POOL_BYTES), executor.clone(), attached);
     let volume = Rc::new(ArrayVolume::new(set, 512, Arc::new(VolumeMode::default())));
     let writer = |number: usize| write(Rc::clone(&volume), number as u64, plan.writes / DEPTH);
@@ -183,7 +184,7 @@ fn resident_bytes() -> u64 {
 struct Nothing(DeviceInfo);
 
 impl Nothing {
-    fn new(slot: u32, size_bytes: u64) -> Self {
+    fn new(slot: Slot, size_bytes: u64) -> Self {
         let size_bytes = size_bytes / 512 * 512;
         let name = format!("nothing:{slot}");
         Nothing(DeviceInfo { size_bytes, logical_block_bytes: 512, discard_zeroes: true, name })

@@ -15,6 +15,7 @@ use host::array::MemberDevice;
 use host::device::{DeviceSpec, HostDevice, SharedDevice};
 use host::shard::ShardContext;
 use layout::geometry::Geometry;
+use layout::units::Slot;
 use serde::Serialize;
 
 use crate::array::{Array, OpenMembers, shards_failed};
@@ -26,7 +27,7 @@ use crate::table::Spread;
 use crate::{Error, random::Random};
 
 /// The member that is rebuilt.
-const SLOT: u32 = 1;
+const SLOT: Slot = Slot::new(1);
 
 /// Size of a plain write or read, and how many are in flight: enough to keep any member busy.
 const REQUEST_BYTES: usize = 256 << 10;
@@ -158,16 +159,16 @@ impl Array {
     }
 
     /// The members that a recovery reads: as many as a stripe has data chunks, of a mirror one copy.
-    fn sources(&self) -> Vec<u32> {
+    fn sources(&self) -> Vec<Slot> {
         let count = if self.geometry.parity_chunks() == 0 { 1 } else { self.geometry.data_chunks() };
-        (0..self.geometry.members()).filter(|slot| *slot != SLOT).take(count as usize).collect()
+        self.geometry.slots().filter(|slot| *slot != SLOT).take(count as usize).collect()
     }
 
     /// Writes the member, each request after reads of the same place of every one in `sources`.
-    fn plain(&self, sources: &[u32]) -> Result<Run, Error> {
+    fn plain(&self, sources: &[Slot]) -> Result<Run, Error> {
         let (device, geometry) = (self.device(), self.geometry);
         let sources: Vec<SharedDevice> =
-            sources.iter().map(|slot| self.devices[*slot as usize].clone()).collect();
+            sources.iter().map(|slot| self.devices[slot.index()].clone()).collect();
         let job = async move |context: ShardContext| {
             let device = Rc::new(device.attach(&context.ring));
             let sources: Rc<Vec<HostDevice>> =
@@ -203,7 +204,7 @@ impl Array {
     }
 
     fn device(&self) -> SharedDevice {
-        self.devices[SLOT as usize].clone()
+        self.devices[SLOT.index()].clone()
     }
 }
 

@@ -34,7 +34,7 @@ async fn check_stripes(geometry: &Geometry, members: &[HostDevice]) -> Result<u6
         let offset = geometry.member_offset(stripe);
         let mut data = vec![Vec::new(); geometry.data_chunks() as usize];
         for index in 0..geometry.data_chunks() {
-            let member = &members[geometry.data_member(stripe, index) as usize];
+            let member = &members[geometry.data_member(stripe, index).index()];
             data[geometry.syndrome_index(stripe, index) as usize] = read(member, offset, chunk).await?;
         }
         let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
@@ -45,7 +45,7 @@ async fn check_stripes(geometry: &Geometry, members: &[HostDevice]) -> Result<u6
         }
         for ((name, slot), expected) in parity.into_iter().zip([&p, &q]) {
             let Some(slot) = slot else { continue };
-            let found = read(&members[slot as usize], offset, chunk).await?;
+            let found = read(&members[slot.index()], offset, chunk).await?;
             if let Some(at) = (0..chunk).find(|at| found[*at] != expected[*at]) {
                 let reason =
                     format!("{name} of stripe {stripe} (slot {slot}) is not that of its data at byte {at}");
@@ -63,7 +63,7 @@ async fn check_copies(geometry: &Geometry, members: &[HostDevice]) -> Result<u64
         let bytes = usize::try_from(copies.len).expect("a small piece");
         let mut first: Option<Vec<u8>> = None;
         for place in &copies.places {
-            let found = read(&members[place.member as usize], place.member_offset, bytes).await?;
+            let found = read(&members[place.member.index()], place.member_offset, bytes).await?;
             if first.get_or_insert_with(|| found.clone()) != &found {
                 let reason = format!("the copies of {bytes} bytes at {at} differ (slot {})", place.member);
                 return Err(Error::Contents(reason));

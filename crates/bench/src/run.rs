@@ -28,6 +28,7 @@ use crate::shard::{Moment, ShardFigures};
 use crate::verify::{BLOCK, Expected};
 use crate::workload::{Replay, Request, Workload};
 use crate::{Error, redundancy, trace};
+use layout::units::Slot;
 
 /// On members in memory one request in this many is timed, chosen at random: a fixed step could fall in with the order
 /// in which requests are served. On files every request is timed.
@@ -228,10 +229,10 @@ impl Job<'_> {
         Ok(Some(Verified { blocks: expected.written(), redundant, also_without: lost.split_off(before) }))
     }
 
-    fn next_to_lose(&self, lost: &[u32]) -> Option<u32> {
+    fn next_to_lose(&self, lost: &[Slot]) -> Option<Slot> {
         let survives =
-            |slot: &u32| self.array.geometry.survives(|other| other == *slot || lost.contains(&other));
-        (0..self.array.geometry.members()).rev().filter(|slot| !lost.contains(slot)).find(survives)
+            |slot: &Slot| self.array.geometry.survives(|other| other == *slot || lost.contains(&other));
+        self.array.geometry.slots().rev().filter(|slot| !lost.contains(slot)).find(survives)
     }
 
     fn check_all(&self, expected: &Arc<Expected>) -> Result<(), Error> {

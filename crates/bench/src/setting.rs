@@ -11,6 +11,7 @@ use host::device::{DeviceSpec, parse_size};
 use host::machine::check_memory;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::may_be_spread;
+use layout::units::Slot;
 use serde::Serialize;
 
 use crate::Error;
@@ -185,7 +186,7 @@ pub struct Setting {
     /// Which part of the members a bit stands for.
     pub bitmap_mapping: BitmapMapping,
     /// Slots that fail before the run.
-    pub fail: Vec<u32>,
+    pub fail: Vec<Slot>,
     /// Which places random requests choose.
     pub skew: Skew,
     /// Reads among 100 requests of mixed work.
@@ -279,7 +280,7 @@ impl Setting {
     /// Refuses what makes no sense on this array.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Setting(reason));
-        if let Some(slot) = self.fail.iter().find(|slot| **slot >= geometry.members()) {
+        if let Some(slot) = self.fail.iter().find(|slot| !geometry.has(**slot)) {
             return refuse(format!("--fail {slot}, but slots are 0 to {}", geometry.members() - 1));
         }
         if let Some((at, slot)) = (0..).zip(&self.fail).find(|(at, slot)| self.fail[..*at].contains(*slot)) {

@@ -12,6 +12,11 @@ use bench::run::run;
 use bench::setting::{BitmapMapping, Consistency, Setting, Skew, Work};
 use bench::trace;
 use engine::stripe::locks::Locks;
+use layout::units::Slot;
+
+fn slots(numbers: &[u32]) -> Vec<Slot> {
+    numbers.iter().copied().map(Slot::new).collect()
+}
 
 fn tiny() -> Setting {
     Setting {
@@ -109,7 +114,7 @@ fn contents_are_right_on_every_level_also_degraded() {
         ("6", &[0, 1], Work::RandRw, 320),
     ];
     for (level, fail, rw, kib) in cases {
-        let setting = Setting { level: level.to_string(), fail: fail.to_vec(), rw, bs: kib << 10, ..tiny() };
+        let setting = Setting { level: level.to_string(), fail: slots(fail), rw, bs: kib << 10, ..tiny() };
         let figures = ran(&Setting { verify: true, shards: 2, ..setting });
         let verified = figures.verified.expect("asked for");
         assert!(verified.blocks > 0, "RAID-{level}");
@@ -130,7 +135,7 @@ fn every_consistency_policy_runs_and_is_right() {
             let setting = Setting { level: level.to_string(), consistency, rw: Work::RandRw, ..tiny() };
             let figures = ran(&Setting { verify: true, shards: 2, ..setting.clone() });
             assert!(figures.verified.expect("asked for").redundant > 0);
-            ran(&Setting { fail: vec![1], ..setting });
+            ran(&Setting { fail: slots(&[1]), ..setting });
         }
     }
 }
@@ -249,7 +254,7 @@ fn the_floor_copies_what_the_engine_copies() {
     for (level, fail) in cases {
         let setting = Setting {
             level: level.to_string(),
-            fail: fail.to_vec(),
+            fail: slots(fail),
             trace: Some(path.clone()),
             trace_time: true,
             two_phase: false,
@@ -264,7 +269,7 @@ fn the_floor_copies_what_the_engine_copies() {
         for request in &requests {
             let offset = request.offset % size;
             let bytes = request.bytes.min(size - offset);
-            sum += copied(&geometry, fail, request.write, offset, bytes);
+            sum += copied(&geometry, &slots(fail), request.write, offset, bytes);
         }
         assert_eq!(figures.member, sum, "RAID-{level} without {fail:?}");
     }
@@ -367,9 +372,9 @@ fn settings_without_sense_are_refused() {
         Setting { chunk: 5000, ..tiny() },
         Setting { bs: 1000, ..tiny() },
         Setting { bs: 1 << 30, ..tiny() },
-        Setting { fail: vec![0, 1], ..tiny() },
-        Setting { fail: vec![9], ..tiny() },
-        Setting { level: "6".to_string(), fail: vec![2, 2], ..tiny() },
+        Setting { fail: slots(&[0, 1]), ..tiny() },
+        Setting { fail: slots(&[9]), ..tiny() },
+        Setting { level: "6".to_string(), fail: slots(&[2, 2]), ..tiny() },
         Setting { iodepth: 1 << 40, ..tiny() },
         Setting { shards: 1 << 20, ..tiny() },
         Setting { member_read_us: 1 << 40, ..tiny() },

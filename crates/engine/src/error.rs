@@ -1,5 +1,7 @@
 //! Why a request of a client fails.
 
+use layout::units::Slot;
+
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
@@ -32,7 +34,7 @@ pub enum VolumeError {
     #[error("no space left under member {member}")]
     NoSpace {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
     },
     /// More members failed than the level survives, or a place could be neither read nor reconstructed.
     #[error("I/O error: {reason}")]
@@ -46,7 +48,7 @@ pub enum VolumeError {
     )]
     Unreadable {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where on its device.
         offset_bytes: u64,
     },

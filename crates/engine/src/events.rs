@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::device::DeviceErrorKind;
 use crate::mismatch::{Mismatch, Unit};
+use layout::units::Slot;
 
 /// Something an operator may want to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -12,7 +13,7 @@ pub enum Event {
     /// An operation failed and will be tried once more.
     MemberError {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Kind of error.
         kind: DeviceErrorKind,
         /// What failed, where.
@@ -21,7 +22,7 @@ pub enum Event {
     /// A block that could not be read was reconstructed, written again and read back.
     BlockRewritten {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where on its device, in bytes.
         offset_bytes: u64,
         /// How long, in bytes.
@@ -30,7 +31,7 @@ pub enum Event {
     /// A block of a zoned member is not what was written there. Other columns make what it held, where the level can.
     LogDamaged {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where on its device, in bytes.
         offset_bytes: u64,
         /// What is wrong there.
@@ -39,7 +40,7 @@ pub enum Event {
     /// A block could be neither read nor reconstructed: the request for it failed.
     BlockUnreadable {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where on its device, in bytes.
         offset_bytes: u64,
         /// How long, in bytes.
@@ -48,7 +49,7 @@ pub enum Event {
     /// A block of a member could not be reconstructed. It is in the member's bad-block log until it is written.
     BadBlockRecorded {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where on its device, in bytes.
         offset_bytes: u64,
         /// How long, in bytes.
@@ -57,7 +58,7 @@ pub enum Event {
     /// A member is no longer used.
     MemberFailed {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Why.
         reason: String,
         /// Members that still work.
@@ -66,21 +67,21 @@ pub enum Event {
     /// The connection to a member on another machine is lost.
     MemberAway {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Why.
         reason: String,
     },
     /// A member on another machine is connected again.
     MemberBack {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// How long it was away, in milliseconds.
         after_ms: u64,
     },
     /// A member on another machine is not used any more as it is: a re-add takes it back.
     MemberEnded {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Why.
         reason: String,
     },
@@ -92,48 +93,48 @@ pub enum Event {
     /// A member could not be failed: the array would be lost. The request got an error instead.
     MemberKept {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Why it should have failed.
         reason: String,
     },
     /// A member was removed from the array.
     MemberRemoved {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
     },
     /// A spare took a free slot and is being rebuilt.
     RecoveryStarted {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where it starts, in bytes on the member.
         from_bytes: u64,
     },
     /// A member that was detached took its slot again. Only the chunks that the bitmap marks are rebuilt.
     MemberReAdded {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
     },
     /// A rebuilt member is in sync.
     RecoveryFinished {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
     },
     /// A member's contents are being copied to the device that is to replace it.
     ReplacementStarted {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Where it starts, in bytes on the member.
         from_bytes: u64,
     },
     /// A member was replaced: another device has its slot, and it is no longer used.
     ReplacementFinished {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
     },
     /// The device that was to replace a member is no longer used. The member stays.
     ReplacementFailed {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Why.
         reason: String,
     },
@@ -208,7 +209,7 @@ pub enum Event {
         /// The stripes that they write, ascending, the first hundred.
         stripes: Vec<u64>,
         /// Slots of the members that were written.
-        members: Vec<u32>,
+        members: Vec<Slot>,
     },
     /// These stripes are in doubt (the write hole): reads of their lost chunks fail until the chunks are overwritten.
     StripesInDoubt {
@@ -231,7 +232,7 @@ pub enum Event {
     /// Force took a member that is older than the array, because it could not start without.
     StaleMemberTaken {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Its event count.
         events: u64,
         /// That of the newest member.
@@ -252,7 +253,7 @@ pub enum Event {
     /// The superblock of a member could not be written.
     MetadataError {
         /// Slot of the member.
-        member: u32,
+        member: Slot,
         /// Why.
         reason: String,
     },
@@ -260,7 +261,7 @@ pub enum Event {
 
 impl Event {
     /// Slot of the member that the event concerns, if it concerns one.
-    pub fn member(&self) -> Option<u32> {
+    pub fn member(&self) -> Option<Slot> {
         match self {
             Event::MemberError { member, .. }
             | Event::BlockRewritten { member, .. }

@@ -31,6 +31,7 @@ use crate::stripe::{check, copy, read, recovery, replay, resync, write};
 use crate::striped::StripedEngine;
 use crate::volume::{Engine, EngineShape, ReadInto, Space, ZeroFlags};
 use layout::geometry::Level;
+use layout::units::Slot;
 
 /// The engine of the level.
 enum LevelEngine<D> {
@@ -153,7 +154,7 @@ impl<D: Device> Space for InPlace<D> {
             return Ok(());
         };
         let zeroes = |slot| self.devices().attached(slot).is_none_or(|at| at.device.info().discard_zeroes);
-        if !(0..self.shared.geometry.members()).all(zeroes) {
+        if !self.shared.geometry.slots().all(zeroes) {
             return Ok(());
         }
         let whole = self.whole_stripes(offset_bytes, bytes);
@@ -236,18 +237,18 @@ impl<D: Device> InPlace<D> {
     }
 
     /// Those of the given stripes that a recovering member may lack, as runs.
-    pub(crate) fn lacking(&self, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+    pub(crate) fn lacking(&self, slot: Slot, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
         recovery::lacking(&self.shared, slot, stripes)
     }
 
     /// Rebuilds a run of stripes of the member in `slot`. The caller owns the stripes until the member's cursor has moved
     /// over them.
-    pub(crate) async fn recover_run(&self, run: &[Claim], slot: u32) -> Result<(), VolumeError> {
+    pub(crate) async fn recover_run(&self, run: &[Claim], slot: Slot) -> Result<(), VolumeError> {
         recovery::recover_run(self.parity(), run, slot).await
     }
 
     /// Copies what the member in `slot` holds of a run of adjacent stripes to its replacement.
-    pub(crate) async fn copy_run(&self, run: Range<u64>, slot: u32) -> Result<(), VolumeError> {
+    pub(crate) async fn copy_run(&self, run: Range<u64>, slot: Slot) -> Result<(), VolumeError> {
         copy::copy_run(self.parity(), run, slot).await
     }
 
@@ -290,12 +291,12 @@ impl<D: Device> InPlace<D> {
 
     /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
     /// `slot` for a recovery.
-    pub async fn copy_region(&self, region: u64, slot: Option<u32>) -> Result<(), VolumeError> {
+    pub async fn copy_region(&self, region: u64, slot: Option<Slot>) -> Result<(), VolumeError> {
         mirror::copy_region(self.mirror(), Region(region), slot).await
     }
 
     /// Copies what the member in `slot` holds of a region of a mirror to its replacement.
-    pub(crate) async fn replace_region(&self, region: u64, slot: u32) -> Result<(), VolumeError> {
+    pub(crate) async fn replace_region(&self, region: u64, slot: Slot) -> Result<(), VolumeError> {
         mirror::replace::replace_region(self.mirror(), Region(region), slot).await
     }
 
@@ -310,7 +311,7 @@ impl<D: Device> InPlace<D> {
     /// Redoes one logged write of a member: `data`, or zeroes without it. Called before the array serves anything.
     pub(crate) async fn redo_piece(
         &self,
-        slot: u32,
+        slot: Slot,
         offset: u64,
         bytes: u64,
         data: Option<Gather>,
@@ -322,7 +323,7 @@ impl<D: Device> InPlace<D> {
     /// serves anything.
     pub(crate) async fn redo_missing(
         &self,
-        slot: u32,
+        slot: Slot,
         offset: u64,
         contents: Slice,
     ) -> Result<(), VolumeError> {

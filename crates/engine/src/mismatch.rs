@@ -1,5 +1,6 @@
 //! What a scrub finds: rows that do not agree, which block is wrong, and what the scrub did about it.
 
+use layout::units::Slot;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -84,7 +85,7 @@ impl fmt::Display for Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockPlace {
     /// Slot of the member.
-    pub member: u32,
+    pub member: Slot,
     /// Where on its device, in bytes.
     pub offset_bytes: u64,
 }

@@ -11,6 +11,7 @@ use engine::stripe::Shared;
 use crate::device::{HostDevice, SharedDevice};
 use crate::shard::{Handle, ShardContext, ShardGone};
 use crate::volumes::Volumes;
+use layout::units::Slot;
 
 /// The volume of an array on one shard.
 pub type HostVolume = ArrayVolume<InPlace<HostDevice>>;
@@ -86,7 +87,7 @@ impl HostArray {
     ///
     /// # Errors
     /// A shard has ended.
-    pub async fn attach(&self, slot: u32, member: Option<MemberDevice>) -> Result<(), ShardGone> {
+    pub async fn attach(&self, slot: Slot, member: Option<MemberDevice>) -> Result<(), ShardGone> {
         let member = move |context: &ShardContext| member.as_ref().map(|member| member.on(context));
         self.on_all(move |set, context| set.devices().attach(slot, member(context))).await
     }
@@ -95,7 +96,11 @@ impl HostArray {
     ///
     /// # Errors
     /// A shard has ended.
-    pub async fn attach_replacement(&self, slot: u32, device: Option<MemberDevice>) -> Result<(), ShardGone> {
+    pub async fn attach_replacement(
+        &self,
+        slot: Slot,
+        device: Option<MemberDevice>,
+    ) -> Result<(), ShardGone> {
         let device = move |context: &ShardContext| device.as_ref().map(|device| device.on(context));
         self.on_all(move |set, context| set.devices().attach_replacement(slot, device(context))).await
     }
@@ -104,7 +109,7 @@ impl HostArray {
     ///
     /// # Errors
     /// A shard has ended.
-    pub async fn promote_replacement(&self, slot: u32) -> Result<(), ShardGone> {
+    pub async fn promote_replacement(&self, slot: Slot) -> Result<(), ShardGone> {
         self.on_all(move |set, _| set.devices().promote_replacement(slot)).await
     }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use layout::md_superblock::{Created, DeviceRole, MinorVersion, NewArray, NewMember};
+use layout::units::Slot;
 use layout::{Layout, Level};
 
 const MEMBER_BYTES: u64 = 48 << 20;
@@ -28,12 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let of_level = NewArray::new([number; 16], level, raid_disks);
         let array =
             NewArray { minor, name: name.into(), ctime_s: 1_760_000_000, layout, chunk_bytes, ..of_level };
-        let longer = |member: u32| if name == "raid0-zones" { u64::from(member) << 20 } else { 0 };
-        let devices: Vec<NewMember> = (0..raid_disks)
+        let longer = |member: Slot| if name == "raid0-zones" { u64::from(member.get()) << 20 } else { 0 };
+        let devices: Vec<NewMember> = Slot::first(raid_disks)
             .map(|member| NewMember {
                 device_bytes: MEMBER_BYTES + longer(member),
-                device_uuid: [number << 4 | member as u8; 16],
-                role: DeviceRole::Active(member as u16),
+                device_uuid: [number << 4 | member.get() as u8; 16],
+                role: DeviceRole::Active(member),
             })
             .collect();
         write(&Path::new(&directory).join(name), &array.create(&devices)?, &devices)?;

@@ -23,6 +23,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::generations::GenerationsArea;
 use crate::headroom::{BLOCK_BYTES, BitmapExtent, Headroom, Place, RawStart, RecordKind, sealed};
 use crate::md_superblock::Superblock;
+use crate::units::Slot;
 
 /// Name, offset and size of each field, for the check of `docs/formats.md`.
 pub const FIELDS: &[(&str, usize, usize)] = RawAbsences::FIELDS;
@@ -35,7 +36,7 @@ pub const COPY_BYTES_MAX: u64 = 32 << 10;
 /// Members away that a record has room for: RAID-6 has two.
 pub const ABSENT_MAX: usize = 8;
 /// In a carried place: members of all slots.
-pub const ANY_SLOT: u32 = u32::MAX;
+const ANY_SLOT: u32 = u32::MAX;
 
 const KIND: RecordKind = RecordKind { magic: *b"TwAbsen\0", name: "record of absences", versions: 2..=2 };
 const COPIES: u64 = 2;
@@ -89,7 +90,7 @@ pub struct SectorRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbsentMember {
     /// The slot that it had.
-    pub slot: u32,
+    pub slot: Slot,
     /// Its identity.
     pub device_uuid: [u8; 16],
     /// Where its own contents count.
@@ -101,8 +102,8 @@ pub struct AbsentMember {
 /// A place of a stripe in doubt that was written by read-modify-write: P and Q agree there on what was torn before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// The slot of the member that was written; [`ANY_SLOT`]: of any.
-    pub slot: u32,
+    /// The slot of the member that was written; `None`: of any.
+    pub slot: Option<Slot>,
     /// Sectors of its data area.
     pub range: SectorRange,
 }
@@ -177,12 +178,17 @@ impl AbsenceRecord {
         for head in heads {
             let holds = ranges(&mut rest, head.holds.get() as usize)?;
             let made = ranges(&mut rest, head.made.get() as usize)?;
-            members.push(AbsentMember { slot: head.slot.get(), device_uuid: head.device_uuid, holds, made });
+            members.push(AbsentMember {
+                slot: Slot::new(head.slot.get()),
+                device_uuid: head.device_uuid,
+                holds,
+                made,
+            });
         }
         let (raw_carried, _) =
             <[RawCarried]>::ref_from_prefix_with_elems(rest, raw.carried.get() as usize).ok()?;
         let carried = raw_carried.iter().map(|raw| Carried {
-            slot: raw.slot.get(),
+            slot: Some(raw.slot.get()).filter(|slot| *slot != ANY_SLOT).map(Slot::new),
             range: SectorRange { first: raw.first.get(), end: raw.end.get() },
         });
         let carried: Vec<Carried> = carried.collect();
@@ -210,7 +216,7 @@ impl AbsenceRecord {
         for member in &self.members {
             let mut head = RawAbsent::new_zeroed();
             head.device_uuid = member.device_uuid;
-            head.slot.set(member.slot);
+            head.slot.set(member.slot.get());
             head.holds.set(count(&member.holds));
             head.made.set(count(&member.made));
             heads.extend_from_slice(head.as_bytes());
@@ -221,7 +227,7 @@ impl AbsenceRecord {
         }
         for carried in &self.carried {
             let mut raw = RawCarried::new_zeroed();
-            raw.slot.set(carried.slot);
+            raw.slot.set(carried.slot.map_or(ANY_SLOT, Slot::get));
             raw.first.set(carried.range.first);
             raw.end.set(carried.range.end);
             lists.extend_from_slice(raw.as_bytes());
@@ -259,13 +265,13 @@ mod tests {
     fn record(ranges: u64) -> AbsenceRecord {
         let list =
             |from: u64| (0..ranges).map(move |i| SectorRange { first: from + 8 * i, end: from + 8 * i + 3 });
-        let member = |slot: u32| AbsentMember {
-            slot,
-            device_uuid: [slot as u8; 16],
+        let member = |slot: u8| AbsentMember {
+            slot: Slot::new(slot.into()),
+            device_uuid: [slot; 16],
             holds: list(7).collect(),
             made: list(10).collect(),
         };
-        let carried = |range| Carried { slot: 2, range };
+        let carried = |range| Carried { slot: Some(Slot::new(2)), range };
         AbsenceRecord {
             id: 5,
             sequence: 9,

@@ -15,7 +15,7 @@ mod names;
 mod parity;
 mod raid0_zones;
 
-use crate::units::SECTOR_BYTES;
+use crate::units::{SECTOR_BYTES, Slot};
 use limits::{check_chunk, check_members};
 use mirror::Raid10;
 use parity::ParityStripe;
@@ -110,6 +110,17 @@ impl Geometry {
         self.members
     }
 
+    /// The members' slots.
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator + Clone + use<> {
+        Slot::first(self.members)
+    }
+
+    /// Whether the array has this slot.
+    #[must_use]
+    pub const fn has(&self, slot: Slot) -> bool {
+        slot.get() < self.members
+    }
+
     /// Bytes in a chunk; 0 for a RAID-1 without chunks.
     #[must_use]
     pub const fn chunk_bytes(&self) -> u32 {
@@ -147,11 +158,11 @@ impl Geometry {
     /// Whether all data can be read while the members for which `failed` is true are missing. At RAID-10 this depends
     /// on which members they are, not only on how many.
     #[must_use]
-    pub fn survives(&self, failed: impl Fn(u32) -> bool) -> bool {
+    pub fn survives(&self, failed: impl Fn(Slot) -> bool) -> bool {
         match self.raid10 {
             Some(raid10) => raid10.survives(failed),
             None => {
-                let failures = (0..self.members).filter(|member| failed(*member)).count();
+                let failures = self.slots().filter(|slot| failed(*slot)).count();
                 failures as u64 <= u64::from(self.losses_survived())
             }
         }
@@ -225,13 +236,14 @@ impl Geometry {
     /// At RAID-1 and 10, whose chunks have copies (see [`Geometry::copies`]), or if `data_index` is not below
     /// [`Geometry::data_chunks`].
     #[must_use]
-    pub fn data_member(&self, stripe: u64, data_index: u32) -> u32 {
-        self.of_data_chunk(stripe, data_index, ParityStripe::data_member)
+    pub fn data_member(&self, stripe: u64, data_index: u32) -> Slot {
+        self.parity_of_data_chunk(stripe, data_index)
+            .map_or(Slot::new(data_index), |parity| parity.data_slot(data_index))
     }
 
     /// The member that holds P, if the level has it.
     #[must_use]
-    pub fn p_member(&self, stripe: u64) -> Option<u32> {
+    pub fn p_member(&self, stripe: u64) -> Option<Slot> {
         if self.parity_chunks() == 0 {
             return None;
         }
@@ -240,7 +252,7 @@ impl Geometry {
 
     /// The member that holds Q, if the level has it.
     #[must_use]
-    pub fn q_member(&self, stripe: u64) -> Option<u32> {
+    pub fn q_member(&self, stripe: u64) -> Option<Slot> {
         if self.parity_chunks() < 2 {
             return None;
         }
@@ -250,13 +262,13 @@ impl Geometry {
     /// What a member holds in a stripe.
     ///
     /// # Panics
-    /// At RAID-1 and 10, or if `member` is not below [`Geometry::members`].
+    /// At RAID-1 and 10, or if the array has no such slot.
     #[must_use]
-    pub fn role(&self, stripe: u64, member: u32) -> Role {
-        assert!(member < self.members, "member {member} of {}", self.members);
+    pub fn role(&self, stripe: u64, slot: Slot) -> Role {
+        assert!(self.has(slot), "member {slot} of {}", self.members);
         match self.parity_stripe(stripe) {
-            Some(parity) => parity.role(member),
-            None => Role::Data(member),
+            Some(parity) => parity.role(slot),
+            None => Role::Data(slot.get()),
         }
     }
 
@@ -268,7 +280,8 @@ impl Geometry {
     /// At RAID-1 and 10, or if `data_index` is not below [`Geometry::data_chunks`].
     #[must_use]
     pub fn syndrome_index(&self, stripe: u64, data_index: u32) -> u32 {
-        self.of_data_chunk(stripe, data_index, ParityStripe::syndrome_index)
+        self.parity_of_data_chunk(stripe, data_index)
+            .map_or(data_index, |parity| parity.syndrome_index(data_index))
     }
 
     /// One more than the largest possible [`Geometry::syndrome_index`]: the number of data chunks, or of members for
@@ -303,7 +316,7 @@ impl Geometry {
         let len = len.min(self.array_bytes() - array_offset);
         let Some(raid10) = self.raid10 else {
             let place = |member| CopyPlace { member, member_offset: array_offset };
-            return Copies { places: (0..self.members).map(place).collect(), len };
+            return Copies { places: self.slots().map(place).collect(), len };
         };
         let chunk_bytes = u64::from(self.chunk_bytes);
         let (chunk, chunk_offset) = (array_offset / chunk_bytes, array_offset % chunk_bytes);
@@ -312,10 +325,11 @@ impl Geometry {
         Copies { places, len: run }
     }
 
-    /// `of` the stripe's parity and a data chunk; at RAID-0, which has no parity, the index of the data chunk.
-    fn of_data_chunk(&self, stripe: u64, data_index: u32, of: fn(ParityStripe, u32) -> u32) -> u32 {
+    /// The stripe's parity, to ask it about a data chunk. `None` at RAID-0, where both the slot and the index are that of
+    /// the data chunk.
+    fn parity_of_data_chunk(&self, stripe: u64, data_index: u32) -> Option<ParityStripe> {
         assert!(data_index < self.data_chunks, "data chunk {data_index} of {}", self.data_chunks);
-        self.parity_stripe(stripe).map_or(data_index, |parity| of(parity, data_index))
+        self.parity_stripe(stripe)
     }
 
     fn unit_bytes(&self) -> u64 {

@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Checksum;
 use crate::geometry::{Geometry, Layout, Level};
-use crate::units::{SECTOR_BYTES, Sectors};
+use crate::units::{SECTOR_BYTES, Sectors, Slot};
 use raw::RawSuperblock;
 
 pub use crate::uuid::display_uuid;
@@ -101,8 +101,8 @@ pub const fn superblock_0_90_offset(device_bytes: u64) -> Option<u64> {
 /// What a device is to its array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceRole {
-    /// The member with this number, from 0.
-    Active(u16),
+    /// The member in this slot.
+    Active(Slot),
     /// A spare: it holds no data yet and can take the place of a member.
     Spare,
     /// Failed and out of use.
@@ -116,21 +116,21 @@ impl DeviceRole {
     const FAULTY: u16 = 0xfffe;
     const JOURNAL: u16 = 0xfffd;
 
-    const fn from_md(role: u16) -> Self {
+    fn from_md(role: u16) -> Self {
         match role {
             Self::SPARE => Self::Spare,
             Self::FAULTY => Self::Faulty,
             Self::JOURNAL => Self::Journal,
-            member => Self::Active(member),
+            slot => Self::Active(Slot::new(slot.into())),
         }
     }
 
-    const fn md(self) -> u16 {
+    fn md(self) -> u16 {
         match self {
             Self::Spare => Self::SPARE,
             Self::Faulty => Self::FAULTY,
             Self::Journal => Self::JOURNAL,
-            Self::Active(member) => member,
+            Self::Active(slot) => u16::try_from(slot.get()).expect("a slot is below 1920"),
         }
     }
 }
@@ -543,8 +543,8 @@ impl Superblock {
     /// # Panics
     /// If `dev_number` is beyond the table of roles, or the array has no such member.
     pub fn set_role(&mut self, dev_number: u32, role: DeviceRole) {
-        if let DeviceRole::Active(member) = role {
-            assert!(u32::from(member) < self.raid_disks(), "member {member} of {}", self.raid_disks());
+        if let DeviceRole::Active(slot) = role {
+            assert!(slot.get() < self.raid_disks(), "member {slot} of {}", self.raid_disks());
         }
         self.roles[dev_number as usize] = role.md();
     }

@@ -1,7 +1,9 @@
-//! Units. The geometry counts in bytes, md's formats in 512-byte sectors; [`Sectors`] converts between the two, so that
-//! the compiler notices when one is taken for the other.
+//! Units, and what numbers name, each as a type of its own, so that the compiler notices when one is taken for another. The
+//! geometry counts in bytes, md's formats in 512-byte sectors; [`Sectors`] converts between the two.
 
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 /// Bytes in a sector, md's unit on disk. It does not depend on the device's logical block size.
 pub const SECTOR_BYTES: u64 = 512;
@@ -39,5 +41,75 @@ impl Sectors {
 impl fmt::Display for Sectors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sectors", self.0)
+    }
+}
+
+/// A place of a member in an array, from 0. md calls it the role of an active device. It is neither md's device number, which
+/// belongs to a device for good, nor the index of a chunk in a stripe.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Slot(u32);
+
+impl Slot {
+    /// The first slot.
+    pub const FIRST: Slot = Slot(0);
+
+    /// The slot with this number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number, as formats have it.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Its index in a list that has an entry for every slot.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The slot whose entry in such a list has this index.
+    ///
+    /// # Panics
+    /// If the index is beyond what a list of members can have.
+    #[must_use]
+    pub fn of_index(index: usize) -> Self {
+        Self(u32::try_from(index).expect("few members"))
+    }
+
+    /// The first `count` slots: all of an array with so many.
+    pub fn first(count: u32) -> impl DoubleEndedIterator<Item = Slot> + ExactSizeIterator + Clone {
+        (0..count).map(Slot)
+    }
+
+    /// All slots without end, to number the entries of a list that has one for every slot.
+    pub fn all() -> impl Iterator<Item = Slot> + Clone {
+        (0..=u32::MAX).map(Slot)
+    }
+}
+
+/// As operators write it: its number.
+impl FromStr for Slot {
+    type Err = ParseIntError;
+
+    fn from_str(number: &str) -> Result<Self, Self::Err> {
+        number.parse().map(Slot)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }

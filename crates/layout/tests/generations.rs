@@ -6,7 +6,7 @@ use layout::generations::{
 use layout::geometry::{Layout, Level};
 use layout::md_superblock::{DeviceRole, MAX_DEV, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::redo_log::{BitmapExtent, Checksum, Place, RecordError, RedoArea};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 248 << 10 };
 const DEVICE_BYTES: u64 = 1 << 40;
@@ -47,7 +47,7 @@ fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap, 
     let device = |i: u16| NewMember {
         device_bytes: DEVICE_BYTES,
         device_uuid: (u128::from(i) + 1).to_le_bytes(),
-        role: DeviceRole::Active(i),
+        role: DeviceRole::Active(Slot::new(i.into())),
     };
     array.create(&(0..members).map(device).collect::<Vec<_>>()).expect("an array").superblocks.remove(0)
 }

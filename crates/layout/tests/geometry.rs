@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use layout::geometry::Raid0Zones;
+use layout::units::Slot;
 use layout::{FarSets, Geometry, GeometryError, Layout, Level, Raid10Layout, Role};
 use proptest::prelude::*;
 
@@ -23,7 +24,7 @@ fn draw(geometry: &Geometry, stripes: u64) -> String {
         Role::P => "P".into(),
         Role::Q => "Q".into(),
     };
-    let row = |stripe| (0..geometry.members()).map(|m| cell(stripe, m)).collect::<Vec<_>>().join(" ");
+    let row = |stripe| geometry.slots().map(|slot| cell(stripe, slot)).collect::<Vec<_>>().join(" ");
     (0..stripes).map(row).collect::<Vec<_>>().join(" / ")
 }
 
@@ -67,7 +68,7 @@ fn draw_copies(geometry: &Geometry) -> String {
     let mut cells = vec![vec!["-".to_string(); geometry.members() as usize]; rows as usize];
     for chunk in 0..geometry.array_bytes() / u64::from(CHUNK) {
         for place in geometry.copies(chunk * u64::from(CHUNK), 1).places {
-            cells[(place.member_offset / u64::from(CHUNK)) as usize][place.member as usize] =
+            cells[(place.member_offset / u64::from(CHUNK)) as usize][place.member.index()] =
                 chunk.to_string();
         }
     }
@@ -97,23 +98,27 @@ fn raid10_layouts_as_drawn() {
     }
 }
 
+fn one_of(slots: &[u32]) -> impl Fn(Slot) -> bool {
+    move |slot| slots.contains(&slot.get())
+}
+
 #[test]
 fn raid10_survives_what_leaves_a_copy_of_everything() {
     let near = geometry(Level::Raid10, "n2", 4, 8);
     assert_eq!(near.losses_survived(), 1);
-    assert!(near.survives(|m| m == 0 || m == 2));
-    assert!(!near.survives(|m| m == 0 || m == 1));
+    assert!(near.survives(one_of(&[0, 2])));
+    assert!(!near.survives(one_of(&[0, 1])));
     let far = geometry(Level::Raid10, "f2", 4, 8);
-    assert!(far.survives(|m| m == 0 || m == 2));
-    assert!(!far.survives(|m| m == 3 || m == 0));
+    assert!(far.survives(one_of(&[0, 2])));
+    assert!(!far.survives(one_of(&[3, 0])));
     let odd = geometry(Level::Raid10, "n2", 3, 8);
-    for lost in 0..3 {
-        assert!(odd.survives(|m| m == lost));
-        assert!(!odd.survives(|m| m != lost));
+    for lost in odd.slots() {
+        assert!(odd.survives(|slot| slot == lost));
+        assert!(!odd.survives(|slot| slot != lost));
     }
     // Of two chunks on three members, the second being on members 2 and 0, nothing is on 1 and 2 alone.
     let short = geometry(Level::Raid10, "n3", 4, 1);
-    assert!(short.survives(|m| m == 3));
+    assert!(short.survives(one_of(&[3])));
 }
 
 #[test]
@@ -274,7 +279,7 @@ proptest! {
         for chunk in 0..geometry.array_bytes() / 4096 {
             let copies = geometry.copies(chunk * 4096 + 512, 1024);
             prop_assert_eq!(copies.len, 1024);
-            let members: HashSet<u32> = copies.places.iter().map(|place| place.member).collect();
+            let members: HashSet<Slot> = copies.places.iter().map(|place| place.member).collect();
             prop_assert_eq!(members.len() as u32, layout.copies());
             for place in copies.places {
                 prop_assert!(place.member_offset + 1024 <= geometry.member_bytes());
@@ -286,8 +291,8 @@ proptest! {
     #[test]
     fn losses_survived_is_the_guarantee(geometry in mirrored(), first in 0u32..14) {
         let lost = geometry.losses_survived();
-        let run = |m: u32| (m + geometry.members() - first % geometry.members()) % geometry.members();
-        prop_assert!(geometry.survives(|m| run(m) < lost));
+        let run = |slot: Slot| (slot.get() + geometry.members() - first % geometry.members()) % geometry.members();
+        prop_assert!(geometry.survives(|slot| run(slot) < lost));
         prop_assert!(!geometry.survives(|_| true));
     }
 
@@ -303,7 +308,7 @@ proptest! {
         let mut used = HashSet::new();
         for chunk in 0..zones.array_bytes() / 4096 {
             let (member, offset, _) = zones.locate(chunk * 4096);
-            prop_assert!(offset < bytes[member as usize]);
+            prop_assert!(offset < bytes[member.index()]);
             prop_assert!(used.insert((member, offset)));
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use layout::geometry::Raid0Zones;
+use layout::units::Slot;
 use layout::{Geometry, Layout, Level, Role};
 
 const BLOCK: u64 = 4096;
@@ -132,7 +133,7 @@ fn check_parity_array(array: &Array) {
             let chunk = offset / u64::from(array.chunk_bytes);
             let member = geometry.data_member(stripe, index);
             assert_eq!(
-                cells[member as usize],
+                cells[member.index()],
                 Cell::Data(chunk),
                 "{}: stripe {stripe} data {index}",
                 array.head
@@ -143,7 +144,7 @@ fn check_parity_array(array: &Array) {
                 q[i] ^= gf_multiply(byte, factor);
             }
         }
-        for (member, cell) in (0..).zip(cells) {
+        for (member, cell) in Slot::all().zip(cells) {
             let expected = match geometry.role(stripe, member) {
                 Role::Data(_) => continue,
                 Role::P => p,
@@ -161,7 +162,7 @@ fn check_raid0_zones(array: &Array) {
     for chunk in 0..array.array_bytes / u64::from(array.chunk_bytes) {
         let (member, offset, _) = zones.locate(chunk * u64::from(array.chunk_bytes));
         let row = (offset / u64::from(array.chunk_bytes)) as usize;
-        assert_eq!(array.rows[row][member as usize], Cell::Data(chunk), "{}: {chunk}", array.head);
+        assert_eq!(array.rows[row][member.index()], Cell::Data(chunk), "{}: {chunk}", array.head);
     }
 }
 
@@ -172,11 +173,11 @@ fn check_raid10(array: &Array, geometry: &Geometry) {
     for chunk in 0..array.array_bytes / chunk_bytes {
         for place in geometry.copies(chunk * chunk_bytes, chunk_bytes).places {
             let row = (place.member_offset / chunk_bytes) as usize;
-            used.insert((row, place.member as usize), chunk);
+            used.insert((row, place.member), chunk);
         }
     }
     for (row, cells) in array.rows.iter().enumerate() {
-        for (member, cell) in cells.iter().enumerate() {
+        for (member, cell) in Slot::all().zip(cells) {
             let expected = used.get(&(row, member)).map_or(Cell::Empty, |chunk| Cell::Data(*chunk));
             assert_eq!(*cell, expected, "{}: row {row} member {member}", array.head);
         }

@@ -9,6 +9,7 @@ use layout::md_bitmap::BitmapSuper;
 use layout::md_superblock::{
     Created, DeviceRole, MinorVersion, NewArray, NewMember, Superblock, display_uuid,
 };
+use layout::units::Slot;
 use layout::{Layout, Level};
 
 fn mdadm(argument: &str, path: &Path) -> Option<String> {
@@ -40,12 +41,12 @@ fn new_array(
         clean: false,
         ..NewArray::new(SET_UUID, level, raid_disks)
     };
-    let device = |member: u16| NewMember {
+    let device = |member: Slot| NewMember {
         device_bytes: DEVICE_BYTES,
-        device_uuid: [member as u8 + 1; 16],
+        device_uuid: [member.get() as u8 + 1; 16],
         role: DeviceRole::Active(member),
     };
-    let devices: Vec<NewMember> = (0..raid_disks as u16).map(device).collect();
+    let devices: Vec<NewMember> = Slot::first(raid_disks).map(device).collect();
     let created = array.create(&devices).unwrap();
     (array, created)
 }

@@ -6,7 +6,7 @@ use layout::redo_log::{
     BLOCK_BYTES, BitmapExtent, Checksum, DOUBTS_MAX, PIECES_MAX, PieceKind, Place, RecordError, RedoArea,
     RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 const PLACE: Place = Place { set_uuid: [1; 16], device_uuid: [2; 16], offset_bytes: 256 << 10 };
 const AREA: u64 = 768 << 10;
@@ -29,8 +29,10 @@ fn header(doubts: Vec<StripeRange>) -> RedoHeader {
 }
 
 fn record(payload: &[u8]) -> RedoRecord {
-    let piece =
-        |member, offset_bytes, bytes, kind| RedoPiece { stripe: 3, member, offset_bytes, bytes, kind };
+    let piece = |member, offset_bytes, bytes, kind| {
+        let member = Slot::new(member);
+        RedoPiece { stripe: 3, member, offset_bytes, bytes, kind }
+    };
     let half = payload.len() as u64 / 2;
     RedoRecord {
         epoch: 4,
@@ -58,7 +60,8 @@ fn what_is_written_is_read_back() {
     let parsed = RedoRecord::parse(&record.encode(PLACE), PLACE, plan()).unwrap();
     assert_eq!(parsed, record);
     let whole = parsed.complete(payload.clone()).unwrap();
-    let writes: Vec<_> = whole.writes().map(|(piece, contents)| (piece.member, contents.to_vec())).collect();
+    let writes: Vec<_> =
+        whole.writes().map(|(piece, contents)| (piece.member.get(), contents.to_vec())).collect();
     assert_eq!(
         writes,
         [(0, payload[..4500].to_vec()), (2, vec![]), (4, payload[4500..].to_vec()), (1, vec![])]
@@ -170,7 +173,7 @@ fn superblock(minor: MinorVersion, data_offset: Option<u64>, bitmap: NewBitmap) 
     let device = |i: u8| NewMember {
         device_bytes: 1 << 40,
         device_uuid: [i; 16],
-        role: DeviceRole::Active(u16::from(i)),
+        role: DeviceRole::Active(Slot::new(i.into())),
     };
     array.create(&[device(0), device(1), device(2)]).unwrap().superblocks.remove(0)
 }

@@ -9,7 +9,7 @@ use layout::md_superblock::{
     BadRange, DeviceRole, Features, MinorVersion, NewArray, NewBitmap, NewMember, Superblock,
     SuperblockError, decode_bad_blocks, display_uuid, encode_bad_blocks, superblock_0_90_offset,
 };
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 use layout::{Layout, md_superblock};
 use proptest::prelude::*;
 
@@ -85,11 +85,11 @@ fn check_role(golden: &Golden, superblock: &Superblock) {
         DeviceRole::Journal => "Journal".into(),
     };
     assert_eq!(role, golden.examined("Device Role").unwrap(), "{}", golden.name);
-    let letter = |member: u16| {
+    let letter = |member| {
         let found = superblock.roles().filter(|role| *role == DeviceRole::Active(member)).count();
         ['.', 'A', 'R'][found]
     };
-    let state: String = (0..superblock.raid_disks() as u16).map(letter).collect();
+    let state: String = Slot::first(superblock.raid_disks()).map(letter).collect();
     assert_eq!(state, golden.examined("Array State").unwrap().split(' ').next().unwrap(), "{}", golden.name);
     if let Some(recovery) = golden.examined("Recovery Offset") {
         assert_eq!(superblock.recovery_offset().unwrap().0, number(recovery), "{}", golden.name);
@@ -210,7 +210,7 @@ fn changes_are_found_again() {
     superblock.set_utime_s(1_800_000_000);
     superblock.set_resync_offset(Some(Sectors(8)));
     superblock.set_recovery_offset(Some(Sectors(4096)));
-    superblock.set_role(1, DeviceRole::Active(1));
+    superblock.set_role(1, DeviceRole::Active(Slot::new(1)));
     superblock.set_role(2, DeviceRole::Faulty);
     superblock.set_device(1, [3; 16]);
     superblock.set_has_bad_blocks(true);
@@ -219,7 +219,7 @@ fn changes_are_found_again() {
     assert_eq!((again.events(), again.utime_s(), again.corrected_reads()), (77, 1_800_000_000, 5));
     assert_eq!(again.resync_offset(), Some(Sectors(8)));
     assert_eq!(again.recovery_offset(), Some(Sectors(4096)));
-    assert_eq!((again.dev_number(), again.role()), (1, DeviceRole::Active(1)));
+    assert_eq!((again.dev_number(), again.role()), (1, DeviceRole::Active(Slot::new(1))));
     assert_eq!(again.role_of(2), Some(DeviceRole::Faulty));
     assert_eq!(again.device_uuid(), [3; 16]);
     assert!(again.features().contains(Features::BAD_BLOCKS));
@@ -338,8 +338,11 @@ fn impossible_new_arrays_are_refused() {
         clean: false,
         ..NewArray::new([1; 16], Level::Raid5, 3)
     };
-    let device =
-        |member| NewMember { device_bytes: 64 << 20, device_uuid: [2; 16], role: DeviceRole::Active(member) };
+    let device = |member| NewMember {
+        device_bytes: 64 << 20,
+        device_uuid: [2; 16],
+        role: DeviceRole::Active(Slot::new(member)),
+    };
     let spare = NewMember { role: DeviceRole::Spare, ..device(0) };
     let refused = |array: &NewArray, devices: &[NewMember]| array.create(devices).unwrap_err().to_string();
     assert_eq!(refused(&array, &[device(0)]), "raid5 cannot start with these 2 members missing");
@@ -356,7 +359,7 @@ fn impossible_new_arrays_are_refused() {
     assert_eq!(degraded.superblocks[2].dev_number(), 3);
     let roles: Vec<DeviceRole> = degraded.superblocks[0].roles().take(4).collect();
     let missing = DeviceRole::Spare;
-    assert_eq!(roles, [DeviceRole::Active(0), missing, DeviceRole::Active(2), missing]);
+    assert_eq!(roles, [DeviceRole::Active(Slot::new(0)), missing, DeviceRole::Active(Slot::new(2)), missing]);
     assert_eq!(degraded.superblocks[0].resync_offset(), Some(Sectors(0)));
 }
 

@@ -10,6 +10,7 @@ use engine::limits::BLOCK_BYTES;
 use engine::members::{MemberState, Replacing};
 use layout::geometry::Role;
 use layout::md_superblock::Superblock;
+use layout::units::Slot;
 
 use crate::array::Array;
 use crate::disk::Disk;
@@ -172,7 +173,7 @@ pub(crate) fn at_rest(array: &Array) {
     let replaced = |slot| members.replacing(slot) != Replacing::No;
     let problem = if states.contains(&MemberState::Recovering) {
         "a recovery never ends"
-    } else if (0..array.shared.geometry.members()).any(replaced) {
+    } else if array.shared.geometry.slots().any(replaced) {
         "a replacement never ends"
     } else if redundant && free && !array.writer.superblocks().spares().borrow().is_empty() {
         "a spare waits beside a free slot"
@@ -258,14 +259,13 @@ fn cached_parity(array: &Array) {
 fn parity(array: &Array, stripe: u64) {
     let geometry = &array.shared.geometry;
     let (at, bytes) = (geometry.member_offset(stripe), geometry.chunk_bytes() as usize);
-    let disks: Vec<_> =
-        (0..geometry.members()).map(|slot| in_sync_disk(array, slot, at + bytes as u64)).collect();
+    let disks: Vec<_> = geometry.slots().map(|slot| in_sync_disk(array, slot, at + bytes as u64)).collect();
     if disks.iter().flatten().all(|disk| disk.untouched(at, bytes as u64)) {
         return;
     }
     let mut data: Vec<Option<Vec<u8>>> = vec![None; geometry.data_chunks() as usize];
     let (mut p, mut q) = (None, None);
-    for (slot, disk) in (0u32..).zip(&disks) {
+    for (slot, disk) in Slot::all().zip(&disks) {
         let Some(disk) = disk else { continue };
         let mut held = vec![0; bytes];
         disk.peek(at, &mut held);
@@ -316,7 +316,7 @@ fn rows(one: &[u8], other: &[u8]) -> impl Iterator<Item = Range<u64>> {
 fn is_bad(array: &Array, stripe: u64, rows: Range<u64>) -> bool {
     let (geometry, members) = (&array.shared.geometry, &array.shared.members);
     let at = geometry.member_offset(stripe);
-    (0..geometry.members()).any(|slot| members.is_bad(slot, &(at + rows.start..at + rows.end)))
+    geometry.slots().any(|slot| members.is_bad(slot, &(at + rows.start..at + rows.end)))
 }
 
 fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> Vec<u8> {
@@ -337,21 +337,21 @@ fn expected_parity(array: &Array, stripe: u64, chunk: u8, data: &[Vec<u8>]) -> V
 }
 
 /// The device of a member that the engine trusts up to `end` in its data area.
-fn in_sync_disk(array: &Array, slot: u32, end: u64) -> Option<Rc<Disk>> {
+fn in_sync_disk(array: &Array, slot: Slot, end: u64) -> Option<Rc<Disk>> {
     let trusted = array.shared.members.in_sync_to(slot, end);
     let of_replacement = array.shared.members.replacing(slot).has_slot();
     let disk = || {
-        let coming = array.machine.coming.borrow()[slot as usize].clone().filter(|_| of_replacement);
-        coming.or_else(|| array.machine.disks.borrow()[slot as usize].clone())
+        let coming = array.machine.coming.borrow()[slot.index()].clone().filter(|_| of_replacement);
+        coming.or_else(|| array.machine.disks.borrow()[slot.index()].clone())
     };
     trusted.then(disk).flatten()
 }
 
 /// Whether a block that cannot be reconstructed may end a rebuild: some member has no bad-block log to record it in.
 fn may_end_rebuilds(array: &Array) -> bool {
-    let has_log = |slot: u32| {
-        let superblock = array.writer.superblocks().try_superblock(slot as usize).flatten();
+    let has_log = |slot: Slot| {
+        let superblock = array.writer.superblocks().try_superblock(slot).flatten();
         superblock.as_ref().is_none_or(|superblock: &Superblock| superblock.bad_block_log().is_some())
     };
-    !array.machine.excuses.lost.borrow().is_empty() && !(0..array.machine.geometry().members()).all(has_log)
+    !array.machine.excuses.lost.borrow().is_empty() && !array.machine.geometry().slots().all(has_log)
 }

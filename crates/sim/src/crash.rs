@@ -11,6 +11,7 @@ use crate::lost::may_lose;
 use crate::machine::Machine;
 use crate::recorded;
 use crate::trace::Note;
+use layout::units::Slot;
 
 /// Places of one member that cannot be read after a crash, at the most.
 const PLACES_MAX: usize = 3;
@@ -52,14 +53,15 @@ fn come_back(machine: &Machine) {
     machine.excuses.full.set(false);
     machine.excuses.hurt.borrow_mut().clear();
     if random.one_in(4) && machine.geometry().losses_survived() > 0 && !machine.excuses.beyond.get() {
-        let away = random.below(u64::from(machine.geometry().members())) as usize;
+        let away = random.slot(machine.geometry());
         let outcomes = recorded::outcomes(machine);
         let outcome = &outcomes[0];
-        let out = |slot: u32| {
-            let hard = outcome.disks[slot as usize].as_ref().is_some_and(|disk| disk.faults.borrow().hard());
-            slot as usize == away || outcome.states[slot as usize] != MemberState::InSync || hard
+        let out = |slot: Slot| {
+            let hard = outcome.disks[slot.index()].as_ref().is_some_and(|disk| disk.faults.borrow().hard());
+            slot == away || outcome.states[slot.index()] != MemberState::InSync || hard
         };
-        if let Some(disk) = outcome.disks[away].as_ref().filter(|_| machine.geometry().survives(out)) {
+        if let Some(disk) = outcome.disks[away.index()].as_ref().filter(|_| machine.geometry().survives(out))
+        {
             machine.world.note(Note::Words(format!("device {} is away", disk.number)));
             machine.world.counts.borrow_mut().members_away += 1;
             disk.connected.set(false);
@@ -73,17 +75,19 @@ fn draw_bad_places(machine: &Machine) -> Option<Rc<Disk>> {
     let random = machine.world.random();
     let outcomes = recorded::outcomes(machine);
     let outcome = outcomes.first()?;
-    let slots: Vec<u32> = (0..machine.geometry().members())
-        .filter(|&slot| outcome.states[slot as usize] == MemberState::InSync)
+    let slots: Vec<Slot> = machine
+        .geometry()
+        .slots()
+        .filter(|&slot| outcome.states[slot.index()] == MemberState::InSync)
         .filter(|&slot| {
-            let out = |other: u32| other == slot || outcome.states[other as usize] != MemberState::InSync;
-            machine.geometry().survives(out) && outcome.disks[slot as usize].is_some()
+            let out = |other: Slot| other == slot || outcome.states[other.index()] != MemberState::InSync;
+            machine.geometry().survives(out) && outcome.disks[slot.index()].is_some()
         })
         .collect();
     if slots.is_empty() || !machine.promises_redundancy() || !random.one_in(4) {
         return None;
     }
-    let disk = outcome.disks[random.pick(&slots) as usize].clone().expect("a device");
+    let disk = outcome.disks[random.pick(&slots).index()].clone().expect("a device");
     let mut bad: Vec<u64> = disk.faults.borrow().bad.iter().copied().take(PLACES_MAX).collect();
     let unit = u64::from(disk.places.block);
     while bad.is_empty() || (bad.len() < PLACES_MAX && random.one_in(2)) {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{DeviceRole, NewArray, NewBitmap, NewMember, Superblock};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use crate::disk::Disk;
 use crate::machine::Machine;
@@ -25,12 +25,12 @@ pub(crate) fn machine_with_array(world: Rc<World>, scenario: Scenario) -> Rc<Mac
 fn create(machine: &Machine) {
     let members = machine.geometry().members();
     let disks: Vec<Rc<Disk>> = (0..members).map(|_| machine.new_disk(false)).collect();
-    let member = |slot: u16, disk: &Rc<Disk>| NewMember {
+    let member = |(slot, disk): (Slot, &Rc<Disk>)| NewMember {
         device_bytes: disk.places.size,
         device_uuid: uuid(disk.number),
         role: DeviceRole::Active(slot),
     };
-    let devices: Vec<NewMember> = (0u16..).zip(&disks).map(|(slot, disk)| member(slot, disk)).collect();
+    let devices: Vec<NewMember> = Slot::all().zip(&disks).map(member).collect();
     let all_set = machine.world.random().one_in(2);
     let created = new_array(machine).create(&devices).expect("an array of simulated members");
     for (disk, mut superblock) in disks.iter().zip(created.superblocks) {

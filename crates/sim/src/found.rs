@@ -19,6 +19,7 @@ use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, SUPERBLOCK_BYTES_MAX, Superblock};
 use layout::redo_log::StripeRange;
+use layout::units::Slot;
 
 use crate::array::Array;
 use crate::check;
@@ -132,11 +133,11 @@ fn read(array: &Rc<Array>, blocks: std::ops::Range<u64>) {
     run(array, async move { workload::read(&own, 0, blocks).await });
 }
 
-fn disk(array: &Array, slot: u32) -> Rc<Disk> {
-    array.machine.disks.borrow()[slot as usize].clone().expect("a device")
+fn disk(array: &Array, slot: Slot) -> Rc<Disk> {
+    array.machine.disks.borrow()[slot.index()].clone().expect("a device")
 }
 
-fn fail(array: &Array, slot: u32) {
+fn fail(array: &Array, slot: Slot) {
     assert_eq!(array.shared.members.fail(slot, "by hand"), Failing::Failed);
     finish(array);
 }
@@ -150,17 +151,17 @@ fn cut(array: &Array, survives: u64) -> Rc<Array> {
 }
 
 /// Another device takes the slot of a failed member and is rebuilt.
-fn replace(array: &Rc<Array>, slot: u32) {
+fn replace(array: &Rc<Array>, slot: Slot) {
     run(array, give_another(Rc::clone(array), slot));
 }
 
-async fn give_another(array: Rc<Array>, slot: u32) {
+async fn give_another(array: Rc<Array>, slot: Slot) {
     assert!(array.manager.membership().remove(slot).await, "the member has failed");
     operator::add_spare(&array, &array.machine.new_disk(true)).await;
 }
 
 /// Gives another device the slot of a failed member, step by step until its member is in this state.
-fn replace_until(array: &Rc<Array>, slot: u32, state: MemberState) {
+fn replace_until(array: &Rc<Array>, slot: Slot, state: MemberState) {
     array.spawn(0, "another one", give_another(Rc::clone(array), slot));
     while array.shared.members.state(slot) != state {
         assert_eq!(array.run(1), Ended::Steps, "{:?}", array.world.failure());
@@ -173,14 +174,14 @@ fn spare_numbers(array: &Array) -> Vec<u32> {
 }
 
 /// Writes until one fails because the member in `slot` has no space.
-fn write_in_vain(array: &Rc<Array>, slot: u32, blocks: std::ops::Range<u64>) {
+fn write_in_vain(array: &Rc<Array>, slot: Slot, blocks: std::ops::Range<u64>) {
     array.machine.excuses.full.set(true);
     disk(array, slot).faults.borrow_mut().full_one_in = 1;
     write(array, blocks);
     assert!(!array.machine.excuses.hurt.borrow().is_empty(), "the write was answered well");
 }
 
-fn make_room(array: &Array, slot: u32) {
+fn make_room(array: &Array, slot: Slot) {
     disk(array, slot).faults.borrow_mut().full_one_in = 0;
 }
 
@@ -247,12 +248,12 @@ fn zeroes_with_fua_wait_for_the_superblocks() {
 fn copies_that_differ_are_not_called_clean() {
     let array = array(Level::Raid1, 3, Support::None);
     write(&array, 0..BLOCKS);
-    write_in_vain(&array, 1, 0..BLOCKS);
+    write_in_vain(&array, Slot::new(1), 0..BLOCKS);
     array.writer.want_close();
     finish(&array);
     let outcomes = recorded::outcomes(&array.machine);
     assert!(outcomes.iter().all(|outcome| outcome.resync_from.is_some()), "clean, and the copies differ");
-    make_room(&array, 1);
+    make_room(&array, Slot::new(1));
     write(&array, BLOCKS..2 * BLOCKS);
     array.machine.excuses.hurt.borrow_mut().clear();
     check::quiet(&array);
@@ -293,13 +294,13 @@ fn a_discard_asks_the_device_it_goes_to() {
 fn a_flush_that_fails_fails_the_member() {
     let array = array(Level::Raid6, 5, Support::None);
     write(&array, 0..3 * BLOCKS);
-    disk(&array, 0).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::NoSpace);
-    disk(&array, 1).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::Io);
+    disk(&array, Slot::new(0)).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::NoSpace);
+    disk(&array, Slot::new(1)).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::Io);
     for _ in 0..2 {
         let own = Rc::clone(&array);
         run(&array, async move { workload::flush(&own, 0).await });
-        disk(&array, 0).faults.borrow_mut().flush_fails = None;
-        disk(&array, 1).faults.borrow_mut().flush_fails = None;
+        disk(&array, Slot::new(0)).faults.borrow_mut().flush_fails = None;
+        disk(&array, Slot::new(1)).faults.borrow_mut().flush_fails = None;
     }
     read(&array, 0..3 * BLOCKS);
 }
@@ -357,7 +358,7 @@ fn a_read_that_avoided_a_member_looks_again_at_who_is_there() {
 fn any_part_of_a_round_of_superblocks_leaves_an_array() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6] {
         let array = array(level, 4, Support::None);
-        assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+        assert_eq!(array.shared.members.fail(Slot::new(1), "by hand"), Failing::Failed);
         let mut mixed = 0;
         while array.run(1) == Ended::Steps {
             recorded::outcomes(&array.machine); // looks at each of them
@@ -378,7 +379,7 @@ fn any_part_of_a_round_of_superblocks_leaves_an_array() {
 #[test]
 fn what_the_redo_log_made_good_is_called_clean() {
     let array = start(logged(quiet(Level::Raid5, 4, Support::None, 8, 4096)));
-    fail(&array, 0);
+    fail(&array, Slot::new(0));
     write(&array, 0..BLOCKS);
     let (own, machine) = (Rc::clone(&array), Rc::clone(&array.machine));
     let says_dirty = || recorded::outcomes(&machine).iter().all(|outcome| outcome.resync_from.is_some());
@@ -502,12 +503,15 @@ fn a_crash_around_an_operators_failure_leaves_no_doubt() {
         let told = Rc::clone(&ended);
         array.spawn(0, "an operator", async move {
             own.world.sleep_up_to(20).await;
-            assert_eq!(own.manager.membership().fail(1, "an operator said so").await, Failing::Failed);
+            assert_eq!(
+                own.manager.membership().fail(Slot::new(1), "an operator said so").await,
+                Failing::Failed
+            );
             told.set(true);
         });
         array.run(steps);
         let is_over = ended.get() && array.shared.members.is_settled();
-        degraded += u64::from(array.shared.members.state(1) == MemberState::Failed);
+        degraded += u64::from(array.shared.members.state(Slot::new(1)) == MemberState::Failed);
         let array = cut(&array, 50);
         assert_eq!(array.machine.excuses.doubted.borrow().len(), 0, "after {steps} steps");
         read(&array, 0..6 * BLOCKS);
@@ -553,7 +557,7 @@ fn a_checkpoint_of_a_resync_takes_no_doubt_away() {
     let array = array(Level::Raid5, 4, Support::None);
     write(&array, 0..6 * BLOCKS);
     array.writer.set_resync(Some(0));
-    assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+    assert_eq!(array.shared.members.fail(Slot::new(1), "by hand"), Failing::Failed);
     array.writer.set_resync(Some(u64::from(CHUNK)));
     assert!(array.shared.consistency.is_in_doubt(1), "parity may not agree there");
 }
@@ -566,9 +570,9 @@ fn a_member_that_hangs_fails_at_once() {
     let own = Rc::clone(&array);
     run(&array, async move {
         workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await; // superblocks say dirty from here on
-        disk(&own, 1).faults.borrow_mut().slow = 1_000_000;
+        disk(&own, Slot::new(1)).faults.borrow_mut().slow = 1_000_000;
         let before = own.world.now();
-        assert_eq!(own.manager.membership().fail(1, "an operator said so").await, Failing::Failed);
+        assert_eq!(own.manager.membership().fail(Slot::new(1), "an operator said so").await, Failing::Failed);
         workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
         assert!(own.world.now() - before < 10_000, "{} ticks", own.world.now() - before);
     });
@@ -601,7 +605,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
         let array = start(logged(quiet(Level::Raid6, 5, Support::All, STRIPES, 4096)));
         write(&array, all.clone());
         if log_in_force {
-            fail(&array, 0);
+            fail(&array, Slot::new(0));
             write(&array, all.clone());
         }
         let (own, blocks) = (Rc::clone(&array), all.clone());
@@ -609,7 +613,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
         while !array.open.borrow().is_empty() {
             assert_eq!(array.run(1), Ended::Steps);
         }
-        disk(&array, 1).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::Io);
+        disk(&array, Slot::new(1)).faults.borrow_mut().flush_fails = Some(DeviceErrorKind::Io);
         array
     };
     let many_writes = |array: &Rc<Array>| {
@@ -620,7 +624,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             }
         });
     };
-    let another_fails = |array: &Rc<Array>| _ = array.shared.members.fail(0, "by hand");
+    let another_fails = |array: &Rc<Array>| _ = array.shared.members.fail(Slot::new(0), "by hand");
     let quiet = |_: &Rc<Array>| {};
     let cases: [(_, _, &dyn Fn(&_)); 3] = [
         ("records are retired", true, &many_writes),
@@ -631,9 +635,9 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
         let mut replayed = 0;
         for steps in 0..60 {
             let array = begin(log_in_force);
-            let lost = disk(&array, 1);
+            let lost = disk(&array, Slot::new(1));
             happens(&array);
-            while array.shared.members.state(1) == MemberState::InSync {
+            while array.shared.members.state(Slot::new(1)) == MemberState::InSync {
                 assert_eq!(array.run(1), Ended::Steps, "{case}");
             }
             (0..steps).for_each(|_| _ = array.run(1));
@@ -647,7 +651,7 @@ fn the_redo_log_makes_good_what_a_failed_flush_lost() {
             if array.shared.consistency.is_in_doubt(0) {
                 write(&array, all.clone()); // reads of it fail until then
             }
-            for slot in 0..2 {
+            for slot in Slot::first(2) {
                 if array.shared.members.state(slot) == MemberState::Missing {
                     replace(&array, slot);
                 }
@@ -698,7 +702,7 @@ fn nothing_is_left_of_a_history() {
     write(&first, 0..BLOCKS);
     let array = cut(&first, 50);
     drop(first);
-    let device = Rc::downgrade(&disk(&array, 0));
+    let device = Rc::downgrade(&disk(&array, Slot::new(0)));
     let world = Rc::downgrade(&array.world);
     array.kill();
     array.world.cut();

@@ -201,7 +201,7 @@ fn stop(array: &Rc<Array>) {
 fn lose_some(array: &Rc<Array>) {
     let geometry = array.machine.geometry();
     for _ in 0..geometry.losses_survived() {
-        let slot = array.world.random().below(u64::from(geometry.members())) as u32;
+        let slot = array.world.random().slot(geometry);
         if operator::expendable(array, slot) {
             array.shared.members.fail(slot, "lost at the end");
         }
@@ -215,7 +215,7 @@ fn replace_all(array: &Rc<Array>) {
     }
     let (own, shard) = (Rc::clone(array), array.any_shard());
     array.spawn(shard, "replacing everything", async move {
-        for slot in 0..own.machine.geometry().members() {
+        for slot in own.machine.geometry().slots() {
             if matches!(own.shared.members.state(slot), MemberState::Failed | MemberState::Missing) {
                 operator::replace(&own, slot).await;
             }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use engine::array::assemble::Refusal;
 use layout::geometry::Geometry;
+use layout::units::Slot;
 
 use crate::disk::cache::Survivors;
 use crate::disk::{Disk, Watch};
@@ -126,7 +127,7 @@ impl Machine {
     }
 
     /// Member and offset of each copy of a byte of the array; one for levels without copies.
-    pub(crate) fn places(&self, offset: u64) -> Vec<(u32, u64)> {
+    pub(crate) fn places(&self, offset: u64) -> Vec<(Slot, u64)> {
         let geometry = self.geometry();
         if !geometry.level().is_striped() {
             let copies = geometry.copies(offset, self.unit());
@@ -150,7 +151,7 @@ impl Machine {
     }
 
     /// Whether a place of a member's data area holds a copy of something.
-    pub(crate) fn holds_copy(&self, slot: u32, at: u64) -> bool {
+    pub(crate) fn holds_copy(&self, slot: Slot, at: u64) -> bool {
         let mut offsets = (0..self.geometry().array_bytes()).step_by(self.unit() as usize);
         offsets.any(|offset| self.places(offset).contains(&(slot, at)))
     }

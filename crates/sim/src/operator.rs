@@ -7,6 +7,7 @@ use engine::members::load::UpdatePolicy;
 use engine::members::{Failing, MemberState};
 use layout::geometry::Level;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
+use layout::units::Slot;
 
 use crate::array::Array;
 use crate::disk::{Disk, SimDevice};
@@ -57,9 +58,9 @@ async fn intervene(array: &Rc<Array>) {
 /// A member breaks, if the array survives that or the plan goes beyond the level.
 fn break_member(array: &Rc<Array>) {
     let machine = &array.machine;
-    let slot = array.world.random().below(u64::from(machine.geometry().members())) as u32;
-    let coming = machine.coming.borrow()[slot as usize].clone().filter(|_| array.world.random().one_in(2));
-    let Some(disk) = coming.or_else(|| machine.disks.borrow()[slot as usize].clone()) else { return };
+    let slot = array.world.random().slot(machine.geometry());
+    let coming = machine.coming.borrow()[slot.index()].clone().filter(|_| array.world.random().one_in(2));
+    let Some(disk) = coming.or_else(|| machine.disks.borrow()[slot.index()].clone()) else { return };
     if !expendable(array, slot) {
         if !machine.scenario.faults.beyond || disk.faults.borrow().hard() {
             return;
@@ -111,11 +112,11 @@ fn inflict(array: &Array, disk: &Disk, what: u64) {
 }
 
 /// Whether the array survives without this member, given all that is broken already.
-pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
+pub(crate) fn expendable(array: &Array, slot: Slot) -> bool {
     let (disks, coming) = (array.machine.disks.borrow(), array.machine.coming.borrow());
     let hard = |disk: &Rc<Disk>| disk.faults.borrow().hard();
-    let broken = |other: u32| {
-        let (disk, coming) = (&disks[other as usize], &coming[other as usize]);
+    let broken = |other: Slot| {
+        let (disk, coming) = (&disks[other.index()], &coming[other.index()]);
         let in_sync = array.shared.members.state(other) == MemberState::InSync;
         // What is to replace a member may have become that by the time it is used.
         let to_be_broken = coming.as_ref().is_some_and(hard);
@@ -126,7 +127,7 @@ pub(crate) fn expendable(array: &Array, slot: u32) -> bool {
 
 /// A member is failed: by the operator through the manager, or at once as after an error of its device.
 async fn fail_by_hand(array: &Rc<Array>) {
-    let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as u32;
+    let slot = array.world.random().slot(array.machine.geometry());
     if !expendable(array, slot) {
         return;
     }
@@ -154,8 +155,8 @@ fn fill_up(array: &Rc<Array>) {
 }
 
 fn slow_down(array: &Rc<Array>) {
-    let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as usize;
-    if let Some(disk) = &array.machine.disks.borrow()[slot] {
+    let slot = array.world.random().slot(array.machine.geometry());
+    if let Some(disk) = &array.machine.disks.borrow()[slot.index()] {
         disk.faults.borrow_mut().slow = array.world.random().pick(&[1, 1, 20]);
         array.world.counts.borrow_mut().slow_members += 1;
     }
@@ -181,8 +182,8 @@ async fn replace_any(array: &Rc<Array>) {
         return;
     }
     let members = &array.shared.members;
-    let out = |slot: &u32| matches!(members.state(*slot), MemberState::Failed | MemberState::Missing);
-    let slots: Vec<u32> = (0..array.machine.geometry().members()).filter(out).collect();
+    let out = |slot: &Slot| matches!(members.state(*slot), MemberState::Failed | MemberState::Missing);
+    let slots: Vec<Slot> = array.machine.geometry().slots().filter(out).collect();
     let waiting = array.writer.superblocks().spares().borrow().len();
     if waiting >= SPARES_MAX || (slots.is_empty() && !array.world.random().one_in(4)) {
         return;
@@ -196,8 +197,8 @@ async fn replace_any(array: &Rc<Array>) {
 }
 
 /// Takes a failed member out and adds a spare, which the manager puts in its place.
-pub(crate) async fn replace(array: &Rc<Array>, slot: u32) {
-    let old = array.machine.disks.borrow()[slot as usize].clone();
+pub(crate) async fn replace(array: &Rc<Array>, slot: Slot) {
+    let old = array.machine.disks.borrow()[slot.index()].clone();
     if !array.manager.membership().remove(slot).await {
         return; // a spare has taken the slot meanwhile
     }
@@ -238,12 +239,12 @@ pub(crate) async fn re_add(array: &Rc<Array>, disk: &Rc<Disk>) -> bool {
 
 /// A member that works is replaced by a new device.
 async fn replace_working(array: &Rc<Array>) {
-    let slot = array.world.random().below(u64::from(array.machine.geometry().members())) as u32;
+    let slot = array.world.random().slot(array.machine.geometry());
     begin_replacement(array, slot).await;
 }
 
 /// Begins to replace the member in a slot, as `twill replace` does.
-pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: u32) {
+pub(crate) async fn begin_replacement(array: &Rc<Array>, slot: Slot) {
     if array.manager.replacements().may_replace(slot).is_err() {
         return;
     }

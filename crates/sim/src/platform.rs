@@ -10,6 +10,7 @@ use engine::members::Attached;
 
 use crate::disk::SimDevice;
 use crate::machine::Machine;
+use layout::units::Slot;
 
 pub(crate) struct SimPlatform {
     machine: Rc<Machine>,
@@ -46,20 +47,20 @@ fn attached(device: &Option<(Rc<SimDevice>, u64)>) -> Option<Attached<SimDevice>
 }
 
 impl Platform<SimDevice> for SimPlatform {
-    async fn attach(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
+    async fn attach(&self, slot: Slot, device: Option<(Rc<SimDevice>, u64)>) {
         self.tell(|set| set.devices().attach(slot, attached(&device))).await;
-        self.machine.disks.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
+        self.machine.disks.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
-    async fn attach_replacement(&self, slot: u32, device: Option<(Rc<SimDevice>, u64)>) {
+    async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<SimDevice>, u64)>) {
         self.tell(|set| set.devices().attach_replacement(slot, attached(&device))).await;
-        self.machine.coming.borrow_mut()[slot as usize] = device.map(|(device, _)| Rc::clone(&device.0));
+        self.machine.coming.borrow_mut()[slot.index()] = device.map(|(device, _)| Rc::clone(&device.0));
     }
 
-    async fn promote_replacement(&self, slot: u32) {
+    async fn promote_replacement(&self, slot: Slot) {
         self.tell(|set| set.devices().promote_replacement(slot)).await;
-        let replacement = self.machine.coming.borrow_mut()[slot as usize].take();
-        self.machine.disks.borrow_mut()[slot as usize] = replacement;
+        let replacement = self.machine.coming.borrow_mut()[slot.index()].take();
+        self.machine.disks.borrow_mut()[slot.index()] = replacement;
     }
 
     fn now_ns(&self) -> u64 {

@@ -2,6 +2,9 @@
 
 use std::cell::Cell;
 
+use layout::geometry::Geometry;
+use layout::units::Slot;
+
 pub(crate) struct Random(Cell<[u64; 4]>);
 
 impl Random {
@@ -35,6 +38,11 @@ impl Random {
     pub(crate) fn below(&self, n: u64) -> u64 {
         assert!(n > 0, "a choice among nothing");
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// Any slot of an array.
+    pub(crate) fn slot(&self, geometry: &Geometry) -> Slot {
+        Slot::new(self.below(u64::from(geometry.members())) as u32)
     }
 
     /// `first` to `last`, both included.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use engine::array::assemble::{Assembly, Candidate, Filter, assemble};
 use engine::members::MemberState;
 use layout::md_superblock::{SUPERBLOCK_BYTES_MAX, Superblock};
+use layout::units::Slot;
 
 use crate::disk::{Change, Disk};
 use crate::lost::{is_lost, may_be_bad};
@@ -174,15 +175,15 @@ fn clean_is_durable(machine: &Machine, outcomes: &[Outcome]) {
 }
 
 /// Slot, device and offset of each copy of a block that a crash now could leave in sync.
-pub(crate) fn in_sync_places(machine: &Machine, block: u64) -> impl Iterator<Item = (u32, Rc<Disk>, u64)> {
-    let mut found: Vec<(u32, Rc<Disk>, u64)> = Vec::new();
+pub(crate) fn in_sync_places(machine: &Machine, block: u64) -> impl Iterator<Item = (Slot, Rc<Disk>, u64)> {
+    let mut found: Vec<(Slot, Rc<Disk>, u64)> = Vec::new();
     if is_lost(machine, &(block..block + 1)) {
         return found.into_iter(); // what a member holds there may be known to be bad
     }
     for (slot, offset) in machine.places(block * machine.unit()) {
         for outcome in outcomes(machine).iter() {
-            let in_sync = outcome.states[slot as usize] == MemberState::InSync;
-            let Some(disk) = outcome.disks[slot as usize].clone().filter(|_| in_sync) else { continue };
+            let in_sync = outcome.states[slot.index()] == MemberState::InSync;
+            let Some(disk) = outcome.disks[slot.index()].clone().filter(|_| in_sync) else { continue };
             if found.iter().all(|(_, other, _)| other.number != disk.number) {
                 found.push((slot, disk, offset));
             }

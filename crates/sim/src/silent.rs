@@ -7,6 +7,7 @@ use std::rc::Rc;
 use engine::array::scrub::{Phase, ScrubRequest, ScrubState};
 use engine::mismatch::{Mismatch, Outcome, ScrubMode, Unit, Wrong};
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use crate::array::Array;
 use crate::check;
@@ -25,8 +26,8 @@ pub(crate) fn trial(array: &Rc<Array>) {
         return;
     }
     let random = array.world.random();
-    let slot = random.below(u64::from(array.machine.geometry().members())) as u32;
-    let disk = array.machine.disks.borrow()[slot as usize].clone().expect("a member in sync");
+    let slot = random.slot(array.machine.geometry());
+    let disk = array.machine.disks.borrow()[slot.index()].clone().expect("a member in sync");
     array.machine.excuses.lying.set(true);
     if random.one_in(2) {
         lead_astray(array, &disk);
@@ -99,7 +100,7 @@ fn lead_astray(array: &Rc<Array>, disk: &Rc<Disk>) {
     }
 }
 
-fn flip(array: &Array, slot: u32, disk: &Disk) {
+fn flip(array: &Array, slot: Slot, disk: &Disk) {
     let (random, unit) = (array.world.random(), array.machine.unit());
     let at = random.below(array.machine.geometry().member_bytes() / unit) * unit;
     if is_used(array, slot, at) && disk.flip(at, random.below(unit * 8)) {
@@ -108,7 +109,7 @@ fn flip(array: &Array, slot: u32, disk: &Disk) {
 }
 
 /// Places of the member cannot be read until they are written, none of them where it lies.
-fn spoil(array: &Array, slot: u32, disk: &Disk) -> bool {
+fn spoil(array: &Array, slot: Slot, disk: &Disk) -> bool {
     let (random, unit) = (array.world.random(), array.machine.unit());
     let blocks = array.machine.geometry().member_bytes() / unit;
     for _ in 0..random.between(1, 4) {
@@ -124,7 +125,7 @@ fn spoil(array: &Array, slot: u32, disk: &Disk) -> bool {
 }
 
 /// Whether a place of a member's data area belongs to the array: the end of RAID-10's may not.
-fn is_used(array: &Array, slot: u32, at: u64) -> bool {
+fn is_used(array: &Array, slot: Slot, at: u64) -> bool {
     let geometry = array.machine.geometry();
     match geometry.level() {
         Level::Raid10 => array.machine.holds_copy(slot, at),
@@ -150,7 +151,7 @@ fn scrub(array: &Rc<Array>, repair: bool) -> Option<ScrubState> {
 }
 
 /// Each block that lies is named, and nothing else.
-fn named(array: &Array, slot: u32, disk: &Disk, damage: &[Damage], found: &[Mismatch]) {
+fn named(array: &Array, slot: Slot, disk: &Disk, damage: &[Damage], found: &[Mismatch]) {
     let machine = &array.machine;
     let locates = locates(array);
     for lie in damage {
@@ -192,7 +193,7 @@ fn locates(array: &Array) -> bool {
 }
 
 /// Whether a mismatch names the block at `at` of the member's data area.
-fn names(array: &Array, slot: u32, disk: &Disk, at: u64, mismatch: &Mismatch) -> bool {
+fn names(array: &Array, slot: Slot, disk: &Disk, at: u64, mismatch: &Mismatch) -> bool {
     let geometry = array.machine.geometry();
     let place = disk.places.data + at;
     let member = mismatch.blocks.iter().any(|block| {

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use engine::events::Event;
 use engine::executor::Executor;
 use engine::members::load::Clock;
+use layout::units::Slot;
 
 use crate::agenda::{Agenda, Kind};
 use crate::counts::Counts;
@@ -51,7 +52,7 @@ pub(crate) struct World {
     /// Events of the engine that are not in the trace yet.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
     /// What the engine recorded as bad: member, and bytes of its device.
-    pub(crate) given_up: RefCell<Vec<(u32, Range<u64>)>>,
+    pub(crate) given_up: RefCell<Vec<(Slot, Range<u64>)>>,
 }
 
 /// How the world chooses what comes next; drawn once a history, so that some are hasty and some are slow.
@@ -243,19 +244,19 @@ impl World {
     }
 }
 
-struct Slot<T> {
+struct Promise<T> {
     value: Option<T>,
     waker: Option<Waker>,
 }
 
 /// A value to come, as a future.
-pub(crate) struct Pending<T>(Rc<RefCell<Slot<T>>>);
+pub(crate) struct Pending<T>(Rc<RefCell<Promise<T>>>);
 
 /// The other end of a [`Pending`].
-pub(crate) struct Filler<T>(Rc<RefCell<Slot<T>>>);
+pub(crate) struct Filler<T>(Rc<RefCell<Promise<T>>>);
 
 pub(crate) fn pending<T>() -> (Pending<T>, Filler<T>) {
-    let slot = Rc::new(RefCell::new(Slot { value: None, waker: None }));
+    let slot = Rc::new(RefCell::new(Promise { value: None, waker: None }));
     (Pending(Rc::clone(&slot)), Filler(slot))
 }
 

@@ -39,7 +39,7 @@ fn no_doubt_stays_once_all_drives_are_back() {
     }
 }
 
-/// Histories that once ended with garbage, in doubt, or with a member that lacks a write.
+/// Histories that once ended with garbage, in doubt, with a member that lacks a write, or with a read that did not last.
 #[test]
 fn what_raid6_went_through_ends_whole() {
     let plan = plan(Level::Raid6, Scheme::Any, 1);
@@ -47,6 +47,8 @@ fn what_raid6_went_through_ends_whole() {
         "start 0+1+2+3, crash with data only, start 0+1+3, write 0, fail 1",
         "start 0+1+2+3, crash with data only, start 0+1+3, write 0, start 0+1+2+3, fail 1",
         "start 0+1+3, replace 0, crash with data only",
+        // Parity makes the old contents, a client reads them, and the member is back with the new ones.
+        "start 0+1+2+3, crash with data only, start 0+2+3",
     ] {
         let mut told = Vec::new();
         let done = replay(&plan, history, |line| told.push(line));

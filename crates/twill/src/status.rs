@@ -9,6 +9,7 @@ use engine::events::Event;
 use engine::members::MemberState;
 use host::device::nvme_tcp::RemoteStatus;
 use host::export::ublk::UblkStatus;
+use layout::units::Slot;
 use serde::{Deserialize, Serialize};
 
 /// A served array.
@@ -176,7 +177,7 @@ pub struct BitmapStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
     /// Its place in the array, from 0; none for a spare.
-    pub slot: Option<u32>,
+    pub slot: Option<Slot>,
     /// Its path, if there is one.
     pub path: Option<String>,
     /// What it is to the array.
@@ -282,7 +283,7 @@ pub struct RebuildStatus {
     /// Which of them.
     pub kind: RebuildKind,
     /// The member that is rebuilt.
-    pub slot: Option<u32>,
+    pub slot: Option<Slot>,
     /// Bytes done.
     pub done_bytes: u64,
     /// Bytes in all.

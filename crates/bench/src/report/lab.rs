@@ -7,6 +7,7 @@ use engine::stripe::locks::Locks;
 use super::plan::{Extent, Plan};
 use crate::Error;
 use crate::setting::{Consistency, Setting, Skew, Work};
+use layout::units::Slot;
 
 /// Members of every array.
 const MEMBERS: usize = 6;
@@ -207,7 +208,7 @@ impl Lab {
         let mut cases = Vec::new();
         for (work, rw) in [("randread", Work::RandRead), ("randwrite", Work::RandWrite)] {
             for (size, bs) in [("64K", 64 << 10), ("1M", 1 << 20)] {
-                for (health, fail) in [("healthy", vec![]), ("degraded", vec![2])] {
+                for (health, fail) in [("healthy", vec![]), ("degraded", vec![Slot::new(2)])] {
                     for &shards in &self.shards {
                         let setting = Setting { fail: fail.clone(), shards, ..self.setting(5, rw, bs) };
                         cases.push(Case::new(work, format!("{size} {health}"), &shards, setting));

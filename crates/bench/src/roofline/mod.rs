@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use layout::geometry::Geometry;
+use layout::units::Slot;
 use serde::Serialize;
 
 use crate::Error;
@@ -49,7 +50,7 @@ pub struct Floor {
 }
 
 /// What a request needs of the members of an array with `missing` slots.
-pub fn copied(geometry: &Geometry, missing: &[u32], write: bool, offset: u64, bytes: u64) -> Operations {
+pub fn copied(geometry: &Geometry, missing: &[Slot], write: bool, offset: u64, bytes: u64) -> Operations {
     Cook { geometry, missing }.recipe(write, offset, bytes).copied()
 }
 
@@ -128,7 +129,7 @@ struct List {
 impl List {
     fn new(
         geometry: &Geometry,
-        missing: &[u32],
+        missing: &[Slot],
         setting: &Setting,
         shard: usize,
         replay: Option<&Replay>,
@@ -188,12 +189,15 @@ mod tests {
     use super::*;
     use crate::array::OpenMembers;
     use crate::redundancy;
+    use layout::units::Slot;
 
     /// No work left out: after the floor alone has done the requests, parity agrees with the data that it wrote.
     /// None added: it has copied what the recipes say, which another test compares with the engine.
     #[test]
     fn the_floor_leaves_an_array_behind_that_is_right() {
-        for (level, fail) in [("5", vec![]), ("6", vec![]), ("4", vec![]), ("10", vec![]), ("5", vec![1])] {
+        for (level, fail) in
+            [("5", vec![]), ("6", vec![]), ("4", vec![]), ("10", vec![]), ("5", vec![Slot::new(1)])]
+        {
             for (rw, kib) in
                 [(Work::RandWrite, 4), (Work::RandWrite, 64), (Work::Write, 64), (Work::RandRw, 192)]
             {

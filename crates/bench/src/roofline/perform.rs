@@ -64,11 +64,11 @@ impl Kitchen {
         for Move { slot, offset, bytes, at } in &recipe.reads {
             let At::Buffer(buffer, start) = *at else { unreachable!("reads go to buffers") };
             let target = set.buffers[buffer].as_mut().expect("not taken").bytes_mut();
-            self.members[*slot as usize].read(base + offset, &mut target[start..start + bytes]);
+            self.members[slot.index()].read(base + offset, &mut target[start..start + bytes]);
         }
         recipe.passes.iter().for_each(|pass| set.pass(pass));
         for Move { slot, offset, bytes, at } in &recipe.writes {
-            self.members[*slot as usize].write(base + offset, set.at(*at, *bytes));
+            self.members[slot.index()].write(base + offset, set.at(*at, *bytes));
         }
     }
 }

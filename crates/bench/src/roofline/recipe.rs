@@ -8,6 +8,7 @@ use engine::code::chunk_set::Q;
 use engine::code::plan::{Plan, Routine, Shape, Step, plan, plan_read};
 use engine::code::rows::{Fragment, Rows};
 use layout::geometry::{Geometry, Level, Role};
+use layout::units::Slot;
 
 use crate::operations::Operations;
 
@@ -23,7 +24,7 @@ pub(super) enum At {
 /// A copy between a member and memory. Offsets are those of the first period of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
-    pub(super) slot: u32,
+    pub(super) slot: Slot,
     pub(super) offset: u64,
     pub(super) bytes: usize,
     pub(super) at: At,
@@ -65,7 +66,7 @@ pub(super) struct Recipe {
 pub(super) struct Cook<'a> {
     pub(super) geometry: &'a Geometry,
     /// Slots not in use.
-    pub(super) missing: &'a [u32],
+    pub(super) missing: &'a [Slot],
 }
 
 /// The part of a request in one stripe.
@@ -124,7 +125,7 @@ impl Cook<'_> {
     }
 
     fn lost(&self, stripe: u64) -> ChunkSet {
-        let chunk = |slot: &u32| match self.geometry.role(stripe, *slot) {
+        let chunk = |slot: &Slot| match self.geometry.role(stripe, *slot) {
             Role::Data(index) => Chunk::try_from(index).expect("at most 254 data chunks"),
             Role::P => P,
             Role::Q => Q,

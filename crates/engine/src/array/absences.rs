@@ -7,7 +7,7 @@ use layout::absences::AbsencesArea;
 use layout::geometry::Geometry;
 use layout::md_superblock::Superblock;
 use layout::redo_log::{BitmapExtent, PieceKind, StripeRange};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use super::redo::Repair;
 use super::superblocks::Superblocks;
@@ -26,8 +26,8 @@ pub(super) async fn put_on_record<D: Device>(set: &InPlace<D>, superblocks: &Sup
     }
     loop {
         let by_slot = superblocks.all();
-        let standing = |slot: u32| standing_of(&shared.members, slot, by_slot[slot as usize].as_ref());
-        let standings: Vec<Standing> = (0..shared.geometry.members()).map(standing).collect();
+        let standing = |slot: Slot| standing_of(&shared.members, slot, by_slot[slot.index()].as_ref());
+        let standings: Vec<Standing> = shared.geometry.slots().map(standing).collect();
         let new_id = || superblocks.new_id();
         shared.absences.follow(&standings, || sectors_in_doubt(shared), || sectors_on_record(shared), new_id);
         if shared.absences.is_persisted() {
@@ -52,7 +52,7 @@ pub(super) fn absence_place(superblock: &Superblock, bitmap: BitmapExtent) -> Op
 }
 
 /// How the device in a slot stands; `superblock` is its own.
-pub(super) fn standing_of(members: &Members, slot: u32, superblock: Option<&Superblock>) -> Standing {
+pub(super) fn standing_of(members: &Members, slot: Slot, superblock: Option<&Superblock>) -> Standing {
     let Some(superblock) = superblock else { return Standing::Away };
     match members.state(slot) {
         MemberState::InSync => Standing::InSync(superblock.device_uuid()),
@@ -86,8 +86,8 @@ fn sectors_of(shared: &Shared, stripes: Vec<StripeRange>) -> Vec<Range<u64>> {
 pub(super) fn note_replayed(absences: &Absences, repair: &Repair, geometry: &Geometry, members: &Members) {
     let pieces = repair.records.iter().flat_map(|record| &record.record().pieces);
     for piece in pieces {
-        let slot = u32::from(piece.member);
-        if slot >= geometry.members() || members.state(slot) == MemberState::InSync {
+        let slot = piece.member;
+        if !geometry.has(slot) || members.state(slot) == MemberState::InSync {
             continue;
         }
         let bytes = piece.offset_bytes..piece.offset_bytes + piece.bytes;

@@ -11,6 +11,7 @@
 use layout::generations::{Generations, GenerationsRecord};
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
+use layout::units::Slot;
 use serde::Serialize;
 
 use super::generations::{FoundGenerations, MemberMetadata, Standing, is_outgrown, names, standing};
@@ -57,7 +58,7 @@ pub enum Verdict {
     /// It is the member in this slot.
     Member {
         /// The slot.
-        slot: u32,
+        slot: Slot,
         /// In sync, or to be rebuilt from where it was.
         state: MemberState,
     },
@@ -66,7 +67,7 @@ pub enum Verdict {
     /// It is to replace the member in this slot, which is there.
     Replacement {
         /// The slot.
-        slot: u32,
+        slot: Slot,
     },
     /// It is not taken.
     Refused {
@@ -91,7 +92,7 @@ pub enum Refusal {
         /// Members it should have.
         members: u32,
         /// Slots without a member.
-        missing: Vec<u32>,
+        missing: Vec<Slot>,
     },
     /// Members went on without each other.
     #[error(
@@ -132,7 +133,7 @@ pub struct Assembly {
     /// Candidates that wait as spares, by index.
     pub spares: Vec<usize>,
     /// Candidates that are to replace the members in slots: a replacement was not finished.
-    pub replacements: Vec<(usize, u32)>,
+    pub replacements: Vec<(usize, Slot)>,
     /// Candidates that the newest superblock calls members and that are stale, by index: no superblock says that they failed.
     pub left_behind: Vec<usize>,
     /// A verdict for each candidate that belongs to the array, with its index.
@@ -153,14 +154,14 @@ pub struct Assembly {
 impl Assembly {
     /// State of every slot.
     pub fn states(&self) -> Vec<MemberState> {
-        let state = |slot: usize| {
+        let state = |slot: Slot| {
             let taken = self.verdicts.iter().find_map(|(_, verdict)| match verdict {
-                Verdict::Member { slot: taken, state } if *taken as usize == slot => Some(*state),
+                Verdict::Member { slot: taken, state } if *taken == slot => Some(*state),
                 _ => None,
             });
             taken.unwrap_or(MemberState::Missing)
         };
-        (0..self.slots.len()).map(state).collect()
+        Slot::all().take(self.slots.len()).map(state).collect()
     }
 }
 
@@ -231,9 +232,9 @@ struct Decision<'a> {
     newest_name: &'a str,
     slots: Vec<Option<usize>>,
     spares: Vec<usize>,
-    replacements: Vec<(usize, u32)>,
+    replacements: Vec<(usize, Slot)>,
     /// Stale members with the slots they had, newest first.
-    stale: Vec<(usize, u32)>,
+    stale: Vec<(usize, Slot)>,
     left_behind: Vec<usize>,
     verdicts: Vec<(usize, Verdict)>,
 }
@@ -293,7 +294,7 @@ impl<'a> Decision<'a> {
         }
         let role = self.newest.role_of(superblock.dev_number()).unwrap_or(DeviceRole::Spare);
         let slot = match role {
-            DeviceRole::Active(slot) => u32::from(slot),
+            DeviceRole::Active(slot) => slot,
             DeviceRole::Spare if matches!(superblock.role(), DeviceRole::Active(_)) => {
                 return self.stale_with("the array has gone on without it");
             }
@@ -306,7 +307,7 @@ impl<'a> Decision<'a> {
             DeviceRole::Journal => return refused("it is a write journal, which Twill does not use"),
         };
         let behind = self.newest.events().saturating_sub(superblock.events());
-        let Some(&in_slot) = self.slots.get(slot as usize) else {
+        let Some(&in_slot) = self.slots.get(slot.index()) else {
             return refused(&format!("it is in slot {slot} of an array of {}", self.slots.len()));
         };
         if let Some(taken) = in_slot {
@@ -321,7 +322,7 @@ impl<'a> Decision<'a> {
         }
         // A spare that was given the slot and does not know it yet: it is rebuilt from the start on.
         if superblock.role() == DeviceRole::Spare {
-            self.slots[slot as usize] = Some(index);
+            self.slots[slot.index()] = Some(index);
             return Verdict::Member { slot, state: MemberState::Recovering };
         }
         if behind > EVENTS_BEHIND_MAX {
@@ -417,8 +418,8 @@ impl<'a> Decision<'a> {
         })
     }
 
-    fn take(&mut self, index: usize, slot: u32, superblock: &Superblock) -> Verdict {
-        self.slots[slot as usize] = Some(index);
+    fn take(&mut self, index: usize, slot: Slot, superblock: &Superblock) -> Verdict {
+        self.slots[slot.index()] = Some(index);
         let state = match superblock.recovery_offset() {
             Some(_) => MemberState::Recovering,
             None => MemberState::InSync,
@@ -430,16 +431,16 @@ impl<'a> Decision<'a> {
     /// holds more would be read as if it were as new (invariant 8). The newest are preferred. Whether any was needed.
     fn take_stale_members(&mut self) -> bool {
         let Ok(geometry) = self.newest.geometry() else { return false };
-        let mut wanted: Vec<(usize, u32)> = Vec::new();
+        let mut wanted: Vec<(usize, Slot)> = Vec::new();
         for (index, slot) in std::mem::take(&mut self.stale) {
-            let is_free = self.slots.get(slot as usize).is_some_and(Option::is_none);
+            let is_free = self.slots.get(slot.index()).is_some_and(Option::is_none);
             let is_first = wanted.iter().all(|(_, other)| *other != slot);
             wanted.extend((is_free && is_first && self.is_in_sync(index)).then_some((index, slot)));
         }
-        let survives = |wanted: &[(usize, u32)]| {
+        let survives = |wanted: &[(usize, Slot)]| {
             geometry.survives(|slot| {
                 let is_filled = wanted.iter().any(|(_, filled)| *filled == slot);
-                !is_filled && self.slots[slot as usize].is_none_or(|index| !self.is_in_sync(index))
+                !is_filled && self.slots[slot.index()].is_none_or(|index| !self.is_in_sync(index))
             })
         };
         if survives(&[]) {
@@ -586,8 +587,8 @@ fn may_start(
     let geometry = geometry.map_err(Refusal::Geometry)?;
     check_width(&geometry)?;
     let states = assembly.states();
-    let out = |slot: u32| states[slot as usize] != MemberState::InSync;
-    let missing: Vec<u32> = (0..geometry.members()).filter(|&slot| out(slot)).collect();
+    let out = |slot: Slot| states[slot.index()] != MemberState::InSync;
+    let missing: Vec<Slot> = geometry.slots().filter(|&slot| out(slot)).collect();
     if !geometry.survives(out) {
         let members = geometry.members();
         let present = members - u32::try_from(missing.len()).expect("few members");

@@ -5,7 +5,7 @@ use crate::limits::DATA_CHUNKS_MAX;
 use crate::members::MemberState;
 use layout::geometry::{Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 
@@ -40,7 +40,7 @@ fn candidates(level: Level, members: u16, spares: u16) -> Vec<Candidate> {
         data_offset: None,
         clean: true,
     };
-    let role = |i| if i < members { DeviceRole::Active(i) } else { DeviceRole::Spare };
+    let role = |i: u16| if i < members { DeviceRole::Active(Slot::new(i.into())) } else { DeviceRole::Spare };
     let device = |i: u16| NewMember {
         device_bytes: DEVICE_BYTES,
         device_uuid: (u128::from(i) + 1).to_le_bytes(),
@@ -151,7 +151,7 @@ fn the_newest_superblock_outweighs_a_members_own_word() {
 /// A RAID-5 whose member 2 md was replacing by the last candidate.
 fn replacing() -> Vec<Candidate> {
     let mut candidates = candidates(Level::Raid5, 5, 1);
-    candidates.iter_mut().for_each(|c| change(c, |s| s.set_role(5, DeviceRole::Active(2))));
+    candidates.iter_mut().for_each(|c| change(c, |s| s.set_role(5, DeviceRole::Active(Slot::new(2)))));
     change(&mut candidates[5], |s| {
         s.set_replacement(true);
         s.set_recovery_offset(Some(Sectors(800)));
@@ -170,8 +170,8 @@ fn the_copy_of_a_member_that_is_there_goes_on_in_any_order_and_however_new() {
             let assembly = one(&candidates);
             assert_eq!((assembly.slots[2], &assembly.start), (Some(original), &Ok(())), "{turn} {newer}");
             assert!(assembly.states().iter().all(|state| *state == MemberState::InSync));
-            assert_eq!(assembly.replacements, [(copy, 2)], "{turn} {newer}");
-            assert_eq!(assembly.verdicts[copy].1, Verdict::Replacement { slot: 2 });
+            assert_eq!(assembly.replacements, [(copy, Slot::new(2))], "{turn} {newer}");
+            assert_eq!(assembly.verdicts[copy].1, Verdict::Replacement { slot: Slot::new(2) });
         }
     }
 }
@@ -187,7 +187,7 @@ fn a_stale_copy_and_a_second_one_are_left_out() {
     let mut other = two[5].clone();
     change(&mut other, |s| s.set_device(6, [0x66; 16]));
     two.push(other);
-    two.iter_mut().for_each(|c| change(c, |s| s.set_role(6, DeviceRole::Active(2))));
+    two.iter_mut().for_each(|c| change(c, |s| s.set_role(6, DeviceRole::Active(Slot::new(2)))));
     let assembly = one(&two);
     assert_eq!((assembly.replacements.len(), assembly.slots[2]), (1, Some(2)), "{assembly:?}");
     let mut rebuilt = replacing();
@@ -267,7 +267,7 @@ fn members_that_failed_in_turn_were_not_split() {
         // m0 is rebuilt from m2, which fails then
         change(&mut candidates[number], |s| {
             s.set_events(20);
-            s.set_role(0, DeviceRole::Active(0));
+            s.set_role(0, DeviceRole::Active(Slot::new(0)));
             s.set_role(1, DeviceRole::Faulty);
         });
     }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use layout::md_superblock::{
     Features, Superblock, SuperblockError, bad_block_steps, decode_bad_blocks, encode_bad_blocks,
 };
+use layout::units::Slot;
 
 use crate::bad_blocks::BadBlocks;
 use crate::buffer::{Gather, Slice};
@@ -65,8 +66,8 @@ impl BadBlockLogs {
     }
 
     /// Another device has the slot.
-    pub(super) fn forget(&self, slot: u32) {
-        self.0.borrow_mut()[slot as usize] = u64::MAX;
+    pub(super) fn forget(&self, slot: Slot) {
+        self.0.borrow_mut()[slot.index()] = u64::MAX;
     }
 
     /// Brings the log of the member in a slot up to date, which has this superblock. None: it is, or it has no log, or another
@@ -77,18 +78,18 @@ impl BadBlockLogs {
     pub(super) async fn write<D: Device>(
         &self,
         set: &InPlace<D>,
-        slot: u32,
+        slot: Slot,
         superblock: Option<&Superblock>,
     ) -> Result<Option<Written>, Failing> {
         let members = &set.shared.members;
         let (bad, version) = members.bad_blocks(slot);
-        if self.0.borrow()[slot as usize] == version {
+        if self.0.borrow()[slot.index()] == version {
             return Ok(None);
         }
         let described = set.devices().described(slot);
         match write_log(set, slot, superblock, &bad).await {
             Ok(number) => {
-                self.0.borrow_mut()[slot as usize] = version;
+                self.0.borrow_mut()[slot.index()] = version;
                 Ok(number.map(|number| Written { number, any: !bad.is_empty() }))
             }
             Err(_) if !described.is_some_and(|device| set.devices().is_in_slot(slot, &device)) => Ok(None),
@@ -104,7 +105,7 @@ impl BadBlockLogs {
 /// The number of the device whose log was written; none without a log.
 async fn write_log<D: Device>(
     set: &InPlace<D>,
-    slot: u32,
+    slot: Slot,
     superblock: Option<&Superblock>,
     bad: &BadBlocks,
 ) -> Result<Option<u32>, String> {

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
 use layout::md_superblock::Superblock;
 use layout::redo_log::BitmapExtent;
+use layout::units::Slot;
 
 use super::turn::Turn;
 use crate::buffer::{Gather, Slice};
@@ -154,11 +155,12 @@ impl<D: Device> Bitmaps<D> {
     /// member that the array needs does not take it: it stays in use without.
     async fn complete(&self) -> bool {
         let states = self.set.shared.members.states();
-        let lacks = |slot: usize, place: &Option<BitmapPlace>| {
-            place.is_some_and(|place| !place.is_whole) && in_use(states[slot])
+        let lacks = |slot: Slot, place: &Option<BitmapPlace>| {
+            place.is_some_and(|place| !place.is_whole) && in_use(states[slot.index()])
         };
         let places = self.places.borrow().clone();
-        let slots: Vec<usize> = (0..places.len()).filter(|&slot| lacks(slot, &places[slot])).collect();
+        let slots = Slot::all().zip(&places).filter(|(slot, place)| lacks(*slot, place));
+        let slots: Vec<Slot> = slots.map(|(slot, _)| slot).collect();
         if slots.is_empty() {
             return true;
         }
@@ -169,10 +171,10 @@ impl<D: Device> Bitmaps<D> {
             for pages in pages.chunks(32) {
                 is_whole = is_whole && self.write_to(&[slot], pages).await > 0;
             }
-            everywhere &= is_whole || !in_use(self.set.shared.members.states()[slot]);
+            everywhere &= is_whole || !in_use(self.set.shared.members.states()[slot.index()]);
             // Another device may have taken the slot meanwhile, and has nothing of it.
             let is_same = device.zip(self.described(slot)).is_some_and(|(old, now)| Rc::ptr_eq(&old, &now));
-            if let Some(place) = self.places.borrow_mut()[slot].as_mut().filter(|_| is_same) {
+            if let Some(place) = self.places.borrow_mut()[slot.index()].as_mut().filter(|_| is_same) {
                 place.is_whole = is_whole;
             }
         }
@@ -183,9 +185,10 @@ impl<D: Device> Bitmaps<D> {
     async fn write(&self, pages: &[usize]) -> Written {
         let states = self.set.shared.members.states();
         let places = self.places.borrow().clone();
-        let wanted =
-            |slot: &usize| in_use(states[*slot]) && places[*slot].is_some_and(|place| place.is_whole);
-        let slots: Vec<usize> = (0..places.len()).filter(wanted).collect();
+        let wanted = |slot: &Slot| {
+            in_use(states[slot.index()]) && places[slot.index()].is_some_and(|place| place.is_whole)
+        };
+        let slots: Vec<Slot> = Slot::all().take(places.len()).filter(wanted).collect();
         if pages.is_empty() {
             return Written::Everywhere;
         }
@@ -198,7 +201,7 @@ impl<D: Device> Bitmaps<D> {
 
     /// Returns how many of these members took all pages; the others have failed. None counts if the array needs one that
     /// did not: it stays in use, without its bits (invariant 2).
-    async fn write_to(&self, slots: &[usize], pages: &[usize]) -> usize {
+    async fn write_to(&self, slots: &[Slot], pages: &[usize]) -> usize {
         let mut writes = Vec::new();
         for &slot in slots {
             writes.extend(pages.iter().filter_map(|&page| self.prepare(slot, page)));
@@ -218,13 +221,12 @@ impl<D: Device> Bitmaps<D> {
         if needed { 0 } else { slots.len() - failed.len() }
     }
 
-    fn described(&self, slot: usize) -> Option<Rc<Attached<D>>> {
-        self.set.devices().described(u32::try_from(slot).expect("few members"))
+    fn described(&self, slot: Slot) -> Option<Rc<Attached<D>>> {
+        self.set.devices().described(slot)
     }
 
-    fn prepare(&self, slot: usize, page: usize) -> Option<PageWrite<D>> {
-        let (place, member) = (self.places.borrow()[slot]?, self.described(slot)?);
-        let slot = u32::try_from(slot).expect("few members");
+    fn prepare(&self, slot: Slot, page: usize) -> Option<PageWrite<D>> {
+        let (place, member) = (self.places.borrow()[slot.index()]?, self.described(slot)?);
         let block_bytes = member.device.info().logical_block_bytes as usize;
         let bytes = self.image.borrow().page(page, block_bytes);
         let offset = place.start_bytes + (page * PAGE_BYTES) as u64;
@@ -248,10 +250,10 @@ impl<D: Device> Bitmaps<D> {
     }
 
     /// Another member is in a slot, or none: it has no bitmap yet.
-    pub fn set_superblock(&self, slot: u32, superblock: Option<&Superblock>) {
+    pub fn set_superblock(&self, slot: Slot, superblock: Option<&Superblock>) {
         let start = superblock.and_then(Superblock::bitmap_start);
         let place = start.map(|start| BitmapPlace { start_bytes: start.bytes(), is_whole: false });
-        self.places.borrow_mut()[slot as usize] = place;
+        self.places.borrow_mut()[slot.index()] = place;
     }
 
     /// Bits that are set, and bits in all.
@@ -285,7 +287,7 @@ fn in_use(state: MemberState) -> bool {
 }
 
 struct PageWrite<D> {
-    slot: u32,
+    slot: Slot,
     offset: u64,
     data: Slice,
     member: Rc<Attached<D>>,

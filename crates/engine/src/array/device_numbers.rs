@@ -4,12 +4,12 @@
 //! device only when there is no other left: a superblock that was away meanwhile takes the one for the other.
 
 use layout::md_superblock::{DeviceRole, HEADER_BYTES, MAX_DEV, Superblock};
-use layout::units::SECTOR_BYTES;
+use layout::units::{SECTOR_BYTES, Slot};
 
 /// The devices of an array, by number.
 pub(super) struct Numbers<'a> {
     /// In use, with the slot.
-    pub(super) active: &'a [(u32, u32)],
+    pub(super) active: &'a [(u32, Slot)],
     /// Waiting for a slot.
     pub(super) spares: &'a [u32],
     /// Failed, removed or not there, ever since it is known.
@@ -21,7 +21,7 @@ impl Numbers<'_> {
     pub(super) fn tell(&self, superblock: &mut Superblock) {
         for number in 0..count(superblock) {
             let role = match self.active.iter().find(|(active, _)| *active == number) {
-                Some((_, slot)) => DeviceRole::Active(u16::try_from(*slot).expect("a slot is below 1920")),
+                Some((_, slot)) => DeviceRole::Active(*slot),
                 None if self.spares.contains(&number) => DeviceRole::Spare,
                 None if self.failed.contains(&number) => DeviceRole::Faulty,
                 // A number that no device has, or whose device was not there when the array was assembled.
@@ -148,7 +148,7 @@ mod tests {
         let member = |slot: u16| NewMember {
             device_bytes: 64 << 20,
             device_uuid: [slot as u8 + 1; 16],
-            role: DeviceRole::Active(slot),
+            role: DeviceRole::Active(Slot::new(slot.into())),
         };
         array.create(&(0..members).map(member).collect::<Vec<_>>()).expect("an array").superblocks
     }

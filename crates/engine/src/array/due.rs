@@ -2,12 +2,13 @@
 
 use super::works::Work;
 use crate::members::MemberState;
+use layout::units::Slot;
 
 /// What [`due`] looks at.
 pub(super) struct Situation<'a> {
     pub(super) states: &'a [MemberState],
     /// Slots whose members are being replaced.
-    pub(super) replacing: &'a [u32],
+    pub(super) replacing: &'a [Slot],
     /// Parity or copies may not agree.
     pub(super) resync: bool,
     /// The array keeps copies, not parity.
@@ -27,7 +28,7 @@ pub(super) fn due(situation: &Situation<'_>, running: &[Work]) -> Vec<Work> {
     if running.contains(&Work::Scrub) {
         return Vec::new();
     }
-    let recovering = (0u32..).zip(states).filter(|(_, state)| **state == MemberState::Recovering);
+    let recovering = Slot::all().zip(states).filter(|(_, state)| **state == MemberState::Recovering);
     let recoveries: Vec<Work> = recovering.map(|(slot, _)| Work::Recovery(slot)).collect();
     let all_in_sync = states.iter().all(|state| *state == MemberState::InSync);
     let mut wanted = match (read_only, all_in_sync) {
@@ -54,6 +55,9 @@ mod tests {
     #[test]
     fn table_of_what_is_due() {
         const WHOLE: &[MemberState] = &[InSync, InSync, InSync];
+        const FIRST: Work = Recovery(Slot::new(0));
+        const SECOND: Work = Recovery(Slot::new(1));
+        const THIRD: Work = Recovery(Slot::new(2));
         type Case = (&'static [MemberState], bool, bool, &'static [Work], &'static [Work]);
         let cases: &[Case] = &[
             (WHOLE, false, false, &[], &[]),
@@ -64,12 +68,12 @@ mod tests {
             (WHOLE, false, true, &[Scrub], &[]),
             (WHOLE, true, false, &[Scrub], &[]),
             (&[Recovering, InSync, InSync], false, true, &[Scrub], &[]),
-            (&[Recovering, InSync, InSync], true, true, &[], &[Recovery(0)]),
-            (&[Recovering, InSync, Recovering], true, true, &[], &[Recovery(0), Recovery(2)]),
-            (&[Recovering, InSync, Recovering], false, true, &[Recovery(2)], &[Recovery(0)]),
+            (&[Recovering, InSync, InSync], true, true, &[], &[FIRST]),
+            (&[Recovering, InSync, Recovering], true, true, &[], &[FIRST, THIRD]),
+            (&[Recovering, InSync, Recovering], false, true, &[THIRD], &[FIRST]),
             (&[Failed, InSync, InSync], true, true, &[], &[]),
-            (&[InSync, Missing, Recovering], true, true, &[Recovery(2)], &[]),
-            (WHOLE, false, true, &[Recovery(1)], &[]),
+            (&[InSync, Missing, Recovering], true, true, &[THIRD], &[]),
+            (WHOLE, false, true, &[SECOND], &[]),
         ];
         for &(states, resync, scrub, running, begins) in cases {
             let situation =
@@ -91,19 +95,19 @@ mod tests {
         let states: &[MemberState] = &[InSync, InSync, Missing];
         let situation = Situation {
             states,
-            replacing: &[1],
+            replacing: &[Slot::new(1)],
             resync: false,
             copies: false,
             scrub: true,
             read_only: false,
         };
         let whole = Situation { states: &[InSync; 3], ..situation };
-        assert_eq!(due(&situation, &[]), [Replacement(1)]);
-        assert_eq!(due(&whole, &[]), [Replacement(1)]);
-        assert_eq!(due(&whole, &[Replacement(1)]), []);
+        assert_eq!(due(&situation, &[]), [Replacement(Slot::new(1))]);
+        assert_eq!(due(&whole, &[]), [Replacement(Slot::new(1))]);
+        assert_eq!(due(&whole, &[Replacement(Slot::new(1))]), []);
         assert_eq!(due(&whole, &[Scrub]), []);
         assert_eq!(due(&Situation { read_only: true, ..situation }, &[]), []);
-        assert_eq!(due(&Situation { resync: true, ..whole }, &[]), [Resync, Replacement(1)]);
+        assert_eq!(due(&Situation { resync: true, ..whole }, &[]), [Resync, Replacement(Slot::new(1))]);
     }
 
     /// A mirror that was not stopped cleanly is resynced also while members are missing, and before any is rebuilt from it.

@@ -149,6 +149,7 @@ mod tests {
     use super::*;
     use layout::geometry::{Layout, Level};
     use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember};
+    use layout::units::Slot;
 
     const DEVICE_BYTES: u64 = 64 << 20;
 
@@ -170,7 +171,7 @@ mod tests {
         let device = |i: u16| NewMember {
             device_bytes: DEVICE_BYTES,
             device_uuid: [i as u8 + 1; 16],
-            role: DeviceRole::Active(i),
+            role: DeviceRole::Active(Slot::new(i.into())),
         };
         array.create(&[device(0), device(1)]).expect("an array").superblocks
     }

@@ -14,6 +14,7 @@ use layout::generations::{Generations, GenerationsArea, GenerationsRecord, HISTO
 use layout::md_bitmap::{BitmapSuper, SUPER_BYTES};
 use layout::md_superblock::{DeviceRole, Superblock, display_uuid};
 use layout::redo_log::BitmapExtent;
+use layout::units::Slot;
 
 /// The identity of a device.
 pub(super) type DeviceUuid = [u8; 16];
@@ -136,7 +137,7 @@ pub(super) struct Here<'a> {
     /// Its generations.
     pub(super) generations: Option<&'a Generations>,
     /// Superblocks of its members in sync, with their slots.
-    pub(super) in_sync: &'a [(u16, &'a Superblock)],
+    pub(super) in_sync: &'a [(Slot, &'a Superblock)],
     /// The returning member would have a record if it was written with one.
     pub(super) has_room: bool,
 }
@@ -187,7 +188,7 @@ fn marks_since(generations: &Generations, id: u64) -> bool {
 
 /// md's superblocks tell of others by number. One that calls all that are in sync here active where they are was beside them
 /// to the last; any other may have run without them.
-fn knows_all_by_number(own: &Superblock, in_sync: &[(u16, &Superblock)]) -> Result<(), String> {
+fn knows_all_by_number(own: &Superblock, in_sync: &[(Slot, &Superblock)]) -> Result<(), String> {
     let unknown = in_sync
         .iter()
         .find(|(slot, other)| own.role_of(other.dev_number()) != Some(DeviceRole::Active(*slot)));

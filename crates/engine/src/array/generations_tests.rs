@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use layout::geometry::Level;
 
 use super::assemble::Refusal;
-use super::histories::{CELLS, Machine, Planted, Round, Running, Wrong};
+use super::histories::{CELLS, Machine, Planted, Round, Running, Wrong, key};
 
 fn start(machine: &mut Machine, with: &[usize]) -> Running {
     machine.start(with, false).expect("right").expect("it starts")
@@ -294,7 +294,7 @@ impl Search {
     }
 
     fn keep(&mut self, machine: Machine, next: &mut Vec<Machine>) {
-        if self.seen.insert(machine.key()) {
+        if self.seen.insert(key(&machine)) {
             next.push(machine);
         }
     }

@@ -6,19 +6,23 @@
 //! device has the head that it holds. So a test sees what no superblock says: whether members in sync hold the same, and
 //! whether a side that wrote is left out without a word.
 
+mod key;
+
 use std::fmt;
 
 use layout::generations::{Generations, GenerationsRecord};
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
 use layout::redo_log::BitmapExtent;
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use super::assemble::{Assembly, Candidate, Filter, Refusal, assemble};
 use super::device_numbers::{self, FreeNumber, Numbers};
 use super::generations;
 use super::re_add;
 use crate::members::MemberState;
+
+pub(super) use key::key;
 
 pub(super) const CELLS: usize = 2;
 const DEVICE_BYTES: u64 = 64 << 20;
@@ -115,7 +119,7 @@ impl Machine {
         let device = |i: u16| NewMember {
             device_bytes: DEVICE_BYTES,
             device_uuid: uuid(i.into()),
-            role: DeviceRole::Active(i),
+            role: DeviceRole::Active(Slot::new(i.into())),
         };
         let created = array.create(&(0..members).map(device).collect::<Vec<_>>()).expect("an array");
         let geometry = created.superblocks[0].geometry().expect("a geometry");
@@ -155,7 +159,7 @@ impl Machine {
         let forced = force && one(&candidates, false).start.is_err();
         self.is_forced |= forced;
         let running = self.running(with, &assembly, false, forced)?;
-        self.check_nothing_is_left_out(with, &running)?;
+        check_nothing_is_left_out(self, with, &running)?;
         Ok(Ok(running))
     }
 
@@ -212,7 +216,7 @@ impl Machine {
         if forced {
             self.mix(&mut running);
         }
-        self.check(&running)?;
+        check(self, &running)?;
         self.finish_recoveries(&mut running)?;
         Ok(running)
     }
@@ -244,38 +248,7 @@ impl Machine {
             self.touch(running, Round::All);
             self.rebuild(running, slot, by_bitmap);
         }
-        self.check(running)
-    }
-
-    /// Members in sync hold the same.
-    fn check(&self, running: &Running) -> Result<(), Wrong> {
-        let mut cells = None;
-        for (slot, device) in running.in_sync() {
-            let own = self.devices[device].cells;
-            if *cells.get_or_insert(own) != own {
-                return Err(format!("slot {slot} is in sync and holds {own:?}, others hold {cells:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whatever a whole member among these holds is in what was started. md's rules alone see a side only if all of it is there.
-    fn check_nothing_is_left_out(&self, with: &[usize], running: &Running) -> Result<(), Wrong> {
-        for &device in with {
-            let device = &self.devices[device];
-            let is_whole = super::split::whole_member(&device.superblock).is_some();
-            if is_whole && self.has_room && !self.is_forced && !self.leads_to(device.head, running.head) {
-                let name = self.candidate_name(device);
-                return Err(format!(
-                    "{name} holds writes that the array does not, which started without a word of it"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn candidate_name(&self, device: &Device) -> String {
-        format!("u{} in {:?}", device.superblock.device_uuid()[0], device.superblock.role())
+        check(self, running)
     }
 
     /// Whether the write `old` came before `new` or is it.
@@ -308,7 +281,7 @@ impl Machine {
         for (_, device) in running.in_sync() {
             self.devices[device].head = running.head;
         }
-        self.check(running)
+        check(self, running)
     }
 
     /// The first superblocks of a run, which come twice.
@@ -341,9 +314,9 @@ impl Machine {
     /// Superblocks are written, with the records before them.
     fn round(&mut self, running: &mut Running, round: Round) {
         running.events += 1;
-        let in_use: Vec<(u32, u32, usize)> = (0u32..)
+        let in_use: Vec<(u32, Slot, usize)> = Slot::all()
             .zip(&running.slots)
-            .filter(|(slot, _)| running.is_in_use(*slot as usize))
+            .filter(|(slot, _)| running.is_in_use(slot.index()))
             .filter_map(|(slot, device)| {
                 let device = (*device)?;
                 Some((self.devices[device].superblock.dev_number(), slot, device))
@@ -351,7 +324,7 @@ impl Machine {
             .collect();
         let mut members = vec![None; running.slots.len()];
         for (_, slot, device) in &in_use {
-            members[*slot as usize] = Some(self.devices[*device].superblock.device_uuid());
+            members[slot.index()] = Some(self.devices[*device].superblock.device_uuid());
         }
         members.extend(running.incoming.map(|device| Some(self.devices[device].superblock.device_uuid())));
         let is_whole = running.states.iter().all(|state| *state == MemberState::InSync);
@@ -369,10 +342,10 @@ impl Machine {
             running.in_sync().for_each(|(_, device)| self.devices[device].head = running.head);
         }
         running.generations = Some(told.clone()).filter(|_| !running.is_md && self.has_room);
-        let active: Vec<(u32, u32)> = in_use.iter().map(|(number, slot, _)| (*number, *slot)).collect();
+        let active: Vec<(u32, Slot)> = in_use.iter().map(|(number, slot, _)| (*number, *slot)).collect();
         let numbers = Numbers { active: &active, spares: &[], failed: &running.failed };
         for (_, slot, device) in &in_use {
-            let slot = *slot as usize;
+            let slot = slot.index();
             if matches!(round, Round::Only(only) if only != slot) {
                 continue;
             }
@@ -398,7 +371,7 @@ impl Machine {
     /// The member in a slot fails. False if the array needs it.
     pub(super) fn fail(&mut self, running: &mut Running, slot: usize, round: Round) -> bool {
         let is_out =
-            |other: u32| other as usize == slot || running.states[other as usize] != MemberState::InSync;
+            |other: Slot| other.index() == slot || running.states[other.index()] != MemberState::InSync;
         if running.states[slot] != MemberState::InSync || !self.geometry.survives(is_out) {
             return false;
         }
@@ -419,7 +392,7 @@ impl Machine {
         running.states[slot] = MemberState::Recovering;
         self.round(running, Round::All);
         self.rebuild(running, slot, false);
-        self.check(running).map(|()| true)
+        check(self, running).map(|()| true)
     }
 
     /// A new device gets what the member in a slot holds, then its slot.
@@ -435,7 +408,7 @@ impl Machine {
         self.devices[device].cells = self.devices[old].cells;
         self.devices[device].head = running.head;
         self.round(running, Round::All);
-        self.check(running).map(|()| true)
+        check(self, running).map(|()| true)
     }
 
     /// A member that was away comes back and gets what the bitmap marks. False if it is refused.
@@ -465,13 +438,13 @@ impl Machine {
             record.current = now.current;
         }
         let Ok(slot) = re_add::judge(&own.superblock, record.as_ref(), &array) else { return Ok(false) };
-        let slot = slot as usize;
+        let slot = slot.index();
         self.touch(running, Round::All);
         running.slots[slot] = Some(device);
         running.states[slot] = MemberState::Recovering;
         self.round(running, Round::All);
         self.rebuild(running, slot, true);
-        self.check(running).map(|()| true)
+        check(self, running).map(|()| true)
     }
 
     /// The member in a slot gets what is marked, or everything, and is in sync.
@@ -510,69 +483,6 @@ impl Machine {
         self.devices.push(device);
         self.devices.len() - 1
     }
-
-    /// What tells this machine from others, whatever ids, event counts and values were drawn, and whatever member is where if
-    /// that makes no difference.
-    pub(super) fn key(&self) -> Vec<u8> {
-        let mut key = Key::default();
-        let mut order: Vec<usize> = (0..self.devices.len()).collect();
-        if self.geometry.level() == Level::Raid10 {
-            (0..4).for_each(|slot| _ = position(&mut key.slots, slot)); // pairs
-        } else {
-            order.sort_by_cached_key(|device| self.likeness(&self.devices[*device]));
-        }
-        order.iter().for_each(|device| _ = key.of_device(self.devices[*device].superblock.device_uuid()));
-        for &device in &order {
-            self.add_to_key(&self.devices[device], &order, &mut key);
-        }
-        key.byte(u32::from(self.is_forced));
-        key.finish()
-    }
-
-    /// What can be said of a device without naming another one.
-    fn likeness(&self, device: &Device) -> impl Ord + use<> {
-        let superblock = &device.superblock;
-        let newer = self.devices.iter().filter(|other| other.superblock.events() > superblock.events());
-        let same = self.devices.iter().filter(|other| other.cells == device.cells);
-        let told = device.generations().map(|record| record.generations.history.len());
-        let active = superblock.roles().filter(|role| matches!(role, DeviceRole::Active(_)));
-        (newer.count(), same.count(), told, active.count(), device.marks, device.cells.map(|cell| cell == 0))
-    }
-
-    fn add_to_key(&self, device: &Device, order: &[usize], key: &mut Key) {
-        let superblock = &device.superblock;
-        key.events(superblock.events());
-        key.events(device.cleared);
-        key.byte(u32::from(superblock.recovery_offset().is_some()));
-        let others = || order.iter().map(|device| &self.devices[*device]);
-        let names = others().position(|other| other.superblock.dev_number() == superblock.dev_number());
-        key.byte(u32::try_from(names.expect("itself")).expect("a few"));
-        for other in others() {
-            match superblock.role_of(other.superblock.dev_number()) {
-                Some(DeviceRole::Active(slot)) => key.slot(slot),
-                Some(DeviceRole::Faulty) => key.byte(101),
-                _ => key.byte(100),
-            }
-        }
-        match device.generations().map(|record| &record.generations) {
-            None => key.byte(0),
-            Some(told) => {
-                key.byte(1 + u32::try_from(told.history.len()).expect("a few"));
-                let ids = std::iter::once(&told.current).chain(&told.history).chain([&told.bitmap]);
-                ids.for_each(|id| key.id(*id));
-                let mut members: Vec<u32> =
-                    told.members.iter().flatten().map(|uuid| key.of_device(*uuid)).collect();
-                members.sort_unstable();
-                key.byte(u32::try_from(members.len()).expect("a few"));
-                members.into_iter().for_each(|member| key.byte(member));
-                key.events(told.since_events);
-            }
-        }
-        device.cells.iter().for_each(|value| key.value(*value));
-        key.byte(device.marks.into());
-        // How the write that it holds stands to those of others.
-        others().for_each(|other| key.byte(u32::from(self.leads_to(device.head, other.head))));
-    }
 }
 
 impl Running {
@@ -593,6 +503,38 @@ impl Running {
     pub(super) fn used_slots(&self) -> Vec<usize> {
         (0..self.slots.len()).filter(|slot| self.is_in_use(*slot)).collect()
     }
+}
+
+/// Members in sync hold the same.
+fn check(machine: &Machine, running: &Running) -> Result<(), Wrong> {
+    let mut cells = None;
+    for (slot, device) in running.in_sync() {
+        let own = machine.devices[device].cells;
+        if *cells.get_or_insert(own) != own {
+            return Err(format!("slot {slot} is in sync and holds {own:?}, others hold {cells:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whatever a whole member among these holds is in what was started. md's rules alone see a side only if all of it is there.
+fn check_nothing_is_left_out(machine: &Machine, with: &[usize], running: &Running) -> Result<(), Wrong> {
+    for &device in with {
+        let device = &machine.devices[device];
+        let is_whole = super::split::whole_member(&device.superblock).is_some();
+        if is_whole && machine.has_room && !machine.is_forced && !machine.leads_to(device.head, running.head)
+        {
+            let name = candidate_name(device);
+            return Err(format!(
+                "{name} holds writes that the array does not, which started without a word of it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn candidate_name(device: &Device) -> String {
+    format!("u{} in {:?}", device.superblock.device_uuid()[0], device.superblock.role())
 }
 
 impl fmt::Debug for Machine {
@@ -632,66 +574,4 @@ fn uuid(device: usize) -> [u8; 16] {
 
 fn one(candidates: &[Candidate], force: bool) -> Assembly {
     assemble(candidates, &Filter { force, ..Filter::default() }).arrays.remove(0)
-}
-
-/// A state without the numbers that were drawn: what is equal but for these is equal.
-#[derive(Default)]
-struct Key {
-    bytes: Vec<u8>,
-    ids: Vec<u64>,
-    values: Vec<u32>,
-    slots: Vec<u16>,
-    devices: Vec<[u8; 16]>,
-    events: Vec<(usize, u64)>,
-}
-
-impl Key {
-    fn byte(&mut self, value: u32) {
-        self.bytes.push(u8::try_from(value).expect("a small number"));
-    }
-
-    fn id(&mut self, id: u64) {
-        let at = position(&mut self.ids, id);
-        self.byte(at);
-    }
-
-    fn value(&mut self, value: u32) {
-        let at = position(&mut self.values, value);
-        self.byte(at);
-    }
-
-    fn slot(&mut self, slot: u16) {
-        let at = position(&mut self.slots, slot);
-        self.byte(at);
-    }
-
-    fn of_device(&mut self, uuid: [u8; 16]) -> u32 {
-        position(&mut self.devices, uuid)
-    }
-
-    /// Of event counts only the order counts, and whether two are neighbours.
-    fn events(&mut self, events: u64) {
-        self.events.push((self.bytes.len(), events));
-        self.bytes.push(0);
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        let mut sorted: Vec<u64> = self.events.iter().map(|(_, events)| *events).collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        for (at, events) in &self.events {
-            let below = sorted.windows(2).take_while(|pair| pair[1] <= *events);
-            let steps: u64 = below.map(|pair| (pair[1] - pair[0]).min(3)).sum();
-            self.bytes[*at] = u8::try_from(steps).expect("a few rounds");
-        }
-        self.bytes
-    }
-}
-
-fn position<T: PartialEq>(known: &mut Vec<T>, wanted: T) -> u32 {
-    let at = known.iter().position(|known| *known == wanted).unwrap_or_else(|| {
-        known.push(wanted);
-        known.len() - 1
-    });
-    u32::try_from(at).expect("a few")
 }

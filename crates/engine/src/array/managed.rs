@@ -10,6 +10,7 @@ use super::works::Works;
 use crate::device::Device;
 use crate::in_place::InPlace;
 use crate::members::Replacing;
+use layout::units::Slot;
 
 /// An array under management. Lives on one shard, beside its superblock writer.
 pub(super) struct Managed<D, P> {
@@ -29,20 +30,20 @@ pub(super) struct SlotChanges {
     /// Taken by the task that adds a device or gives a member its replacement: one at a time.
     pub(super) seating: Turn,
     /// Slots into which a device is being put, or from which one is being taken: that takes several steps.
-    changing: RefCell<BTreeSet<u32>>,
+    changing: RefCell<BTreeSet<Slot>>,
 }
 
 impl SlotChanges {
     /// A change of a slot begins. False if one is under way.
-    pub(super) fn begin(&self, slot: u32) -> bool {
+    pub(super) fn begin(&self, slot: Slot) -> bool {
         self.changing.borrow_mut().insert(slot)
     }
 
-    pub(super) fn end(&self, slot: u32) {
+    pub(super) fn end(&self, slot: Slot) {
         self.changing.borrow_mut().remove(&slot);
     }
 
-    pub(super) fn contains(&self, slot: u32) -> bool {
+    pub(super) fn contains(&self, slot: Slot) -> bool {
         self.changing.borrow().contains(&slot)
     }
 
@@ -53,7 +54,7 @@ impl SlotChanges {
 
 impl<D: Device, P> Managed<D, P> {
     /// Whether the devices of a slot are just being changed.
-    pub(super) fn is_changing(&self, slot: u32) -> bool {
+    pub(super) fn is_changing(&self, slot: Slot) -> bool {
         self.slots.contains(slot) || self.set.shared.members.replacing(slot) != Replacing::No
     }
 }

@@ -32,6 +32,7 @@ use crate::in_place::InPlace;
 use crate::limits::{LOOK_NS, QUIET_NS};
 use crate::members::{MemberState, Replacing};
 use layout::redo_log::StripeRange;
+use layout::units::Slot;
 
 /// A resync or recovery writes down where it is this often (as md does).
 const CHECKPOINTS: u64 = 16;
@@ -124,8 +125,8 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     /// Slots of the array.
-    pub fn slots(&self) -> u32 {
-        self.managed.set.shared.geometry.members()
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + use<D, P> {
+        self.managed.set.shared.geometry.slots()
     }
 
     /// The writer beside it.
@@ -209,7 +210,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     pub fn upcoming(&self) -> Option<Work> {
         let is_waiting =
             self.retry.is_waiting(self.managed.set.shared.members.state_changes(), || self.doubts());
-        let mut slots = 0..self.managed.set.shared.geometry.members();
+        let mut slots = self.managed.set.shared.geometry.slots();
         match self.due_works().first() {
             Some(work) => Some(*work).filter(|_| !is_waiting),
             None if self.managed.writer.superblocks().spares().borrow().is_empty()
@@ -256,9 +257,9 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     /// Slots whose members are being copied to their replacements.
-    fn copying(&self) -> Vec<u32> {
+    fn copying(&self) -> Vec<Slot> {
         let members = &self.managed.set.shared.members;
-        let slots = 0..self.managed.set.shared.geometry.members();
+        let slots = self.managed.set.shared.geometry.slots();
         slots.filter(|&slot| members.replacing(slot) == Replacing::Copying).collect()
     }
 
@@ -315,7 +316,7 @@ impl<D: Device, P: Platform<D>> Manager<D, P> {
     }
 
     /// Err if it is to be tried again.
-    async fn copied(&self, slot: u32, ended: Ended, progress: &Progress) -> Result<(), ()> {
+    async fn copied(&self, slot: Slot, ended: Ended, progress: &Progress) -> Result<(), ()> {
         let members = &self.managed.set.shared.members;
         match ended {
             Ended::Finished => {

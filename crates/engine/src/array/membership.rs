@@ -11,7 +11,7 @@ use std::task::Poll;
 use layout::generations::{Generations, GenerationsRecord};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::redo_log::BitmapExtent;
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use super::absences::sectors_in_doubt;
 use super::generation_records::GenerationRecords;
@@ -68,7 +68,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
     /// Empty slots, and those whose member failed, get a spare while there is one.
     pub(super) async fn take_spares(&self) {
         let members = &self.managed.set.shared.members;
-        for slot in 0..self.managed.set.shared.geometry.members() {
+        for slot in self.managed.set.shared.geometry.slots() {
             if !self.is_free(slot) || self.managed.writer.superblocks().spares().borrow().is_empty() {
                 continue;
             }
@@ -104,7 +104,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
     }
 
     /// Whether a slot waits for a spare.
-    pub(super) fn is_free(&self, slot: u32) -> bool {
+    pub(super) fn is_free(&self, slot: Slot) -> bool {
         matches!(self.managed.set.shared.members.state(slot), MemberState::Missing | MemberState::Failed)
             && self.managed.set.shared.geometry.losses_survived() > 0
             && !self.managed.works.is_running(Work::Recovery(slot))
@@ -151,7 +151,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
         mut superblock: Superblock,
         record: Option<GenerationsRecord>,
         bad: BadBlocks,
-    ) -> Result<u32, NotAdded> {
+    ) -> Result<Slot, NotAdded> {
         let _turn = self.managed.slots.seating.take().await; // as for a spare
         self.managed.set.shared.members.settled().await?;
         let generations = record.as_ref().map(|record| &record.generations);
@@ -185,7 +185,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
     ///
     /// # Errors
     /// Why it would not.
-    pub fn may_re_add(&self, own: &Superblock, generations: Option<&Generations>) -> Result<u32, NoReAdd> {
+    pub fn may_re_add(&self, own: &Superblock, generations: Option<&Generations>) -> Result<Slot, NoReAdd> {
         let (writer, superblocks) = (&self.managed.writer, self.managed.writer.superblocks());
         let mut others = self.replacements.numbers();
         others.extend(superblocks.spares().borrow().iter().map(|spare| spare.superblock.dev_number()));
@@ -218,7 +218,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
 
     /// Takes a failed member out of its slot. False if the slot is in use, or a spare is about to take it. When it returns
     /// the superblocks do not call the device a member any more: its owner may do with it as he likes.
-    pub async fn remove(&self, slot: u32) -> bool {
+    pub async fn remove(&self, slot: Slot) -> bool {
         if self.managed.is_changing(slot) || !self.managed.set.shared.members.remove(slot) {
             return false;
         }
@@ -233,7 +233,7 @@ impl<D: Device, P: Platform<D>> Membership<D, P> {
 
     /// Stops using a member, unless the array would be lost without it. One that does not answer, which may be why it is to
     /// fail, fails at once: what comes before the log would wait for it, and all writes with that.
-    pub async fn fail(&self, slot: u32, reason: &str) -> Failing {
+    pub async fn fail(&self, slot: Slot, reason: &str) -> Failing {
         let (members, redo) = (&self.managed.set.shared.members, &self.managed.set.shared.redo);
         let Some(member) = self.managed.set.devices().described(slot).filter(|_| redo.is_used()) else {
             return members.fail(slot, reason);

@@ -8,6 +8,7 @@
 use layout::generations::{Generations, GenerationsArea};
 use layout::md_superblock::{DeviceRole, Superblock};
 use layout::redo_log::BitmapExtent;
+use layout::units::Slot;
 
 use super::assemble::describes_same;
 use super::generations::{self, Here, MemberMetadata};
@@ -53,14 +54,14 @@ pub fn judge(
     member: &Superblock,
     generations: Option<&Generations>,
     array: &Array<'_>,
-) -> Result<u32, Refused> {
+) -> Result<Slot, Refused> {
     let slot = belongs(member, array)?;
     is_free(member, slot, array)?;
     lacks_only_marked(MemberMetadata { superblock: member, generations }, array)?;
     Ok(slot)
 }
 
-fn belongs(member: &Superblock, array: &Array<'_>) -> Result<u32, Refused> {
+fn belongs(member: &Superblock, array: &Array<'_>) -> Result<Slot, Refused> {
     let Some(newest) = array.superblocks.iter().flatten().max_by_key(|superblock| superblock.events()) else {
         return Err(Refused::NotOurs("the array has no superblock any more".into()));
     };
@@ -69,16 +70,16 @@ fn belongs(member: &Superblock, array: &Array<'_>) -> Result<u32, Refused> {
     }
     describes_same(member, newest).map_err(Refused::NotOurs)?;
     match member.role() {
-        DeviceRole::Active(slot) if usize::from(slot) < array.states.len() => Ok(u32::from(slot)),
+        DeviceRole::Active(slot) if slot.index() < array.states.len() => Ok(slot),
         _ => Err(Refused::NotOurs("it was no member of the array when it was last there".into())),
     }
 }
 
-fn is_free(member: &Superblock, slot: u32, array: &Array<'_>) -> Result<(), Refused> {
+fn is_free(member: &Superblock, slot: Slot, array: &Array<'_>) -> Result<(), Refused> {
     let same = |other: &Superblock| other.device_uuid() == member.device_uuid();
-    match array.states[slot as usize] {
+    match array.states[slot.index()] {
         MemberState::Missing => {}
-        _ if array.superblocks[slot as usize].as_ref().is_some_and(same) => {
+        _ if array.superblocks[slot.index()].as_ref().is_some_and(same) => {
             return Err(Refused::Taken(format!("it is in slot {slot} already")));
         }
         _ => return Err(Refused::Taken(format!("its slot {slot} has another member now"))),
@@ -112,8 +113,8 @@ fn lacks_only_marked(metadata: MemberMetadata<'_>, array: &Array<'_>) -> Result<
             "its event count {events} is below {events_cleared}, from when bits were cleared: it was away too long"
         ));
     }
-    let superblocks = (0u16..).zip(array.superblocks).zip(array.states);
-    let in_sync: Vec<(u16, &Superblock)> = superblocks
+    let superblocks = Slot::all().zip(array.superblocks).zip(array.states);
+    let in_sync: Vec<(Slot, &Superblock)> = superblocks
         .filter(|(_, state)| **state == MemberState::InSync)
         .filter_map(|((slot, superblock), _)| Some((slot, superblock.as_ref()?)))
         .collect();
@@ -150,7 +151,7 @@ mod tests {
         let device = |i: u16| NewMember {
             device_bytes: 64 << 20,
             device_uuid: [i as u8 + 1; 16],
-            role: DeviceRole::Active(i),
+            role: DeviceRole::Active(Slot::new(i.into())),
         };
         array.create(&(0..MEMBERS).map(device).collect::<Vec<_>>()).expect("an array").superblocks
     }
@@ -158,7 +159,7 @@ mod tests {
     /// An array at event 20 whose slots 1 and 2 are free; the member of slot 2 went away at event 15.
     fn judged(
         change: impl FnOnce(&mut Superblock, &mut Vec<Option<Superblock>>, &mut Vec<MemberState>),
-    ) -> Result<u32, Refused> {
+    ) -> Result<Slot, Refused> {
         let bitmap = NewBitmap::Internal(None);
         let mut all = superblocks([7; 16], bitmap);
         all.iter_mut().for_each(|superblock| superblock.set_events(20));
@@ -180,19 +181,19 @@ mod tests {
         judge(&member, None, &array)
     }
 
-    fn lacks_more(judged: &Result<u32, Refused>, why: &str) {
+    fn lacks_more(judged: &Result<Slot, Refused>, why: &str) {
         assert!(matches!(judged, Err(Refused::LacksMore(reason)) if reason.contains(why)), "{judged:?}");
     }
 
     #[test]
     fn one_that_was_away_for_a_while_comes_back() {
-        assert_eq!(judged(|_, _, _| ()), Ok(2));
-        assert_eq!(judged(|member, _, _| member.set_events(20)), Ok(2));
+        assert_eq!(judged(|_, _, _| ()), Ok(Slot::new(2)));
+        assert_eq!(judged(|member, _, _| member.set_events(20)), Ok(Slot::new(2)));
         let by_bitmap = judged(|member, _, _| {
             member.set_recovery_offset(Some(Sectors(8)));
             member.set_recovers_by_bitmap();
         });
-        assert_eq!(by_bitmap, Ok(2), "it went away while it caught up");
+        assert_eq!(by_bitmap, Ok(Slot::new(2)), "it went away while it caught up");
         let one_in_touch = judged(|member, _, _| member.set_role(0, DeviceRole::Faulty));
         lacks_more(&one_in_touch, "device 0 is the member in slot 0");
     }

@@ -15,6 +15,7 @@ use crate::error::VolumeError;
 use crate::in_place::InPlace;
 use crate::limits::REGION_BYTES;
 use crate::members::MemberState;
+use layout::units::Slot;
 
 /// Makes parity agree with data, or copies with each other, from `from_bytes` on. With a bitmap only what that marks.
 pub async fn resync<D: Device>(
@@ -37,7 +38,7 @@ pub async fn resync<D: Device>(
 /// bitmap marks. Bits stay while a member is not in sync, so what is marked now is all that was written since.
 pub async fn recover<D: Device>(
     set: &Rc<InPlace<D>>,
-    slot: u32,
+    slot: Slot,
     progress: &Progress,
     pace: &impl Pace,
 ) -> Ended {
@@ -74,7 +75,7 @@ pub(super) async fn keep_rebuilt<D: Device>(set: &Rc<InPlace<D>>) -> Result<(), 
     set.outlive_redo_records().await
 }
 
-fn gone(slot: u32) -> Ended {
+fn gone(slot: Slot) -> Ended {
     Ended::Failed(VolumeError::Io { reason: format!("member {slot} failed while it was rebuilt") })
 }
 
@@ -100,7 +101,7 @@ pub(super) fn regions<D: Device>(set: &InPlace<D>) -> Cut {
 /// marks before it owns.
 struct Recovery<'a, D> {
     set: &'a Rc<InPlace<D>>,
-    slot: u32,
+    slot: Slot,
 }
 
 impl<D: Device> Sweep for Recovery<'_, D> {
@@ -177,7 +178,7 @@ impl<D: Device> Sweep for Resync<'_, D> {
 /// not be owned in the order of a cursor: each is owned by itself.
 struct Copies<'a, D> {
     set: &'a Rc<InPlace<D>>,
-    slot: Option<u32>,
+    slot: Option<Slot>,
 }
 
 impl<D: Device> Copies<'_, D> {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::Mapping;
+use layout::units::Slot;
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::recover;
@@ -26,7 +27,7 @@ const LEVELS: [(Level, u32, (u32, bool)); 7] = [
 ];
 const STRIPES: u64 = 320;
 const BLOCK: u64 = 4096;
-const AWAY: u32 = 1;
+const AWAY: Slot = Slot::new(1);
 
 pub(super) fn drawn(seed: &mut u64, below: u64) -> u64 {
     *seed ^= *seed << 13;
@@ -102,7 +103,7 @@ fn what_is_marked_is_recovered_and_nothing_else_is_touched() {
             let marked = marked_blocks(&world);
             // A recovery that touched a block that is not marked would make it right again.
             let wrong = |block: &u64| block * BLOCK + 17;
-            let member = &world.fakes[AWAY as usize];
+            let member = &world.fakes[AWAY.index()];
             let blocks = world.set.shared.geometry.member_bytes() / BLOCK;
             let unmarked: Vec<u64> = (0..blocks).filter(|block| !marked.contains(block)).collect();
             assert!(!marked.is_empty() && !unmarked.is_empty(), "{level}: some of both");
@@ -186,7 +187,7 @@ fn it_goes_on_where_it_was_and_a_later_failure_is_recovered_in_full() {
     // A spare in the same slot lacks everything.
     members.fail(AWAY, "for good");
     assert!(members.remove(AWAY));
-    world.fakes[AWAY as usize].flip(50 * 16384);
+    world.fakes[AWAY.index()].flip(50 * 16384);
     assert!(members.begin_recovery(AWAY, 0) && !members.lacks_only_marked(AWAY));
     assert_eq!(recovered(&world), Ended::Finished);
     assert!(agrees(&world));

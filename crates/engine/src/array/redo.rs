@@ -11,6 +11,7 @@ use layout::redo_log::{
     BLOCK_BYTES, PieceKind, Place, RecordError, RedoArea, RedoHeader, RedoPiece, RedoRecord, StripeRange,
     WholeRecord,
 };
+use layout::units::Slot;
 
 use super::start_bitmap::StartBitmap;
 use crate::device::Device;
@@ -23,10 +24,10 @@ use crate::stripe::redo::{RedoMember, RedoStart};
 pub use replay::replay;
 
 /// The log of one member as it was found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemberLog {
     /// Slot of the member in the array.
-    pub slot: u32,
+    pub slot: Slot,
     /// Digest of its superblock.
     pub digest: u32,
     /// Headers that may be believed.
@@ -39,11 +40,12 @@ pub struct MemberLog {
 
 /// Reads the log of the member in `slot` by `read`, which gets a place on the device and a length in bytes.
 pub fn read_log(
-    slot: u32,
+    slot: Slot,
     member: &RedoMember,
     read: impl Fn(u64, usize) -> Result<Vec<u8>, String>,
 ) -> MemberLog {
-    let mut log = MemberLog { slot, digest: member.digest, ..MemberLog::default() };
+    let (headers, records) = (Vec::new(), Vec::new());
+    let mut log = MemberLog { slot, digest: member.digest, headers, records, unreadable: None };
     for copy in 0..2 {
         let offset_bytes = member.area.header_offset(copy);
         match read(offset_bytes, BLOCK_BYTES) {
@@ -214,7 +216,7 @@ fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
     let chunk_bytes = u64::from(geometry.chunk_bytes());
     record.record().pieces.iter().all(|piece| {
         let end = piece.offset_bytes.saturating_add(piece.bytes);
-        u32::from(piece.member) < geometry.members()
+        geometry.has(piece.member)
             && end <= geometry.stripes() * chunk_bytes
             && piece.stripe == piece.offset_bytes / chunk_bytes
             && (piece.kind == PieceKind::Zeroes || end <= (piece.stripe + 1) * chunk_bytes)
@@ -223,7 +225,7 @@ fn fits(geometry: &Geometry, record: &WholeRecord) -> bool {
 }
 
 fn is_data(geometry: &Geometry, piece: &RedoPiece) -> bool {
-    matches!(geometry.role(piece.stripe, piece.member.into()), Role::Data(_))
+    matches!(geometry.role(piece.stripe, piece.member), Role::Data(_))
 }
 
 fn doubt_all(situation: &Situation<'_>, reason: String, repair: &mut Repair) {
@@ -279,10 +281,10 @@ mod tests {
     use layout::geometry::Level;
     use layout::redo_log::{Checksum, SlotPlan};
 
-    const RECOVERING: u32 = 1;
+    const RECOVERING: Slot = Slot::new(1);
 
     /// A member's log in force, which goes with the superblock that it has now.
-    fn log(slot: u32, events: u64, records: Vec<WholeRecord>) -> MemberLog {
+    fn log(slot: Slot, events: u64, records: Vec<WholeRecord>) -> MemberLog {
         let header = RedoHeader {
             generation: 1,
             epoch: 1,
@@ -305,7 +307,7 @@ mod tests {
         let resync_from_bytes = Some(u64::from(CHUNK));
         let states = &[InSync, InSync, InSync, Missing];
         let dirty = Situation { geometry, states, events: 5, resync_from_bytes, bitmap: None, force: false };
-        let logs = [log(0, 5, vec![zeroes()]), log(1, 5, vec![zeroes()])];
+        let logs = [log(Slot::new(0), 5, vec![zeroes()]), log(Slot::new(1), 5, vec![zeroes()])];
         let now = decide(&dirty, &logs);
         assert_eq!((now.records.len(), now.in_force, now.doubts.len()), (1, true, 0));
         // Superblocks that say clean were the last to be written.
@@ -330,7 +332,7 @@ mod tests {
             bytes: 5 * chunk,
             kind: PieceKind::Zeroes,
         };
-        let pieces = (0..4).map(piece).collect();
+        let pieces = Slot::first(4).map(piece).collect();
         let record =
             RedoRecord { epoch: 1, sequence: 1, copies: 1, payload_checksum: Checksum::of(&[]), pieces };
         record.complete(Vec::new()).expect("a record")

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
+use layout::units::Slot;
 
 use super::managed::Managed;
 use super::platform::Platform;
@@ -41,13 +42,13 @@ pub enum NotReplaced {
     ReadOnly,
     /// Only what is in sync can be copied.
     #[error("member {0} is not in sync: what it lacks is rebuilt, not copied")]
-    NotInSync(u32),
+    NotInSync(Slot),
     /// It is being replaced.
     #[error("member {0} is being replaced already")]
-    Already(u32),
+    Already(Slot),
     /// The slot is just being given to another device.
     #[error("slot {0} is just being changed")]
-    Changing(u32),
+    Changing(Slot),
     /// There is no spare with this device number.
     #[error("there is no such spare")]
     NoSpare,
@@ -55,7 +56,7 @@ pub enum NotReplaced {
 
 /// A replacement that an earlier run did not finish.
 pub(super) struct Resuming<D> {
-    slot: u32,
+    slot: Slot,
     device: Rc<D>,
     superblock: Superblock,
 }
@@ -63,7 +64,7 @@ pub(super) struct Resuming<D> {
 /// Copies the member in `slot` to its replacement from where that is.
 pub(super) async fn copy<D: Device>(
     set: &Rc<InPlace<D>>,
-    slot: u32,
+    slot: Slot,
     progress: &Progress,
     pace: &impl Pace,
 ) -> Ended {
@@ -81,7 +82,7 @@ pub(super) async fn copy<D: Device>(
 /// is done.
 struct Copying<'a, D> {
     set: &'a Rc<InPlace<D>>,
-    slot: u32,
+    slot: Slot,
 }
 
 impl<D: Device> Sweep for Copying<'_, D> {
@@ -127,7 +128,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
     ///
     /// # Errors
     /// Why not.
-    pub fn may_replace(&self, slot: u32) -> Result<(), NotReplaced> {
+    pub fn may_replace(&self, slot: Slot) -> Result<(), NotReplaced> {
         let members = &self.managed.set.shared.members;
         match () {
             () if self.managed.read_only => Err(NotReplaced::ReadOnly),
@@ -145,7 +146,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
     ///
     /// # Errors
     /// Why not; nothing has changed then.
-    pub async fn replace(&self, slot: u32, number: u32) -> Result<(), NotReplaced> {
+    pub async fn replace(&self, slot: Slot, number: u32) -> Result<(), NotReplaced> {
         let _turn = self.managed.slots.seating.take().await;
         self.may_replace(slot)?;
         let spare = {
@@ -158,7 +159,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
     }
 
     /// An earlier run did not finish a replacement: the manager goes on with it. Until then the device's number is taken.
-    pub fn resume_later(&self, slot: u32, device: Rc<D>, superblock: Superblock) {
+    pub fn resume_later(&self, slot: Slot, device: Rc<D>, superblock: Superblock) {
         self.resuming.borrow_mut().push_back(Resuming { slot, device, superblock });
     }
 
@@ -186,7 +187,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
         numbers.chain(self.resuming.borrow().iter().map(|next| next.superblock.dev_number())).collect()
     }
 
-    async fn resume_one(&self, slot: u32, device: Rc<D>, superblock: Superblock) -> Result<(), NotReplaced> {
+    async fn resume_one(&self, slot: Slot, device: Rc<D>, superblock: Superblock) -> Result<(), NotReplaced> {
         let _turn = self.managed.slots.seating.take().await;
         self.may_replace(slot)?;
         let shared = &self.managed.set.shared;
@@ -200,7 +201,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
         Ok(())
     }
 
-    async fn begin_replacement(&self, slot: u32, device: Rc<D>, superblock: Superblock, from_bytes: u64) {
+    async fn begin_replacement(&self, slot: Slot, device: Rc<D>, superblock: Superblock, from_bytes: u64) {
         self.managed.slots.begin(slot);
         let data_offset_bytes = superblock.data_offset().bytes();
         let seated = Some((Rc::clone(&device), data_offset_bytes));
@@ -218,14 +219,14 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
 
     /// The device that is to replace the member in a slot is let go. False if nothing is to replace it, or it has the slot
     /// already.
-    pub fn cancel_replacement(&self, slot: u32) -> bool {
+    pub fn cancel_replacement(&self, slot: Slot) -> bool {
         let members = &self.managed.set.shared.members;
         members.replacing(slot) == Replacing::Copying && members.fail_replacement(slot, "by hand")
     }
 
     /// What replacements that ended leave behind goes: devices that failed, and members whose replacements have their slots.
     pub(super) async fn clear_up(&self) {
-        for slot in 0..self.managed.set.shared.geometry.members() {
+        for slot in self.managed.set.shared.geometry.slots() {
             if !self.managed.slots.contains(slot) && self.managed.set.devices().replacement(slot).is_some() {
                 match self.managed.set.shared.members.replacing(slot) {
                     Replacing::No => self.managed.platform.attach_replacement(slot, None).await,
@@ -237,7 +238,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
     }
 
     /// The replacement in a slot has it alone: the shards forget the member before it.
-    async fn forget_replaced(&self, slot: u32) {
+    async fn forget_replaced(&self, slot: Slot) {
         let members = &self.managed.set.shared.members;
         self.managed.slots.begin(slot);
         // The superblock first: from then on no start looks for the old member.
@@ -249,7 +250,7 @@ impl<D: Device, P: Platform<D>> Replacements<D, P> {
     }
 
     /// Everything is copied: the replacement gets the slot.
-    pub(super) async fn hand_over(&self, slot: u32) -> Result<(), VolumeError> {
+    pub(super) async fn hand_over(&self, slot: Slot) -> Result<(), VolumeError> {
         let (members, redo) = (&self.managed.set.shared.members, &self.managed.set.shared.redo);
         // One at a time: the log is on the other members meanwhile, and then on this replacement, too.
         let _turn = self.handing.take().await;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use super::progress::{Ended, FullSpeed, Progress};
 use super::replace::copy;
@@ -24,7 +25,7 @@ const LEVELS: [(Level, u32); 6] = [
     (Level::Raid1, 3),
     (Level::Raid10, 4),
 ];
-const OLD: u32 = 1;
+const OLD: Slot = Slot::new(1);
 const BLOCK: u64 = 4096;
 
 /// An array that holds a pattern, whose member 1 is being replaced by a device that holds something else.
@@ -57,7 +58,7 @@ fn only_the_member_itself_is_read_while_it_can_be() {
         let (world, _, new) = replacing(level, members, 0);
         let before = member_reads(&world);
         assert_eq!(copied(&world), Ended::Finished, "{level}");
-        assert!(new.area() == world.fakes[OLD as usize].area(), "{level}: the same contents");
+        assert!(new.area() == world.fakes[OLD.index()].area(), "{level}: the same contents");
         let read = member_reads(&world) - before;
         assert_eq!(read, world.set.shared.geometry.member_bytes(), "{level}: each byte once, of one member");
     }
@@ -67,15 +68,15 @@ fn only_the_member_itself_is_read_while_it_can_be() {
 fn what_the_member_cannot_read_is_made_from_the_others_and_not_written_back() {
     for (level, members) in LEVELS {
         let (world, _, new) = replacing(level, members, 0);
-        let old = world.fakes[OLD as usize].area();
+        let old = world.fakes[OLD.index()].area();
         [0, 3 * BLOCK, u64::from(CHUNK)]
             .into_iter()
-            .for_each(|at| world.fakes[OLD as usize].break_block(at, false));
-        let broken = world.fakes[OLD as usize].latent_sectors();
+            .for_each(|at| world.fakes[OLD.index()].break_block(at, false));
+        let broken = world.fakes[OLD.index()].latent_sectors();
         assert_eq!(copied(&world), Ended::Finished, "{level}");
         assert!(new.area() == old, "{level}: what the member held before it broke");
         if level != Level::Raid1 && level != Level::Raid10 {
-            assert_eq!(world.fakes[OLD as usize].latent_sectors(), broken, "{level}: it is about to go");
+            assert_eq!(world.fakes[OLD.index()].latent_sectors(), broken, "{level}: it is about to go");
         }
     }
 }
@@ -85,7 +86,7 @@ fn what_nobody_can_read_is_recorded_as_bad_or_ends_the_replacement() {
     for bad_room in [0, 8] {
         let (world, pattern, new) = replacing(Level::Raid5, 4, bad_room);
         // The same rows of two members.
-        world.fakes[OLD as usize].break_block(BLOCK, true);
+        world.fakes[OLD.index()].break_block(BLOCK, true);
         world.fakes[2].break_block(BLOCK, true);
         let members = &world.set.shared.members;
         if bad_room == 0 {
@@ -100,7 +101,7 @@ fn what_nobody_can_read_is_recorded_as_bad_or_ends_the_replacement() {
         let unreadable =
             (0..pattern.len() as u64 / BLOCK).filter(|at| world.read(at * BLOCK, BLOCK).is_err());
         assert!(unreadable.count() <= 2, "one block of each, if it is data");
-        assert!(new.area()[2 * BLOCK as usize..] == world.fakes[OLD as usize].area()[2 * BLOCK as usize..]);
+        assert!(new.area()[2 * BLOCK as usize..] == world.fakes[OLD.index()].area()[2 * BLOCK as usize..]);
     }
 }
 
@@ -116,11 +117,11 @@ fn both_get_what_is_written_until_one_has_the_slot_alone() {
         let shared = &world.set.shared;
         assert!(shared.members.hand_over(OLD), "{level}");
         world.write(half + quarter as u64, &written[half as usize + quarter..]).unwrap();
-        let old = world.fakes[OLD as usize].area();
+        let old = world.fakes[OLD.index()].area();
         assert!(new.area() == old, "{level}: the same contents");
         shared.members.let_go(OLD);
         world.write(0, &pattern).unwrap();
-        assert!(world.fakes[OLD as usize].area() == old, "{level}: it gets no writes any more");
+        assert!(world.fakes[OLD.index()].area() == old, "{level}: it gets no writes any more");
         assert!(world.read(0, pattern.len() as u64).unwrap() == pattern, "{level}");
         world.set.devices().promote_replacement(OLD);
         shared.members.end_replacement(OLD);
@@ -152,7 +153,7 @@ fn the_replacement_of_a_member_that_fails_has_what_was_copied() {
     let members = &world.set.shared.members;
     // Half of it is copied when the member goes; a read fails it.
     let set = Rc::clone(&world.set);
-    let (old, half) = (world.fakes[OLD as usize].clone(), STRIPES / 2);
+    let (old, half) = (world.fakes[OLD.index()].clone(), STRIPES / 2);
     world.run(async move { set.copy_run(0..half, OLD).await }).expect("copied");
     members.copied_to(OLD, half * u64::from(CHUNK));
     let before = new.area();
@@ -187,7 +188,7 @@ fn a_replacement_holds_no_more_than_its_member_took() {
         for zeroes in [false, true] {
             let (world, pattern, new) = replacing(level, members, 0);
             assert_eq!(copied(&world), Ended::Finished, "{level}");
-            let old = &world.fakes[OLD as usize];
+            let old = &world.fakes[OLD.index()];
             old.set_full(true);
             let inverted: Vec<u8> = pattern.iter().map(|byte| !byte).collect();
             let set = Rc::clone(&world.set);
@@ -227,7 +228,7 @@ fn a_read_that_fails_at_the_old_member_goes_to_the_new_one() {
         for (nth, resync) in (1..12).flat_map(|nth| [(nth, false), (nth, true)]) {
             let (world, _, _) = replacing(level, members, 0);
             assert_eq!(copied(&world), Ended::Finished, "{level}");
-            let old = &world.fakes[OLD as usize];
+            let old = &world.fakes[OLD.index()];
             old.break_block(0, true);
             (level != Level::Raid1).then(|| world.fakes[2].break_block(0, false));
             let shared = Arc::clone(&world.set.shared);

@@ -9,6 +9,7 @@
 //! is not among the candidates. Only a side that is whole and stopped as one counts.
 
 use layout::md_superblock::{DeviceRole, Superblock};
+use layout::units::Slot;
 
 use super::generations::{MemberMetadata, Standing, standing};
 use crate::limits::EVENTS_BEHIND_MAX;
@@ -56,11 +57,9 @@ pub(super) fn leaves_out(own: &Superblock, other: &Superblock) -> bool {
 }
 
 /// The slot of which a member says that it holds all.
-pub(super) fn whole_member(own: &Superblock) -> Option<u32> {
+pub(super) fn whole_member(own: &Superblock) -> Option<Slot> {
     match own.role() {
-        DeviceRole::Active(slot) if own.recovery_offset().is_none() && !own.is_replacement() => {
-            Some(slot.into())
-        }
+        DeviceRole::Active(slot) if own.recovery_offset().is_none() && !own.is_replacement() => Some(slot),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
+use layout::units::Slot;
 
 use crate::buffer::{Gather, Slice};
 use crate::device::{Device, DeviceError};
@@ -17,7 +18,7 @@ use crate::members::{Failing, Members};
 
 /// A superblock and where it goes. Another device may have the slot by the time it is written.
 pub(super) struct SuperblockWrite<D> {
-    pub(super) slot: u32,
+    pub(super) slot: Slot,
     pub(super) superblock: Superblock,
     offset: u64,
     data: Slice,
@@ -28,7 +29,7 @@ pub(super) struct SuperblockWrite<D> {
 }
 
 impl<D: Device> SuperblockWrite<D> {
-    pub(super) fn new(slot: u32, superblock: &Superblock, member: Rc<Attached<D>>) -> Self {
+    pub(super) fn new(slot: Slot, superblock: &Superblock, member: Rc<Attached<D>>) -> Self {
         let bytes = superblock.encode(member.device.info().logical_block_bytes as usize);
         let (offset, data) = (superblock.offset(), Slice::from_bytes(&bytes));
         let digest = superblock.digest();

@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use layout::md_superblock::{DeviceRole, Superblock};
 use layout::redo_log::BitmapExtent;
+use layout::units::Slot;
 
 use super::absences::{absence_place, put_on_record};
 use super::bad_block_log::{self, BadBlockLogs, Written};
@@ -144,7 +145,7 @@ impl<D: Device> SuperblockWriter<D> {
             // A member that is missing now did not get these writes, and a new log will not have them.
             self.set.shared.members.want_metadata();
         }
-        for ((slot, superblock), bitmap) in (0u32..).zip(self.superblocks.all()).zip(bitmaps) {
+        for ((slot, superblock), bitmap) in Slot::all().zip(self.superblocks.all()).zip(bitmaps) {
             redo.set_member(slot, superblock.and_then(|superblock| member_of(&superblock, *bitmap)));
         }
         redo.begin(repair.start, self.superblocks.events());
@@ -285,7 +286,7 @@ impl<D: Device> SuperblockWriter<D> {
             return;
         }
         let of_members = writes.iter().filter(|write| !write.is_replacement);
-        let digests: Vec<(u32, u32)> = of_members.map(|write| (write.slot, write.digest)).collect();
+        let digests: Vec<(Slot, u32)> = of_members.map(|write| (write.slot, write.digest)).collect();
         shared.redo.superblocks_to_come(&digests, self.superblocks.events());
         if round.closing {
             shared.redo.all_durable();
@@ -399,7 +400,7 @@ impl<D: Device> SuperblockWriter<D> {
     }
 
     /// Puts a superblock in a slot, or takes it out; the member goes with it.
-    pub fn set_superblock(&self, slot: u32, superblock: Option<Superblock>) {
+    pub fn set_superblock(&self, slot: Slot, superblock: Option<Superblock>) {
         let mut bitmap_extent = BitmapExtent::Unknown;
         if let Some(bitmap) = self.bitmap() {
             bitmap.set_superblock(slot, superblock.as_ref());
@@ -422,7 +423,7 @@ impl<D: Device> SuperblockWriter<D> {
     /// in sync (invariant 2).
     fn follow_replacements(&self) {
         let members = &self.set.shared.members;
-        for slot in 0..self.set.shared.geometry.members() {
+        for slot in self.set.shared.geometry.slots() {
             let step = members.replacing(slot);
             if matches!(step, Replacing::Copying | Replacing::Moving) {
                 continue;
@@ -451,7 +452,7 @@ impl<D: Device> SuperblockWriter<D> {
             if self.superblocks.incoming(slot).is_some() && members.replacing(slot).has_slot() {
                 continue;
             }
-            let superblock = self.superblocks.try_superblock(slot as usize).flatten();
+            let superblock = self.superblocks.try_superblock(slot).flatten();
             let written = self.bad_block_logs.write(&self.set, slot, superblock.as_ref()).await;
             // Only of a log that was written: md, as we, takes no member whose log makes no sense.
             enough &= !matches!(written, Err(Failing::Needed));
@@ -477,7 +478,7 @@ fn went_on_without(superblocks: &[Option<Superblock>]) -> bool {
         return false;
     };
     newest.roles().any(|role| match role {
-        DeviceRole::Active(slot) => superblocks.get(usize::from(slot)).is_none_or(Option::is_none),
+        DeviceRole::Active(slot) => superblocks.get(slot.index()).is_none_or(Option::is_none),
         DeviceRole::Spare | DeviceRole::Faulty | DeviceRole::Journal => false,
     })
 }

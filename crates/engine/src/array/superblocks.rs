@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use layout::md_superblock::Superblock;
 use layout::redo_log::BitmapExtent;
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use super::bad_block_log;
 use super::device_numbers::{self, Numbers};
@@ -64,7 +64,7 @@ impl<D: Device> Superblocks<D> {
         events: u64,
         now_s: Box<dyn Fn() -> u64>,
     ) -> Self {
-        let slots = 0..set.shared.geometry.members();
+        let slots = set.shared.geometry.slots();
         let recovered_bytes = slots.map(|slot| set.shared.members.recovered_bytes(slot)).collect();
         let failed = device_numbers::failed(by_slot.iter().flatten());
         Superblocks {
@@ -102,8 +102,8 @@ impl<D: Device> Superblocks<D> {
     }
 
     /// The superblock of the member in a slot, as last written; the outer `None` means that there is no such slot.
-    pub fn try_superblock(&self, slot: usize) -> Option<Option<Superblock>> {
-        self.by_slot.borrow().get(slot).cloned()
+    pub fn try_superblock(&self, slot: Slot) -> Option<Option<Superblock>> {
+        self.by_slot.borrow().get(slot.index()).cloned()
     }
 
     /// The spares.
@@ -115,25 +115,25 @@ impl<D: Device> Superblocks<D> {
     pub fn says_clean(&self) -> bool {
         let superblocks = self.by_slot.borrow();
         let mut in_use =
-            self.slots_in_use().into_iter().filter_map(|slot| superblocks[slot as usize].as_ref());
+            self.slots_in_use().into_iter().filter_map(|slot| superblocks[slot.index()].as_ref());
         in_use.all(|superblock| superblock.resync_offset().is_none())
     }
 
     /// Slots whose members are used.
-    pub(super) fn slots_in_use(&self) -> Vec<u32> {
+    pub(super) fn slots_in_use(&self) -> Vec<Slot> {
         let states = self.set.shared.members.states();
-        (0u32..).zip(states).filter(|(_, state)| in_use(*state)).map(|(slot, _)| slot).collect()
+        Slot::all().zip(states).filter(|(_, state)| in_use(*state)).map(|(slot, _)| slot).collect()
     }
 
-    pub(super) fn change_superblock(&self, slot: u32, change: impl FnOnce(&mut Superblock)) {
-        if let Some(superblock) = &mut self.by_slot.borrow_mut()[slot as usize] {
+    pub(super) fn change_superblock(&self, slot: Slot, change: impl FnOnce(&mut Superblock)) {
+        if let Some(superblock) = &mut self.by_slot.borrow_mut()[slot.index()] {
             change(superblock);
         }
     }
 
     /// The member in `slot` is in sync and durable below `bytes`.
-    pub fn set_recovered(&self, slot: u32, bytes: u64) {
-        self.recovered_bytes.borrow_mut()[slot as usize] = bytes;
+    pub fn set_recovered(&self, slot: Slot, bytes: u64) {
+        self.recovered_bytes.borrow_mut()[slot.index()] = bytes;
     }
 
     /// Superblocks by slot, as last written.
@@ -142,9 +142,9 @@ impl<D: Device> Superblocks<D> {
     }
 
     /// Puts a superblock in a slot, or takes it out. The number of the one before is a failed member's from now on.
-    pub(super) fn put(&self, slot: u32, superblock: Option<Superblock>) {
+    pub(super) fn put(&self, slot: Slot, superblock: Option<Superblock>) {
         self.set_recovered(slot, 0);
-        let old = std::mem::replace(&mut self.by_slot.borrow_mut()[slot as usize], superblock);
+        let old = std::mem::replace(&mut self.by_slot.borrow_mut()[slot.index()], superblock);
         if let Some(old) = old {
             device_numbers::note(&mut self.failed.borrow_mut(), old.dev_number());
         }
@@ -156,8 +156,8 @@ impl<D: Device> Superblocks<D> {
     }
 
     /// Takes what was to replace the member in a slot.
-    pub(super) fn take_incoming(&self, slot: u32) -> Option<Incoming> {
-        self.incoming.borrow_mut()[slot as usize].take()
+    pub(super) fn take_incoming(&self, slot: Slot) -> Option<Incoming> {
+        self.incoming.borrow_mut()[slot.index()].take()
     }
 
     /// The next superblocks of the members and of what is to replace them. `resync`: from where on parity or copies may not
@@ -166,22 +166,22 @@ impl<D: Device> Superblocks<D> {
         let states = self.set.shared.members.states();
         self.note_failed(&states);
         let mut superblocks = self.by_slot.borrow_mut();
-        let active: Vec<(u32, u32)> = (0u32..)
+        let active: Vec<(u32, Slot)> = Slot::all()
             .zip(superblocks.iter())
-            .filter(|(slot, _)| in_use(states[*slot as usize]))
+            .filter(|(slot, _)| in_use(states[slot.index()]))
             .filter_map(|(slot, superblock)| Some((superblock.as_ref()?.dev_number(), slot)))
             .chain(self.incoming_numbers())
             .collect();
         self.follow_generations(&superblocks, &states, bitmap);
         let mut writes = Vec::new();
-        for (slot, superblock) in (0u32..).zip(superblocks.iter_mut()) {
-            let is_told = in_use(states[slot as usize]) && !self.has_just_fallen(slot);
+        for (slot, superblock) in Slot::all().zip(superblocks.iter_mut()) {
+            let is_told = in_use(states[slot.index()]) && !self.has_just_fallen(slot);
             let Some(superblock) = superblock.as_mut().filter(|_| is_told) else { continue };
             self.fill(superblock, resync, &active);
             self.fill_errors(slot, superblock);
-            superblock.set_recovery_offset(match states[slot as usize] {
+            superblock.set_recovery_offset(match states[slot.index()] {
                 MemberState::Recovering => {
-                    Some(Sectors::from_bytes_floor(self.recovered_bytes.borrow()[slot as usize]))
+                    Some(Sectors::from_bytes_floor(self.recovered_bytes.borrow()[slot.index()]))
                 }
                 MemberState::InSync | MemberState::Failed | MemberState::Missing => None,
             });
@@ -203,19 +203,19 @@ impl<D: Device> Superblocks<D> {
         bitmap: BitmapExtent,
     ) {
         let Some(records) = self.records.get() else { return };
-        let is_told = |slot: u32| in_use(states[slot as usize]) && !self.has_just_fallen(slot);
+        let is_told = |slot: Slot| in_use(states[slot.index()]) && !self.has_just_fallen(slot);
         let members =
-            (0u32..).zip(by_slot).map(|(slot, superblock)| superblock.as_ref().filter(|_| is_told(slot)));
+            Slot::all().zip(by_slot).map(|(slot, superblock)| superblock.as_ref().filter(|_| is_told(slot)));
         let incoming = self.incoming.borrow();
         let incoming = incoming.iter().flatten().map(|incoming| Some(&incoming.superblock));
         let devices: Vec<Option<&Superblock>> = members.chain(incoming).collect();
-        let mut slots = (0u32..).zip(states);
+        let mut slots = Slot::all().zip(states);
         let is_whole = slots.all(|(slot, state)| *state == MemberState::InSync && is_told(slot));
         let absences = self.set.shared.absences.id();
         records.follow(&devices, is_whole, self.events(), bitmap, absences);
     }
 
-    fn fill(&self, superblock: &mut Superblock, resync: Option<u64>, active: &[(u32, u32)]) {
+    fn fill(&self, superblock: &mut Superblock, resync: Option<u64>, active: &[(u32, Slot)]) {
         superblock.set_events(self.events.get());
         superblock.set_utime_s((self.now_s)());
         superblock.set_resync_offset(resync.map(Sectors::from_bytes_floor));
@@ -226,15 +226,15 @@ impl<D: Device> Superblocks<D> {
         Numbers { active, spares: &spares, failed: &self.failed.borrow() }.tell(superblock);
     }
 
-    fn fill_errors(&self, slot: u32, superblock: &mut Superblock) {
+    fn fill_errors(&self, slot: Slot, superblock: &mut Superblock) {
         let members = &self.set.shared.members;
         superblock.set_corrected_reads(u32::try_from(members.corrected_reads(slot)).unwrap_or(u32::MAX));
     }
 
     /// Members that are out of use stay known by their device number: their role is "faulty" from now on.
     fn note_failed(&self, states: &[MemberState]) {
-        for (slot, superblock) in self.by_slot.borrow().iter().enumerate() {
-            if let Some(superblock) = superblock.as_ref().filter(|_| !in_use(states[slot])) {
+        for (superblock, state) in self.by_slot.borrow().iter().zip(states) {
+            if let Some(superblock) = superblock.as_ref().filter(|_| !in_use(*state)) {
                 device_numbers::note(&mut self.failed.borrow_mut(), superblock.dev_number());
             }
         }
@@ -244,7 +244,7 @@ impl<D: Device> Superblocks<D> {
     /// one is there: if the superblocks that tell of the failure were first, a crash would leave neither.
     pub(super) fn promote(&self) -> Vec<SuperblockWrite<D>> {
         let mut writes = Vec::new();
-        for (slot, superblock) in (0u32..).zip(self.by_slot.borrow_mut().iter_mut()) {
+        for (slot, superblock) in Slot::all().zip(self.by_slot.borrow_mut().iter_mut()) {
             let in_sync = self.set.shared.members.state(slot) == MemberState::InSync;
             let Some(superblock) = superblock.as_mut().filter(|s| in_sync && s.recovery_offset().is_some())
             else {
@@ -256,7 +256,7 @@ impl<D: Device> Superblocks<D> {
         writes
     }
 
-    fn superblock_write(&self, slot: u32, superblock: &Superblock) -> Option<SuperblockWrite<D>> {
+    fn superblock_write(&self, slot: Slot, superblock: &Superblock) -> Option<SuperblockWrite<D>> {
         Some(SuperblockWrite::new(slot, superblock, self.set.devices().described(slot)?))
     }
 
@@ -279,33 +279,33 @@ impl<D: Device> Superblocks<D> {
 
     /// From here on superblocks say that the device with this one is to replace the member in `slot`. Every shard has it
     /// beside the member. False if the member is not in sync, or is being replaced already.
-    pub(super) fn begin_replacement(&self, slot: u32, superblock: Superblock, from_bytes: u64) -> bool {
+    pub(super) fn begin_replacement(&self, slot: Slot, superblock: Superblock, from_bytes: u64) -> bool {
         self.forget_failed_replacement(slot);
         let begun =
             self.set.shared.members.begin_replacement(slot, from_bytes, bad_block_log::room(&superblock));
         if begun {
             let incoming = Incoming { superblock, copied_bytes: from_bytes };
-            self.incoming.borrow_mut()[slot as usize] = Some(incoming);
+            self.incoming.borrow_mut()[slot.index()] = Some(incoming);
         }
         begun
     }
 
     /// The replacement in `slot` has so much, durably.
-    pub(super) fn set_copied(&self, slot: u32, bytes: u64) {
-        if let Some(incoming) = &mut self.incoming.borrow_mut()[slot as usize] {
+    pub(super) fn set_copied(&self, slot: Slot, bytes: u64) {
+        if let Some(incoming) = &mut self.incoming.borrow_mut()[slot.index()] {
             incoming.copied_bytes = bytes;
         }
     }
 
     /// The superblock of what is to replace the member in a slot, as last written.
-    pub fn incoming(&self, slot: u32) -> Option<Superblock> {
-        self.incoming.borrow()[slot as usize].as_ref().map(|incoming| incoming.superblock.clone())
+    pub fn incoming(&self, slot: Slot) -> Option<Superblock> {
+        self.incoming.borrow()[slot.index()].as_ref().map(|incoming| incoming.superblock.clone())
     }
 
     /// What was to replace the member in a slot and failed is faulty from now on.
-    pub(super) fn forget_failed_replacement(&self, slot: u32) {
+    pub(super) fn forget_failed_replacement(&self, slot: Slot) {
         if self.set.shared.members.replacing(slot) == Replacing::No
-            && let Some(incoming) = self.incoming.borrow_mut()[slot as usize].take()
+            && let Some(incoming) = self.incoming.borrow_mut()[slot.index()].take()
         {
             device_numbers::note(&mut self.failed.borrow_mut(), incoming.superblock.dev_number());
         }
@@ -313,24 +313,24 @@ impl<D: Device> Superblocks<D> {
 
     /// Whether the member in a slot has failed since this round began, and what was to replace it has the slot: the
     /// superblock that is kept is not about that yet, and the failed member gets none any more.
-    pub(super) fn has_just_fallen(&self, slot: u32) -> bool {
-        self.incoming.borrow()[slot as usize].is_some()
+    pub(super) fn has_just_fallen(&self, slot: Slot) -> bool {
+        self.incoming.borrow()[slot.index()].is_some()
             && matches!(self.set.shared.members.replacing(slot), Replacing::Moving | Replacing::Alone)
     }
 
     /// Device numbers of what is to replace members, and the slots.
-    pub(super) fn incoming_numbers(&self) -> Vec<(u32, u32)> {
+    pub(super) fn incoming_numbers(&self) -> Vec<(u32, Slot)> {
         let incoming = self.incoming.borrow();
-        let number = |(slot, incoming): (u32, &Option<Incoming>)| {
+        let number = |(slot, incoming): (Slot, &Option<Incoming>)| {
             Some((incoming.as_ref()?.superblock.dev_number(), slot))
         };
-        (0..).zip(incoming.iter()).filter_map(number).collect()
+        Slot::all().zip(incoming.iter()).filter_map(number).collect()
     }
 
     /// Their superblocks; `fill` says what is the same in all.
     pub(super) fn incoming_writes(&self, fill: impl Fn(&mut Superblock)) -> Vec<SuperblockWrite<D>> {
         let mut writes = Vec::new();
-        for (slot, incoming) in (0..).zip(self.incoming.borrow_mut().iter_mut()) {
+        for (slot, incoming) in Slot::all().zip(self.incoming.borrow_mut().iter_mut()) {
             let (Some(incoming), Some(device)) = (incoming, self.set.devices().replacement(slot)) else {
                 continue;
             };

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use super::progress::{Ended, FullSpeed, Pace, Progress};
 use super::rebuild::{recover, resync};
@@ -23,7 +24,7 @@ use crate::volume::Space;
 const LEVELS: [(Level, u32); 5] =
     [(Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid6, 8), (Level::Raid1, 3), (Level::Raid10, 4)];
 const STRIPES: u64 = 150;
-const NEW: u32 = 1;
+const NEW: Slot = Slot::new(1);
 
 /// An array that holds a pattern, whose operations take a while.
 fn busy(level: Level, members: u32, seed: u64) -> (World, Vec<u8>) {
@@ -34,12 +35,12 @@ fn busy(level: Level, members: u32, seed: u64) -> (World, Vec<u8>) {
 }
 
 /// Another member takes the slot of one that fails. It holds something else.
-fn replace(world: &World, slot: u32) {
+fn replace(world: &World, slot: Slot) {
     let members = &world.set.shared.members;
     members.fail(slot, "worn out");
     assert!(members.remove(slot));
     (0..world.set.shared.geometry.member_bytes()).step_by(4096).for_each(|at| {
-        world.fakes[slot as usize].flip(at + 99);
+        world.fakes[slot.index()].flip(at + 99);
     });
     assert!(members.begin_recovery(slot, 0));
 }
@@ -118,7 +119,7 @@ fn parity_is_made_to_agree_while_clients_write() {
         // What a crash leaves: parity of another time.
         for stripe in (0..STRIPES).step_by(7) {
             let slot = world.set.shared.geometry.p_member(stripe).expect("a level with parity");
-            world.fakes[slot as usize].flip(stripe * u64::from(CHUNK) + 77);
+            world.fakes[slot.index()].flip(stripe * u64::from(CHUNK) + 77);
         }
         clients(&world, &mut pattern, &mut seed);
         let ended = run(&world, async |set| resync(&set, 0, &Progress::default(), &FullSpeed).await);
@@ -138,7 +139,7 @@ struct Looking<'a> {
 impl Looking<'_> {
     fn look(&self) -> u64 {
         let cursor = self.world.set.shared.members.recovered_bytes(NEW);
-        let holds = self.world.fakes[NEW as usize].area();
+        let holds = self.world.fakes[NEW.index()].area();
         assert!(holds[..cursor as usize] == self.should_hold[..cursor as usize], "cursor {cursor}");
         assert!(self.progress.done_bytes.load(Relaxed) <= cursor, "cursor {cursor}");
         cursor
@@ -163,7 +164,7 @@ fn the_cursor_is_never_ahead_of_the_data_and_any_is_gone_on_from() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
         for stop_after in 1.. {
             let (world, pattern) = busy(level, members, stop_after as u64);
-            let should_hold = world.fakes[NEW as usize].area();
+            let should_hold = world.fakes[NEW.index()].area();
             replace(&world, NEW);
             let world = Rc::new(world);
             let progress = Rc::new(Progress::default());
@@ -183,12 +184,12 @@ fn the_cursor_is_never_ahead_of_the_data_and_any_is_gone_on_from() {
             assert_eq!(cursor, progress.done_bytes.load(Relaxed));
             // Whatever the member holds behind the cursor, it is not relied on.
             for at in (cursor..should_hold.len() as u64).step_by(16384) {
-                world.fakes[NEW as usize].flip(at);
+                world.fakes[NEW.index()].flip(at);
             }
             members.resume_recovery(NEW, cursor, false);
             let ended = run(&world, async |set| recover(&set, NEW, &Progress::default(), &FullSpeed).await);
             assert_eq!((ended, world.state(NEW)), (Ended::Finished, InSync));
-            assert!(world.fakes[NEW as usize].area() == should_hold, "{level} from {cursor}");
+            assert!(world.fakes[NEW.index()].area() == should_hold, "{level} from {cursor}");
             assert!(world.read(0, pattern.len() as u64).expect("readable") == pattern);
         }
     }
@@ -199,7 +200,7 @@ fn two_members_of_raid6_are_rebuilt_at_once() {
     for round in 1..=20 {
         let mut seed = 31 * round;
         let (world, mut pattern) = busy(Level::Raid6, 6, seed);
-        let (one, two) = (drawn(&mut seed, 3) as u32, 3 + drawn(&mut seed, 3) as u32);
+        let (one, two) = (Slot::new(drawn(&mut seed, 3) as u32), Slot::new(3 + drawn(&mut seed, 3) as u32));
         replace(&world, one);
         replace(&world, two);
         clients(&world, &mut pattern, &mut seed);
@@ -231,12 +232,13 @@ fn a_member_that_is_read_fails_in_the_middle() {
         clients(&world, &mut pattern, &mut seed);
         let set = Rc::clone(&world.set);
         world.fakes[3].at_read(nth, move || {
-            set.shared.members.fail(3, "pulled out");
+            set.shared.members.fail(Slot::new(3), "pulled out");
         });
         let ended = run(&world, async |set| recover(&set, NEW, &Progress::default(), &FullSpeed).await);
-        assert_eq!((ended, world.state(NEW), world.state(3)), (Ended::Finished, InSync, Failed));
-        replace(&world, 3);
-        let ended = run(&world, async |set| recover(&set, 3, &Progress::default(), &FullSpeed).await);
+        assert_eq!((ended, world.state(NEW), world.state(Slot::new(3))), (Ended::Finished, InSync, Failed));
+        replace(&world, Slot::new(3));
+        let ended =
+            run(&world, async |set| recover(&set, Slot::new(3), &Progress::default(), &FullSpeed).await);
         assert_eq!(ended, Ended::Finished);
         whole(&world, &pattern, &format!("at read {nth}"));
     }
@@ -266,7 +268,7 @@ fn the_member_that_is_rebuilt_fails_in_the_middle() {
 fn what_lies_behind_a_piece_that_failed_does_not_count() {
     for broken in (3..STRIPES).step_by(9) {
         let (world, mut pattern) = busy(Level::Raid5, 4, broken);
-        let should_hold = world.fakes[NEW as usize].area();
+        let should_hold = world.fakes[NEW.index()].area();
         replace(&world, NEW);
         // It cannot be made, and no bad-block log has room for it.
         world.fakes[2].break_block(broken * u64::from(CHUNK), false);
@@ -274,7 +276,7 @@ fn what_lies_behind_a_piece_that_failed_does_not_count() {
         let cursor = world.set.shared.members.recovered_bytes(NEW);
         assert!(matches!(ended, Ended::Failed(_)) && world.state(NEW) == Recovering, "{ended:?}");
         assert!(cursor <= broken * u64::from(CHUNK), "{cursor} is behind stripe {broken}");
-        assert!(world.fakes[NEW as usize].area()[..cursor as usize] == should_hold[..cursor as usize]);
+        assert!(world.fakes[NEW.index()].area()[..cursor as usize] == should_hold[..cursor as usize]);
         let stripe_bytes = pattern.len() / STRIPES as usize;
         let stripe = broken as usize * stripe_bytes..(broken as usize + 1) * stripe_bytes;
         pattern[stripe.clone()].fill(0x3c);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 
 use super::progress::Progress;
+use layout::units::Slot;
 
 /// A background work of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,9 +15,9 @@ pub enum Work {
     /// Parity or copies are made to agree.
     Resync,
     /// The member in this slot is rebuilt.
-    Recovery(u32),
+    Recovery(Slot),
     /// The member in this slot is copied to its replacement.
-    Replacement(u32),
+    Replacement(Slot),
     /// Data is compared with parity, or copies with each other.
     Scrub,
 }

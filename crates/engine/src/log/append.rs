@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use layout::units::Slot;
 use layout::zoned::{BlockPlace, DataOffset};
 use smallvec::SmallVec;
 
@@ -205,7 +206,7 @@ fn believe<D: ZoneDevice>(
     let reason = format!("an append returned a place that cannot be: {refused}");
     if !matches!(refused, WrongPlace::Taken { .. }) {
         // An append that failed may have moved the pointer by a part of its length, and its answer may come later than this.
-        let member = u32::try_from(slot).expect("few members");
+        let member = Slot::of_index(slot);
         port.shared.members.report(Event::MemberError {
             member,
             kind: DeviceErrorKind::NotAtPointer,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use layout::units::Slot;
 use layout::zoned::{DataOffset, FooterBlock, SegmentHeader, ZonePlace};
 
 use super::port::LogPort;
@@ -48,7 +49,7 @@ pub fn report<D: ZoneDevice>(port: &LogPort<D>, damage: &Damage) {
     let Some(device) = port.device(damage.slot) else { return };
     let in_zone = u64::from(damage.block) * BLOCK_BYTES as u64;
     port.shared.members.report(Event::LogDamaged {
-        member: u32::try_from(damage.slot).expect("few members"),
+        member: Slot::of_index(damage.slot),
         offset_bytes: device.zoned().offset_bytes(damage.zone, in_zone),
         what: damage.what,
     });

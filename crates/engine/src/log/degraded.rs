@@ -1,6 +1,7 @@
 //! A block made from the rest of its row. The result counts only if its own checksum is right (Z-I12), so a block of another
 //! member that is wrong without an error cannot pass for right: another set of columns is tried then.
 
+use layout::units::Slot;
 use layout::zoned::{BlockPlace, ColumnRole, DataOffset};
 use smallvec::SmallVec;
 
@@ -33,7 +34,7 @@ pub async fn make_block<D: ZoneDevice>(
     let offset = DataOffset::of_zone_block(at.block).expect("the map names blocks of the data region");
     let slot = segment.slot_of(at.column);
     let unreadable = || VolumeError::Unreadable {
-        member: slot as u32,
+        member: Slot::of_index(slot),
         offset_bytes: port.device(slot).map_or(0, |device| {
             let in_zone = u64::from(at.block) * crate::limits::BLOCK_BYTES as u64;
             device.zoned().offset_bytes(segment.zone_of(at.column).unwrap_or(0), in_zone)

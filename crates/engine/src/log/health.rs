@@ -8,6 +8,7 @@ use crate::members::metadata::Metadata;
 use crate::members::{Failing, MemberState};
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use layout::units::Slot;
 
 /// A slot of the array.
 #[derive(Clone, Copy)]
@@ -133,7 +134,7 @@ impl LogMembers {
         drop(seats);
         self.changes.fetch_add(1, SeqCst);
         self.metadata.wake_writer();
-        self.report(Event::RecoveryStarted { member: number(slot), from_bytes: 0 });
+        self.report(Event::RecoveryStarted { member: Slot::of_index(slot), from_bytes: 0 });
     }
 
     /// No segment lacks a column of this member any more.
@@ -142,7 +143,7 @@ impl LogMembers {
         let was_behind = std::mem::take(&mut self.seats.lock()[slot].is_behind);
         self.metadata.wake_writer();
         if was_behind {
-            self.report(Event::RecoveryFinished { member: number(slot) });
+            self.report(Event::RecoveryFinished { member: Slot::of_index(slot) });
         }
     }
 
@@ -154,7 +155,7 @@ impl LogMembers {
         }
         let others = seats.iter().enumerate().filter(|(other, _)| *other != slot);
         let out = others.filter(|(_, seat)| !seat.is_whole()).count();
-        let member = number(slot);
+        let member = Slot::of_index(slot);
         if out >= self.losses_survived {
             drop(seats);
             self.report(Event::MemberKept { member, reason: reason.to_owned() });
@@ -175,7 +176,11 @@ impl LogMembers {
     /// Reports an error of a member.
     pub fn note_error(&self, slot: usize, error: &DeviceError) {
         self.errors[slot].fetch_add(1, SeqCst);
-        self.report(Event::MemberError { member: number(slot), kind: error.kind, error: error.to_string() });
+        self.report(Event::MemberError {
+            member: Slot::of_index(slot),
+            kind: error.kind,
+            error: error.to_string(),
+        });
     }
 
     /// New segments have `columns` columns, without the `left_out` ones of missing members. Reports a change.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use layout::geometry::Level;
+use layout::units::Slot;
 use layout::zoned::{Class, DataOffset, SegmentColumn, SegmentHeader, ZonePlace};
 use smallvec::SmallVec;
 
@@ -301,7 +302,7 @@ async fn take_zones<D: ZoneDevice>(
                     || !space.is_running()
                     || space.without_gain() > without_gain + 1;
                 if is_hopeless {
-                    return Err(VolumeError::NoSpace { member: u32::try_from(member).expect("few members") });
+                    return Err(VolumeError::NoSpace { member: Slot::of_index(member) });
                 }
                 space.want();
                 table.changed(seen).await;

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use layout::units::Slot;
 use layout::zoned::{BlockName, EmptiedEntry, Epoch, MapEntry, SegmentHeader, ZeroesEntry, ZonePlace};
 
 use self::decide::{Decision, SegmentFound, StripeFound, Verdict, decide, footer_places, is_readable};
@@ -401,7 +402,7 @@ async fn build_map<D: ZoneDevice>(
                     let contents = read_live(port, &live).await;
                     let ranges =
                         contents.and_then(|block| ZeroesEntry::parse_all(block.bytes(), &live.entry).ok());
-                    let unreadable = || VolumeError::Unreadable { member: 0, offset_bytes: 0 };
+                    let unreadable = || VolumeError::Unreadable { member: Slot::new(0), offset_bytes: 0 };
                     if verdict == Verdict::Keep {
                         shared.table.add_list(live.place.slot);
                     }

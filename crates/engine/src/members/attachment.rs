@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::health::Members;
 use super::replacement::Replacing;
+use layout::units::Slot;
 
 /// A device as one shard reaches it.
 pub struct Attached<D> {
@@ -71,21 +72,21 @@ impl<D> Attachments<D> {
     }
 
     /// Puts a device into a slot, or takes it out. Every shard does this before the slot is put to use.
-    pub fn attach(&self, slot: u32, member: Option<Attached<D>>) {
-        self.slots.borrow_mut()[slot as usize].member = member.map(Rc::new);
+    pub fn attach(&self, slot: Slot, member: Option<Attached<D>>) {
+        self.slots.borrow_mut()[slot.index()].member = member.map(Rc::new);
     }
 
     /// Puts a replacement beside the member in a slot, or takes it away. Every shard does this before the replacement
     /// begins, or after it has failed.
-    pub fn attach_replacement(&self, slot: u32, device: Option<Attached<D>>) {
-        self.slots.borrow_mut()[slot as usize].replacement = device.map(Rc::new);
+    pub fn attach_replacement(&self, slot: Slot, device: Option<Attached<D>>) {
+        self.slots.borrow_mut()[slot.index()].replacement = device.map(Rc::new);
         self.count_replacements();
     }
 
     /// The replacement has become the member: this shard drops the device of the old member.
-    pub fn promote_replacement(&self, slot: u32) {
+    pub fn promote_replacement(&self, slot: Slot) {
         {
-            let devices = &mut self.slots.borrow_mut()[slot as usize];
+            let devices = &mut self.slots.borrow_mut()[slot.index()];
             devices.member = devices.replacement.take().or(devices.member.take());
         }
         self.count_replacements();
@@ -96,45 +97,45 @@ impl<D> Attachments<D> {
         self.replacements.set(count);
     }
 
-    fn step(&self, slot: u32) -> Replacing {
+    fn step(&self, slot: Slot) -> Replacing {
         // Without a replacement the step is known, and shared memory is left alone.
         if self.replacements.get() == 0 { Replacing::No } else { self.members.replacing(slot) }
     }
 
     /// The current device of a slot.
-    pub fn attached(&self, slot: u32) -> Option<Rc<Attached<D>>> {
-        self.slots.borrow()[slot as usize].current(self.step(slot)).cloned()
+    pub fn attached(&self, slot: Slot) -> Option<Rc<Attached<D>>> {
+        self.slots.borrow()[slot.index()].current(self.step(slot)).cloned()
     }
 
     /// The device that the slot's superblock describes: the offsets of bitmap and logs in that superblock hold for this
     /// device.
-    pub(crate) fn described(&self, slot: u32) -> Option<Rc<Attached<D>>> {
+    pub(crate) fn described(&self, slot: Slot) -> Option<Rc<Attached<D>>> {
         let is_replacements = self.replacements.get() > 0 && self.members.is_superblock_replacements(slot);
         let step = if is_replacements { Replacing::Alone } else { Replacing::No };
-        self.slots.borrow()[slot as usize].current(step).cloned()
+        self.slots.borrow()[slot.index()].current(step).cloned()
     }
 
     /// The replacement in a slot, also while it has just become the member.
-    pub(crate) fn replacement(&self, slot: u32) -> Option<Rc<Attached<D>>> {
-        self.slots.borrow()[slot as usize].replacement.clone()
+    pub(crate) fn replacement(&self, slot: Slot) -> Option<Rc<Attached<D>>> {
+        self.slots.borrow()[slot.index()].replacement.clone()
     }
 
     /// The devices that a write to a slot goes to, the current one first.
-    pub(crate) fn targets(&self, slot: u32) -> SmallVec<[Rc<Attached<D>>; 2]> {
+    pub(crate) fn targets(&self, slot: Slot) -> SmallVec<[Rc<Attached<D>>; 2]> {
         let (slots, step) = (self.slots.borrow(), self.step(slot));
-        let devices = &slots[slot as usize];
+        let devices = &slots[slot.index()];
         devices.current(step).into_iter().chain(devices.second(step)).cloned().collect()
     }
 
     /// Whether a device is still its slot's current one: only then do its errors count against the member.
-    pub(crate) fn is_in_slot(&self, slot: u32, device: &Rc<Attached<D>>) -> bool {
+    pub(crate) fn is_in_slot(&self, slot: Slot, device: &Rc<Attached<D>>) -> bool {
         self.attached(slot).is_some_and(|now| Rc::ptr_eq(&now, device))
     }
 
     /// The role of a device in its slot now.
-    pub(crate) fn attachment(&self, slot: u32, device: &Rc<Attached<D>>) -> Attachment {
+    pub(crate) fn attachment(&self, slot: Slot, device: &Rc<Attached<D>>) -> Attachment {
         let (slots, step) = (self.slots.borrow(), self.step(slot));
-        let (devices, is) = (&slots[slot as usize], |other: &Rc<Attached<D>>| Rc::ptr_eq(other, device));
+        let (devices, is) = (&slots[slot.index()], |other: &Rc<Attached<D>>| Rc::ptr_eq(other, device));
         if devices.current(step).is_some_and(is) {
             Attachment::Member
         } else if !step.has_slot() && devices.second(step).is_some_and(is) {
@@ -149,7 +150,7 @@ impl<D> Attachments<D> {
     /// the range yet (invariant 8).
     pub(super) fn source(
         &self,
-        slot: u32,
+        slot: Slot,
         end_bytes: u64,
         is_bad: impl FnOnce() -> bool,
     ) -> Option<Rc<Attached<D>>> {
@@ -160,7 +161,7 @@ impl<D> Attachments<D> {
         if is_bad() {
             return None;
         }
-        let source = self.slots.borrow()[slot as usize].current(step).cloned();
+        let source = self.slots.borrow()[slot.index()].current(step).cloned();
         source.filter(|_| self.step(slot) == step)
     }
 }

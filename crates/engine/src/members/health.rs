@@ -19,6 +19,7 @@ use crate::read_errors::ReadErrors;
 use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use layout::geometry::Geometry;
+use layout::units::Slot;
 
 /// State of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -48,7 +49,7 @@ impl MemberState {
 }
 
 /// One slot: the health of its member.
-struct Slot {
+struct SlotHealth {
     state: AtomicU8,
     /// Bytes of the data area that are in sync while recovering.
     recovered_bytes: AtomicU64,
@@ -67,7 +68,7 @@ struct Slot {
 /// All slots of an array.
 pub struct Members {
     geometry: Geometry,
-    slots: Box<[Slot]>,
+    slots: Box<[SlotHealth]>,
     /// Every slot is in sync.
     whole: AtomicBool,
     /// Writes are logged before they are made, whether or not every slot is in sync.
@@ -116,7 +117,7 @@ impl Members {
     /// Members in these states; `events` receives what happens to them.
     pub fn new(geometry: Geometry, states: &[MemberState], events: EventSink) -> Self {
         assert_eq!(states.len(), geometry.members() as usize, "a state for every slot");
-        let slot = |state: &MemberState| Slot {
+        let slot = |state: &MemberState| SlotHealth {
             state: AtomicU8::new(*state as u8),
             recovered_bytes: AtomicU64::new(0),
             lacks_marked: AtomicBool::new(false),
@@ -229,17 +230,17 @@ impl Members {
     }
 
     /// State of a slot.
-    pub fn state(&self, slot: u32) -> MemberState {
-        MemberState::from_byte(self.slots[slot as usize].state.load(SeqCst))
+    pub fn state(&self, slot: Slot) -> MemberState {
+        MemberState::from_byte(self.slots[slot.index()].state.load(SeqCst))
     }
 
     /// States of all slots in order.
     pub fn states(&self) -> Vec<MemberState> {
-        (0..self.geometry.members()).map(|slot| self.state(slot)).collect()
+        self.geometry.slots().map(|slot| self.state(slot)).collect()
     }
 
     /// Whether the member is in sync in a range that ends before `end_bytes` of its data area.
-    pub fn in_sync_to(&self, slot: u32, end_bytes: u64) -> bool {
+    pub fn in_sync_to(&self, slot: Slot, end_bytes: u64) -> bool {
         match self.state(slot) {
             MemberState::InSync => true,
             MemberState::Recovering => end_bytes <= self.recovered_bytes(slot),
@@ -248,13 +249,13 @@ impl Members {
     }
 
     /// Bytes of a recovering member that are in sync.
-    pub fn recovered_bytes(&self, slot: u32) -> u64 {
-        self.slots[slot as usize].recovered_bytes.load(SeqCst)
+    pub fn recovered_bytes(&self, slot: Slot) -> u64 {
+        self.slots[slot.index()].recovered_bytes.load(SeqCst)
     }
 
     /// I/O errors of a member since the start.
-    pub fn errors(&self, slot: u32) -> u64 {
-        self.slots[slot as usize].errors.load(SeqCst)
+    pub fn errors(&self, slot: Slot) -> u64 {
+        self.slots[slot.index()].errors.load(SeqCst)
     }
 
     /// Whether enough members are in sync to serve all data.
@@ -268,29 +269,29 @@ impl Members {
     }
 
     /// Counts and reports an error of a member.
-    pub fn note_error(&self, slot: u32, error: &DeviceError) {
+    pub fn note_error(&self, slot: Slot, error: &DeviceError) {
         if error.kind == DeviceErrorKind::Fenced {
             return self.set_fenced(&error.to_string());
         }
-        self.slots[slot as usize].errors.fetch_add(1, SeqCst);
+        self.slots[slot.index()].errors.fetch_add(1, SeqCst);
         self.report(Event::MemberError { member: slot, kind: error.kind, error: error.to_string() });
     }
 
     /// Counts a read error that was corrected at `now_ns`. True if the member has had too many lately.
-    pub fn note_corrected_read(&self, slot: u32, now_ns: u64) -> bool {
-        self.slots[slot as usize].read_errors.lock().note(now_ns)
+    pub fn note_corrected_read(&self, slot: Slot, now_ns: u64) -> bool {
+        self.slots[slot.index()].read_errors.lock().note(now_ns)
     }
 
     /// Read errors of a member that were corrected, those of earlier runs too.
-    pub fn corrected_reads(&self, slot: u32) -> u64 {
-        self.slots[slot as usize].read_errors.lock().total()
+    pub fn corrected_reads(&self, slot: Slot) -> u64 {
+        self.slots[slot.index()].read_errors.lock().total()
     }
 
     /// Takes over, at the start, what a member's superblock and bad-block log say: corrected read errors, bad blocks, and
     /// how many entries the log has room for.
-    pub fn begin_with(&self, slot: u32, corrected_reads: u64, bad: BadBlocks, bad_room: usize) {
+    pub fn begin_with(&self, slot: Slot, corrected_reads: u64, bad: BadBlocks, bad_room: usize) {
         let _changing = self.changing.lock();
-        let slot = &self.slots[slot as usize];
+        let slot = &self.slots[slot.index()];
         *slot.read_errors.lock() = ReadErrors::with_total(corrected_reads);
         *slot.bad.lock() = bad;
         slot.bad_room.store(bad_room, SeqCst);
@@ -298,8 +299,8 @@ impl Members {
     }
 
     /// Sets how many entries the bad-block log of the member in a slot has room for.
-    pub fn set_bad_room(&self, slot: u32, entries: usize) {
-        self.slots[slot as usize].bad_room.store(entries, SeqCst);
+    pub fn set_bad_room(&self, slot: Slot, entries: usize) {
+        self.slots[slot.index()].bad_room.store(entries, SeqCst);
     }
 
     /// How often any member's state has changed in this run: unlike equal states, equal counts show that nothing changed.
@@ -308,17 +309,17 @@ impl Members {
     }
 
     /// Whether any part of a range of the member's data area is known to be bad. It is never read as data.
-    pub fn is_bad(&self, slot: u32, range: &Range<u64>) -> bool {
-        !self.plain() && self.slots[slot as usize].bad.lock().meets(range)
+    pub fn is_bad(&self, slot: Slot, range: &Range<u64>) -> bool {
+        !self.plain() && self.slots[slot.index()].bad.lock().meets(range)
     }
 
     /// Whether all of a range is known to be bad.
-    pub fn is_all_bad(&self, slot: u32, range: &Range<u64>) -> bool {
-        self.slots[slot as usize].bad.lock().covers(range)
+    pub fn is_all_bad(&self, slot: Slot, range: &Range<u64>) -> bool {
+        self.slots[slot.index()].bad.lock().covers(range)
     }
 
     /// Records a range as bad. False, with nothing changed, if the log has no room for it.
-    pub fn set_bad(&self, slot: u32, range: Range<u64>) -> bool {
+    pub fn set_bad(&self, slot: Slot, range: Range<u64>) -> bool {
         self.change_bad(slot, |bad, room| {
             let mut with = bad.clone();
             if with.set(range) && with.entries() > room {
@@ -329,7 +330,7 @@ impl Members {
     }
 
     /// The range was written, so it is good again. It stays bad if the log has no room for what is left around it.
-    pub fn clear_bad(&self, slot: u32, range: &Range<u64>) {
+    pub fn clear_bad(&self, slot: Slot, range: &Range<u64>) {
         self.clear_bad_of_replacement(slot, range);
         if self.is_bad(slot, range) {
             self.change_bad(slot, |bad, room| {
@@ -340,9 +341,9 @@ impl Members {
     }
 
     /// Changes the bad blocks of a member: metadata, on disk before a request that relies on it is acknowledged.
-    fn change_bad(&self, slot: u32, change: impl FnOnce(&BadBlocks, usize) -> Option<BadBlocks>) -> bool {
+    fn change_bad(&self, slot: Slot, change: impl FnOnce(&BadBlocks, usize) -> Option<BadBlocks>) -> bool {
         let _changing = self.changing.lock();
-        let slot = &self.slots[slot as usize];
+        let slot = &self.slots[slot.index()];
         let new = change(&slot.bad.lock(), slot.bad_room.load(SeqCst));
         let Some(new) = new else { return false };
         self.metadata.change();
@@ -354,8 +355,8 @@ impl Members {
     }
 
     /// The bad blocks of a member, and their version.
-    pub fn bad_blocks(&self, slot: u32) -> (BadBlocks, u64) {
-        let slot = &self.slots[slot as usize];
+    pub fn bad_blocks(&self, slot: Slot) -> (BadBlocks, u64) {
+        let slot = &self.slots[slot.index()];
         let bad = slot.bad.lock();
         (bad.clone(), slot.bad_version.load(SeqCst))
     }
@@ -382,7 +383,7 @@ impl Members {
 /// How members leave and come.
 impl Members {
     /// Fails a member, unless the array would be lost without it. A replacement that is being copied takes its slot.
-    pub fn fail(&self, slot: u32, reason: &str) -> Failing {
+    pub fn fail(&self, slot: Slot, reason: &str) -> Failing {
         let changing = self.changing.lock();
         if self.fenced() {
             return Failing::Needed;
@@ -418,7 +419,7 @@ impl Members {
     }
 
     /// Empties a slot whose member failed. False if the member is in use.
-    pub fn remove(&self, slot: u32) -> bool {
+    pub fn remove(&self, slot: Slot) -> bool {
         let _changing = self.changing.lock();
         match self.state(slot) {
             MemberState::InSync | MemberState::Recovering => false,
@@ -432,12 +433,12 @@ impl Members {
     }
 
     /// A spare takes an empty slot, to be rebuilt from `from_bytes` on. False if the slot is taken.
-    pub fn begin_recovery(&self, slot: u32, from_bytes: u64) -> bool {
+    pub fn begin_recovery(&self, slot: Slot, from_bytes: u64) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::Missing {
             return false;
         }
-        let new = &self.slots[slot as usize];
+        let new = &self.slots[slot.index()];
         new.recovered_bytes.store(from_bytes, SeqCst);
         new.lacks_marked.store(false, SeqCst);
         *new.read_errors.lock() = ReadErrors::default();
@@ -450,12 +451,12 @@ impl Members {
 
     /// A member that was detached for a while takes its empty slot again. It lacks only chunks that the bitmap marks, and
     /// keeps its read errors and bad blocks. False if the slot is taken.
-    pub fn begin_catching_up(&self, slot: u32, corrected_reads: u64, bad: BadBlocks) -> bool {
+    pub fn begin_catching_up(&self, slot: Slot, corrected_reads: u64, bad: BadBlocks) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::Missing {
             return false;
         }
-        let back = &self.slots[slot as usize];
+        let back = &self.slots[slot.index()];
         back.recovered_bytes.store(0, SeqCst);
         back.lacks_marked.store(true, SeqCst);
         *back.read_errors.lock() = ReadErrors::with_total(corrected_reads);
@@ -467,24 +468,24 @@ impl Members {
 
     /// Sets, at the start, how far the recovery of a member had come in an earlier run. `lacks_marked`: beyond that the
     /// member lacks only chunks that the bitmap marks.
-    pub fn resume_recovery(&self, slot: u32, from_bytes: u64, lacks_marked: bool) {
-        let slot = &self.slots[slot as usize];
+    pub fn resume_recovery(&self, slot: Slot, from_bytes: u64, lacks_marked: bool) {
+        let slot = &self.slots[slot.index()];
         slot.recovered_bytes.store(from_bytes, SeqCst);
         slot.lacks_marked.store(lacks_marked, SeqCst);
     }
 
     /// Whether a recovering member lacks only chunks that the bitmap marks.
-    pub fn lacks_only_marked(&self, slot: u32) -> bool {
-        self.state(slot) == MemberState::Recovering && self.slots[slot as usize].lacks_marked.load(SeqCst)
+    pub fn lacks_only_marked(&self, slot: Slot) -> bool {
+        self.state(slot) == MemberState::Recovering && self.slots[slot.index()].lacks_marked.load(SeqCst)
     }
 
     /// Moves a recovering member's cursor: everything below `bytes` is in sync. The caller owns the stripes in between.
-    pub fn recovered_to(&self, slot: u32, bytes: u64) {
-        self.slots[slot as usize].recovered_bytes.fetch_max(bytes, SeqCst);
+    pub fn recovered_to(&self, slot: Slot, bytes: u64) {
+        self.slots[slot.index()].recovered_bytes.fetch_max(bytes, SeqCst);
     }
 
     /// A recovering member holds all it should. False if it has failed meanwhile.
-    pub fn finish_recovery(&self, slot: u32) -> bool {
+    pub fn finish_recovery(&self, slot: Slot) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::Recovering {
             return false;
@@ -497,10 +498,10 @@ impl Members {
     /// Called with `changing` locked. The change counts as not on disk before any shard can see it, and no version is
     /// handed out in between (see [`Members::metadata_version`]): a write that another shard plans without the member
     /// cannot be acknowledged too early.
-    fn set(&self, slot: u32, state: MemberState) {
+    fn set(&self, slot: Slot, state: MemberState) {
         self.state_changes.fetch_add(1, SeqCst);
         self.metadata.change();
-        self.slots[slot as usize].state.store(state as u8, SeqCst);
+        self.slots[slot.index()].state.store(state as u8, SeqCst);
         self.update_whole();
         self.metadata.wake_writer();
     }
@@ -509,7 +510,7 @@ impl Members {
         let whole = self.slots.iter().all(|slot| slot.state.load(SeqCst) == MemberState::InSync as u8);
         self.whole.store(whole, SeqCst);
         let bad = self.slots.iter().any(|slot| !slot.bad.lock().is_empty());
-        let replaced = (0..self.geometry.members()).any(|slot| self.replacing(slot) != Replacing::No);
+        let replaced = self.geometry.slots().any(|slot| self.replacing(slot) != Replacing::No);
         let logs = self.logged.load(SeqCst) || self.expected_failures.load(SeqCst) > 0;
         self.plain.store(whole && !bad && !replaced && !logs, SeqCst);
     }
@@ -557,19 +558,19 @@ impl Members {
 }
 
 impl Members {
-    fn replacement(&self, slot: u32) -> &Replacement {
-        &self.slots[slot as usize].replacement
+    fn replacement(&self, slot: Slot) -> &Replacement {
+        &self.slots[slot.index()].replacement
     }
 
     /// The step of the replacement of the member in a slot.
-    pub fn replacing(&self, slot: u32) -> Replacing {
+    pub fn replacing(&self, slot: Slot) -> Replacing {
         Replacing::from_byte(self.replacement(slot).step.load(SeqCst))
     }
 
     /// The step that decides which device serves a read that ends before `end_bytes` of a slot's data area. None: the slot
     /// has got another device since the read was planned, which does not hold the range yet (invariant 8). The caller
     /// checks the bad blocks next and then the step again: if that has changed, they were the bad blocks of another device.
-    pub(crate) fn step_to_read(&self, slot: u32, end_bytes: u64) -> Option<Replacing> {
+    pub(crate) fn step_to_read(&self, slot: Slot, end_bytes: u64) -> Option<Replacing> {
         let step = self.replacing(slot);
         let holds = || match self.geometry.parity_chunks() {
             0 => self.state(slot) == MemberState::InSync,
@@ -581,7 +582,7 @@ impl Members {
     /// Begins a replacement, which every shard has attached: from here on it gets every write. `from_bytes` were copied in
     /// an earlier run; its bad-block log has room for `bad_room` entries. False if the member is not in sync, or is being
     /// replaced already.
-    pub fn begin_replacement(&self, slot: u32, from_bytes: u64, bad_room: usize) -> bool {
+    pub fn begin_replacement(&self, slot: Slot, from_bytes: u64, bad_room: usize) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::No {
             return false;
@@ -596,13 +597,13 @@ impl Members {
     }
 
     /// Bytes of the member's data area that were copied to its replacement, in order.
-    pub fn copied_bytes(&self, slot: u32) -> u64 {
+    pub fn copied_bytes(&self, slot: Slot) -> u64 {
         self.replacement(slot).copied_bytes.load(SeqCst)
     }
 
     /// Everything below `bytes` was copied. Without effect once the replacement has the slot: beyond the cursor it may have
     /// missed writes since.
-    pub fn copied_to(&self, slot: u32, bytes: u64) {
+    pub fn copied_to(&self, slot: Slot, bytes: u64) {
         let _changing = self.changing.lock();
         if self.replacing(slot) == Replacing::Copying {
             self.replacement(slot).copied_bytes.fetch_max(bytes, SeqCst);
@@ -610,7 +611,7 @@ impl Members {
     }
 
     /// Records a range that can be neither read nor reconstructed as bad on the replacement. False if its log has no room.
-    pub fn set_bad_on_replacement(&self, slot: u32, range: Range<u64>) -> bool {
+    pub fn set_bad_on_replacement(&self, slot: Slot, range: Range<u64>) -> bool {
         let replacement = self.replacement(slot);
         let mut bad = replacement.bad.lock();
         let mut with = bad.clone();
@@ -621,7 +622,7 @@ impl Members {
         true
     }
 
-    fn clear_bad_of_replacement(&self, slot: u32, range: &Range<u64>) {
+    fn clear_bad_of_replacement(&self, slot: Slot, range: &Range<u64>) {
         if self.replacing(slot) == Replacing::Copying {
             let replacement = self.replacement(slot);
             replacement.bad.lock().clear_within(range, replacement.bad_room.load(SeqCst));
@@ -629,14 +630,14 @@ impl Members {
     }
 
     /// Where a later run may resume the copying: not beyond the first bad block, which only this run knows of.
-    pub fn copied_without_bad(&self, slot: u32, done_bytes: u64) -> u64 {
+    pub fn copied_without_bad(&self, slot: Slot, done_bytes: u64) -> u64 {
         let first_bad = self.replacement(slot).bad.lock().first();
         first_bad.map_or(done_bytes, |first| first.min(done_bytes))
     }
 
     /// Fails the replacement in a slot; the member stays. False if the replacement has the slot by now: its errors are then
     /// the member's.
-    pub fn fail_replacement(&self, slot: u32, reason: &str) -> bool {
+    pub fn fail_replacement(&self, slot: Slot, reason: &str) -> bool {
         let changing = self.changing.lock();
         match self.replacing(slot) {
             Replacing::No => return true,
@@ -650,7 +651,7 @@ impl Members {
 
     /// Gives the slot to the replacement, which holds everything durably and has a superblock of its own that says so.
     /// False if the member or the replacement has failed.
-    pub fn hand_over(&self, slot: u32) -> bool {
+    pub fn hand_over(&self, slot: Slot) -> bool {
         let _changing = self.changing.lock();
         if self.state(slot) != MemberState::InSync || self.replacing(slot) != Replacing::Copying {
             return false;
@@ -661,7 +662,7 @@ impl Members {
     }
 
     /// The superblocks name the replacement as the member: the old member gets no more writes.
-    pub fn let_go(&self, slot: u32) {
+    pub fn let_go(&self, slot: Slot) {
         let _changing = self.changing.lock();
         if self.replacing(slot) == Replacing::Taken {
             self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
@@ -669,7 +670,7 @@ impl Members {
     }
 
     /// Ends a replacement: no shard has the old member attached any more.
-    pub fn end_replacement(&self, slot: u32) {
+    pub fn end_replacement(&self, slot: Slot) {
         let _changing = self.changing.lock();
         self.replacement(slot).has_superblock.store(false, SeqCst);
         self.replacement(slot).step.store(Replacing::No as u8, SeqCst);
@@ -677,37 +678,37 @@ impl Members {
     }
 
     /// The slot's superblock is the replacement's from here on.
-    pub(crate) fn superblock_is_replacements(&self, slot: u32) {
+    pub(crate) fn superblock_is_replacements(&self, slot: Slot) {
         self.replacement(slot).has_superblock.store(true, SeqCst);
     }
 
     /// Whether the slot's superblock, and so its offsets, is the replacement's.
-    pub(crate) fn is_superblock_replacements(&self, slot: u32) -> bool {
+    pub(crate) fn is_superblock_replacements(&self, slot: Slot) -> bool {
         self.replacement(slot).has_superblock.load(SeqCst)
     }
 
     /// The member is failing: if a replacement is being copied it takes the slot, in effect from
     /// [`Members::finish_failover`] on. Returns where its rebuild starts. Called with `changing` locked.
-    fn begin_failover(&self, slot: u32) -> Option<u64> {
+    fn begin_failover(&self, slot: Slot) -> Option<u64> {
         if self.replacing(slot) != Replacing::Copying {
             return None;
         }
         let from_bytes = self.copied_bytes(slot);
         self.adopt_replacement(slot);
-        self.slots[slot as usize].recovered_bytes.store(from_bytes, SeqCst);
-        self.slots[slot as usize].lacks_marked.store(false, SeqCst);
+        self.slots[slot.index()].recovered_bytes.store(from_bytes, SeqCst);
+        self.slots[slot.index()].lacks_marked.store(false, SeqCst);
         Some(from_bytes)
     }
 
     /// The replacement has the slot: the slot's state says by now what it lacks. Called with `changing` locked.
-    fn finish_failover(&self, slot: u32) {
+    fn finish_failover(&self, slot: Slot) {
         self.replacement(slot).step.store(Replacing::Alone as u8, SeqCst);
     }
 
     /// Replaces the slot's bad blocks and error counts by those of the replacement.
-    fn adopt_replacement(&self, slot: u32) {
+    fn adopt_replacement(&self, slot: Slot) {
         self.replacement(slot).step.store(Replacing::Moving as u8, SeqCst);
-        let slot = &self.slots[slot as usize];
+        let slot = &self.slots[slot.index()];
         *slot.read_errors.lock() = ReadErrors::default();
         *slot.bad.lock() = std::mem::take(&mut *slot.replacement.bad.lock());
         slot.bad_room.store(slot.replacement.bad_room.load(SeqCst), SeqCst);
@@ -716,7 +717,7 @@ impl Members {
     }
 
     /// Called with `changing` locked. As with states, the change counts as not on disk before any shard can see it.
-    fn change_step(&self, slot: u32, step: Replacing) {
+    fn change_step(&self, slot: Slot, step: Replacing) {
         self.metadata.change();
         self.replacement(slot).step.store(step as u8, SeqCst);
         self.update_whole();

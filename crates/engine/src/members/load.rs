@@ -29,6 +29,7 @@ use crate::limits::{
     AVOID_ALLOWANCE_MAX, AVOID_EXTRA_PERCENT, LATENCY_FADE_NS, LATENCY_WEIGHT, SLOW_FACTOR, SLOW_NS_MIN,
     STALL_FACTOR, STALL_NS_MIN,
 };
+use layout::units::Slot;
 
 /// How a stripe write chooses between read-modify-write and reconstruct-write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -186,10 +187,10 @@ impl Loads {
 
     /// Counts an operation at a member until it is done or dropped.
     #[inline]
-    pub(crate) fn timed<F>(&self, shard: usize, slot: u32, kind: Kind, future: F) -> Timed<'_, F> {
+    pub(crate) fn timed<F>(&self, shard: usize, slot: Slot, kind: Kind, future: F) -> Timed<'_, F> {
         let ticket = match self.counting.load(Relaxed) {
             false => None,
-            true => Some(self.begin(&self.shards[shard].members[slot as usize], kind)),
+            true => Some(self.begin(&self.shards[shard].members[slot.index()], kind)),
         };
         Timed { future, ticket }
     }
@@ -206,7 +207,7 @@ impl Loads {
     }
 
     /// The load of a member now, as [`cost`](crate::code::cost) wants it.
-    pub(crate) fn of(&self, slot: u32) -> MemberLoad {
+    pub(crate) fn of(&self, slot: Slot) -> MemberLoad {
         let now_ns = self.now_ns();
         let sum = |count: fn(&Counts) -> &AtomicU32| self.at(slot).map(|c| count(c).load(Relaxed)).sum();
         MemberLoad {
@@ -218,7 +219,7 @@ impl Loads {
     }
 
     /// The latency of a member, for status.
-    pub fn latency(&self, slot: u32) -> MemberLatency {
+    pub fn latency(&self, slot: Slot) -> MemberLatency {
         let now_ns = self.now_ns();
         MemberLatency {
             read_ns: self.average(slot, |counts| &counts.read_ns),
@@ -227,12 +228,12 @@ impl Loads {
         }
     }
 
-    fn at(&self, slot: u32) -> impl Iterator<Item = &Counts> {
-        self.shards.iter().map(move |shard| &shard.members[slot as usize])
+    fn at(&self, slot: Slot) -> impl Iterator<Item = &Counts> {
+        self.shards.iter().map(move |shard| &shard.members[slot.index()])
     }
 
     /// The mean over the shards that have a value.
-    fn average(&self, slot: u32, of: fn(&Counts) -> &AtomicU64) -> u64 {
+    fn average(&self, slot: Slot, of: fn(&Counts) -> &AtomicU64) -> u64 {
         let (sum, count) = self
             .at(slot)
             .map(|counts| of(counts).load(Relaxed))
@@ -241,14 +242,14 @@ impl Loads {
         sum.checked_div(count).unwrap_or(0)
     }
 
-    fn faded(&self, slot: u32, now_ns: u64, of: fn(&Counts) -> &AtomicU64) -> u64 {
+    fn faded(&self, slot: Slot, now_ns: u64, of: fn(&Counts) -> &AtomicU64) -> u64 {
         let newest_ns = self.at(slot).map(|counts| counts.read_at_ns.load(Relaxed)).max().unwrap_or(0);
         let halvings = now_ns.saturating_sub(newest_ns) / LATENCY_FADE_NS;
         self.average(slot, of) >> halvings.min(u64::from(u64::BITS - 1))
     }
 
     /// How long the member has been silent, if that is long enough for a stall.
-    fn stalled_ns(&self, slot: u32, now_ns: u64) -> u64 {
+    fn stalled_ns(&self, slot: Slot, now_ns: u64) -> u64 {
         let owing = |counts: &&Counts| counts.reads.load(Relaxed) + counts.writes.load(Relaxed) > 0;
         let silent = self.at(slot).filter(owing).map(|counts| counts.silent_since_ns.load(Relaxed)).max();
         let silent_ns = silent.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
@@ -275,15 +276,15 @@ impl Loads {
     }
 
     /// Whether a read at this member takes far longer than at any other of the array.
-    pub(crate) fn is_slow(&self, slot: u32) -> bool {
+    pub(crate) fn is_slow(&self, slot: Slot) -> bool {
         let now_ns = self.now_ns();
         let expected = |slot| self.faded(slot, now_ns, |c| &c.read_ns) + self.stalled_ns(slot, now_ns);
         let own_ns = expected(slot);
         if own_ns < SLOW_NS_MIN {
             return false;
         }
-        let members = u32::try_from(self.shards[0].members.len()).expect("few members");
-        (0..members).filter(|&other| other != slot).all(|other| own_ns > SLOW_FACTOR * expected(other))
+        let mut slots = Slot::all().take(self.shards[0].members.len());
+        slots.all(|other| other == slot || own_ns > SLOW_FACTOR * expected(other))
     }
 }
 
@@ -415,7 +416,7 @@ mod tests {
         (loads, clock)
     }
 
-    fn take(loads: &Loads, clock: &Hand, slot: u32, ns: u64) {
+    fn take(loads: &Loads, clock: &Hand, slot: Slot, ns: u64) {
         let timed = loads.timed(0, slot, Kind::Read, done());
         clock.0.fetch_add(ns, Relaxed);
         finish(timed);
@@ -424,63 +425,70 @@ mod tests {
     #[test]
     fn operations_count_over_all_shards_until_done_or_dropped() {
         let (loads, _) = loads();
-        let dropped = loads.timed(0, 1, Kind::Read, done());
-        let finished = loads.timed(1, 1, Kind::Read, done());
-        let write = loads.timed(1, 1, Kind::Write, done());
-        assert_eq!((loads.of(1).reads, loads.of(1).writes, loads.of(0).reads), (2, 1, 0));
+        let dropped = loads.timed(0, Slot::new(1), Kind::Read, done());
+        let finished = loads.timed(1, Slot::new(1), Kind::Read, done());
+        let write = loads.timed(1, Slot::new(1), Kind::Write, done());
+        assert_eq!(
+            (loads.of(Slot::new(1)).reads, loads.of(Slot::new(1)).writes, loads.of(Slot::new(0)).reads),
+            (2, 1, 0)
+        );
         drop(dropped);
         finish(finished);
-        assert_eq!((loads.of(1).reads, loads.of(1).writes), (0, 1));
+        assert_eq!((loads.of(Slot::new(1)).reads, loads.of(Slot::new(1)).writes), (0, 1));
         drop(write);
-        assert_eq!(loads.of(1).writes, 0);
+        assert_eq!(loads.of(Slot::new(1)).writes, 0);
     }
 
     #[test]
     fn nothing_is_counted_while_no_policy_asks() {
         let (loads, _) = loads();
-        let counted = loads.timed(0, 0, Kind::Read, done());
+        let counted = loads.timed(0, Slot::new(0), Kind::Read, done());
         loads.set_policy(UpdatePolicy::FewestReads);
-        let uncounted = loads.timed(0, 0, Kind::Read, done());
-        assert_eq!(loads.of(0).reads, 1);
+        let uncounted = loads.timed(0, Slot::new(0), Kind::Read, done());
+        assert_eq!(loads.of(Slot::new(0)).reads, 1);
         drop((counted, uncounted)); // each by what it was when it started
-        assert_eq!(loads.of(0).reads, 0);
+        assert_eq!(loads.of(Slot::new(0)).reads, 0);
     }
 
     #[test]
     fn service_time_is_latency_by_queue_depth() {
         let (loads, clock) = loads();
-        let queue: Vec<_> = (0..4).map(|_| loads.timed(0, 0, Kind::Read, done())).collect();
+        let queue: Vec<_> = (0..4).map(|_| loads.timed(0, Slot::new(0), Kind::Read, done())).collect();
         for timed in queue {
             clock.0.fetch_add(100, Relaxed); // one at a time
             finish(timed);
         }
-        assert_eq!(loads.of(0).read_ns, 100);
-        assert!(loads.latency(0).read_ns > 100);
+        assert_eq!(loads.of(Slot::new(0)).read_ns, 100);
+        assert!(loads.latency(Slot::new(0)).read_ns > 100);
     }
 
     #[test]
     fn a_silent_member_is_stalled_and_one_that_answers_any_shard_is_not() {
         let (loads, clock) = loads();
-        take(&loads, &clock, 0, 100);
-        let waiting = loads.timed(0, 0, Kind::Read, done());
+        take(&loads, &clock, Slot::new(0), 100);
+        let waiting = loads.timed(0, Slot::new(0), Kind::Read, done());
         clock.0.fetch_add(STALL_NS_MIN, Relaxed);
-        assert_eq!(loads.of(0).gc_ns, 0, "not yet");
+        assert_eq!(loads.of(Slot::new(0)).gc_ns, 0, "not yet");
         clock.0.fetch_add(100, Relaxed);
-        assert_eq!(loads.of(0).gc_ns, STALL_NS_MIN + 100);
-        let other = loads.timed(1, 0, Kind::Read, done());
-        assert_eq!(loads.of(0).gc_ns, 0, "another shard's has only begun");
+        assert_eq!(loads.of(Slot::new(0)).gc_ns, STALL_NS_MIN + 100);
+        let other = loads.timed(1, Slot::new(0), Kind::Read, done());
+        assert_eq!(loads.of(Slot::new(0)).gc_ns, 0, "another shard's has only begun");
         drop((waiting, other));
-        assert_eq!(loads.of(0).gc_ns, 0, "it owes nothing");
+        assert_eq!(loads.of(Slot::new(0)).gc_ns, 0, "it owes nothing");
     }
 
     #[test]
     fn averages_fade_and_a_stall_weighs_little() {
         let (loads, clock) = loads();
-        take(&loads, &clock, 0, 800);
-        take(&loads, &clock, 0, 8_000_000);
-        assert_eq!(loads.of(0).read_ns, 800 - 100 + 400);
+        take(&loads, &clock, Slot::new(0), 800);
+        take(&loads, &clock, Slot::new(0), 8_000_000);
+        assert_eq!(loads.of(Slot::new(0)).read_ns, 800 - 100 + 400);
         clock.0.fetch_add(2 * LATENCY_FADE_NS, Relaxed);
-        assert_eq!(loads.of(0).read_ns, 1100 / 4);
+        assert_eq!(loads.of(Slot::new(0)).read_ns, 1100 / 4);
+    }
+
+    fn slow(loads: &Loads) -> Vec<bool> {
+        Slot::first(3).map(|slot| loads.is_slow(slot)).collect()
     }
 
     #[test]
@@ -488,14 +496,14 @@ mod tests {
         let (loads, clock) = loads();
         loads.set_avoid_slow(true);
         let slow_ns = SLOW_NS_MIN * 2;
-        for (slot, ns) in [(0, slow_ns), (1, slow_ns / SLOW_FACTOR - 1), (2, slow_ns / SLOW_FACTOR + 1)] {
+        for (slot, ns) in Slot::all().zip([slow_ns, slow_ns / SLOW_FACTOR - 1, slow_ns / SLOW_FACTOR + 1]) {
             take(&loads, &clock, slot, ns);
         }
-        assert_eq!([0, 1, 2].map(|slot| loads.is_slow(slot)), [false; 3], "member 2 is not far below");
+        assert_eq!(slow(&loads), [false; 3], "member 2 is not far below");
         for _ in 0..20 {
-            take(&loads, &clock, 2, 1000);
+            take(&loads, &clock, Slot::new(2), 1000);
         }
-        assert_eq!([0, 1, 2].map(|slot| loads.is_slow(slot)), [true, false, false]);
+        assert_eq!(slow(&loads), [true, false, false]);
         assert!(!loads.may_avoid(0, 4), "parity may not agree yet");
         loads.set_parity_agrees(true);
         assert!(loads.may_avoid(0, 4));

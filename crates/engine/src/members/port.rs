@@ -20,11 +20,12 @@ use crate::error::VolumeError;
 use crate::executor::join_all;
 use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::mismatch::BlockPlace;
+use layout::units::Slot;
 
 /// A read at a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberRead {
-    pub(crate) slot: u32,
+    pub(crate) slot: Slot,
     /// Offset in the data area.
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
@@ -33,7 +34,7 @@ pub(crate) struct MemberRead {
 /// A write at a member.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberWrite {
-    pub(crate) slot: u32,
+    pub(crate) slot: Slot,
     /// Offset in the data area.
     pub(crate) offset: u64,
     pub(crate) data: Gather,
@@ -212,7 +213,7 @@ impl<D: Device> MemberPort<D> {
     }
 
     /// Counts the first error of a read or write. Ok if a second try may succeed; otherwise the member fails at once.
-    pub(crate) fn first_error(&self, slot: u32, error: &DeviceError) -> Result<(), MemberError> {
+    pub(crate) fn first_error(&self, slot: Slot, error: &DeviceError) -> Result<(), MemberError> {
         self.members.note_error(slot, error);
         if Members::worth_a_retry(error) { Ok(()) } else { Err(self.give_up(slot, error)) }
     }
@@ -378,18 +379,21 @@ impl<D: Device> MemberPort<D> {
 
     /// A device failed an operation after it had lost its slot to another, which has nothing to do with the error. Ok if
     /// the new device replaced the member and can be read; an error if it has yet to be rebuilt (invariant 8).
-    pub(crate) fn has_successor(&self, slot: u32) -> Result<(), MemberError> {
+    pub(crate) fn has_successor(&self, slot: Slot) -> Result<(), MemberError> {
         if self.members.state(slot) == MemberState::InSync { Ok(()) } else { Err(MemberError::Gone) }
     }
 
     /// Ok while a device is in its slot: only then does its error count, and does a second try make sense.
-    fn still_there(&self, slot: u32, device: &Rc<Attached<D>>) -> Result<(), MemberError> {
+    fn still_there(&self, slot: Slot, device: &Rc<Attached<D>>) -> Result<(), MemberError> {
         if self.devices.is_in_slot(slot, device) { Ok(()) } else { Err(MemberError::Gone) }
     }
 
     /// Makes everything durable on every working member.
     pub(crate) async fn flush(&self) -> Result<(), VolumeError> {
-        let at: SmallVec<[(u32, Rc<Attached<D>>); 8]> = (0..self.members.geometry().members())
+        let at: SmallVec<[(Slot, Rc<Attached<D>>); 8]> = self
+            .members
+            .geometry()
+            .slots()
             .filter(|&slot| in_use(self.members.state(slot)))
             .flat_map(|slot| self.devices.targets(slot).into_iter().map(move |device| (slot, device)))
             .collect();
@@ -416,7 +420,7 @@ impl<D: Device> MemberPort<D> {
     }
 
     /// The error of an operation on an empty slot: its member was removed while the request was in flight.
-    pub(crate) fn absent(&self, slot: u32) -> MemberError {
+    pub(crate) fn absent(&self, slot: Slot) -> MemberError {
         match self.members.fail(slot, "it has no device") {
             Failing::Failed => MemberError::Gone,
             Failing::Needed => {
@@ -427,7 +431,7 @@ impl<D: Device> MemberPort<D> {
 
     /// Judges the second error of an operation, or the first if it is final: the member fails, or the request does if the
     /// array needs the member.
-    pub(crate) fn give_up(&self, slot: u32, error: &DeviceError) -> MemberError {
+    pub(crate) fn give_up(&self, slot: Slot, error: &DeviceError) -> MemberError {
         // Before the kind of error: a drive that was pulled answers writes with ENOSPC.
         if matches!(self.members.state(slot), MemberState::Failed | MemberState::Missing) {
             return MemberError::Gone;
@@ -439,7 +443,7 @@ impl<D: Device> MemberPort<D> {
         self.fail_member(slot, error)
     }
 
-    fn fail_member(&self, slot: u32, error: &DeviceError) -> MemberError {
+    fn fail_member(&self, slot: Slot, error: &DeviceError) -> MemberError {
         if error.kind == DeviceErrorKind::Fenced {
             self.members.set_fenced(&error.to_string());
         }
@@ -458,7 +462,7 @@ impl<D: Device> MemberPort<D> {
     /// Writes `right` at `offset` of a member's data area and reads it back. False if the member did not return it.
     pub(crate) async fn write_and_read_back(
         &self,
-        slot: u32,
+        slot: Slot,
         offset: u64,
         right: &Slice,
     ) -> Result<bool, VolumeError> {
@@ -479,7 +483,7 @@ impl<D: Device> MemberPort<D> {
     /// The member in `slot` refused a write and stays, since it is needed or full, while its replacement may have taken it.
     /// Copies the member's contents to the replacement again: in the copied part the two never differ (invariant 6; parity
     /// is made to agree with the member). The caller owns the stripes or regions.
-    pub(crate) async fn take_back_from_replacement(&self, slot: u32, range: Range<u64>) {
+    pub(crate) async fn take_back_from_replacement(&self, slot: Slot, range: Range<u64>) {
         for at in range.clone().step_by(CHUNK_WINDOW_BYTES as usize) {
             if self.members.replacing(slot) != Replacing::Copying {
                 return;
@@ -499,7 +503,7 @@ impl<D: Device> MemberPort<D> {
     /// Writes to the replacement only, with a second try. A second error ends the replacement.
     pub(crate) async fn write_replacement(
         &self,
-        slot: u32,
+        slot: Slot,
         offset: u64,
         data: Gather,
     ) -> Result<(), VolumeError> {
@@ -520,7 +524,7 @@ impl<D: Device> MemberPort<D> {
     }
 
     /// Writes zeroes to one member, a buffer at a time.
-    pub(crate) async fn write_zeroes(&self, slot: u32, offset: u64, bytes: u64) -> Result<(), MemberError> {
+    pub(crate) async fn write_zeroes(&self, slot: Slot, offset: u64, bytes: u64) -> Result<(), MemberError> {
         let mut at = offset;
         while at < offset + bytes {
             let step = (offset + bytes - at).min(self.zeroes.len() as u64);
@@ -532,14 +536,14 @@ impl<D: Device> MemberPort<D> {
     }
 
     /// An offset in a member's data area as an offset on its device.
-    pub(crate) fn block_place(&self, slot: u32, offset: u64) -> BlockPlace {
+    pub(crate) fn block_place(&self, slot: Slot, offset: u64) -> BlockPlace {
         let start = self.devices.attached(slot).map_or(0, |member| member.data_offset_bytes);
         BlockPlace { member: slot, offset_bytes: start + offset }
     }
 }
 
 /// The error of a copy to a replacement that has ended.
-pub(crate) fn replacement_ended(slot: u32) -> VolumeError {
+pub(crate) fn replacement_ended(slot: Slot) -> VolumeError {
     VolumeError::Io { reason: format!("member {slot} is not being replaced any more") }
 }
 

@@ -69,6 +69,7 @@ mod tests {
     use crate::stripe::fake::{CHUNK, World, attached, foreign_memory, register_foreign_memory};
     use crate::volume::ReadInto;
     use layout::geometry::Level;
+    use layout::units::Slot;
 
     const BLOCK: u64 = 4096;
 
@@ -112,7 +113,7 @@ mod tests {
         let world = World::new(Level::Raid5, 4);
         let pattern = world.fill();
         register_foreign_memory(pattern.len());
-        world.set.shared.members.fail(1, "by hand");
+        world.set.shared.members.fail(Slot::new(1), "by hand");
         let all = pattern.len() as u64;
         assert!(!read_into(&world, 0, all));
         let there = (0..all).step_by(CHUNK as usize).filter(|&at| read_into(&world, at, BLOCK)).count();
@@ -129,7 +130,7 @@ mod tests {
         let member_0 =
             (0..pattern.len() as u64).step_by(CHUNK as usize).find(|&at| !read_into(&world, at, BLOCK));
         let at = member_0.expect("one of them is on member 0");
-        assert_eq!(world.state(0), MemberState::InSync, "a second try may mend it");
+        assert_eq!(world.state(Slot::new(0)), MemberState::InSync, "a second try may mend it");
         assert_eq!(world.read(at, BLOCK), Ok(pattern[at as usize..][..BLOCK as usize].to_vec()));
         assert!(read_into(&world, at, BLOCK), "the block was made and written again");
     }
@@ -142,9 +143,9 @@ mod tests {
         register_foreign_memory(BLOCK as usize);
         let (set, next) = (Rc::clone(&world.set), attached(&world.fakes[2]));
         world.fakes[0].break_block(0, true);
-        world.fakes[0].at_read(1, move || set.devices().attach(0, Some(next)));
+        world.fakes[0].at_read(1, move || set.devices().attach(Slot::new(0), Some(next)));
         let chunks = (0..4).map(|index| index * u64::from(CHUNK));
         assert_eq!(chunks.filter(|&at| !read_into(&world, at, BLOCK)).count(), 1);
-        assert_eq!(world.set.shared.members.errors(0), 0);
+        assert_eq!(world.set.shared.members.errors(Slot::new(0)), 0);
     }
 }

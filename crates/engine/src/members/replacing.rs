@@ -9,6 +9,7 @@ use crate::buffer::{Buffer, Gather, Slice};
 use crate::device::Device;
 use crate::error::VolumeError;
 use crate::events::Event;
+use layout::units::Slot;
 
 /// Reads from a member that is being replaced. None: not all of the range can be read. An error if the member fails.
 pub(crate) async fn read_to_copy<D: Device>(
@@ -44,7 +45,7 @@ pub(crate) async fn copy_block<D: Device>(
 }
 
 /// The error of a copy whose member failed to read.
-pub(crate) fn failed(slot: u32, error: MemberError) -> VolumeError {
+pub(crate) fn failed(slot: Slot, error: MemberError) -> VolumeError {
     match error {
         MemberError::Request(error) => error,
         MemberError::Gone | MemberError::Unreadable => replacement_ended(slot),

@@ -11,13 +11,14 @@ use crate::error::VolumeError;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberWrite};
 use layout::geometry::CopyPlace;
+use layout::units::Slot;
 
 /// Copies one region from a copy that is in sync to the others: all others for a resync, or only the one in
 /// `slot` for a recovery.
 pub(crate) async fn copy_region<D: Device>(
     engine: &MirrorEngine<D>,
     region: Region,
-    slot: Option<u32>,
+    slot: Option<Slot>,
 ) -> Result<(), VolumeError> {
     let claim = engine.claim_in_turn(region).await;
     match slot {
@@ -39,7 +40,7 @@ pub(super) async fn make_copies_agree<D: Device>(
 async fn copy_owned<D: Device>(
     engine: &MirrorEngine<D>,
     region: &OwnedRegion,
-    slot: Option<u32>,
+    slot: Option<Slot>,
 ) -> Result<(), VolumeError> {
     for run in runs_of(region, &engine.shared.geometry) {
         let state = |place: &CopyPlace| engine.shared.members.state(place.member);
@@ -57,7 +58,7 @@ async fn copy_owned<D: Device>(
         let targets = run.places.iter().filter(wanted).filter(|place| place.member != source.member);
         let contents = match read_any_copy_owned(engine, region, &run).await {
             Err(VolumeError::Unreadable { .. }) => {
-                let targets: SmallVec<[u32; 4]> = targets.map(|place| place.member).collect();
+                let targets: SmallVec<[Slot; 4]> = targets.map(|place| place.member).collect();
                 copy_blocks(engine, &run, source.member, &targets).await?;
                 continue;
             }
@@ -105,6 +106,7 @@ mod tests {
     use crate::members::MemberState;
     use crate::stripe::fake::World;
     use layout::geometry::Level;
+    use layout::units::Slot;
 
     /// The recovery may have passed the region: it does not come back to it.
     #[test]
@@ -112,9 +114,11 @@ mod tests {
         let world = World::new(Level::Raid1, 3);
         world.fill();
         let members = &world.set.shared.members;
-        members.fail(2, "a test");
+        members.fail(Slot::new(2), "a test");
         assert!(
-            members.remove(2) && members.begin_recovery(2, 0) && world.state(2) == MemberState::Recovering
+            members.remove(Slot::new(2))
+                && members.begin_recovery(Slot::new(2), 0)
+                && world.state(Slot::new(2)) == MemberState::Recovering
         );
         world.fakes[2].flip(4096);
         let set = Rc::clone(&world.set);

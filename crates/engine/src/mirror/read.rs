@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::MemberError;
 use crate::members::read_into::Reads;
+use layout::units::Slot;
 
 /// Reads a range of a mirror.
 pub(crate) async fn read_copies<D: Device>(
@@ -89,7 +90,7 @@ async fn read_any_copy<D: Device>(engine: &MirrorEngine<D>, run: &Run) -> Result
 async fn read_other_copy<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
-    failed: u32,
+    failed: Slot,
     error: VolumeError,
 ) -> Result<Gather, VolumeError> {
     let others = run.places.iter().filter(|place| place.member != failed && !may_differ(engine, run));

@@ -8,12 +8,13 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::MemberRead;
 use crate::members::replacing::{copy_block, read_to_copy};
+use layout::units::Slot;
 
 /// Copies what the member in `slot` holds of a region to its replacement.
 pub(crate) async fn replace_region<D: Device>(
     engine: &MirrorEngine<D>,
     region: Region,
-    slot: u32,
+    slot: Slot,
 ) -> Result<(), VolumeError> {
     let claim = engine.claim_in_turn(region).await;
     replace_owned(engine, &claim, slot).await
@@ -22,7 +23,7 @@ pub(crate) async fn replace_region<D: Device>(
 async fn replace_owned<D: Device>(
     engine: &MirrorEngine<D>,
     region: &OwnedRegion,
-    slot: u32,
+    slot: Slot,
 ) -> Result<(), VolumeError> {
     for run in runs_of(region, &engine.shared.geometry) {
         let Some(place) = run.places.iter().find(|place| place.member == slot) else { continue };
@@ -40,7 +41,7 @@ async fn replace_owned<D: Device>(
 async fn replace_by_blocks<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
-    slot: u32,
+    slot: Slot,
 ) -> Result<(), VolumeError> {
     for block in run.blocks() {
         let part = run.part(block.start as usize, block.bytes());

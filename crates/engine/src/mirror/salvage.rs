@@ -10,12 +10,13 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberRead, MemberWrite};
+use layout::units::Slot;
 
 /// Reads a run whose copy in `slot` cannot be read whole, as the owner of one of its regions after the other.
 pub(super) async fn salvage_run<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
-    slot: u32,
+    slot: Slot,
 ) -> Result<Gather, VolumeError> {
     let (mut gather, mut done) = (Gather::new(), 0);
     while done < run.bytes {
@@ -35,7 +36,7 @@ pub(super) async fn salvage_owned<D: Device>(
     engine: &MirrorEngine<D>,
     _owned: &OwnedRegion,
     run: &Run,
-    slot: u32,
+    slot: Slot,
 ) -> Result<Slice, VolumeError> {
     let mut whole = engine.port.pool.take(run.bytes);
     for block in run.blocks() {
@@ -50,7 +51,7 @@ pub(super) async fn salvage_owned<D: Device>(
 pub(super) async fn salvage_copy<D: Device>(
     engine: &MirrorEngine<D>,
     block: &Run,
-    slot: u32,
+    slot: Slot,
 ) -> Result<Slice, VolumeError> {
     let in_sync = |member| engine.shared.members.state(member) == MemberState::InSync;
     let mut places = block.places.clone();
@@ -81,8 +82,8 @@ pub(super) async fn salvage_copy<D: Device>(
 pub(super) async fn copy_blocks<D: Device>(
     engine: &MirrorEngine<D>,
     run: &Run,
-    source: u32,
-    targets: &[u32],
+    source: Slot,
+    targets: &[Slot],
 ) -> Result<(), VolumeError> {
     for block in run.blocks() {
         let part = run.part(block.start as usize, block.bytes());

@@ -29,6 +29,7 @@ use super::ranges::Ranges;
 use layout::absences::{
     ABSENT_MAX, AbsenceRecord, AbsencesArea, AbsentMember, SectorRange, carried_max, ranges_max,
 };
+use layout::units::Slot;
 
 const SECTOR: u64 = 512;
 
@@ -70,18 +71,18 @@ struct State {
     /// Id of the record on the members; 0 while there is nothing to record.
     id: u64,
     sequence: u64,
-    absent: BTreeMap<u32, Absent>,
+    absent: BTreeMap<Slot, Absent>,
     carried: Carried,
     /// A member that the array needs takes no record: what was carried alone is no reason for one.
     carried_is_void: bool,
     standings: Vec<Option<Standing>>,
     places: Vec<Option<AbsencePlace>>,
     /// Sectors in doubt that a member missed, by slot, until its absence begins.
-    missed: BTreeMap<u32, Ranges>,
+    missed: BTreeMap<Slot, Ranges>,
     /// Those of them that parity tells.
-    missed_made: BTreeMap<u32, Ranges>,
+    missed_made: BTreeMap<Slot, Ranges>,
     /// Sectors in doubt that a member was sent since the last flush, by slot.
-    unflushed: BTreeMap<u32, Ranges>,
+    unflushed: BTreeMap<Slot, Ranges>,
     /// How often `unflushed` grew.
     sent: u64,
 }
@@ -128,7 +129,7 @@ impl Absences {
             (state.id, state.sequence) = (record.id, record.sequence);
             state.carried = Carried::of_list(&record.carried);
             for member in &record.members {
-                let standing = standings.get(member.slot as usize);
+                let standing = standings.get(member.slot.index());
                 if standing.is_none_or(|standing| matches!(standing, Standing::InSync(_))) {
                     continue;
                 }
@@ -141,13 +142,14 @@ impl Absences {
         }
         // A record lists every member that was not in sync.
         let tells = found.was_whole || on_record;
-        let before = |(slot, now): (usize, &Standing)| match (now, found.named.get(slot).copied().flatten()) {
-            (Standing::Away, Some(uuid)) if tells && !state.absent.contains_key(&(slot as u32)) => {
-                Some(Standing::InSync(uuid)) // it left in the crash: the first superblocks say so
-            }
-            (now, _) => Some(*now),
-        };
-        state.standings = standings.iter().enumerate().map(before).collect();
+        let before =
+            |(slot, now): (Slot, &Standing)| match (now, found.named.get(slot.index()).copied().flatten()) {
+                (Standing::Away, Some(uuid)) if tells && !state.absent.contains_key(&slot) => {
+                    Some(Standing::InSync(uuid)) // it left in the crash: the first superblocks say so
+                }
+                (now, _) => Some(*now),
+            };
+        state.standings = Slot::all().zip(standings).map(before).collect();
         if state.has_nothing() {
             state.id = 0;
         }
@@ -160,11 +162,10 @@ impl Absences {
     }
 
     /// Where the member in a slot keeps its record.
-    pub(crate) fn set_place(&self, slot: u32, place: Option<AbsencePlace>) {
+    pub(crate) fn set_place(&self, slot: Slot, place: Option<AbsencePlace>) {
         let state = &mut *self.state.lock();
-        let slot = slot as usize;
-        state.places.resize(state.places.len().max(slot + 1), None);
-        state.places[slot] = place;
+        state.places.resize(state.places.len().max(slot.index() + 1), None);
+        state.places[slot.index()] = place;
     }
 
     /// Superblocks are about to tell of these standings, by slot. `in_doubt` lists the sectors of each member that were in doubt
@@ -179,8 +180,8 @@ impl Absences {
     ) {
         let state = &mut *self.state.lock();
         let befores = std::mem::replace(&mut state.standings, standings.iter().copied().map(Some).collect());
-        let before = |slot: u32| befores.get(slot as usize).copied().flatten();
-        let changed: Vec<(u32, Standing, Option<Standing>)> = (0u32..)
+        let before = |slot: Slot| befores.get(slot.index()).copied().flatten();
+        let changed: Vec<(Slot, Standing, Option<Standing>)> = Slot::all()
             .zip(standings)
             .map(|(slot, now)| (slot, *now, before(slot)))
             .filter(|(_, now, before)| before.is_none_or(|before| !before.is_like(*now)))
@@ -227,7 +228,7 @@ impl Absences {
                     (state.id, state.sequence) = (new_id(), 0);
                 }
                 // Every member that is not in sync is on record: one that is not was.
-                for (slot, now) in (0u32..).zip(standings) {
+                for (slot, now) in Slot::all().zip(standings) {
                     if let Standing::Recovering(device, _) = now {
                         state.absent.entry(slot).or_insert_with(|| Absent::new(*device, true));
                     }
@@ -239,11 +240,11 @@ impl Absences {
 
     /// The device is in its slot again, to be rebuilt. `in_doubt` as for [`Absences::follow`]: the member may be back before any
     /// superblocks told that it was away, and its recovery does not wait for them.
-    pub(crate) fn returns(&self, slot: u32, device: DeviceUuid, in_doubt: impl FnOnce() -> Vec<Range<u64>>) {
+    pub(crate) fn returns(&self, slot: Slot, device: DeviceUuid, in_doubt: impl FnOnce() -> Vec<Range<u64>>) {
         let state = &mut *self.state.lock();
-        let before = state.standings.get(slot as usize).copied().flatten();
+        let before = state.standings.get(slot.index()).copied().flatten();
         if let Some(Standing::InSync(left)) = before {
-            state.standings[slot as usize] = Some(Standing::Away);
+            state.standings[slot.index()] = Some(Standing::Away);
             state.leaves(slot, left, in_doubt());
         }
         if let Some(absent) = state.absent.get_mut(&slot) {
@@ -257,35 +258,35 @@ impl Absences {
     }
 
     /// Whether a write of these bytes of the member in `slot` changes what is on record.
-    pub(crate) fn meets_held(&self, slot: u32, bytes: &Range<u64>) -> bool {
+    pub(crate) fn meets_held(&self, slot: Slot, bytes: &Range<u64>) -> bool {
         self.is_of(slot, |absent| !absent.holds.within(&sectors(bytes)).is_empty())
     }
 
     /// These bytes of the member in `slot` are about to be written without it, and a redo record of the write is durable.
-    pub(crate) fn written_without(&self, slot: u32, bytes: &Range<u64>) {
+    pub(crate) fn written_without(&self, slot: Slot, bytes: &Range<u64>) {
         self.change(slot, bytes, true);
     }
 
     /// Nothing tells any more what these bytes of the member in `slot` are, if the stripe is in doubt.
-    pub(crate) fn forget(&self, slot: u32, bytes: &Range<u64>) {
+    pub(crate) fn forget(&self, slot: Slot, bytes: &Range<u64>) {
         self.change(slot, bytes, false);
     }
 
     /// The same for all members.
     pub(crate) fn forget_all(&self, bytes: &Range<u64>) {
-        let slots: Vec<u32> = self.state.lock().absent.keys().copied().collect();
+        let slots: Vec<Slot> = self.state.lock().absent.keys().copied().collect();
         slots.into_iter().for_each(|slot| self.forget(slot, bytes));
     }
 
     /// A member is about to be written by read-modify-write in a stripe in doubt: P and Q prove nothing there any more.
-    pub(crate) fn carry(&self, slot: u32, bytes: &Range<u64>) {
+    pub(crate) fn carry(&self, slot: Slot, bytes: &Range<u64>) {
         if self.state.lock().carried.add(slot, sectors(bytes)) && self.is_kept() {
             self.changes.fetch_add(1, SeqCst);
         }
     }
 
     /// Whether P and Q prove nothing of some of these bytes of a member, though they may agree.
-    pub(crate) fn is_carried(&self, slot: u32, bytes: &Range<u64>) -> bool {
+    pub(crate) fn is_carried(&self, slot: Slot, bytes: &Range<u64>) -> bool {
         self.state.lock().carried.meets(slot, &sectors(bytes))
     }
 
@@ -295,21 +296,21 @@ impl Absences {
     }
 
     /// Members that are away, or back and not in sync.
-    pub(crate) fn slots(&self) -> Vec<u32> {
+    pub(crate) fn slots(&self) -> Vec<Slot> {
         match self.is_kept() {
             true => self.state.lock().absent.keys().copied().collect(),
             false => Vec::new(),
         }
     }
 
-    fn change(&self, slot: u32, bytes: &Range<u64>, made: bool) {
+    fn change(&self, slot: Slot, bytes: &Range<u64>, made: bool) {
         if !self.is_kept() || bytes.is_empty() {
             return;
         }
         let (sectors, state) = (sectors(bytes), &mut *self.state.lock());
         let Some(absent) = state.absent.get_mut(&slot) else {
             // Its absence may be about to begin.
-            if matches!(state.standings.get(slot as usize), Some(Some(Standing::InSync(_)))) {
+            if matches!(state.standings.get(slot.index()), Some(Some(Standing::InSync(_)))) {
                 state.missed.entry(slot).or_default().add(sectors.clone());
                 let missed_made = state.missed_made.entry(slot).or_default();
                 match made {
@@ -334,7 +335,7 @@ impl Absences {
     }
 
     /// The member in `slot` took a write of these bytes, which were in doubt. It may be in the member's cache only.
-    pub(crate) fn sent(&self, slot: u32, bytes: &Range<u64>) {
+    pub(crate) fn sent(&self, slot: Slot, bytes: &Range<u64>) {
         if self.is_kept() {
             let state = &mut *self.state.lock();
             state.unflushed.entry(slot).or_default().add(sectors(bytes));
@@ -358,7 +359,7 @@ impl Absences {
     }
 
     /// What tells these bytes of the member in `slot` in a stripe in doubt, as ascending pieces.
-    pub(crate) fn tellers(&self, slot: u32, bytes: &Range<u64>) -> Vec<(Range<u64>, Teller)> {
+    pub(crate) fn tellers(&self, slot: Slot, bytes: &Range<u64>) -> Vec<(Range<u64>, Teller)> {
         if !self.is_kept() {
             return vec![(bytes.clone(), Teller::Nothing)];
         }
@@ -392,16 +393,42 @@ impl Absences {
     }
 
     /// Whether there is anything in stripes in doubt that the member in `slot`, or parity, tells of its contents.
-    pub(crate) fn tells_in_doubt(&self, slot: u32) -> bool {
+    pub(crate) fn tells_in_doubt(&self, slot: Slot) -> bool {
         self.is_of(slot, |absent| absent.is_back || !absent.made.0.is_empty())
     }
 
     /// Whether parity tells all of these bytes of the member in `slot`, also in a stripe in doubt.
-    pub(crate) fn is_made(&self, slot: u32, bytes: &Range<u64>) -> bool {
+    pub(crate) fn is_made(&self, slot: Slot, bytes: &Range<u64>) -> bool {
         self.is_of(slot, |absent| absent.made.within(&sectors(bytes)) == [sectors(bytes)])
     }
 
-    fn is_of(&self, slot: u32, what: impl FnOnce(&Absent) -> bool) -> bool {
+    /// P and Q agree on these bytes of the member in `slot`, and a client is about to read what they make: from now on parity
+    /// tells them, and not the member, which may hold another side of a write that a crash tore. Whether that changes anything.
+    /// A record that is half full takes no more: it keeps its room for writes.
+    pub(crate) fn read_by_parities(&self, slot: Slot, bytes: &Range<u64>) -> bool {
+        if !self.is_kept() || bytes.is_empty() {
+            return false;
+        }
+        let state = self.state.lock();
+        let told_by_member = match state.absent.get(&slot) {
+            Some(absent) => {
+                !absent.holds.within(&sectors(bytes)).is_empty() && 2 * state.ranges() < state.ranges_max()
+            }
+            None => matches!(state.standings.get(slot.index()), Some(Some(Standing::InSync(_)))),
+        };
+        drop(state);
+        if told_by_member {
+            self.change(slot, bytes, true);
+        }
+        told_by_member
+    }
+
+    /// Whether superblocks have told that the member in `slot` is away, and the record says what it holds.
+    pub(crate) fn is_followed(&self, slot: Slot) -> bool {
+        self.is_of(slot, |_| true)
+    }
+
+    fn is_of(&self, slot: Slot, what: impl FnOnce(&Absent) -> bool) -> bool {
         self.is_kept() && self.state.lock().absent.get(&slot).is_some_and(what)
     }
 
@@ -425,13 +452,11 @@ impl Absences {
         if state.id == 0 {
             return (changes, None);
         }
-        let places = state.places.iter().flatten();
-        let copy_bytes = places.map(|place| place.area.copy_bytes).min().unwrap_or(0);
-        state.carried.coarsen_to(carried_max(copy_bytes));
+        state.carried.coarsen_to(carried_max(state.copy_bytes()));
         let carried = state.carried.as_list();
-        state.shorten_to(ranges_max(copy_bytes, state.absent.len(), carried.len()));
+        state.shorten_to(state.ranges_max());
         state.sequence += 1;
-        let member = |(slot, absent): (&u32, &Absent)| AbsentMember {
+        let member = |(slot, absent): (&Slot, &Absent)| AbsentMember {
             slot: *slot,
             device_uuid: absent.device,
             holds: as_list(&absent.holds),
@@ -442,8 +467,8 @@ impl Absences {
     }
 
     /// The place of the record on the member in a slot.
-    pub(crate) fn place(&self, slot: u32) -> Option<AbsencePlace> {
-        self.state.lock().places.get(slot as usize).copied().flatten()
+    pub(crate) fn place(&self, slot: Slot) -> Option<AbsencePlace> {
+        self.state.lock().places.get(slot.index()).copied().flatten()
     }
 
     /// The members have what was known when the record was made.
@@ -509,7 +534,7 @@ impl State {
     }
 
     /// A member that was in sync leaves: it holds what is in doubt, but for what it missed and what it may not have kept.
-    fn leaves(&mut self, slot: u32, device: DeviceUuid, in_doubt: Vec<Range<u64>>) {
+    fn leaves(&mut self, slot: Slot, device: DeviceUuid, in_doubt: Vec<Range<u64>>) {
         let mut absent = Absent::new(device, false);
         let made = self.missed_made.remove(&slot).unwrap_or_default();
         for range in in_doubt {
@@ -523,7 +548,7 @@ impl State {
     }
 
     /// A member leaves that was being rebuilt, and holds `durable` bytes: below that it is as one that was in sync.
-    fn leaves_again(&mut self, slot: u32, device: DeviceUuid, durable: u64, in_doubt: &[Range<u64>]) {
+    fn leaves_again(&mut self, slot: Slot, device: DeviceUuid, durable: u64, in_doubt: &[Range<u64>]) {
         let Some(old) = self.absent.remove(&slot) else { return };
         if old.device != device {
             self.absent.insert(slot, old); // another device was rebuilt in its slot
@@ -539,18 +564,29 @@ impl State {
         }
     }
 
-    fn note_back(&mut self, slot: u32, now: Standing) {
+    fn note_back(&mut self, slot: Slot, now: Standing) {
         if let Some(absent) = self.absent.get_mut(&slot) {
             absent.is_back = matches!(now, Standing::Recovering(device, _) if device == absent.device);
         }
     }
 
+    /// Ranges of the members that are away.
+    fn ranges(&self) -> usize {
+        self.absent.values().map(|absent| absent.holds.0.len() + absent.made.0.len()).sum()
+    }
+
+    /// As many as the record has room for.
+    fn ranges_max(&self) -> usize {
+        ranges_max(self.copy_bytes(), self.absent.len(), self.carried.ranges())
+    }
+
+    fn copy_bytes(&self) -> u64 {
+        self.places.iter().flatten().map(|place| place.area.copy_bytes).min().unwrap_or(0)
+    }
+
     /// Forgets the shortest ranges until `most` are left: nothing tells those places then.
     fn shorten_to(&mut self, most: usize) {
-        let count = |state: &State| -> usize {
-            state.absent.values().map(|absent| absent.holds.0.len() + absent.made.0.len()).sum()
-        };
-        let over = count(self).saturating_sub(most);
+        let over = self.ranges().saturating_sub(most);
         if over == 0 {
             return;
         }
@@ -598,7 +634,7 @@ mod tests {
     fn absences(copy_bytes: u64) -> Absences {
         let absences = Absences::default();
         absences.begin(&FoundAbsences::default(), &[InSync(OTHER), InSync(ME)], true);
-        for (slot, device_uuid) in [(0, OTHER), (1, ME)] {
+        for (slot, device_uuid) in Slot::all().zip([OTHER, ME]) {
             let area = AbsencesArea { start_bytes: 0, copy_bytes };
             absences.set_place(slot, Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid }));
         }
@@ -614,7 +650,7 @@ mod tests {
     }
 
     fn tellers(absences: &Absences, sectors: Range<u64>) -> Vec<(Range<u64>, Teller)> {
-        let told = absences.tellers(1, &bytes(sectors)).into_iter();
+        let told = absences.tellers(Slot::new(1), &bytes(sectors)).into_iter();
         told.map(|(range, teller)| (range.start / SECTOR..range.end / SECTOR, teller)).collect()
     }
 
@@ -623,13 +659,15 @@ mod tests {
         let absences = absences(COPY_BYTES_MAX);
         leave(&absences, 8..24);
         assert!(!absences.is_persisted() && absences.id() == 77);
-        absences.written_without(1, &bytes(10..12));
-        assert!(absences.is_made(1, &bytes(10..12)) && !absences.is_made(1, &bytes(10..13)));
+        absences.written_without(Slot::new(1), &bytes(10..12));
+        assert!(
+            absences.is_made(Slot::new(1), &bytes(10..12)) && !absences.is_made(Slot::new(1), &bytes(10..13))
+        );
         let away = [(8..10, Teller::Nothing), (10..12, Teller::Parity), (12..24, Teller::Nothing)];
         assert_eq!(tellers(&absences, 8..24), away, "nothing is read of a member that is away");
-        absences.returns(1, OTHER, Vec::new);
+        absences.returns(Slot::new(1), OTHER, Vec::new);
         assert_eq!(tellers(&absences, 8..24), away, "nor of another device in its slot");
-        absences.returns(1, ME, Vec::new);
+        absences.returns(Slot::new(1), ME, Vec::new);
         let back = [
             (4..8, Teller::Nothing),
             (8..10, Teller::Member),
@@ -649,8 +687,8 @@ mod tests {
     #[test]
     fn one_that_is_back_before_superblocks_tell_of_it_holds_what_it_held() {
         let absences = absences(COPY_BYTES_MAX);
-        absences.written_without(1, &bytes(10..12));
-        absences.returns(1, ME, || std::iter::once(8..24).collect());
+        absences.written_without(Slot::new(1), &bytes(10..12));
+        absences.returns(Slot::new(1), ME, || std::iter::once(8..24).collect());
         let back = [(8..10, Teller::Member), (10..12, Teller::Parity), (12..24, Teller::Member)];
         assert_eq!(tellers(&absences, 8..24), back);
         absences.follow(
@@ -666,17 +704,19 @@ mod tests {
     #[test]
     fn what_a_member_missed_or_may_have_in_its_cache_only_is_not_held() {
         let absences = absences(COPY_BYTES_MAX);
-        absences.sent(1, &bytes(10..11));
+        absences.sent(Slot::new(1), &bytes(10..11));
         let count = absences.sent_count();
         absences.flushed(count);
-        absences.sent(1, &bytes(12..13));
+        absences.sent(Slot::new(1), &bytes(12..13));
         absences.flushed(count); // that flush began before
-        absences.forget(1, &bytes(14..15));
-        absences.written_without(1, &bytes(8..9));
-        absences.written_without(1, &bytes(20..21)); // not in doubt
+        absences.forget(Slot::new(1), &bytes(14..15));
+        absences.written_without(Slot::new(1), &bytes(8..9));
+        absences.written_without(Slot::new(1), &bytes(20..21)); // not in doubt
         leave(&absences, 8..16);
-        assert!(absences.is_made(1, &bytes(8..9)) && !absences.is_made(1, &bytes(20..21)));
-        absences.returns(1, ME, Vec::new);
+        assert!(
+            absences.is_made(Slot::new(1), &bytes(8..9)) && !absences.is_made(Slot::new(1), &bytes(20..21))
+        );
+        absences.returns(Slot::new(1), ME, Vec::new);
         let held: Vec<Range<u64>> = tellers(&absences, 8..16)
             .into_iter()
             .filter(|(_, teller)| *teller == Teller::Member)
@@ -690,11 +730,11 @@ mod tests {
     fn one_that_leaves_again_is_known_as_before_beyond_its_cursor() {
         let absences = absences(COPY_BYTES_MAX);
         leave(&absences, 8..24);
-        absences.written_without(1, &bytes(9..10));
-        absences.written_without(1, &bytes(16..18));
+        absences.written_without(Slot::new(1), &bytes(9..10));
+        absences.written_without(Slot::new(1), &bytes(16..18));
         absences.follow(&[InSync(OTHER), Recovering(ME, 12 * SECTOR)], Vec::new, Vec::new, || 0);
         leave(&absences, 8..20); // the rest has left doubt
-        absences.returns(1, ME, Vec::new);
+        absences.returns(Slot::new(1), ME, Vec::new);
         let back = [
             (8..16, Teller::Member),
             (16..18, Teller::Parity),
@@ -708,7 +748,7 @@ mod tests {
     fn a_record_is_taken_over_and_made_counts_only_with_a_log() {
         let absences = absences(COPY_BYTES_MAX);
         leave(&absences, 8..24);
-        absences.written_without(1, &bytes(10..12));
+        absences.written_without(Slot::new(1), &bytes(10..12));
         let (changes, record) = absences.next_record();
         absences.set_persisted(changes);
         assert!(absences.is_persisted());
@@ -735,7 +775,8 @@ mod tests {
             let found = FoundAbsences { record, was_whole, named: vec![Some(OTHER), Some(ME)] };
             absences.begin(&found, &[InSync(OTHER), Away], true);
             let area = AbsencesArea { start_bytes: 0, copy_bytes: 4096 };
-            absences.set_place(0, Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid: OTHER }));
+            absences
+                .set_place(Slot::new(0), Some(AbsencePlace { area, set_uuid: [7; 16], device_uuid: OTHER }));
             leave(&absences, 8..24);
             assert_eq!(absences.sectors().0, holds, "whole {was_whole}");
         }
@@ -745,7 +786,7 @@ mod tests {
     fn the_shortest_ranges_are_forgotten_where_a_record_has_no_room() {
         let absences = absences(4096);
         leave(&absences, 0..100_000);
-        (0..400).for_each(|i| absences.written_without(1, &bytes(i * 200..i * 200 + 1 + i % 7)));
+        (0..400).for_each(|i| absences.written_without(Slot::new(1), &bytes(i * 200..i * 200 + 1 + i % 7)));
         let (_, record) = absences.next_record();
         let member = &record.expect("a record").members[0];
         assert!(member.holds.len() + member.made.len() <= ranges_max(4096, 1, 0));
@@ -759,7 +800,7 @@ mod tests {
     #[test]
     fn carried_places_have_a_record_of_their_own() {
         let absences = absences(COPY_BYTES_MAX);
-        absences.carry(0, &(4096..8192));
+        absences.carry(Slot::new(0), &(4096..8192));
         assert!(absences.lacks_id() && !absences.is_persisted(), "superblocks are to name a record");
         let whole = [InSync(OTHER), InSync(ME)];
         let doubts = || std::iter::once(0..16).collect();
@@ -770,20 +811,22 @@ mod tests {
         assert_eq!((record.id, record.carried.len(), record.members.len()), (79, 1, 0));
         let again = Absences::default();
         again.begin(&FoundAbsences { record: Some(record), ..FoundAbsences::default() }, &whole, false);
-        assert!(again.is_carried(0, &(7680..8192)) && !again.is_carried(1, &(4096..8192)));
+        assert!(
+            again.is_carried(Slot::new(0), &(7680..8192)) && !again.is_carried(Slot::new(1), &(4096..8192))
+        );
         again.follow(&whole, Vec::new, doubts, || 80);
         assert_eq!(again.id(), 79, "still in doubt");
         again.follow(&whole, Vec::new, Vec::new, || 80);
-        assert_eq!((again.id(), again.is_carried(0, &(4096..8192))), (0, false));
+        assert_eq!((again.id(), again.is_carried(Slot::new(0), &(4096..8192))), (0, false));
     }
 
     /// A member that the array needs takes no record: the superblock writer does not try for ever.
     #[test]
     fn a_void_record_is_not_wanted_for_carried_places_alone() {
         let absences = absences(COPY_BYTES_MAX);
-        absences.carry(0, &(4096..8192));
+        absences.carry(Slot::new(0), &(4096..8192));
         absences.void();
         assert!(!absences.lacks_id() && absences.next_record().1.is_none());
-        assert!(absences.is_carried(0, &(4096..8192)), "this run knows");
+        assert!(absences.is_carried(Slot::new(0), &(4096..8192)), "this run knows");
     }
 }

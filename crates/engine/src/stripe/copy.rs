@@ -14,12 +14,13 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberRead};
 use crate::members::replacing::{copy_block, failed, read_to_copy};
+use layout::units::Slot;
 
 /// Copies what the member in `slot` holds of a run of adjacent stripes.
 pub(crate) async fn copy_run<D: Device>(
     engine: &ParityEngine<D>,
     run: Range<u64>,
-    slot: u32,
+    slot: Slot,
 ) -> Result<(), VolumeError> {
     let mut at = run.start;
     while at < run.end {
@@ -33,7 +34,7 @@ pub(crate) async fn copy_run<D: Device>(
 async fn copy_owned<D: Device>(
     engine: &ParityEngine<D>,
     claims: &[Claim],
-    slot: u32,
+    slot: Slot,
 ) -> Result<(), VolumeError> {
     let geometry = &engine.shared.geometry;
     let chunk_bytes = geometry.chunk_bytes();
@@ -55,7 +56,7 @@ async fn copy_owned<D: Device>(
     Ok(())
 }
 
-async fn copy_rows<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Result<(), VolumeError> {
+async fn copy_rows<D: Device>(owned: Owned<'_, D>, slot: Slot, rows: Rows) -> Result<(), VolumeError> {
     let fragment = Fragment { chunk: owned.chunk_on(slot), rows };
     let read = owned.read_of(&fragment);
     if let Some(contents) = read_to_copy(owned.port(), &read).await? {

@@ -3,6 +3,7 @@
 //! Invariant 4 is an argument: a function that only a stripe's owner may call takes an [`Owned`], and an [`Owned`] is made
 //! of a [`Claim`] and of nothing else.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,7 @@ use crate::executor::Executor;
 use crate::members::port::{MemberPort, MemberRead, MemberWrite};
 use crate::stages::Stopwatch;
 use layout::geometry::{Geometry, Role};
+use layout::units::Slot;
 
 /// RAID-4, 5 and 6 on one shard.
 pub(crate) struct ParityEngine<D> {
@@ -102,12 +104,12 @@ impl Shared {
             return ChunkSet::EMPTY;
         }
         let end = self.geometry.member_offset(stripe) + u64::from(self.geometry.chunk_bytes());
-        let out = (0..self.geometry.members()).filter(|&slot| !self.members.in_sync_to(slot, end));
+        let out = self.geometry.slots().filter(|&slot| !self.members.in_sync_to(slot, end));
         out.map(|slot| self.chunk_on(stripe, slot)).collect()
     }
 
     /// The chunk of a stripe that the member in a slot holds.
-    pub(super) fn chunk_on(&self, stripe: u64, slot: u32) -> Chunk {
+    pub(super) fn chunk_on(&self, stripe: u64, slot: Slot) -> Chunk {
         match self.geometry.role(stripe, slot) {
             Role::Data(index) => data_chunk(index),
             Role::P => P,
@@ -116,7 +118,7 @@ impl Shared {
     }
 
     /// The slot of the member that holds a chunk of a stripe.
-    pub(super) fn slot_of(&self, stripe: u64, chunk: Chunk) -> u32 {
+    pub(super) fn slot_of(&self, stripe: u64, chunk: Chunk) -> Slot {
         match chunk {
             P => self.geometry.p_member(stripe).expect("a level with P"),
             Q => self.geometry.q_member(stripe).expect("a level with Q"),
@@ -209,17 +211,23 @@ impl<'a, D: Device> Owned<'a, D> {
         [P, Q].into_iter().take(self.geometry().parity_chunks() as usize)
     }
 
-    pub(super) fn slot_of(self, chunk: Chunk) -> u32 {
+    pub(super) fn slot_of(self, chunk: Chunk) -> Slot {
         self.engine.shared.slot_of(self.stripe(), chunk)
     }
 
-    pub(super) fn chunk_on(self, slot: u32) -> Chunk {
+    pub(super) fn chunk_on(self, slot: Slot) -> Chunk {
         self.engine.shared.chunk_on(self.stripe(), slot)
     }
 
     /// Where the stripe's chunks begin in the members' data area.
     pub(super) fn offset(self) -> u64 {
         self.geometry().member_offset(self.stripe())
+    }
+
+    /// Where a fragment lies in its member's data area.
+    pub(super) fn bytes_of(self, fragment: &Fragment) -> Range<u64> {
+        let Rows { start, end } = fragment.rows;
+        self.offset() + u64::from(start)..self.offset() + u64::from(end)
     }
 
     pub(super) fn read_of(self, fragment: &Fragment) -> MemberRead {

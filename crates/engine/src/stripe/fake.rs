@@ -23,6 +23,7 @@ use crate::volume::Space;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_bitmap::Mapping;
 use layout::redo_log::RedoArea;
+use layout::units::Slot;
 
 /// Where the data area starts.
 pub(crate) const DATA_OFFSET: u64 = 8192;
@@ -326,13 +327,13 @@ impl World {
         let world =
             World::with_intent(level, members, 2 * BYTES / u64::from(CHUNK), Intent::new(1, false, false));
         let redo = &world.set.shared.redo;
-        for slot in 1..members {
+        for slot in Slot::first(members).skip(1) {
             let area = RedoArea { start_bytes: DATA_OFFSET + BYTES, bytes: BYTES };
             let member = RedoMember { area, set_uuid: [1; 16], device_uuid: [2; 16], digest: 3 };
             redo.set_member(slot, Some(member));
         }
         redo.begin(RedoStart::default(), 0);
-        world.set.shared.members.fail(0, "by hand");
+        world.set.shared.members.fail(Slot::new(0), "by hand");
         let set = Rc::clone(&world.set);
         world.run(async move {
             let _announcing = set.shared.redo.announce().await;
@@ -403,7 +404,7 @@ impl World {
         self.run(async move { set.write(offset, data, false).await })
     }
 
-    pub(crate) fn state(&self, slot: u32) -> MemberState {
+    pub(crate) fn state(&self, slot: Slot) -> MemberState {
         self.set.shared.members.state(slot)
     }
 
@@ -417,7 +418,7 @@ pub(crate) fn attached(fake: &Fake) -> Attached<Fake> {
 }
 
 /// Fills the member in a slot of a parity array as the owner of all stripes.
-pub(crate) async fn recover_all(set: &InPlace<Fake>, slot: u32) -> Result<(), crate::error::VolumeError> {
+pub(crate) async fn recover_all(set: &InPlace<Fake>, slot: Slot) -> Result<(), crate::error::VolumeError> {
     let claims = set.shared.table.claim_run(0, STRIPES, set.shard).await;
     assert_eq!(claims.len() as u64, STRIPES, "no stripe has another owner");
     set.recover_run(&claims, slot).await

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::engine::Owned;
+use super::redo::headers::settle;
 use super::salvage::salvage;
 use crate::buffer::Slice;
 use crate::code::chunk_set::{ChunkSet, P, Q};
@@ -41,12 +42,8 @@ pub(super) async fn read_owned<D: Device>(
 
 /// Whether a fragment is there, or was written since its member left, so that parity tells it also in a stripe in doubt.
 fn is_made<D: Device>(owned: Owned<'_, D>, missing: ChunkSet, fragment: &Fragment) -> bool {
-    let offset = |row: u32| owned.offset() + u64::from(row);
     !missing.contains(fragment.chunk)
-        || owned
-            .shared()
-            .absences
-            .is_made(owned.slot_of(fragment.chunk), &(offset(fragment.rows.start)..offset(fragment.rows.end)))
+        || owned.shared().absences.is_made(owned.slot_of(fragment.chunk), &owned.bytes_of(fragment))
 }
 
 /// Whether P and Q may tell what the lost chunk of a RAID-6 stripe in doubt holds: it is the only one that is missing.
@@ -69,10 +66,8 @@ async fn read_by_each_parity<D: Device>(
 ) -> Result<SmallVec<[Slice; 4]>, VolumeError> {
     let lost = owned.missing();
     let is_carried = |fragment: &Fragment| {
-        let bytes =
-            owned.offset() + u64::from(fragment.rows.start)..owned.offset() + u64::from(fragment.rows.end);
-        lost.contains(fragment.chunk)
-            && owned.shared().absences.is_carried(owned.slot_of(fragment.chunk), &bytes)
+        let slot = owned.slot_of(fragment.chunk);
+        lost.contains(fragment.chunk) && owned.shared().absences.is_carried(slot, &owned.bytes_of(fragment))
     };
     if !may_compare_parities(owned) || fragments.iter().any(is_carried) {
         return Err(error);
@@ -92,8 +87,39 @@ async fn read_by_each_parity<D: Device>(
     if !agree || owned.missing() != lost {
         return Err(error);
     }
+    keep_read(owned, lost, fragments).await?;
     owned.port().counters().reconstructed_reads.add(1);
     Ok(results.swap_remove(0))
+}
+
+/// What a client reads of a lost chunk is what the chunk holds from then on, also once its member is back: a write that a crash
+/// tore may be on that member and nowhere else, or everywhere else.
+///
+/// # Errors
+/// The members do not take that on record.
+async fn keep_read<D: Device>(
+    owned: Owned<'_, D>,
+    lost: ChunkSet,
+    fragments: &[Fragment],
+) -> Result<(), VolumeError> {
+    let shared = owned.shared();
+    if !shared.members.may_write() {
+        return Ok(());
+    }
+    let mut is_on_record = true;
+    for fragment in fragments.iter().filter(|fragment| lost.contains(fragment.chunk)) {
+        let slot = owned.slot_of(fragment.chunk);
+        if shared.absences.read_by_parities(slot, &owned.bytes_of(fragment)) {
+            is_on_record = false;
+            if !shared.absences.is_followed(slot) {
+                shared.members.want_metadata(); // superblocks have yet to tell that it is away
+            }
+        }
+    }
+    match is_on_record {
+        true => Ok(()),
+        false => Box::pin(settle(owned.redo())).await,
+    }
 }
 
 /// Reads what is still needed for these fragments with these chunks missing. Whether nothing was.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use super::fake::{CHUNK, World};
 use crate::code::chunk_set::{Chunk, ChunkSet};
@@ -16,7 +17,7 @@ use crate::mismatch::ScrubMode;
 const BLOCK: u64 = 4096;
 
 /// Where a data chunk of a stripe is: its member, and its offset in the array.
-fn chunk_at<D: Device>(set: &InPlace<D>, stripe: u64, index: u32) -> (u32, u64) {
+fn chunk_at<D: Device>(set: &InPlace<D>, stripe: u64, index: u32) -> (Slot, u64) {
     let geometry = &set.shared.geometry;
     (
         geometry.data_member(stripe, index),
@@ -32,7 +33,7 @@ fn a_write_without_room_takes_nothing_else_with_it() {
             let world = World::new(level, members);
             let mut pattern = world.fill();
             let (full, at) = chunk_at(&world.set, 2, 0);
-            world.fakes[full as usize].set_full(true);
+            world.fakes[full.index()].set_full(true);
             let result = world.write(at, &vec![7; bytes as usize]);
             assert!(matches!(result, Err(VolumeError::NoSpace { .. })), "{result:?}");
             assert_eq!(world.set.shared.consistency.suspects(), 0, "{level:?} of {members}");
@@ -53,10 +54,10 @@ fn parity_without_room_is_made_later() {
     world.fill();
     let ((_, at), shared) = (chunk_at(&world.set, 2, 0), &world.set.shared);
     let parity = shared.geometry.p_member(2).expect("parity");
-    world.fakes[parity as usize].set_full(true);
+    world.fakes[parity.index()].set_full(true);
     assert!(matches!(world.write(at, &[7; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
     assert_eq!(shared.consistency.suspect_numbers(), [2]);
-    world.fakes[parity as usize].set_full(false);
+    world.fakes[parity.index()].set_full(false);
     let set = Rc::clone(&world.set);
     world.run(async move { set.resync_stripe(2).await }).expect("room again");
     assert_eq!(shared.consistency.suspects(), 0);
@@ -68,7 +69,7 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
         let world = World::logging(level, members);
         if level == Level::Raid6 {
-            world.set.shared.members.fail(1, "a test");
+            world.set.shared.members.fail(Slot::new(1), "a test");
         }
         let chunk_bytes = u64::from(CHUNK);
         let stripe_bytes = world.set.shared.geometry.stripe_bytes();
@@ -81,9 +82,9 @@ fn a_stripe_with_missing_data_is_in_doubt_and_no_worse() {
         let (there, missing): (Vec<u32>, Vec<u32>) = data.partition(is_there);
         assert!(!missing.is_empty());
         let (full, at) = chunk_at(&world.set, stripe, there[0]);
-        world.fakes[full as usize].set_full(true);
+        world.fakes[full.index()].set_full(true);
         assert!(matches!(world.write(at, &[2; BLOCK as usize]), Err(VolumeError::NoSpace { .. })));
-        world.fakes[full as usize].set_full(false);
+        world.fakes[full.index()].set_full(false);
         let is_suspect = || {
             world.set.shared.consistency.is_suspect(stripe)
                 || world.set.shared.consistency.is_in_doubt(stripe)
@@ -122,15 +123,15 @@ fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
     let shared = &shared.shared;
     let parity = shared.geometry.p_member(stripe).expect("parity");
     let base = shared.geometry.member_offset(stripe);
-    (base..base + u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity as usize].flip(at));
+    (base..base + u64::from(CHUNK)).step_by(512).for_each(|at| world.fakes[parity.index()].flip(at));
     shared.cache.clear();
     shared.consistency.set_unsynced(Some(0));
     // Parity cannot be made to agree before: a block of another chunk cannot be read, and no log has room.
     let (unreadable, _) = chunk_at(&world.set, stripe, 2);
-    world.fakes[unreadable as usize].break_block(base + BLOCK, false);
+    world.fakes[unreadable.index()].break_block(base + BLOCK, false);
     let (failing, at) = chunk_at(&world.set, stripe, 0);
     let set = Rc::clone(&world.set);
-    world.fakes[parity as usize].at_read(1, move || {
+    world.fakes[parity.index()].at_read(1, move || {
         assert_eq!(set.shared.members.fail(failing, "a test"), Failing::Failed);
     });
     let new = vec![7; CHUNK as usize];
@@ -151,12 +152,12 @@ fn what_was_read_before_a_failure_makes_no_doubtful_parity_good() {
 fn another_copy_is_read_where_a_needed_member_does_not_answer() {
     let world = World::new(Level::Raid10, 5);
     let pattern = world.fill();
-    assert_eq!(world.set.shared.members.fail(1, "a test"), Failing::Failed);
+    assert_eq!(world.set.shared.members.fail(Slot::new(1), "a test"), Failing::Failed);
     world.fakes[2].set_gone();
     let mut refused = 0;
     for at in (0..pattern.len() as u64).step_by(BLOCK as usize) {
         let copies = world.set.shared.geometry.copies(at, BLOCK);
-        let is_left = copies.places.iter().any(|place| ![1, 2].contains(&place.member));
+        let is_left = copies.places.iter().any(|place| ![1, 2].contains(&place.member.get()));
         for _ in 0..2 {
             match world.read(at, BLOCK) {
                 Ok(read) => assert!(is_left && read == pattern[at as usize..][..BLOCK as usize]),
@@ -165,7 +166,7 @@ fn another_copy_is_read_where_a_needed_member_does_not_answer() {
         }
         refused += usize::from(!is_left);
     }
-    assert!(refused > 0 && world.state(2) == MemberState::InSync, "it is needed");
+    assert!(refused > 0 && world.state(Slot::new(2)) == MemberState::InSync, "it is needed");
 }
 
 /// A crash now would find parity that may not agree, and data missing: the stripe stays in doubt after it.
@@ -209,8 +210,8 @@ fn a_write_of_a_part_of_a_doubtful_stripe_whose_data_is_all_there_makes_its_pari
     let (lost, at) = chunk_at(&world.set, stripe, 0);
     let (there, other) = chunk_at(&world.set, stripe, 1);
     let in_chunk = world.set.shared.geometry.chunk_bytes() as usize;
-    let parity = (0..3).find(|member| ![lost, there].contains(member)).expect("the third of three");
-    world.fakes[parity as usize].flip(world.set.shared.geometry.member_offset(stripe));
+    let parity = Slot::first(3).find(|member| ![lost, there].contains(member)).expect("the third of three");
+    world.fakes[parity.index()].flip(world.set.shared.geometry.member_offset(stripe));
     consistency.doubt_stripe(stripe);
     let before = world.read(at, in_chunk as u64).expect("all members are there");
     world.write(other, &[3; BLOCK as usize]).expect("written");
@@ -229,7 +230,7 @@ fn a_scrub_leaves_suspect_stripes_alone() {
         let (stripe, set) = (2, Rc::clone(&world.set));
         let shared = &world.set.shared;
         let (member, _) = chunk_at(&world.set, stripe, 0);
-        world.fakes[member as usize].flip(shared.geometry.member_offset(stripe));
+        world.fakes[member.index()].flip(shared.geometry.member_offset(stripe));
         assert!(shared.consistency.suspect(stripe));
         let mode = ScrubMode { repair: true, trust_data: false };
         let checked = world.run(async move { set.check_stripe(stripe, mode).await }).expect("readable");

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use layout::geometry::{Geometry, Level};
 use layout::redo_log::StripeRange;
+use layout::units::Slot;
 
 use super::fake::{Fake, STRIPES, World, attached, recover_all};
 use crate::bad_blocks::BadBlocks;
@@ -31,14 +32,14 @@ impl Lost {
         let world = World::new(level, members);
         let pattern = world.fill();
         let (at, geometry) = (17 * BLOCK, world.set.shared.geometry);
-        for slot in 0..members {
+        for slot in Slot::first(members) {
             world.set.shared.members.begin_with(slot, 0, BadBlocks::default(), log_room);
         }
         for (slot, offset) in holders(&geometry, at) {
-            world.fakes[slot as usize].break_block(offset, false);
+            world.fakes[slot.index()].break_block(offset, false);
         }
         for (slot, offset) in redundant(&geometry, at) {
-            world.fakes[slot as usize].flip(offset + 7);
+            world.fakes[slot.index()].flip(offset + 7);
         }
         Lost { world, pattern, at }
     }
@@ -63,7 +64,7 @@ impl Lost {
 
     fn bad_bytes(&self) -> u64 {
         let members = &self.world.set.shared.members;
-        (0..self.world.fakes.len() as u32).map(|slot| members.bad_blocks(slot).0.bytes()).sum()
+        Slot::all().take(self.world.fakes.len()).map(|slot| members.bad_blocks(slot).0.bytes()).sum()
     }
 
     /// Each block holds what was written last, but for the one.
@@ -117,7 +118,7 @@ impl Lost {
 }
 
 /// Where a block of data is: one place, or all its copies.
-fn holders(geometry: &Geometry, at: u64) -> Vec<(u32, u64)> {
+fn holders(geometry: &Geometry, at: u64) -> Vec<(Slot, u64)> {
     match geometry.parity_chunks() {
         0 => geometry.copies(at, BLOCK).places.iter().map(|copy| (copy.member, copy.member_offset)).collect(),
         _ => {
@@ -129,7 +130,7 @@ fn holders(geometry: &Geometry, at: u64) -> Vec<(u32, u64)> {
 }
 
 /// What could speak for it, if it agreed.
-fn redundant(geometry: &Geometry, at: u64) -> Vec<(u32, u64)> {
+fn redundant(geometry: &Geometry, at: u64) -> Vec<(Slot, u64)> {
     if geometry.parity_chunks() == 0 {
         return holders(geometry, at).split_off(1);
     }
@@ -198,7 +199,7 @@ fn a_write_beside_two_latent_errors_gives_up_the_parity_of_that_row_only() {
     let mut lost = Lost::new(Level::Raid5, 4, LOG_ROOM);
     let geometry = lost.world.set.shared.geometry;
     for (slot, offset) in redundant(&geometry, lost.at) {
-        lost.world.fakes[slot as usize].break_block(offset, false);
+        lost.world.fakes[slot.index()].break_block(offset, false);
     }
     lost.write(lost.neighbour() - BLOCK, 3 * BLOCK, 3).expect("written");
     assert_eq!(lost.bad_bytes(), BLOCK);
@@ -262,7 +263,7 @@ fn the_member_with_the_lost_block_fails_under_a_write_beside_it() {
             lost.resync().expect("resynced");
             let (holder, _) = holders(&lost.world.set.shared.geometry, lost.at)[0];
             let shared = std::sync::Arc::clone(&lost.world.set.shared);
-            lost.world.fakes[holder as usize].at_read(nth, move || {
+            lost.world.fakes[holder.index()].at_read(nth, move || {
                 shared.members.fail(holder, "for the test");
             });
             let neighbour = lost.neighbour();
@@ -297,7 +298,7 @@ fn a_member_that_can_be_read_nowhere_fails() {
     let geometry = lost.world.set.shared.geometry;
     let slot = holders(&geometry, lost.at)[0].0;
     for offset in (0..geometry.member_bytes()).step_by(BLOCK as usize) {
-        lost.world.fakes[slot as usize].break_block(offset, false);
+        lost.world.fakes[slot.index()].break_block(offset, false);
     }
     assert!(lost.resync().is_err());
     assert_eq!((lost.world.state(slot), lost.bad_bytes()), (Failed, 0));
@@ -310,18 +311,18 @@ fn p_and_q_are_no_proof_of_what_was_written_in_doubt() {
     let world = World::new(Level::Raid6, 8);
     let mut pattern = world.fill();
     let geometry = world.set.shared.geometry;
-    for slot in 0..8 {
+    for slot in geometry.slots() {
         world.set.shared.members.begin_with(slot, 0, BadBlocks::default(), 0);
     }
     world.set.shared.consistency.doubt(StripeRange { first: 0, end: 1 });
     let (torn, offset) = (geometry.data_member(0, 0), geometry.member_offset(0));
-    world.fakes[torn as usize].flip(offset + 7);
-    world.fakes[geometry.data_member(0, 1) as usize].break_block(offset + 2 * BLOCK, false);
+    world.fakes[torn.index()].flip(offset + 7);
+    world.fakes[geometry.data_member(0, 1).index()].break_block(offset + 2 * BLOCK, false);
     world.write(0, &[0xa5; BLOCK as usize]).expect("it goes ahead");
     pattern[..BLOCK as usize].fill(0xa5);
     assert!(world.set.shared.consistency.is_in_doubt(0), "parity cannot be made to agree");
     assert!(world.read(0, BLOCK).expect("its member is there") == pattern[..BLOCK as usize]);
-    world.fakes[torn as usize].set_gone();
+    world.fakes[torn.index()].set_gone();
     assert!(world.read(0, BLOCK).is_err(), "nothing tells what it holds");
     let beside = world.read(BLOCK, BLOCK).expect("P and Q tell the rest");
     assert!(beside == pattern[BLOCK as usize..][..BLOCK as usize]);
@@ -336,7 +337,7 @@ fn a_check_names_every_place_that_cannot_be_read() {
         world.fill();
         let geometry = world.set.shared.geometry;
         let lost: Vec<u32> = (0..=geometry.parity_chunks()).collect();
-        let slots: Vec<u32> = lost
+        let slots: Vec<Slot> = lost
             .iter()
             .map(|&index| match geometry.data_chunks() {
                 data if index < data => geometry.data_member(0, index),
@@ -344,17 +345,18 @@ fn a_check_names_every_place_that_cannot_be_read() {
             })
             .collect();
         for slot in &slots {
-            (1..3).for_each(|row| world.fakes[*slot as usize].break_block(row * BLOCK, false));
+            (1..3).for_each(|row| world.fakes[slot.index()].break_block(row * BLOCK, false));
         }
-        world.fakes[slots[0] as usize].flip(3 * BLOCK + 9);
+        world.fakes[slots[0].index()].flip(3 * BLOCK + 9);
         let set = Rc::clone(&world.set);
         let checked = world.run(async move { set.check_stripe(0, ScrubMode::default()).await });
         let checked = checked.expect("members stay");
         let unreadable: Vec<_> =
             checked.found.iter().filter(|found| found.wrong == Wrong::Unreadable).collect();
-        let named: Vec<(u32, u64, u64)> =
+        let named: Vec<(Slot, u64, u64)> =
             unreadable.iter().map(|found| (found.blocks[0].member, found.row_bytes, found.bytes)).collect();
-        let mut expected: Vec<(u32, u64, u64)> = slots.iter().map(|slot| (*slot, BLOCK, 2 * BLOCK)).collect();
+        let mut expected: Vec<(Slot, u64, u64)> =
+            slots.iter().map(|slot| (*slot, BLOCK, 2 * BLOCK)).collect();
         expected.sort_unstable();
         let mut sorted = named.clone();
         sorted.sort_unstable();
@@ -374,7 +376,7 @@ fn a_check_names_every_place_that_cannot_be_read() {
         let world = World::new(level, members);
         world.fill();
         let places = holders(&world.set.shared.geometry, 17 * BLOCK);
-        places.iter().for_each(|(slot, offset)| world.fakes[*slot as usize].break_block(*offset, false));
+        places.iter().for_each(|(slot, offset)| world.fakes[slot.index()].break_block(*offset, false));
         let found: Vec<_> = (0..world.set.regions())
             .flat_map(|region| {
                 let set = Rc::clone(&world.set);

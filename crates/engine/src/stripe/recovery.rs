@@ -20,12 +20,13 @@ use crate::error::VolumeError;
 use crate::members::bad_place;
 use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
+use layout::units::Slot;
 
 /// Rebuilds a run of stripes of the member in `slot`.
 pub(crate) async fn recover_run<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
-    slot: u32,
+    slot: Slot,
 ) -> Result<(), VolumeError> {
     if let Some(contents) = contents_of_run(engine, run, slot).await? {
         let offset = engine.shared.geometry.member_offset(run[0].stripe());
@@ -38,7 +39,7 @@ pub(crate) async fn recover_run<D: Device>(
 }
 
 /// Those of the given stripes that a recovering member may lack, as runs.
-pub(crate) fn lacking(shared: &Shared, slot: u32, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
+pub(crate) fn lacking(shared: &Shared, slot: Slot, stripes: Range<u64>) -> SmallVec<[Range<u64>; 4]> {
     let mut runs = SmallVec::<[Range<u64>; 4]>::new();
     for stripe in stripes.filter(|&stripe| lacks(shared, slot, stripe)) {
         match runs.last_mut() {
@@ -49,13 +50,13 @@ pub(crate) fn lacking(shared: &Shared, slot: u32, stripes: Range<u64>) -> SmallV
     runs
 }
 
-fn lacks(shared: &Shared, slot: u32, stripe: u64) -> bool {
+fn lacks(shared: &Shared, slot: Slot, stripe: u64) -> bool {
     let (start, chunk_bytes) =
         (shared.geometry.member_offset(stripe), u64::from(shared.geometry.chunk_bytes()));
     !shared.members.lacks_only_marked(slot) || shared.intent.next_marked(start, start + chunk_bytes).is_some()
 }
 
-async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(), VolumeError> {
+async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<(), VolumeError> {
     let geometry = owned.geometry();
     let needs_parity = owned.is_suspect() || !owned.lost().is_empty();
     let doubt = owned.unrecoverable().filter(|_| needs_parity);
@@ -89,7 +90,7 @@ async fn recover_stripe<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(),
 /// Recovers the data chunk of a member that is back, in a stripe in doubt: what the member holds counts as it is, what was
 /// written since it left is made from parity (invariant 11). The resync that is due makes parity of the rest agree once all
 /// members are in sync; until then the stripe stays in doubt.
-async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(), VolumeError> {
+async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: Slot) -> Result<(), VolumeError> {
     let base = owned.offset();
     let row = |offset: u64| u32::try_from(offset - base).expect("a chunk is small");
     for window in windows(owned.geometry().chunk_bytes()) {
@@ -111,7 +112,7 @@ async fn recover_told<D: Device>(owned: Owned<'_, D>, slot: u32) -> Result<(), V
 }
 
 /// Rebuilds rows of the member in `slot` block by block. A block that cannot be reconstructed is recorded as bad.
-async fn recover_blocks<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Result<(), VolumeError> {
+async fn recover_blocks<D: Device>(owned: Owned<'_, D>, slot: Slot, rows: Rows) -> Result<(), VolumeError> {
     let base = owned.offset();
     for rows in cut_at_blocks(rows) {
         let offset = base + u64::from(rows.start);
@@ -129,7 +130,7 @@ async fn recover_blocks<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -
 }
 
 /// What a member should hold in some rows of a stripe.
-async fn contents_of<D: Device>(owned: Owned<'_, D>, slot: u32, rows: Rows) -> Result<Gather, VolumeError> {
+async fn contents_of<D: Device>(owned: Owned<'_, D>, slot: Slot, rows: Rows) -> Result<Gather, VolumeError> {
     match owned.chunk_on(slot) {
         parity @ (P | Q) => recovered_parity(owned, parity, rows).await,
         chunk => {
@@ -156,7 +157,7 @@ async fn recovered_parity<D: Device>(
 /// Writes reconstructed contents to a recovering member.
 async fn write_recovered<D: Device>(
     port: &MemberPort<D>,
-    slot: u32,
+    slot: Slot,
     offset: u64,
     data: Gather,
 ) -> Result<(), VolumeError> {

@@ -13,11 +13,12 @@ use crate::device::Device;
 use crate::error::VolumeError;
 use crate::members::port::{MemberError, MemberPort, MemberWrite};
 use crate::stages::Unwatched;
+use layout::units::Slot;
 
 /// Redoes one logged write of a member: `data`, or zeroes without it.
 pub(crate) async fn redo_piece<D: Device>(
     port: &MemberPort<D>,
-    slot: u32,
+    slot: Slot,
     offset: u64,
     bytes: u64,
     data: Option<Gather>,
@@ -37,7 +38,7 @@ pub(crate) async fn redo_piece<D: Device>(
 /// is recorded as bad.
 pub(crate) async fn redo_missing<D: Device>(
     engine: &ParityEngine<D>,
-    slot: u32,
+    slot: Slot,
     offset: u64,
     contents: Slice,
 ) -> Result<(), VolumeError> {

@@ -19,6 +19,7 @@ use crate::error::VolumeError;
 use crate::limits::CHUNK_WINDOW_BYTES;
 use crate::members::port::{MemberError, MemberRead, MemberWrite};
 use layout::geometry::Geometry;
+use layout::units::Slot;
 
 /// The chunks read of one stripe.
 struct StripeRead {
@@ -30,7 +31,7 @@ struct StripeRead {
 
 /// A chunk of a stripe, and the slot of the member that holds it.
 struct ChunkPlace {
-    slot: u32,
+    slot: Slot,
     stripe: u64,
     chunk: Chunk,
 }
@@ -39,7 +40,7 @@ struct ChunkPlace {
 pub(super) async fn contents_of_run<D: Device>(
     engine: &ParityEngine<D>,
     run: &[Claim],
-    slot: u32,
+    slot: Slot,
 ) -> Result<Option<Gather>, VolumeError> {
     let wanted = |stripe| match engine.shared.chunk_on(stripe, slot) {
         P | Q => all_data(&engine.shared.geometry),
@@ -49,7 +50,7 @@ pub(super) async fn contents_of_run<D: Device>(
     Ok(Some(reads.iter_mut().map(|read| contents_from(engine, read, slot)).collect()))
 }
 
-fn contents_from<D: Device>(engine: &ParityEngine<D>, read: &mut StripeRead, slot: u32) -> Slice {
+fn contents_from<D: Device>(engine: &ParityEngine<D>, read: &mut StripeRead, slot: Slot) -> Slice {
     let chunk = engine.shared.chunk_on(read.stripe, slot);
     if !matches!(chunk, P | Q) {
         return extract(

@@ -8,6 +8,7 @@ use crate::error::VolumeError;
 use crate::events::Event;
 use crate::members::MemberState::{Failed, InSync};
 use layout::geometry::Level;
+use layout::units::Slot;
 
 const LEVELS: [(Level, u32); 5] =
     [(Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)];
@@ -32,7 +33,7 @@ fn a_latent_error_anywhere_is_made_from_the_others_and_written_again() {
             }
             check_all(&world);
             assert_eq!(fake.latent_sectors(), 0, "{level} slot {slot}: written again");
-            assert_eq!(world.state(slot as u32), InSync, "{level} slot {slot}");
+            assert_eq!(world.state(Slot::of_index(slot)), InSync, "{level} slot {slot}");
         }
         assert!(
             world.heard(|event| matches!(event, Event::BlockRewritten { bytes: 4096, .. }))
@@ -71,7 +72,7 @@ fn small_writes_over_and_beside_a_latent_error_keep_parity() {
         }
         assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern, "{level}");
         check_all(&world);
-        assert!((0..members).all(|slot| world.state(slot) == InSync), "{level}");
+        assert!(Slot::first(members).all(|slot| world.state(slot) == InSync), "{level}");
     }
 }
 
@@ -98,7 +99,7 @@ fn a_member_that_does_not_take_the_block_fails_and_so_does_one_with_too_many() {
     let pattern = world.fill();
     world.fakes[2].break_block(0, true);
     assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern);
-    assert_eq!(world.state(2), Failed);
+    assert_eq!(world.state(Slot::new(2)), Failed);
 
     let world = World::new(Level::Raid6, 5);
     let pattern = world.fill();
@@ -106,7 +107,11 @@ fn a_member_that_does_not_take_the_block_fails_and_so_does_one_with_too_many() {
         world.fakes[1].break_block(0, false);
         assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern);
         check_all_or_degraded(&world);
-        assert_eq!(world.state(1), if errors <= 20 { InSync } else { Failed }, "after {errors} errors");
+        assert_eq!(
+            world.state(Slot::new(1)),
+            if errors <= 20 { InSync } else { Failed },
+            "after {errors} errors"
+        );
     }
 }
 
@@ -121,7 +126,10 @@ fn nothing_is_made_from_parity_that_may_not_agree_and_nothing_written_read_only(
     let pattern = world.fill();
     world.fakes[0].break_block(0, false);
     world.set.shared.consistency.set_unsynced(Some(0));
-    assert!(matches!(world.read(0, pattern.len() as u64), Err(VolumeError::Unreadable { member: 0, .. })));
+    assert!(matches!(
+        world.read(0, pattern.len() as u64),
+        Err(VolumeError::Unreadable { member: Slot::FIRST, .. })
+    ));
     world.set.shared.consistency.set_unsynced(None);
     world.set.shared.set_read_only();
     assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern);
@@ -136,17 +144,17 @@ fn what_cannot_be_rebuilt_is_recorded_until_it_is_written() {
         let mut pattern = world.fill();
         let shared = std::sync::Arc::clone(&world.set.shared);
         let health = &shared.members;
-        health.fail(1, "for the test");
-        assert!(health.remove(1));
+        health.fail(Slot::new(1), "for the test");
+        assert!(health.remove(Slot::new(1)));
         let new = Fake::new("new".into(), shared.geometry.member_bytes());
-        world.set.devices().attach(1, Some(attached(&new)));
+        world.set.devices().attach(Slot::new(1), Some(attached(&new)));
         world.fakes[1] = new;
-        health.begin_with(1, 0, BadBlocks::default(), 512);
-        assert!(health.begin_recovery(1, 0));
+        health.begin_with(Slot::new(1), 0, BadBlocks::default(), 512);
+        assert!(health.begin_recovery(Slot::new(1), 0));
         world.fakes[0].break_block(2 * BLOCK, false);
-        recover(&world, 1).expect("recovered");
-        assert!(health.finish_recovery(1), "{level}");
-        assert_eq!(health.bad_blocks(1).0.bytes(), BLOCK, "{level}");
+        recover(&world, Slot::new(1)).expect("recovered");
+        assert!(health.finish_recovery(Slot::new(1)), "{level}");
+        assert_eq!(health.bad_blocks(Slot::new(1)).0.bytes(), BLOCK, "{level}");
         assert!(health.all_in_sync() && !health.plain());
 
         let failing: Vec<u64> = (0..pattern.len() as u64 / BLOCK)
@@ -161,7 +169,7 @@ fn what_cannot_be_rebuilt_is_recorded_until_it_is_written() {
         let new = vec![0x5a; stripe as usize];
         pattern[at as usize..(at + stripe) as usize].copy_from_slice(&new);
         world.write(at, &new).expect("written");
-        assert!(health.bad_blocks(1).0.is_empty(), "{level}: it holds something again");
+        assert!(health.bad_blocks(Slot::new(1)).0.is_empty(), "{level}: it holds something again");
         assert_eq!(world.read(0, pattern.len() as u64).expect("readable"), pattern, "{level}");
         check_all(&world);
     }
@@ -172,15 +180,15 @@ fn without_room_in_the_log_a_recovery_stops() {
     let mut world = World::new(Level::Raid5, 4);
     world.fill();
     let shared = std::sync::Arc::clone(&world.set.shared);
-    shared.members.fail(1, "for the test");
-    assert!(shared.members.remove(1));
+    shared.members.fail(Slot::new(1), "for the test");
+    assert!(shared.members.remove(Slot::new(1)));
     let new = Fake::new("new".into(), shared.geometry.member_bytes());
-    world.set.devices().attach(1, Some(attached(&new)));
+    world.set.devices().attach(Slot::new(1), Some(attached(&new)));
     world.fakes[1] = new;
-    assert!(shared.members.begin_recovery(1, 0));
+    assert!(shared.members.begin_recovery(Slot::new(1), 0));
     world.fakes[0].break_block(0, false);
-    let ended = recover(&world, 1);
-    assert!(matches!(ended, Err(VolumeError::Unreadable { member: 0, .. })), "{ended:?}");
+    let ended = recover(&world, Slot::new(1));
+    assert!(matches!(ended, Err(VolumeError::Unreadable { member: Slot::FIRST, .. })), "{ended:?}");
 }
 
 #[test]
@@ -190,9 +198,9 @@ fn a_flipped_byte_anywhere_is_repaired_where_it_can_be_located() {
         let world = World::new(level, members);
         world.fill();
         let before: Vec<Vec<u8>> = world.fakes.iter().map(Fake::area).collect();
-        for slot in 0..members {
-            let offset = 5 * BLOCK + u64::from(slot);
-            world.fakes[slot as usize].flip(offset);
+        for slot in Slot::first(members) {
+            let offset = 5 * BLOCK + u64::from(slot.get());
+            world.fakes[slot.index()].flip(offset);
             let (set, stripe) = (Rc::clone(&world.set), offset / u64::from(CHUNK));
             let mode = ScrubMode { repair: true, trust_data: false };
             let checked = world.run(async move {
@@ -224,12 +232,12 @@ fn a_spare_that_takes_the_slot_meanwhile_is_not_read() {
             world.fakes[1].break_block(2 * BLOCK, false);
             let (set, shared) = (Rc::clone(&world.set), std::sync::Arc::clone(&world.set.shared));
             world.fakes[read_at].at_read(nth, move || {
-                shared.members.fail(1, "for the test");
-                assert!(shared.members.remove(1));
+                shared.members.fail(Slot::new(1), "for the test");
+                assert!(shared.members.remove(Slot::new(1)));
                 let spare = Fake::new("spare".into(), shared.geometry.member_bytes());
                 (0..shared.geometry.member_bytes() / BLOCK).for_each(|block| spare.flip(block * BLOCK));
-                set.devices().attach(1, Some(attached(&spare)));
-                assert!(shared.members.begin_recovery(1, 0));
+                set.devices().attach(Slot::new(1), Some(attached(&spare)));
+                assert!(shared.members.begin_recovery(Slot::new(1), 0));
             });
             // A part of every block of the chunk that member 1 holds in the first stripe: the old contents are read.
             let parity = shared_geometry(&world).parity_chunks() > 0;
@@ -248,7 +256,7 @@ fn shared_geometry(world: &World) -> layout::geometry::Geometry {
 }
 
 /// Fills the member in a slot, as a recovery of the whole array does.
-fn recover(world: &World, slot: u32) -> Result<(), VolumeError> {
+fn recover(world: &World, slot: Slot) -> Result<(), VolumeError> {
     let set = Rc::clone(&world.set);
     world.run(async move {
         if set.shared.geometry.parity_chunks() > 0 {

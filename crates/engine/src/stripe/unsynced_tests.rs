@@ -2,6 +2,7 @@
 
 use layout::geometry::Level;
 use layout::redo_log::StripeRange;
+use layout::units::Slot;
 
 use super::fake::{CHUNK, STRIPES, World};
 use crate::error::VolumeError;
@@ -23,7 +24,7 @@ fn unsynced(level: Level, members: u32) -> (World, Vec<u8>) {
             let start = geometry.member_offset(stripe) + at as u64;
             (start..start + u64::from(CHUNK))
                 .step_by(512)
-                .for_each(|at| world.fakes[member as usize].flip(at));
+                .for_each(|at| world.fakes[member.index()].flip(at));
         }
     }
     world.set.shared.cache.clear();
@@ -65,7 +66,7 @@ fn what_is_written_before_the_resync_comes_survives_a_failed_member() {
         write(stripe_bytes + BLOCK, BLOCK); // again
         write(3 * stripe_bytes, stripe_bytes); // whole
         write(5 * stripe_bytes - BLOCK, 2 * BLOCK); // parts of two stripes
-        assert_eq!(world.set.shared.members.fail(1, "a test"), Failing::Failed);
+        assert_eq!(world.set.shared.members.fail(Slot::new(1), "a test"), Failing::Failed);
         only_these_are_known(&world, &pattern, &[1, 3, 4, 5]);
     }
 }
@@ -78,7 +79,7 @@ fn a_place_that_cannot_be_read_is_made_from_parity_that_a_write_has_made_good() 
         pattern[BLOCK as usize..2 * BLOCK as usize].fill(7);
         let geometry = world.set.shared.geometry;
         let place = geometry.locate(0);
-        world.fakes[geometry.data_member(place.stripe, place.data_index) as usize].break_block(0, false);
+        world.fakes[geometry.data_member(place.stripe, place.data_index).index()].break_block(0, false);
         assert_eq!(world.read(0, 2 * BLOCK).expect("readable"), pattern[..2 * BLOCK as usize]);
     }
 }
@@ -113,13 +114,14 @@ fn the_copy_that_is_read_is_the_one_that_stays() {
 /// A crash left P of some stripes, or Q of others, older than their data in one block; members were read one by one since.
 #[test]
 fn two_parities_tell_where_they_agree_what_a_lost_chunk_holds() {
-    for (members, lost) in [(4, 0), (5, 1), (6, 3)] {
+    for (members, lost, other) in [(4, 0, 1), (5, 1, 2), (6, 3, 4)] {
+        let (lost, other) = (Slot::new(lost), Slot::new(other));
         let world = World::new(Level::Raid6, members);
         let pattern = world.fill();
         let geometry = world.set.shared.geometry;
         for stripe in 0..STRIPES {
             let torn = [geometry.p_member(stripe), geometry.q_member(stripe)][stripe as usize % 2];
-            world.fakes[torn.expect("a parity") as usize].flip(geometry.member_offset(stripe) + 7);
+            world.fakes[torn.expect("a parity").index()].flip(geometry.member_offset(stripe) + 7);
         }
         world.set.shared.cache.clear();
         world.set.shared.consistency.doubt(StripeRange { first: 0, end: STRIPES });
@@ -144,7 +146,7 @@ fn two_parities_tell_where_they_agree_what_a_lost_chunk_holds() {
         }
         assert!(refused > 0 && told > refused, "{members}: {refused} {told}");
         // With another member missing nothing tells.
-        assert_eq!(world.set.shared.members.fail((lost + 1) % members, "a test"), Failing::Failed);
+        assert_eq!(world.set.shared.members.fail(other, "a test"), Failing::Failed);
         let mut blocks = (0..pattern.len() as u64).step_by(BLOCK as usize);
         let of_lost = blocks.find(|at| is_lost(*at)).expect("a block") + BLOCK;
         assert!(world.read(of_lost, BLOCK).is_err());

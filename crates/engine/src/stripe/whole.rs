@@ -81,6 +81,7 @@ fn is_plain_and_sound<D: Device>(owned: Owned<'_, D>) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::volume::Space;
+    use layout::units::Slot;
     use std::rc::Rc;
 
     use layout::geometry::Level;
@@ -100,7 +101,7 @@ mod tests {
     /// Every block of the array is `expected` without each of the members, one after the other and, at RAID-6, two.
     fn survives(world: &World, expected: &[u8]) {
         assert!(world.read(0, expected.len() as u64).expect("whole") == expected);
-        for slot in 0..world.set.shared.geometry.parity_chunks() {
+        for slot in Slot::first(world.set.shared.geometry.parity_chunks()) {
             world.set.shared.members.fail(slot, "a test");
             assert!(world.read(0, expected.len() as u64).expect("degraded") == expected, "without {slot}");
         }
@@ -176,7 +177,7 @@ mod tests {
             let stripe = world.set.shared.geometry.stripe_bytes() as usize;
             world.write(stripe as u64, &vec![7; stripe]).expect("written");
             expected[stripe..2 * stripe].fill(7);
-            assert_eq!(world.state(1), MemberState::Failed);
+            assert_eq!(world.state(Slot::new(1)), MemberState::Failed);
             assert!(world.read(0, expected.len() as u64).expect("degraded") == expected, "{level:?}");
         }
     }

@@ -14,6 +14,7 @@ use crate::executor::join_all;
 use crate::members::attachment::{Attached, Attachment};
 use crate::members::port::{MemberError, in_use};
 use crate::stages::Unwatched;
+use layout::units::Slot;
 
 /// Most stripes zeroed at once: the task owns all of them, and each member gets one operation.
 const STRIPES_AT_ONCE: u64 = 64;
@@ -90,13 +91,14 @@ async fn zero_members<D: Device>(
 ) -> Result<(), VolumeError> {
     let geometry = &engine.shared.geometry;
     let (offset, bytes) = (geometry.member_offset(first), (end - first) * u64::from(geometry.chunk_bytes()));
-    let at: SmallVec<[(u32, Rc<Attached<D>>); 8]> = (0..geometry.members())
+    let at: SmallVec<[(Slot, Rc<Attached<D>>); 8]> = geometry
+        .slots()
         .filter(|&slot| in_use(engine.shared.members.state(slot)))
         .flat_map(|slot| engine.port.devices.targets(slot).into_iter().map(move |device| (slot, device)))
         .collect();
-    let start = |(_, to): &(u32, Rc<Attached<D>>)| start_zeroing(to, offset, bytes, zeroing);
+    let start = |(_, to): &(Slot, Rc<Attached<D>>)| start_zeroing(to, offset, bytes, zeroing);
     let started: SmallVec<[D::Done; 8]> = at.iter().map(start).collect();
-    let (mut result, mut not_zeroed) = (Ok(()), SmallVec::<[u32; 4]>::new());
+    let (mut result, mut not_zeroed) = (Ok(()), SmallVec::<[Slot; 4]>::new());
     for ((slot, at), done) in at.into_iter().zip(join_all(started).await) {
         let attachment = engine.port.devices.attachment(slot, &at);
         let Err(error) = done else {

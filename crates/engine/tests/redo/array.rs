@@ -23,7 +23,7 @@ use engine::stripe::Shared;
 use engine::stripe::locks::Locks;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, Superblock};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use crate::device::{Drive, TestDevice};
 use crate::world::World;
@@ -61,7 +61,7 @@ pub fn create(world: &Rc<World>, level: Level, members: u16, data_offset: u64) -
     let device = |i: u16| NewMember {
         device_bytes: DEVICE_BYTES,
         device_uuid: [i as u8 + 1; 16],
-        role: DeviceRole::Active(i),
+        role: DeviceRole::Active(Slot::new(i.into())),
     };
     let created = array.create(&(0..members).map(device).collect::<Vec<_>>()).expect("an array");
     let disk = |(i, superblock): (usize, &Superblock)| {
@@ -81,7 +81,7 @@ pub struct TestPlatform {
 }
 
 impl Platform<TestDevice> for TestPlatform {
-    async fn attach(&self, slot: u32, device: Option<(Rc<TestDevice>, u64)>) {
+    async fn attach(&self, slot: Slot, device: Option<(Rc<TestDevice>, u64)>) {
         for set in &self.sets {
             self.world.later(|| ()).await;
             set.devices().attach(
@@ -91,11 +91,11 @@ impl Platform<TestDevice> for TestPlatform {
         }
     }
 
-    async fn attach_replacement(&self, _: u32, _: Option<(Rc<TestDevice>, u64)>) {
+    async fn attach_replacement(&self, _: Slot, _: Option<(Rc<TestDevice>, u64)>) {
         unreachable!("nothing is replaced here");
     }
 
-    async fn promote_replacement(&self, _: u32) {
+    async fn promote_replacement(&self, _: Slot) {
         unreachable!("nothing is replaced here");
     }
 

@@ -17,6 +17,7 @@ use engine::members::{Failing, MemberState};
 use engine::volume::{Space as _, ZeroFlags};
 use layout::geometry::Level;
 use layout::redo_log::{PieceKind, WholeRecord};
+use layout::units::Slot;
 use world::World;
 
 /// A power cut tears at sectors.
@@ -210,14 +211,14 @@ impl History {
     }
 
     /// The disk of the member in a slot.
-    fn disk_of(&self, array: &Array, slot: u32) -> Rc<device::Drive> {
+    fn disk_of(&self, array: &Array, slot: Slot) -> Rc<device::Drive> {
         let superblock =
-            array.manager.writer().superblocks().try_superblock(slot as usize).flatten().expect("a member");
+            array.manager.writer().superblocks().try_superblock(slot).flatten().expect("a member");
         Rc::clone(&self.machine.disks.borrow()[usize::from(superblock.device_uuid()[0]) - 1])
     }
 
     fn fail_one(&self, array: &Array) {
-        let slot = self.machine.world.below(self.members) as u32;
+        let slot = Slot::new(self.machine.world.below(self.members) as u32);
         let members = &array.shared.members;
         // What the superblocks do not say yet is no redundancy.
         if members.state(slot) != MemberState::InSync || !members.is_settled() {
@@ -232,8 +233,8 @@ impl History {
     }
 
     fn add_spare(&self, array: &Rc<Array>) {
-        let Some(superblock) =
-            (0..8).find_map(|slot| array.manager.writer().superblocks().try_superblock(slot).flatten())
+        let Some(superblock) = Slot::first(8)
+            .find_map(|slot| array.manager.writer().superblocks().try_superblock(slot).flatten())
         else {
             return;
         };
@@ -305,7 +306,7 @@ impl History {
             // One more may go with the power, if the level survives it.
             let survives = if self.level == Level::Raid6 { 2 } else { 1 };
             if missing < survives && array.shared.members.is_settled() && world.below(3) == 0 {
-                let slot = world.below(self.members) as u32;
+                let slot = Slot::new(world.below(self.members) as u32);
                 if array.shared.members.state(slot) == MemberState::InSync {
                     self.disk_of(&array, slot).kill();
                     counts.lost_at_the_cut += 1;
@@ -385,7 +386,7 @@ fn no_room_for_a_log_leaves_stripes_in_doubt() {
     let array = Rc::new(start(&machine, false));
     let oracle = Rc::new(RefCell::new(Oracle::default()));
     machine.disks.borrow()[1].kill();
-    array.shared.members.fail(1, "the test says so");
+    array.shared.members.fail(Slot::new(1), "the test says so");
     array.executors[0].spawn(client(Rc::clone(&array), Rc::clone(&oracle), 0));
     (0..3000).for_each(|_| assert!(world.step(&array.executors)));
     assert!(array.shared.redo.has_no_room());
@@ -450,7 +451,7 @@ fn all_writers_end(seed: u64, writers: u64, writes: impl Fn(u64) -> Vec<(u64, u6
     while left.get() > 0 {
         if steps == failure {
             machine.disks.borrow()[1].kill();
-            array.shared.members.fail(1, "the test says so");
+            array.shared.members.fail(Slot::new(1), "the test says so");
         }
         assert!(world.step(&array.executors));
         steps += 1;

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::error::GeometryError;
 use super::level::{FarSets, Raid10Layout};
+use crate::units::Slot;
 
 /// Copies held in line; a layout with more copies than this uses the heap.
 const COPIES_INLINE: usize = 4;
@@ -15,7 +16,7 @@ const COPIES_INLINE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CopyPlace {
     /// The member it is on.
-    pub member: u32,
+    pub member: Slot,
     /// Bytes from the start of the member's data area.
     pub member_offset: u64,
 }
@@ -72,7 +73,7 @@ impl Raid10 {
     fn check_no_collision(&self, layout: Raid10Layout) -> Result<(), GeometryError> {
         // As many chunks as there are members fill whole rows, and then it all repeats further down.
         let chunks = self.array_chunks.min(u64::from(self.members));
-        let mut places: Vec<(u32, u64)> = (0..chunks).flat_map(|chunk| self.chunk_places(chunk)).collect();
+        let mut places: Vec<(Slot, u64)> = (0..chunks).flat_map(|chunk| self.chunk_places(chunk)).collect();
         places.sort_unstable();
         places.dedup();
         let distinct = places.len() as u64 == chunks * u64::from(self.copies_count());
@@ -100,10 +101,10 @@ impl Raid10 {
     }
 
     /// Member and chunk row of each copy, in the kernel's order.
-    pub(super) fn chunk_places(&self, array_chunk: u64) -> SmallVec<[(u32, u64); COPIES_INLINE]> {
-        let slot = array_chunk * u64::from(self.near);
-        let mut member = (slot % u64::from(self.members)) as u32;
-        let mut row = slot / u64::from(self.members);
+    pub(super) fn chunk_places(&self, array_chunk: u64) -> SmallVec<[(Slot, u64); COPIES_INLINE]> {
+        let place = array_chunk * u64::from(self.near);
+        let mut member = (place % u64::from(self.members)) as u32;
+        let mut row = place / u64::from(self.members);
         if self.offset {
             row *= u64::from(self.far);
         }
@@ -111,11 +112,11 @@ impl Raid10 {
         for _ in 0..self.near {
             let mut far_member = member;
             let mut far_row = row;
-            places.push((far_member, far_row));
+            places.push((Slot::new(far_member), far_row));
             for _ in 1..self.far {
                 far_member = self.far_member(far_member);
                 far_row += self.stride_chunks;
-                places.push((far_member, far_row));
+                places.push((Slot::new(far_member), far_row));
             }
             member += 1;
             if member == self.members {
@@ -139,7 +140,7 @@ impl Raid10 {
         }
     }
 
-    pub(super) fn survives(&self, failed: impl Fn(u32) -> bool) -> bool {
+    pub(super) fn survives(&self, failed: impl Fn(Slot) -> bool) -> bool {
         // The members of a chunk's copies repeat after at most as many chunks as there are members.
         (0..u64::from(self.members).min(self.array_chunks))
             .all(|chunk| self.chunk_places(chunk).iter().any(|(member, _)| !failed(*member)))

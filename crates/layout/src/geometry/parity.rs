@@ -4,6 +4,7 @@
 //! `drivers/md/raid5.c`; `tests/kernel.rs` holds them against what the kernel wrote.
 
 use super::level::{Layout, Level};
+use crate::units::Slot;
 
 /// What a member holds in a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +17,7 @@ pub enum Role {
     Q,
 }
 
-/// P, Q and the order of data in one stripe.
+/// P, Q and the order of data in one stripe. The rules count members round, so they are plain numbers in here.
 #[derive(Clone, Copy)]
 pub(super) struct ParityStripe {
     members: u32,
@@ -98,15 +99,19 @@ impl ParityStripe {
         Self { ddf: true, ..self }
     }
 
-    pub(super) fn p(self) -> u32 {
-        self.p
+    pub(super) fn p(self) -> Slot {
+        Slot::new(self.p)
     }
 
-    pub(super) fn q(self) -> Option<u32> {
-        self.q
+    pub(super) fn q(self) -> Option<Slot> {
+        self.q.map(Slot::new)
     }
 
-    pub(super) fn data_member(self, data_index: u32) -> u32 {
+    pub(super) fn data_slot(self, data_index: u32) -> Slot {
+        Slot::new(self.data_member(data_index))
+    }
+
+    fn data_member(self, data_index: u32) -> u32 {
         match self.order {
             DataOrder::Around { first, ring } => (first + data_index) % ring,
             DataOrder::Ascending => {
@@ -118,7 +123,8 @@ impl ParityStripe {
         }
     }
 
-    pub(super) fn role(self, member: u32) -> Role {
+    pub(super) fn role(self, slot: Slot) -> Role {
+        let member = slot.get();
         if member == self.p {
             return Role::P;
         }

@@ -5,6 +5,7 @@
 use super::error::GeometryError;
 use super::level::{Layout, Level};
 use super::limits::{check_chunk, check_members};
+use crate::units::Slot;
 
 /// A RAID-0 whose members may differ in size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ struct Zone {
     /// Where it ends in the array.
     array_chunk_end: u64,
     /// The members that reach into it, in the array's order.
-    members: Vec<u32>,
+    members: Vec<Slot>,
 }
 
 impl Raid0Zones {
@@ -74,7 +75,7 @@ impl Raid0Zones {
     /// # Panics
     /// If `array_offset` is beyond the end of the array.
     #[must_use]
-    pub fn locate(&self, array_offset: u64) -> (u32, u64, u64) {
+    pub fn locate(&self, array_offset: u64) -> (Slot, u64, u64) {
         assert!(array_offset < self.array_bytes, "offset {array_offset} is beyond the end of the array");
         let array_chunk = array_offset / self.chunk_bytes;
         let chunk_offset = array_offset % self.chunk_bytes;
@@ -97,8 +98,8 @@ fn zones_over(chunks: &[u64]) -> Vec<Zone> {
     let mut zones = Vec::with_capacity(ends.len());
     let (mut array_chunk, mut member_chunk) = (0, 0);
     for end in ends {
-        let members: Vec<u32> =
-            (0u32..).zip(chunks).filter(|(_, chunks)| **chunks > member_chunk).map(|(i, _)| i).collect();
+        let reaches = |(slot, chunks): (Slot, &u64)| (*chunks > member_chunk).then_some(slot);
+        let members: Vec<Slot> = Slot::all().zip(chunks).filter_map(reaches).collect();
         let array_chunk_end = array_chunk + (end - member_chunk) * members.len() as u64;
         zones.push(Zone { array_chunk, member_chunk, array_chunk_end, members });
         (array_chunk, member_chunk) = (array_chunk_end, end);

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::geometry::{Geometry, GeometryError, Layout, Level};
 use crate::md_bitmap::{self, BitmapSuper};
-use crate::units::{SECTOR_BYTES, Sectors};
+use crate::units::{SECTOR_BYTES, Sectors, Slot};
 
 /// mdadm aligns data to this.
 const DATA_ALIGN: u64 = (1 << 20) / SECTOR_BYTES;
@@ -230,13 +230,13 @@ impl NewArray {
         for device in devices {
             numbers.push(match device.role {
                 DeviceRole::Active(member) => {
-                    let taken = taken.get_mut(usize::from(member)).ok_or_else(|| {
+                    let taken = taken.get_mut(member.index()).ok_or_else(|| {
                         CreateError::Roles(format!("there is no member {member} of {}", self.raid_disks))
                     })?;
                     if std::mem::replace(taken, true) {
                         return Err(CreateError::Roles(format!("member {member} has two devices")));
                     }
-                    u32::from(member)
+                    member.get()
                 }
                 DeviceRole::Spare => {
                     spare += 1;
@@ -285,12 +285,11 @@ impl NewArray {
     }
 
     fn check_missing(&self, geometry: &Geometry, devices: &[NewMember]) -> Result<(), CreateError> {
-        let has_device =
-            |member: u32| devices.iter().any(|device| device.role == DeviceRole::Active(member as u16));
-        if geometry.survives(|member| !has_device(member)) {
+        let has_device = |slot: Slot| devices.iter().any(|device| device.role == DeviceRole::Active(slot));
+        if geometry.survives(|slot| !has_device(slot)) {
             return Ok(());
         }
-        let missing = (0..self.raid_disks).filter(|member| !has_device(*member)).count() as u32;
+        let missing = geometry.slots().filter(|slot| !has_device(*slot)).count() as u32;
         Err(CreateError::TooManyMissing { level: self.level, missing })
     }
 

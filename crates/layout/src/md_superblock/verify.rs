@@ -82,7 +82,7 @@ impl Superblock {
             return Ok(());
         }
         let beyond = |role: &DeviceRole| match role {
-            DeviceRole::Active(member) => u32::from(*member) >= self.raid_disks(),
+            DeviceRole::Active(slot) => slot.get() >= self.raid_disks(),
             _ => false,
         };
         match self.roles().find(beyond) {

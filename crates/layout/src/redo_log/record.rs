@@ -7,6 +7,7 @@ use super::area::SlotPlan;
 use super::raw::{PIECES_MAX, RawPiece, RawRecord};
 use crate::Checksum;
 use crate::headroom::{BLOCK_BYTES, Place, RecordError, RecordKind, sealed};
+use crate::units::Slot;
 
 const KIND: RecordKind = RecordKind { magic: *b"TwRedoR\0", name: "redo log", versions: 1..=VERSION };
 
@@ -40,7 +41,7 @@ pub struct RedoPiece {
     /// The stripe it belongs to, the first of several for zeroes.
     pub stripe: u64,
     /// The member's slot in the array.
-    pub member: u16,
+    pub member: Slot,
     /// Offset in the member's data area, in bytes.
     pub offset_bytes: u64,
     /// How many bytes.
@@ -106,7 +107,7 @@ impl RedoRecord {
             if bytes == 0 || offset_bytes.checked_add(bytes).is_none() {
                 return wrong("bytes", bytes, "a place on a member");
             }
-            let (stripe, member) = (raw.stripe.get(), raw.member.get());
+            let (stripe, member) = (raw.stripe.get(), Slot::new(raw.member.get().into()));
             let piece = RedoPiece { stripe, member, offset_bytes, bytes, kind };
             payload_bytes = payload_bytes.saturating_add(piece.payload_bytes());
             pieces.push(piece);
@@ -149,7 +150,7 @@ impl RedoRecord {
             raw.stripe.set(piece.stripe);
             raw.offset.set(piece.offset_bytes);
             raw.bytes.set(piece.bytes);
-            raw.member.set(piece.member);
+            raw.member.set(u16::try_from(piece.member.get()).expect("a slot is below 1920"));
             raw.kind = piece.kind.code();
             block.extend_from_slice(raw.as_bytes());
         }

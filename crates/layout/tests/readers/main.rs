@@ -14,7 +14,7 @@ use layout::md_superblock::{BadRange, DeviceRole, MinorVersion, NewArray, NewMem
 use layout::redo_log::{
     Checksum, PieceKind, Place, RedoHeader, RedoPiece, RedoRecord, SlotPlan, StripeRange,
 };
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use mutations::mutate;
 
@@ -30,8 +30,11 @@ fn created(minor: MinorVersion, level: Level, device_bytes: u64) -> (Vec<u8>, Ve
         data_offset: (minor == MinorVersion::V1_0).then_some(Sectors(0)),
         ..NewArray::new([7; 16], level, 4)
     };
-    let member =
-        |slot| NewMember { device_bytes, device_uuid: [slot as u8; 16], role: DeviceRole::Active(slot) };
+    let member = |slot: u8| NewMember {
+        device_bytes,
+        device_uuid: [slot; 16],
+        role: DeviceRole::Active(Slot::new(slot.into())),
+    };
     let created = array.create(&(0..4).map(member).collect::<Vec<_>>()).expect("an array");
     let bitmap = Bitmap::new(created.bitmap.expect("a bitmap"), true);
     let pages = (0..bitmap.pages()).flat_map(|page| bitmap.page(page, 512)).collect();
@@ -81,10 +84,10 @@ fn redo_logs() {
         copies: 2,
         payload_checksum: Checksum::of(&[0; 16384]),
         pieces: vec![
-            piece(0, PieceKind::Data),
-            piece(3, PieceKind::Zeroes),
-            piece(2, PieceKind::Missing),
-            piece(1, PieceKind::Unlogged),
+            piece(Slot::new(0), PieceKind::Data),
+            piece(Slot::new(3), PieceKind::Zeroes),
+            piece(Slot::new(2), PieceKind::Missing),
+            piece(Slot::new(1), PieceKind::Unlogged),
         ],
     };
     mutate("redo_log", &[header.encode(PLACE), record.encode(PLACE)], entries::redo_log);

@@ -1,5 +1,6 @@
 //! What an operator does to an array, and what the power does.
 
+use layout::units::Slot;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,13 +19,13 @@ pub(super) enum Act {
     /// The power goes. What stands in a cache survives as this says.
     Crash(Crash),
     /// The member in a slot is taken out of use and out of its slot.
-    Fail(u32),
+    Fail(Slot),
     /// A new device is added.
     Add,
     /// A device that is not in use comes back.
     ReAdd(u32),
     /// A new device takes over from the member in a slot.
-    Replace(u32),
+    Replace(Slot),
 }
 
 /// How the power goes.
@@ -90,6 +91,7 @@ impl FromStr for Act {
         }
         let (verb, of) = words.split_once(' ').ok_or_else(unknown)?;
         let number = || of.parse::<u32>().map_err(|_| unknown());
+        let slot = || number().map(Slot::new);
         let devices = || {
             let numbers: Result<Vec<u32>, _> = of.split('+').map(str::parse).collect();
             let numbers = numbers.map_err(|_| unknown())?;
@@ -102,9 +104,9 @@ impl FromStr for Act {
             "write" if CELLS_WRITTEN.iter().any(|cell| number() == Ok(*cell as u32)) => {
                 Ok(Act::Write(number()? as usize))
             }
-            "fail" => number().map(Act::Fail),
+            "fail" => slot().map(Act::Fail),
             "re-add" => number().map(Act::ReAdd),
-            "replace" => number().map(Act::Replace),
+            "replace" => slot().map(Act::Replace),
             _ => Err(unknown()),
         }
     }

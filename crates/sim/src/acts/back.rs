@@ -12,6 +12,7 @@ use layout::md_superblock::DeviceRole;
 use layout::redo_log::StripeRange;
 
 use super::act::Devices;
+use super::check::{check_cells, check_rest};
 use super::run::{Pace, Run, Started, Wrong, failure, superblock};
 use super::site::{Site, beside, cells_in};
 use crate::disk::Disk;
@@ -63,7 +64,7 @@ pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
     let back = match run.array.shared.members.all_in_sync() {
         true => Back::Whole,
         false if run.array.has_doubts() => {
-            run.check_cells(false)?;
+            check_cells(&run, false)?;
             accept(&mut run)?;
             if is_split { Back::Whole } else { Back::InDoubt }
         }
@@ -72,8 +73,8 @@ pub(super) fn from_running(mut run: Run) -> Result<Back, Wrong> {
             return Err(format!("all drives are back, nothing is in doubt, and members are {states:?}"));
         }
     };
-    run.check_rest()?;
-    run.check_cells(true)?;
+    check_rest(&run)?;
+    check_cells(&run, true)?;
     Ok(back)
 }
 
@@ -108,19 +109,19 @@ fn outside(run: &Run) -> Vec<Rc<Disk>> {
 }
 
 fn has_free_slot(run: &Run) -> bool {
-    let members = run.site.machine.geometry().members();
-    (0..members).any(|slot| matches!(run.state(slot), MemberState::Missing | MemberState::Failed))
+    let mut slots = run.site.machine.geometry().slots();
+    slots.any(|slot| matches!(run.state(slot), MemberState::Missing | MemberState::Failed))
 }
 
 /// A device that cannot be rebuilt because of doubt gives its slot to the one that was there before.
 fn exchange(run: &mut Run) -> Result<(), Wrong> {
-    for slot in 0..run.site.machine.geometry().members() {
+    for slot in run.site.machine.geometry().slots() {
         if run.state(slot) != MemberState::Recovering {
             continue;
         }
         let had_slot = |disk: &Rc<Disk>| {
             let own = superblock(&run.site.machine, disk);
-            own.is_some_and(|own| own.role() == DeviceRole::Active(u16::try_from(slot).expect("a few slots")))
+            own.is_some_and(|own| own.role() == DeviceRole::Active(slot))
         };
         let Some(before) = outside(run).into_iter().find(had_slot) else { continue };
         if run.fail(slot)? && run.re_add(before.number)? {

@@ -72,7 +72,7 @@ pub(super) fn likeness(site: &Site, disk: &Disk) -> u64 {
     }
     if let (true, Some(DeviceRole::Active(slot))) = (is_mirror(site), own.as_ref().map(Superblock::role)) {
         let copies = site.machine.geometry().copies(0, u64::from(CHUNK)).places.len();
-        (usize::from(slot) / copies).hash(&mut hasher); // of RAID-10 the members with the same copies
+        (slot.index() / copies).hash(&mut hasher); // of RAID-10 the members with the same copies
     }
     hasher.finish()
 }

@@ -21,6 +21,8 @@ enum Step {
     Written { cell: usize, content: Content },
     /// A write in flight when the power went.
     Torn { cell: usize, content: Content },
+    /// A client read a cell that may have held one of several contents.
+    Read { cell: usize, content: Content },
     /// A run that some members were not part of.
     Ran,
     /// An operator accepted whatever these cells hold.
@@ -66,6 +68,11 @@ impl Lineage {
         self.push(head, Step::Torn { cell, content })
     }
 
+    /// What a client has read stays so until the next write.
+    pub(super) fn read(&mut self, head: Head, cell: usize, content: Content) -> Head {
+        self.push(head, Step::Read { cell, content })
+    }
+
     pub(super) fn ran(&mut self, head: Head) -> Head {
         self.push(head, Step::Ran)
     }
@@ -94,7 +101,7 @@ impl Lineage {
         let mut contents = Vec::new();
         for at in self.up(head) {
             match self.nodes[at].step {
-                Step::Written { cell: of, content } if of == cell => {
+                Step::Written { cell: of, content } | Step::Read { cell: of, content } if of == cell => {
                     contents.push(content);
                     return Some(contents);
                 }

@@ -6,8 +6,9 @@
 //! nor is a device that is like another one ([`key`]). Two more rules make a tree of two histories: side A runs with some of
 //! the devices, side B with others, then any mixture of them is started.
 //!
-//! After each act ([`run`], [`lineage`]):
+//! After each act ([`run`], [`check`], [`lineage`]):
 //! - Reads find what the side that runs wrote, and an error only where a stripe is in doubt and a member is missing.
+//! - What parity made of a member that is away, and was read, stays so whoever comes back.
 //! - Members in sync hold the same: parity and copies agree at rest.
 //! - No member in sync lacks a write, or holds one of another side, and none is left out without a word that holds a write.
 //! - All drives are back ([`back`]): all data at rest is readable and every member in sync, or the refusal names the next step.
@@ -17,6 +18,7 @@
 
 mod act;
 mod back;
+mod check;
 mod key;
 mod lineage;
 mod run;

@@ -9,12 +9,12 @@ use engine::buffer::{Buffer, Gather};
 use engine::members::{Failing, MemberState};
 use engine::volume::Space;
 use layout::md_superblock::{DeviceRole, SUPERBLOCK_BYTES_MAX, Superblock};
+use layout::units::Slot;
 
 use super::act::{Act, Crash, Devices};
 use super::lineage::{Cells, Head};
 use super::site::{CHUNK, Site, beside, cells, cells_in};
 use crate::array::Array;
-use crate::check;
 use crate::disk::Disk;
 use crate::disk::cache::Survivors;
 use crate::machine::Machine;
@@ -155,9 +155,48 @@ impl Run {
     fn settle(&mut self) -> Result<(), Wrong> {
         if self.pace == Pace::AtRest {
             self.rest()?;
+            self.read_lost()?;
         }
         self.note_in_sync();
         Ok(())
+    }
+
+    /// A client reads the cells whose member is away and that may hold one of several contents. What parity made of such a cell
+    /// it holds from then on, whoever comes back. What a member that is there holds of a torn write is no such promise: it may be
+    /// lost with the member.
+    fn read_lost(&mut self) -> Result<(), Wrong> {
+        for cell in 0..4 {
+            let Some(allowed) = self.site.lineage.may_hold(self.head, cell) else { continue };
+            if allowed.iter().all(|content| *content == allowed[0]) || !self.is_made_by_parity(cell) {
+                continue;
+            }
+            match self.read(cell)? {
+                Some(Some(found)) if allowed.contains(&found) => {
+                    self.head = self.site.lineage.read(self.head, cell, found);
+                }
+                _ => {} // `check_cells` judges it
+            }
+        }
+        Ok(())
+    }
+
+    /// What a cell reads as; None: an error.
+    pub(super) fn read(&self, cell: usize) -> Result<Option<Option<Content>>, Wrong> {
+        let offset = cells(self.site.machine.geometry())[cell];
+        let own = Rc::clone(&self.array);
+        let result =
+            self.until("a read", async move { own.shards[0].volume.read(offset, u64::from(CHUNK)).await })?;
+        Ok(result.ok().map(|data| {
+            let mut bytes = vec![0; CHUNK as usize];
+            data.copy_to(&mut bytes);
+            pages::identify(&bytes, offset / u64::from(CHUNK))
+        }))
+    }
+
+    fn is_made_by_parity(&self, cell: usize) -> bool {
+        let geometry = self.site.machine.geometry();
+        let places = self.site.machine.places(cells(geometry)[cell]);
+        geometry.parity_chunks() > 0 && self.state(places[0].0) != MemberState::InSync
     }
 
     /// Runs until nothing is left to do.
@@ -180,13 +219,16 @@ impl Run {
 
     /// The devices of members in sync.
     fn in_sync(&self) -> Vec<Rc<Disk>> {
-        let disks = self.site.machine.disks.borrow();
-        let slots = (0u32..).zip(disks.iter());
-        let in_sync = slots.filter(|(slot, _)| self.state(*slot) == MemberState::InSync);
-        in_sync.filter_map(|(_, disk)| disk.clone()).collect()
+        self.devices(MemberState::InSync)
     }
 
-    pub(super) fn state(&self, slot: u32) -> MemberState {
+    fn devices(&self, of: MemberState) -> Vec<Rc<Disk>> {
+        let disks = self.site.machine.disks.borrow();
+        let slots = Slot::all().zip(disks.iter()).filter(|(slot, _)| self.state(*slot) == of);
+        slots.filter_map(|(_, disk)| disk.clone()).collect()
+    }
+
+    pub(super) fn state(&self, slot: Slot) -> MemberState {
         self.array.shared.members.state(slot)
     }
 
@@ -240,7 +282,7 @@ impl Run {
     }
 
     /// Whether an error of a request to this cell is excused: a member is missing and the stripe in doubt.
-    fn is_doubtful(&self, cell: usize) -> bool {
+    pub(super) fn is_doubtful(&self, cell: usize) -> bool {
         let geometry = self.site.machine.geometry();
         if geometry.parity_chunks() == 0 || self.array.shared.members.all_in_sync() {
             return false;
@@ -251,7 +293,7 @@ impl Run {
     }
 
     /// Takes the member in a slot out of use and out of the slot. False if the array needs it.
-    pub(super) fn fail(&mut self, slot: u32) -> Result<bool, Wrong> {
+    pub(super) fn fail(&mut self, slot: Slot) -> Result<bool, Wrong> {
         if matches!(self.state(slot), MemberState::Missing | MemberState::Failed) {
             return Ok(false);
         }
@@ -306,7 +348,7 @@ impl Run {
         self.site.machine.watch.metadata_changed();
     }
 
-    fn replace(&mut self, slot: u32) -> Result<bool, Wrong> {
+    fn replace(&mut self, slot: Slot) -> Result<bool, Wrong> {
         if self.array.manager.replacements().may_replace(slot).is_err() {
             return Ok(false);
         }
@@ -342,12 +384,13 @@ impl Run {
         }
         self.write(CELL_IN_FLIGHT, false)?;
         let place = self.site.machine.places(cells(self.site.machine.geometry())[CELL_IN_FLIGHT])[0];
-        let disk = self.site.machine.disks.borrow()[place.0 as usize].as_ref().map(|disk| disk.number);
+        let disk = self.site.machine.disks.borrow()[place.0.index()].as_ref().map(|disk| disk.number);
         Ok(self.end(|device| (Some(device) == disk) == (crash == Crash::OnlyData)))
     }
 
     /// The program is gone, and of what was not durable only what these devices have is left.
     fn end(self, keeps: impl Fn(u32) -> bool) -> Site {
+        let in_slots = [MemberState::Recovering, MemberState::InSync].map(|state| self.devices(state));
         self.array.kill();
         self.array.world.cut();
         for disk in self.site.machine.all_disks.borrow().iter() {
@@ -356,89 +399,13 @@ impl Run {
         }
         let machine = Rc::clone(&self.site.machine);
         let mut lineage = self.site.lineage.clone();
-        // Superblocks may call a device a member whose rebuild ended as the power went.
-        for disk in machine.all_disks.borrow().iter() {
-            let is_member = superblock(&machine, disk).is_some_and(|own| is_whole(&own));
-            if is_member && lineage.head(disk.number).is_none() {
+        // Superblocks may call a device a member whose rebuild ended with the array, or as the power went.
+        for disk in in_slots.into_iter().flatten() {
+            if superblock(&machine, &disk).is_some_and(|own| is_whole(&own)) {
                 lineage.follow(disk.number, self.head);
             }
         }
         Site { machine, lineage, ..self.site }
-    }
-
-    /// What a cell reads as; None: an error.
-    fn read(&self, cell: usize) -> Result<Option<Option<Content>>, Wrong> {
-        let offset = cells(self.site.machine.geometry())[cell];
-        let own = Rc::clone(&self.array);
-        let result =
-            self.until("a read", async move { own.shards[0].volume.read(offset, u64::from(CHUNK)).await })?;
-        Ok(result.ok().map(|data| {
-            let mut bytes = vec![0; CHUNK as usize];
-            data.copy_to(&mut bytes);
-            pages::identify(&bytes, offset / u64::from(CHUNK))
-        }))
-    }
-
-    /// Every cell holds what it may. With `all` none is unreadable, else those in doubt may be.
-    pub(super) fn check_cells(&self, all: bool) -> Result<(), Wrong> {
-        for cell in 0..4 {
-            let allowed = self.site.lineage.may_hold(self.head, cell);
-            let found = self.read(cell)?;
-            let is_right = match (&found, &allowed) {
-                (None, _) => !all && self.is_doubtful(cell),
-                (Some(_), None) => true,
-                (Some(found), Some(allowed)) => found.is_some_and(|found| allowed.contains(&found)),
-            };
-            if !is_right {
-                let states = self.array.shared.members.states();
-                let found = match found {
-                    None => "cannot be read".to_string(),
-                    Some(None) => "reads as garbage".to_string(),
-                    Some(Some(content)) => format!("reads as {content}"),
-                };
-                let what =
-                    format!("invariant 6: cell {cell} {found}; it may be {allowed:?}; members {states:?}");
-                return Err(traced(&self.site, &what));
-            }
-        }
-        Ok(())
-    }
-
-    /// What has to hold when nothing is left to do: members in sync hold the same, parity agrees, superblocks say so.
-    pub(super) fn check_rest(&self) -> Result<(), Wrong> {
-        let is_accepted = (0..4).any(|cell| self.site.lineage.may_hold(self.head, cell).is_none());
-        if !is_accepted || self.array.shared.members.all_in_sync() {
-            check::quiet(&self.array); // what an operator accepted agrees once a resync has all members
-        }
-        check::at_rest(&self.array);
-        self.check_copies().map_err(|what| traced(&self.site, &what))?;
-        match self.site.machine.world.failure() {
-            Some(_) => Err(failure(&self.site)),
-            None => Ok(()),
-        }
-    }
-
-    /// Copies of a cell on members in sync are the same.
-    fn check_copies(&self) -> Result<(), Wrong> {
-        let machine = &self.site.machine;
-        for (cell, offset) in cells(machine.geometry()).into_iter().enumerate() {
-            let mut seen: Option<(u32, Vec<u8>)> = None;
-            for (slot, at) in machine.places(offset) {
-                if self.state(slot) != MemberState::InSync {
-                    continue;
-                }
-                let Some(disk) = machine.disks.borrow()[slot as usize].clone() else { continue };
-                let mut held = vec![0; CHUNK as usize];
-                disk.peek(at, &mut held);
-                match &seen {
-                    Some((other, bytes)) if *bytes != held => {
-                        return Err(format!("copies of cell {cell} in slots {other} and {slot} differ"));
-                    }
-                    _ => seen = Some((slot, held)),
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -464,7 +431,7 @@ pub(super) fn failure(site: &Site) -> Wrong {
     traced(site, &world.failure().unwrap_or_else(|| "it does not go on".to_string()))
 }
 
-fn traced(site: &Site, what: &str) -> Wrong {
+pub(super) fn traced(site: &Site, what: &str) -> Wrong {
     format!("{what}\n    | {}", site.machine.world.trace_tail().join("\n    | "))
 }
 

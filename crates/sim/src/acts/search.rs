@@ -6,9 +6,11 @@ use std::rc::Rc;
 
 use engine::members::MemberState;
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use super::act::{Act, CELLS_WRITTEN, Crash, Devices, parse, words};
 use super::back::{self, Back};
+use super::check::{check_cells, check_rest};
 use super::key;
 use super::run::{Done, Pace, Run, Started, Wrong};
 use super::site::{Planted, Site};
@@ -102,7 +104,7 @@ pub fn replay(plan: &Plan, history: &str, mut say: impl FnMut(String)) -> Result
     let back = match now {
         Done::Off(site) => back::from_off(&site)?.0,
         Done::Runs(run) => {
-            run.check_cells(false)?;
+            check_cells(&run, false)?;
             back::from_running(run)?
         }
         Done::Not => return Ok(()),
@@ -248,9 +250,9 @@ impl Search<'_> {
         }
         self.tried.states += 1;
         let acts = if depth < self.plan.depth { self.acts_on(&run) } else { Vec::new() };
-        run.check_cells(false)?;
+        check_cells(&run, false)?;
         if self.plan.at_rest {
-            run.check_rest()?;
+            check_rest(&run)?;
         }
         let back = back::from_running(run)?;
         Ok(Some(Reached { node: Some(Node { site, since, acts, path: Vec::new() }), back: Some(back) }))
@@ -299,8 +301,8 @@ impl Search<'_> {
         let has_new = site.machine.all_disks.borrow().len() - members as usize >= NEW_DEVICES_MAX;
         let disks = site.machine.disks.borrow();
         let mut seen = Vec::new();
-        for slot in 0..members {
-            let Some(disk) = &disks[slot as usize] else { continue };
+        for slot in site.machine.geometry().slots() {
+            let Some(disk) = &disks[slot.index()] else { continue };
             let like = (key::likeness(site, disk), run.state(slot));
             if seen.contains(&like) {
                 continue;
@@ -309,8 +311,8 @@ impl Search<'_> {
             acts.push(Act::Fail(slot));
             acts.extend((!has_new).then_some(Act::Replace(slot)));
         }
-        let is_free = |slot: u32| matches!(run.state(slot), MemberState::Missing | MemberState::Failed);
-        if !has_new && (0..members).any(is_free) {
+        let is_free = |slot: Slot| matches!(run.state(slot), MemberState::Missing | MemberState::Failed);
+        if !has_new && site.machine.geometry().slots().any(is_free) {
             acts.push(Act::Add);
         }
         let outside = site.machine.all_disks.borrow();

@@ -3,11 +3,12 @@
 
 use super::*;
 use crate::scenario::DATA_OFFSET_WITH_ABSENCES;
+use layout::units::Slot;
 
 const LEVELS: [(Level, u32); 4] =
     [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid5, 3)];
 const STRIPES: u64 = 16;
-const AWAY: u32 = 1;
+const AWAY: Slot = Slot::new(1);
 
 fn marked(level: Level, members: u32) -> Scenario {
     Scenario {

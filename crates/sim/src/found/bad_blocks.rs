@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::start::bad_blocks;
+use layout::units::Slot;
 
 const BLOCK: u64 = 4096;
 
@@ -10,7 +11,7 @@ fn with_log(scenario: Scenario) -> Rc<Array> {
 }
 
 /// The member cannot read the block at the start of its stripe `stripe`.
-fn break_block(array: &Array, slot: u32, stripe: u64) {
+fn break_block(array: &Array, slot: Slot, stripe: u64) {
     let disk = disk(array, slot);
     let first = (disk.places.data + stripe * u64::from(CHUNK)) / 512;
     disk.faults.borrow_mut().bad.extend(first..first + BLOCK / 512);
@@ -25,7 +26,7 @@ fn a_superblock_tells_of_no_log_that_was_not_written() {
         let array = with_log(quiet(Level::Raid5, 3, Support::None, 8, 4096));
         array.shared.members.want_metadata();
         let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
-        assert!(array.shared.members.set_bad(1, 0..BLOCK));
+        assert!(array.shared.members.set_bad(Slot::new(1), 0..BLOCK));
         loop {
             for disk in array.machine.connected() {
                 let mut bytes = vec![0; SUPERBLOCK_BYTES_MAX];
@@ -40,7 +41,7 @@ fn a_superblock_tells_of_no_log_that_was_not_written() {
             }
         }
         let array = cut(&array, 100);
-        assert_eq!(array.shared.members.bad_blocks(1).0.bytes(), BLOCK, "after {steps} steps");
+        assert_eq!(array.shared.members.bad_blocks(Slot::new(1)).0.bytes(), BLOCK, "after {steps} steps");
         if ended {
             break;
         }
@@ -90,7 +91,7 @@ fn a_resync_ends_behind_a_block_that_nobody_can_make() {
         write(&array, 2 * 3 * BLOCKS..3 * 3 * BLOCKS);
         read(&array, 0..8 * 3 * BLOCKS);
         assert_eq!(array.world.counts.borrow().request_errors, errors + 2);
-        assert!((0..4).all(|slot| array.shared.members.bad_blocks(slot).0.is_empty()));
+        assert!(Slot::first(4).all(|slot| array.shared.members.bad_blocks(slot).0.is_empty()));
     }
 }
 
@@ -103,19 +104,19 @@ fn a_member_that_is_gone_gets_no_bad_places() {
     for steps in 0.. {
         let quiet = quiet(Level::Raid5, 3, Support::None, 8, 4096);
         let array = with_log(Scenario { data_offset: 64 << 10, ..quiet });
-        fail(&array, 1);
-        break_block(&array, 0, 2);
-        replace_until(&array, 1, MemberState::Recovering);
+        fail(&array, Slot::new(1));
+        break_block(&array, Slot::new(0), 2);
+        replace_until(&array, Slot::new(1), MemberState::Recovering);
         for _ in 0..steps {
             array.run(1);
         }
-        if array.shared.members.state(1) == MemberState::InSync {
+        if array.shared.members.state(Slot::new(1)) == MemberState::InSync {
             break;
         }
         let before = recorded(&array);
-        assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+        assert_eq!(array.shared.members.fail(Slot::new(1), "by hand"), Failing::Failed);
         let own = Rc::clone(&array);
-        run(&array, async move { assert!(own.manager.membership().remove(1).await) });
+        run(&array, async move { assert!(own.manager.membership().remove(Slot::new(1)).await) });
         assert_eq!(recorded(&array), before, "after {steps} steps");
         kinds[usize::from(before > 0)] += 1;
     }

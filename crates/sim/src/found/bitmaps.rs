@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use layout::geometry::Level;
 use layout::md_bitmap::{Bitmap, PAGE_BYTES};
+use layout::units::Slot;
 
 use super::{BLOCKS, cut, disk, fail, finish, quiet, read, start};
 use crate::array::Array;
@@ -18,8 +19,8 @@ fn with_bitmap(level: Level, members: u32) -> Rc<Array> {
 }
 
 /// What the bitmap on a member says.
-fn bitmap_on(array: &Array, slot: u32) -> (u64, Bitmap) {
-    let superblock = array.writer.superblocks().try_superblock(slot as usize).flatten().expect("a member");
+fn bitmap_on(array: &Array, slot: Slot) -> (u64, Bitmap) {
+    let superblock = array.writer.superblocks().try_superblock(slot).flatten().expect("a member");
     let start = superblock.bitmap_start().expect("an array with a bitmap").bytes();
     let room = superblock.bitmap_room(disk(array, slot).places.size).expect("room");
     let bytes = disk(array, slot).read_at_once(start, 2 * PAGE_BYTES);
@@ -27,7 +28,7 @@ fn bitmap_on(array: &Array, slot: u32) -> (u64, Bitmap) {
 }
 
 /// Another program wrote the array without keeping the bitmap.
-fn make_stale(array: &Array, slot: u32) {
+fn make_stale(array: &Array, slot: Slot) {
     let (start, mut bitmap) = bitmap_on(array, slot);
     bitmap.superblock_mut().set_events(0);
     disk(array, slot).put(start, &bitmap.page(0, 512));
@@ -40,7 +41,7 @@ fn the_first_bits_go_to_members_that_have_no_bitmap_yet() {
     for (degraded, in_flight, stale) in (0..8).map(|case| (case & 1 > 0, case & 2 > 0, 1 + case / 4)) {
         let array = with_bitmap(Level::Raid1, 2);
         if degraded {
-            fail(&array, 1);
+            fail(&array, Slot::new(1));
         }
         let own = Rc::clone(&array);
         array.spawn(
@@ -54,13 +55,15 @@ fn the_first_bits_go_to_members_that_have_no_bitmap_yet() {
         while array.world.counts.borrow().blocks_durable == 0 {
             array.run(1);
         }
-        (0..stale).filter(|slot| *slot == 0 || !degraded).for_each(|slot| make_stale(&array, slot));
+        Slot::first(stale)
+            .filter(|slot| *slot == Slot::FIRST || !degraded)
+            .for_each(|slot| make_stale(&array, slot));
         let array = cut(&array, 100);
         let far = 300 * BLOCKS / 8;
         let own = Rc::clone(&array);
         array.spawn(0, "a write", async move {
             workload::write(&own, 0, Kind::Write, far..far + 1, false).await;
-            for slot in (0..2).filter(|slot| *slot == 0 || !degraded) {
+            for slot in Slot::first(2).filter(|slot| *slot == Slot::FIRST || !degraded) {
                 let bit = far * 512 / u64::from(bitmap_on(&own, slot).1.superblock().chunk_bytes());
                 assert!(bitmap_on(&own, slot).1.is_set(bit), "acknowledged, and the bit is on each member");
             }

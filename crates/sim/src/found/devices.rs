@@ -1,11 +1,10 @@
 //! Devices that come to an array, replace its members, or come back.
 
-use std::ops::Range;
-
 use engine::array::assemble::Candidate;
 
 use super::*;
 use crate::start as starting;
+use layout::units::Slot;
 
 /// Seed 600193: a replacement failed after a round of superblocks had begun and before it was written, and the member that
 /// it was to replace got none. After the next round had come to half of the others it was two events behind.
@@ -19,14 +18,14 @@ fn every_member_gets_every_round_whenever_a_replacement_fails() {
         let array = start(scenario);
         let own = Rc::clone(&array);
         array.spawn(0, "beginning to replace a member", async move {
-            operator::begin_replacement(&own, 1).await;
+            operator::begin_replacement(&own, Slot::new(1)).await;
         });
         let members = &array.shared.members;
-        while members.replacing(1) == Replacing::No {
+        while members.replacing(Slot::new(1)) == Replacing::No {
             assert_eq!(array.run(1), Ended::Steps);
         }
         let ended = (0..steps).any(|_| array.run(1) == Ended::Idle);
-        members.fail_replacement(1, "by hand");
+        members.fail_replacement(Slot::new(1), "by hand");
         loop {
             let candidates = recorded::candidates(&array.machine);
             let superblocks = candidates.iter().filter_map(|candidate| candidate.superblock.as_ref().ok());
@@ -52,15 +51,15 @@ fn every_member_gets_every_round_whenever_a_replacement_fails() {
 #[test]
 fn a_device_is_a_spare_only_when_superblocks_do_not_call_it_a_member() {
     let array = array(Level::Raid5, 3, Support::All);
-    fail(&array, 0);
-    replace_until(&array, 0, MemberState::InSync);
+    fail(&array, Slot::new(0));
+    replace_until(&array, Slot::new(0), MemberState::InSync);
     assert!(!array.shared.members.is_settled(), "no superblock says so yet");
-    disk(&array, 0).faults.borrow_mut().slow = 1000;
-    let second = disk(&array, 1);
-    assert_eq!(array.shared.members.fail(1, "by hand"), Failing::Failed);
+    disk(&array, Slot::new(0)).faults.borrow_mut().slow = 1000;
+    let second = disk(&array, Slot::new(1));
+    assert_eq!(array.shared.members.fail(Slot::new(1), "by hand"), Failing::Failed);
     let own = Rc::clone(&array);
     run(&array, async move {
-        assert!(own.manager.membership().remove(1).await);
+        assert!(own.manager.membership().remove(Slot::new(1)).await);
         operator::add_spare(&own, &second).await;
     });
     check::at_rest(&array);
@@ -75,7 +74,7 @@ fn a_replacement_keeps_its_number_through_a_crash() {
     for order in 0..20 {
         let array = array(Level::Raid5, 3, Support::All);
         write(&array, 0..2 * 8 * BLOCKS);
-        for slot in 0..2 {
+        for slot in Slot::first(2) {
             disk(&array, slot).faults.borrow_mut().slow = 300; // it is copied for long
             let own = Rc::clone(&array);
             array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
@@ -85,12 +84,12 @@ fn a_replacement_keeps_its_number_through_a_crash() {
         while recorded::candidates(&array.machine).iter().filter(is_replacement).count() < 2 {
             assert_eq!(array.run(1), Ended::Steps);
         }
-        (0..2).for_each(|slot| disk(&array, slot).mend());
+        Slot::first(2).for_each(|slot| disk(&array, slot).mend());
         let array = cut(&array, 100);
         (0..order).for_each(|_| _ = array.world.random().next()); // tasks run in another order
         let own = Rc::clone(&array);
         run(&array, async move { _ = operator::add_spare(&own, &own.machine.new_disk(true)).await });
-        let members = (0..).map_while(|slot| array.writer.superblocks().try_superblock(slot)).flatten();
+        let members = Slot::all().map_while(|slot| array.writer.superblocks().try_superblock(slot)).flatten();
         let mut numbers: Vec<u32> = members.map(|member| member.dev_number()).collect();
         numbers.extend(spare_numbers(&array));
         numbers.sort_unstable();
@@ -111,21 +110,21 @@ fn what_is_written_before_a_replacement_goes_on_is_copied() {
         let array = start(Scenario { shards: 4, ..quiet(Level::Raid5, 8, Support::All, 64, 4096) });
         let all = 0..7 * 64 * BLOCKS;
         write(&array, all.clone());
-        for slot in 0..SLOTS {
+        for slot in Slot::first(SLOTS) {
             disk(&array, slot).faults.borrow_mut().slow = 300; // it is copied for long
             let own = Rc::clone(&array);
             array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
         }
-        let copied = |slot: u32| Some(array.writer.superblocks().incoming(slot)?.recovery_offset()?.bytes());
-        while !(0..SLOTS).all(|slot| copied(slot).is_some_and(|bytes| bytes > 0)) {
+        let copied = |slot: Slot| Some(array.writer.superblocks().incoming(slot)?.recovery_offset()?.bytes());
+        while !Slot::first(SLOTS).all(|slot| copied(slot).is_some_and(|bytes| bytes > 0)) {
             assert_eq!(array.run(1), Ended::Steps);
         }
-        (0..SLOTS).for_each(|slot| disk(&array, slot).mend());
+        Slot::first(SLOTS).for_each(|slot| disk(&array, slot).mend());
         let array = cut(&array, 100);
         (0..order).for_each(|_| _ = array.world.random().next()); // tasks run in another order
         write(&array, 0..7 * BLOCKS);
         finish(&array);
-        assert!((0..SLOTS).all(|slot| array.shared.members.replacing(slot) == Replacing::No));
+        assert!(Slot::first(SLOTS).all(|slot| array.shared.members.replacing(slot) == Replacing::No));
         check::quiet(&array);
         read(&array, all);
     }
@@ -139,20 +138,19 @@ fn superblocks_are_newer_than_those_of_a_replacement() {
     for steps in (0..400).step_by(4) {
         let array = start(quiet(Level::Raid5, 3, Support::All, 16, 4096));
         write(&array, all.clone());
-        let slow =
-            |slots: Range<u32>| slots.for_each(|slot| disk(&array, slot).faults.borrow_mut().slow = 300);
-        slow(0..1); // it is copied for long
+        let slow = |slot| disk(&array, slot).faults.borrow_mut().slow = 300;
+        slow(Slot::FIRST); // it is copied for long
         let own = Rc::clone(&array);
-        array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, 0).await });
+        array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, Slot::new(0)).await });
         run_until(&array, |counts| counts.replaced_working > 0);
-        slow(1..3);
+        Slot::first(3).skip(1).for_each(slow);
         let own = Rc::clone(&array);
         array.spawn(0, "a write", async move {
             workload::write(&own, 0, Kind::Write, 0..BLOCKS, false).await;
             own.writer.want_close();
         });
         (0..steps).for_each(|_| _ = array.run(1));
-        (0..3).for_each(|slot| disk(&array, slot).mend());
+        Slot::first(3).for_each(|slot| disk(&array, slot).mend());
         let array = cut(&array, 0);
         let newest = |replacements: bool| {
             let found =
@@ -178,8 +176,8 @@ fn what_was_rebuilt_outlives_the_redo_log() {
         // Looks are far apart: superblocks that say clean would empty the log.
         let array = start(Scenario { look: 2000, ..logged(quiet) });
         write(&array, all.clone());
-        fail(&array, 0);
-        replace_until(&array, 0, MemberState::Recovering);
+        fail(&array, Slot::new(0));
+        replace_until(&array, Slot::new(0), MemberState::Recovering);
         let own = Rc::clone(&array);
         array.spawn(0, "zeroes and a write", async move {
             let stripe = 2 * BLOCKS;
@@ -208,10 +206,10 @@ fn bits_stay_until_the_redo_log_is_over() {
     let array = start(Scenario { look: 2000, ..logged(marked) });
     let bits = || array.writer.bitmap().expect("a bitmap").bits().0;
     write(&array, 0..6 * BLOCKS);
-    fail(&array, 0);
+    fail(&array, Slot::new(0));
     write(&array, 0..3 * BLOCKS);
     let before = bits();
-    replace_until(&array, 0, MemberState::InSync);
+    replace_until(&array, Slot::new(0), MemberState::InSync);
     let own = Rc::clone(&array);
     array.spawn(0, "bits are cleared", async move {
         while own.shared.redo.is_announced() {
@@ -238,19 +236,19 @@ fn a_recovery_that_found_no_space_is_tried_again_after_a_while() {
     for stripes in 2..12 {
         let array = start(quiet(Level::Raid5, 3, Support::None, stripes, 4096));
         write(&array, 0..2 * stripes * BLOCKS);
-        fail(&array, 0);
+        fail(&array, Slot::new(0));
         let new = array.machine.new_disk(true);
         new.faults.borrow_mut().full_one_in = 2; // which not every write feels
         let (own, disk) = (Rc::clone(&array), Rc::clone(&new));
         run(&array, async move {
-            assert!(own.manager.membership().remove(0).await);
+            assert!(own.manager.membership().remove(Slot::new(0)).await);
             operator::add_spare(&own, &disk).await;
         });
         let members = &array.shared.members;
-        stopped += u32::from(members.state(0) == MemberState::Recovering);
+        stopped += u32::from(members.state(Slot::new(0)) == MemberState::Recovering);
         new.faults.borrow_mut().full_one_in = 0;
         let mut steps = 0..100_000;
-        while members.state(0) == MemberState::Recovering && steps.next().is_some() {
+        while members.state(Slot::new(0)) == MemberState::Recovering && steps.next().is_some() {
             assert_eq!(array.run(2), Ended::Steps); // more than one: else looks are not waited for
         }
         finish(&array);
@@ -276,21 +274,21 @@ fn only_what_was_copied_gets_a_slot() {
             });
         }
         let numbers = spare_numbers(&array);
-        disk(&array, 3).faults.borrow_mut().slow = 50;
+        disk(&array, Slot::new(3)).faults.borrow_mut().slow = 50;
         let replace = |number: u32| {
             let own = Rc::clone(&array);
             array.spawn(0, "a member is replaced", async move {
                 // It may be refused: the end of the first one is under way.
-                let _ = own.manager.replacements().replace(1, number).await;
+                let _ = own.manager.replacements().replace(Slot::new(1), number).await;
             });
         };
         replace(numbers[0]);
         let members = &array.shared.members;
-        while members.replacing(1) == Replacing::No {
+        while members.replacing(Slot::new(1)) == Replacing::No {
             assert_eq!(array.run(1), Ended::Steps);
         }
         (0..steps).for_each(|_| _ = array.run(1));
-        replaced += u32::from(members.fail_replacement(1, "by hand"));
+        replaced += u32::from(members.fail_replacement(Slot::new(1), "by hand"));
         replace(numbers[1]);
         finish(&array);
         read(&array, 0..3 * 8 * BLOCKS);
@@ -313,20 +311,20 @@ fn a_recovery_calls_only_its_own_device_in_sync() {
         };
         let array = start(scenario);
         write(&array, 0..2 * 16 * BLOCKS);
-        let superblock = array.writer.superblocks().try_superblock(1).flatten().expect("a member");
-        let old = disk(&array, 1);
-        fail(&array, 1);
+        let superblock = array.writer.superblocks().try_superblock(Slot::new(1)).flatten().expect("a member");
+        let old = disk(&array, Slot::new(1));
+        fail(&array, Slot::new(1));
         write(&array, 0..16 * BLOCKS);
-        disk(&array, 2).faults.borrow_mut().slow = 50;
-        replace_until(&array, 1, MemberState::Recovering);
+        disk(&array, Slot::new(2)).faults.borrow_mut().slow = 50;
+        replace_until(&array, Slot::new(1), MemberState::Recovering);
         let members = &array.shared.members;
         (0..steps).for_each(|_| _ = array.run(1));
-        let was_recovering = members.state(1) == MemberState::Recovering;
-        assert_eq!(members.fail(1, "by hand"), Failing::Failed);
+        let was_recovering = members.state(Slot::new(1)) == MemberState::Recovering;
+        assert_eq!(members.fail(Slot::new(1), "by hand"), Failing::Failed);
         let (own, taken) = (Rc::clone(&array), Rc::new(Cell::new(false)));
         let told = Rc::clone(&taken);
         array.spawn(0, "the first one again", async move {
-            own.manager.membership().remove(1).await;
+            own.manager.membership().remove(Slot::new(1)).await;
             let device = Rc::new(SimDevice(old));
             let record = starting::record(&device.0, &superblock);
             let re_added =
@@ -374,16 +372,16 @@ fn a_spare_gets_one_slot() {
         });
         finish(&array);
         let number = spare_numbers(&array)[0];
-        assert_eq!(array.shared.members.fail(3, "by hand"), Failing::Failed);
+        assert_eq!(array.shared.members.fail(Slot::new(3), "by hand"), Failing::Failed);
         (0..steps).for_each(|_| _ = array.run(1));
         let (own, told) = (Rc::clone(&array), Rc::new(Cell::new(None)));
         let tell = Rc::clone(&told);
         array.spawn(0, "a replacement", async move {
-            tell.set(Some(own.manager.replacements().replace(1, number).await.is_ok()));
+            tell.set(Some(own.manager.replacements().replace(Slot::new(1), number).await.is_ok()));
         });
         finish(&array);
         let has_it = |slot| disk(&array, slot).number == number;
-        assert!(has_it(1) != has_it(3), "after {steps} steps");
+        assert!(has_it(Slot::new(1)) != has_it(Slot::new(3)), "after {steps} steps");
         refused += u32::from(told.get() == Some(false));
         check::quiet(&array);
     }
@@ -409,14 +407,14 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
         let machine = machine_with_array(World::new(Random::new(seed), 100), scenario);
         let array = assemble(&machine);
         write(&array, 0..6 * BLOCKS);
-        fail(&array, 2);
-        for slot in 0..2 {
+        fail(&array, Slot::new(2));
+        for slot in Slot::first(2) {
             let own = Rc::clone(&array);
             array.spawn(0, "a replacement", async move { operator::begin_replacement(&own, slot).await });
             let own = Rc::clone(&array);
             array.spawn(0, "writes", async move {
                 for block in 0..20 {
-                    let block = block * 2 + u64::from(slot);
+                    let block = block * 2 + u64::from(slot.get());
                     workload::write(&own, 0, Kind::Write, block..block + 1, block % 8 == 0).await;
                 }
             });
@@ -425,7 +423,7 @@ fn replacements_that_end_together_leave_a_log_on_some_member() {
             assert!(!array.is_all_logged() || !leaves_doubt(&array), "seed {seed} at {}", array.world.now());
         }
         finish(&array);
-        ended += (0..2).filter(|slot| disk(&array, *slot).number > 2).count();
+        ended += Slot::first(2).filter(|slot| disk(&array, *slot).number > 2).count();
     }
     assert_eq!(ended, 60, "all are replaced");
 }
@@ -442,13 +440,13 @@ fn away_for_a_run(
     let array = start(if redo_log { logged(scenario) } else { scenario });
     write(&array, 0..4 * BLOCKS);
     stop(&array);
-    let away = disk(&array, 1);
+    let away = disk(&array, Slot::new(1));
     away.connected.set(false);
     let array = cut(&array, 100);
     between(&array);
     away.connected.set(true);
     let array = cut(&array, 100);
-    let state = array.shared.members.state(1);
+    let state = array.shared.members.state(Slot::new(1));
     (array, state)
 }
 
@@ -505,7 +503,7 @@ fn a_member_that_was_away_when_writes_were_made_again_is_stale() {
         };
         let array = start(scenario);
         write(&array, 0..12 * BLOCKS);
-        fail(&array, 3);
+        fail(&array, Slot::new(3));
         let own = Rc::clone(&array);
         array.spawn(0, "writes", async move {
             for block in 0..12 {
@@ -513,8 +511,8 @@ fn a_member_that_was_away_when_writes_were_made_again_is_stale() {
             }
         });
         (0..steps).for_each(|_| _ = array.run(1));
-        disk(&array, 1).connected.set(false);
-        let away = disk(&array, 1);
+        disk(&array, Slot::new(1)).connected.set(false);
+        let away = disk(&array, Slot::new(1));
         let before = array.world.counts.borrow().logs_replayed;
         let array = cut(&array, 50);
         let is_replayed = array.world.counts.borrow().logs_replayed > before;
@@ -523,7 +521,7 @@ fn a_member_that_was_away_when_writes_were_made_again_is_stale() {
         let array = cut(&array, 100);
         if is_replayed {
             replayed += 1;
-            assert_ne!(array.shared.members.state(1), MemberState::InSync, "after {steps} steps");
+            assert_ne!(array.shared.members.state(Slot::new(1)), MemberState::InSync, "after {steps} steps");
         }
         finish(&array);
     }

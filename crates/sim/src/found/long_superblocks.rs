@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::oracle::Oracle;
+use layout::units::Slot;
 
 /// A number whose role stands behind the first 512 bytes.
 const NUMBER: u32 = 129;
@@ -17,7 +18,7 @@ fn with_a_high_number(members: u32, seed: u64) -> Rc<Machine> {
         let superblock = Superblock::parse(&bytes, MinorVersion::V1_2, disk.places.size).expect("a new one");
         let mut superblock = superblock.with_role_for(NUMBER, disk.places.size).expect("room");
         superblock.set_role(last, DeviceRole::Spare);
-        superblock.set_role(NUMBER, DeviceRole::Active(u16::try_from(last).expect("a few")));
+        superblock.set_role(NUMBER, DeviceRole::Active(Slot::new(last)));
         if superblock.dev_number() == last {
             superblock.set_device(NUMBER, superblock.device_uuid());
         }
@@ -53,7 +54,7 @@ fn a_power_cut_tears_one_long_superblock_at_most() {
         let machine = with_a_high_number(4, history);
         let array = assemble(&machine);
         finish(&array);
-        assert_eq!(array.shared.members.fail(3, "by hand"), Failing::Failed);
+        assert_eq!(array.shared.members.fail(Slot::new(3), "by hand"), Failing::Failed);
         while !array.shared.members.is_settled() {
             assert_eq!(array.run(1), Ended::Steps);
             for seed in 0..8 {

@@ -6,6 +6,7 @@ use engine::array::scrub::ScrubRequest;
 use engine::members::{Failing, MemberState, Replacing};
 use engine::mismatch::ScrubMode;
 use layout::geometry::Level;
+use layout::units::Slot;
 
 use crate::array::Array;
 use crate::counts::Counts;
@@ -57,7 +58,7 @@ impl State {
         if self.name == "resyncing" && scenario.consistency == Consistency::None {
             return false; // no record says that there is something to resync
         }
-        geometry.level() != Level::Raid0 && lost(geometry.members(), self.losses, geometry).is_some()
+        geometry.level() != Level::Raid0 && lost(self.losses, geometry).is_some()
     }
 }
 
@@ -76,10 +77,10 @@ pub(super) fn start(machine: &Rc<Machine>, running: &mut Option<Rc<Array>>) -> O
 }
 
 /// The first slots that the array can lose together.
-fn lost(members: u32, losses: u32, geometry: &layout::geometry::Geometry) -> Option<Vec<u32>> {
+fn lost(losses: u32, geometry: &layout::geometry::Geometry) -> Option<Vec<Slot>> {
     let mut slots = Vec::new();
-    for slot in 0..members {
-        let without = |other: u32| other == slot || slots.contains(&other);
+    for slot in geometry.slots() {
+        let without = |other: Slot| other == slot || slots.contains(&other);
         if slots.len() < losses as usize && geometry.survives(without) {
             slots.push(slot);
         }
@@ -89,7 +90,7 @@ fn lost(members: u32, losses: u32, geometry: &layout::geometry::Geometry) -> Opt
 
 fn lose(array: Rc<Array>, losses: u32) -> Option<Rc<Array>> {
     let geometry = array.machine.geometry();
-    for slot in lost(geometry.members(), losses, geometry)? {
+    for slot in lost(losses, geometry)? {
         assert_eq!(array.shared.members.fail(slot, "by hand"), Failing::Failed);
     }
     (array.run(NO_LIMIT) == Ended::Idle).then_some(array)
@@ -117,17 +118,17 @@ fn recover(array: Rc<Array>) -> Option<Rc<Array>> {
 
 /// The last member is being replaced, now and then while another one is missing.
 fn replace(array: Rc<Array>) -> Option<Rc<Array>> {
-    let members = array.machine.geometry().members();
-    let array = if array.world.random().one_in(3) && lost(members, 1, array.machine.geometry()).is_some() {
+    let last = array.machine.geometry().slots().next_back().expect("an array has members");
+    let array = if array.world.random().one_in(3) && lost(1, array.machine.geometry()).is_some() {
         lose(array, 1)?
     } else {
         array
     };
     let own = Rc::clone(&array);
     array.spawn(0, "beginning to replace a member", async move {
-        operator::begin_replacement(&own, members - 1).await;
+        operator::begin_replacement(&own, last).await;
     });
-    while array.shared.members.replacing(members - 1) == Replacing::No {
+    while array.shared.members.replacing(last) == Replacing::No {
         if array.run(1) != Ended::Steps {
             return None;
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use layout::geometry::Level;
 use layout::md_bitmap::{Bitmap, BitmapSuper};
 use layout::md_superblock::{BadRange, DeviceRole, Features, Superblock, display_uuid};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 use serde::Serialize;
 
 use super::output::Output;
@@ -80,7 +80,7 @@ struct Description {
     /// Recorded by md from Linux 6.19 on.
     logical_block_bytes: Option<u32>,
     device_role: String,
-    slot: Option<u16>,
+    slot: Option<Slot>,
     array_state: String,
     update_unix_s: u64,
     bitmap_sectors_from_superblock: Option<i64>,
@@ -311,8 +311,7 @@ fn believable_bytes(offset: Sectors) -> u64 {
 
 /// One letter a slot: `A` active, `.` missing, `R` being replaced, `?` claimed twice.
 fn array_state(superblock: &Superblock) -> String {
-    let holders =
-        |slot: u32| superblock.roles().filter(|role| *role == DeviceRole::Active(slot as u16)).count();
+    let holders = |slot| superblock.roles().filter(|role| *role == DeviceRole::Active(slot)).count();
     let replacing = superblock.features().contains(Features::REPLACEMENT);
     let letter = |slot| match holders(slot) {
         0 => '.',
@@ -320,7 +319,7 @@ fn array_state(superblock: &Superblock) -> String {
         2 if replacing => 'R',
         _ => '?',
     };
-    (0..superblock.raid_disks()).map(letter).collect()
+    Slot::first(superblock.raid_disks()).map(letter).collect()
 }
 
 /// What mdadm leaves free behind a superblock, in sectors: the superblock and 32 KiB.

@@ -12,6 +12,7 @@ use crate::exit::ExitKind;
 use crate::failure::Failure;
 use crate::status::ArrayStatus;
 use crate::words;
+use layout::units::Slot;
 
 /// Checks an array.
 ///
@@ -186,6 +187,6 @@ fn report_words(state: &ScrubState, status: &ArrayStatus) -> String {
     text
 }
 
-fn path(status: &ArrayStatus, slot: u32) -> Option<String> {
+fn path(status: &ArrayStatus, slot: Slot) -> Option<String> {
     status.members.iter().find(|member| member.slot == Some(slot))?.path.clone()
 }

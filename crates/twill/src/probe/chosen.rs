@@ -3,6 +3,7 @@
 use engine::array::assemble::{Assembly, Filter, Found, Verdict, assemble};
 use engine::events::Event;
 use layout::md_superblock::{Superblock, display_uuid};
+use layout::units::Slot;
 
 use super::candidates::Candidates;
 use crate::exit::ExitKind;
@@ -70,7 +71,7 @@ impl Chosen {
 /// Stale members that force took, in words: which, how old, and what may be lost.
 pub fn stale_words(candidates: &Candidates, array: &Assembly, stale: &[Event]) -> Vec<String> {
     let words = |taken: &Event| {
-        let index = array.slots[taken.member()? as usize]?;
+        let index = array.slots[taken.member()?.index()]?;
         Some(words::events::of_member(taken, &candidates.paths[index]))
     };
     stale.iter().filter_map(words).collect()
@@ -88,7 +89,7 @@ pub fn stale_taken(candidates: &Candidates, array: &Assembly, filter: &Filter) -
     let members = || array.slots.iter().flatten().filter_map(|index| superblock(*index));
     let newest_events = members().map(Superblock::events).max().unwrap_or(0);
     let newest_written_unix_s = members().map(Superblock::utime_s).max().unwrap_or(0);
-    let stale = (0..).zip(&array.slots).filter_map(|(member, slot)| {
+    let stale = Slot::all().zip(&array.slots).filter_map(|(member, slot)| {
         let superblock = superblock(slot.filter(|index| !had(index))?)?;
         Some(Event::StaleMemberTaken {
             member,

@@ -12,6 +12,7 @@ use super::manager::{gone, manager};
 use super::speed::NewLimits;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use layout::units::Slot;
 
 /// Changes how writes choose and whether reads avoid slow members; None leaves a setting as it is.
 ///
@@ -84,8 +85,8 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failur
     let all_failed = ["failed", "faulty", "detached"].contains(&member);
     let is_named = named(member);
     let mut removed = remove_faulty(array, |path| all_failed || is_named(path));
-    let slots: Vec<u32> = if all_failed {
-        let all = 0..array.host.shared.geometry.members();
+    let slots: Vec<Slot> = if all_failed {
+        let all = array.host.shared.geometry.slots();
         all.filter(|&slot| members.state(slot) == MemberState::Failed).collect()
     } else if removed.is_empty() {
         vec![array.slot(member)?]
@@ -93,7 +94,7 @@ pub fn remove(array: &ManagedArray, member: &str) -> Result<Vec<PathBuf>, Failur
         Vec::new()
     };
     for slot in slots {
-        let path = array.known.lock().paths[slot as usize].clone();
+        let path = array.known.lock().paths[slot.index()].clone();
         let is_removed = array
             .shards
             .run_on(0, move |_| async move { manager().membership().remove(slot).await })
@@ -144,7 +145,7 @@ fn remove_replacement(array: &ManagedArray, path: &str) -> Result<Option<PathBuf
     let (slot, device) = {
         let known = array.known.lock();
         let Some(slot) = slot_of(&known.coming, path) else { return Ok(None) };
-        (slot, known.coming[slot as usize].clone())
+        (slot, known.coming[slot.index()].clone())
     };
     if array.ask(move |manager| manager.replacements().cancel_replacement(slot))? {
         return Ok(device);

@@ -3,6 +3,7 @@
 use engine::array::doubt::NotAccepted;
 use engine::members::MemberState;
 use layout::redo_log::StripeRange;
+use layout::units::Slot;
 
 use super::managed::ManagedArray;
 use super::manager::{gone, manager};
@@ -38,7 +39,7 @@ pub(super) fn ranges(array: &ManagedArray) -> Vec<DoubtRange> {
 
 /// What it costs to go on without a member that is in sync: stripes whose parity a resync has yet to make, or that are in
 /// doubt already, do not tell what it holds.
-pub(super) fn cost_without(array: &ManagedArray, slot: u32) -> Option<String> {
+pub(super) fn cost_without(array: &ManagedArray, slot: Slot) -> Option<String> {
     let shared = &array.host.shared;
     let geometry = &shared.geometry;
     if geometry.parity_chunks() == 0 || shared.members.state(slot) != MemberState::InSync {

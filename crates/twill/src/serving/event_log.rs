@@ -71,7 +71,7 @@ impl EventLog {
             Event::ReplacementFinished { .. } => &known.replaced,
             _ => &known.paths,
         };
-        let path = paths.get(event.member()? as usize)?.as_ref()?;
+        let path = paths.get(event.member()?.index())?.as_ref()?;
         Some(path.display().to_string())
     }
 
@@ -181,6 +181,7 @@ fn say(logged: &LoggedEvent) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use layout::units::Slot;
 
     fn add(kept: &mut Kept, event: Event, unix_ms: u64) -> LoggedEvent {
         kept.again(&event, unix_ms).unwrap_or_else(|| {
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn an_error_at_the_same_place_is_counted_and_others_are_events() {
         let mut kept = Kept { events: VecDeque::new(), last: 0 };
-        let at = |offset_bytes| Event::BlockUnreadable { member: 1, offset_bytes, bytes: 4096 };
+        let at = |offset_bytes| Event::BlockUnreadable { member: Slot::new(1), offset_bytes, bytes: 4096 };
         for time in 0..1000 {
             add(&mut kept, at(4096), time);
             add(&mut kept, at(8192), time);
@@ -205,7 +206,7 @@ mod tests {
         );
         // A member that fails twice has failed twice.
         for _ in 0..2 {
-            add(&mut kept, Event::MemberRemoved { member: 1 }, 0);
+            add(&mut kept, Event::MemberRemoved { member: Slot::new(1) }, 0);
         }
         assert_eq!((kept.events.len(), kept.last), (4, 4));
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use host::array::HostArray;
 use host::shard::Shards;
 use layout::md_superblock::Superblock;
+use layout::units::Slot;
 use parking_lot::Mutex;
 
 use super::manager::{ArrayManager, HostManager};
@@ -38,15 +39,15 @@ impl ManagedArray {
     pub(super) fn superblock(&self) -> Option<Superblock> {
         let superblock = self.ask(|manager| {
             let writer = manager.writer();
-            (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).flatten().next()
+            Slot::all().map_while(|slot| writer.superblocks().try_superblock(slot)).flatten().next()
         });
         superblock.ok().flatten()
     }
 
     /// The slot that an operator names by number or path.
-    pub(super) fn slot(&self, member: &str) -> Result<u32, Failure> {
+    pub(super) fn slot(&self, member: &str) -> Result<Slot, Failure> {
         let count = self.host.shared.geometry.members();
-        if let Some(slot) = member.parse().ok().filter(|slot| *slot < count) {
+        if let Some(slot) = member.parse().ok().filter(|slot: &Slot| slot.get() < count) {
             return Ok(slot);
         }
         slot_of(&self.known.lock().paths, member).ok_or_else(|| {
@@ -57,10 +58,10 @@ impl ManagedArray {
 }
 
 /// The slot of the device with this path, or with another name of it.
-pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<u32> {
+pub(super) fn slot_of(paths: &[Option<PathBuf>], member: &str) -> Option<Slot> {
     let is_named = named(member);
-    let found = paths.iter().position(|path| path.as_ref().is_some_and(|path| is_named(path)));
-    found.and_then(|slot| u32::try_from(slot).ok())
+    let mut members = Slot::all().zip(paths);
+    members.find(|(_, path)| path.as_ref().is_some_and(|path| is_named(path))).map(|(slot, _)| slot)
 }
 
 /// Whether a path names the same file or device as the operator's.

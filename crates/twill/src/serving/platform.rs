@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::clock::now_unix_s;
 use super::speed::{NAP, Speed, is_stopping};
+use layout::units::Slot;
 
 /// Devices and paths of an array's members.
 #[derive(Default)]
@@ -83,18 +84,18 @@ impl Known {
 }
 
 /// A shard ends only when the program does.
-fn told(result: Result<(), ShardGone>, slot: u32) {
+fn told(result: Result<(), ShardGone>, slot: Slot) {
     if let Err(error) = result {
-        tracing::error!(%error, slot, "a shard has no way to the member");
+        tracing::error!(%error, slot = slot.get(), "a shard has no way to the member");
     }
 }
 
 impl Platform<HostDevice> for HostPlatform {
-    async fn attach(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
+    async fn attach(&self, slot: Slot, device: Option<(Rc<HostDevice>, u64)>) {
         let (member, path) = self.known.lock().open(device.as_ref());
         {
             let mut known = self.known.lock();
-            let before = std::mem::replace(&mut known.paths[slot as usize], path);
+            let before = std::mem::replace(&mut known.paths[slot.index()], path);
             match member {
                 None => known.close(before),
                 Some(_) => known.faulty.extend(before),
@@ -103,21 +104,21 @@ impl Platform<HostDevice> for HostPlatform {
         told(self.array.attach(slot, member).await, slot);
     }
 
-    async fn attach_replacement(&self, slot: u32, device: Option<(Rc<HostDevice>, u64)>) {
+    async fn attach_replacement(&self, slot: Slot, device: Option<(Rc<HostDevice>, u64)>) {
         let (replacement, path) = self.known.lock().open(device.as_ref());
-        let before = std::mem::replace(&mut self.known.lock().coming[slot as usize], path);
+        let before = std::mem::replace(&mut self.known.lock().coming[slot.index()], path);
         told(self.array.attach_replacement(slot, replacement).await, slot);
         if device.is_none() {
             self.known.lock().close(before);
         }
     }
 
-    async fn promote_replacement(&self, slot: u32) {
+    async fn promote_replacement(&self, slot: Slot) {
         told(self.array.promote_replacement(slot).await, slot);
         let mut known = self.known.lock();
-        let path = known.coming[slot as usize].take();
-        let before = std::mem::replace(&mut known.paths[slot as usize], path);
-        known.replaced[slot as usize].clone_from(&before);
+        let path = known.coming[slot.index()].take();
+        let before = std::mem::replace(&mut known.paths[slot.index()], path);
+        known.replaced[slot.index()].clone_from(&before);
         known.close(before);
     }
 

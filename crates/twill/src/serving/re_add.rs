@@ -50,7 +50,7 @@ pub fn re_add(array: &ManagedArray, path: &Path) -> Result<(), Failure> {
     });
     match re_added? {
         Ok(slot) => {
-            tracing::info!(member = name, slot, "re-added");
+            tracing::info!(member = name, slot = slot.get(), "re-added");
             Ok(())
         }
         Err(NotAdded::Refused(refused)) => Err(cannot(problem(path, &refused))),

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::event_log::EventLog;
 use super::platform::Known;
+use layout::units::Slot;
 
 /// Follows the members of one array.
 pub(super) struct Remotes {
@@ -111,7 +112,7 @@ impl Remotes {
 }
 
 /// The slot of the member with this name.
-fn slot_of(known: &Known, name: &str) -> Option<u32> {
-    let is_it = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new(name));
-    known.paths.iter().position(is_it).and_then(|slot| u32::try_from(slot).ok())
+fn slot_of(known: &Known, name: &str) -> Option<Slot> {
+    let mut members = Slot::all().zip(&known.paths);
+    members.find(|(_, path)| path.as_deref() == Some(Path::new(name))).map(|(slot, _)| slot)
 }

@@ -37,7 +37,7 @@ pub fn replace(array: &ManagedArray, member: &str, with: Option<&Path>, force: b
         .run_on(0, move |_| async move { manager().replacements().replace(slot, number).await })
         .map_err(gone)?;
     begun.map_err(refused)?;
-    tracing::info!(member, slot, "is being replaced");
+    tracing::info!(member, slot = slot.get(), "is being replaced");
     Ok(())
 }
 

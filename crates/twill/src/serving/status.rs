@@ -13,6 +13,7 @@ use engine::array::works::Work;
 use engine::counters::CounterTotals;
 use host::device::HostDevice;
 use layout::md_superblock::{Superblock, display_uuid};
+use layout::units::Slot;
 
 use super::deleted::Deleted;
 use super::doubt;
@@ -125,9 +126,9 @@ impl Gathered<'_> {
 
     fn member_status(&self) -> Vec<MemberStatus> {
         let (members, known) = (&self.array.host.shared.members, self.array.known.lock());
-        let slot_status = |slot: u32| {
-            let path = known.paths[slot as usize].as_ref();
-            let superblock = self.kept.superblocks.get(slot as usize).and_then(Option::as_ref);
+        let slot_status = |slot: Slot| {
+            let path = known.paths[slot.index()].as_ref();
+            let superblock = self.kept.superblocks.get(slot.index()).and_then(Option::as_ref);
             let latency = self.array.host.shared.loads.latency(slot);
             MemberStatus {
                 slot: Some(slot),
@@ -155,9 +156,9 @@ impl Gathered<'_> {
             device_bytes: *bytes,
             ..MemberStatus::default()
         };
-        let replacement_status = |slot: u32| {
-            let path = known.coming[slot as usize].as_ref()?;
-            let superblock = self.kept.coming.get(slot as usize).and_then(Option::as_ref);
+        let replacement_status = |slot: Slot| {
+            let path = known.coming[slot.index()].as_ref()?;
+            let superblock = self.kept.coming.get(slot.index()).and_then(Option::as_ref);
             Some(MemberStatus {
                 slot: Some(slot),
                 path: Some(path.display().to_string()),
@@ -181,7 +182,7 @@ impl Gathered<'_> {
             remote: member.path.as_ref().and_then(|path| known.remote(path)),
             ..member
         };
-        let slots = 0..self.array.host.shared.geometry.members();
+        let slots = self.array.host.shared.geometry.slots();
         let replacements = slots.clone().filter_map(replacement_status);
         let spares = self.kept.spares.iter().map(spare_status);
         let faulty = known.faulty.iter().map(faulty_status);
@@ -252,9 +253,9 @@ fn kept(manager: &HostManager, memory_bytes: u64) -> Kept {
         (spare.superblock.clone(), info.name.clone(), info.size_bytes)
     };
     Kept {
-        superblocks: (0..).map_while(|slot| writer.superblocks().try_superblock(slot)).collect(),
+        superblocks: Slot::all().map_while(|slot| writer.superblocks().try_superblock(slot)).collect(),
         spares: writer.superblocks().spares().borrow().iter().map(info).collect(),
-        coming: (0..manager.slots()).map(|slot| writer.superblocks().incoming(slot)).collect(),
+        coming: manager.slots().map(|slot| writer.superblocks().incoming(slot)).collect(),
         events: writer.superblocks().events(),
         works: manager.works(),
         upcoming: manager.upcoming(),

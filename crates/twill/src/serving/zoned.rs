@@ -19,6 +19,7 @@ use super::manager::gone;
 use super::platform::Known;
 use crate::exit::ExitKind;
 use crate::failure::Failure;
+use layout::units::Slot;
 
 pub use start::random;
 pub(super) use status::gather;
@@ -122,7 +123,7 @@ impl ManagedZones {
     fn slot(&self, member: &str) -> Result<usize, Failure> {
         let known = self.known.lock();
         let number = member.parse().ok().filter(|slot: &usize| *slot < known.paths.len());
-        let by_path = || slot_of(&known.paths, member).map(|slot| slot as usize);
+        let by_path = || slot_of(&known.paths, member).map(Slot::index);
         number.or_else(by_path).ok_or_else(|| {
             let message = format!("{member} is not a member of the array");
             Failure::new(ExitKind::NotFound, message).help("name a slot or a path that `twill detail` lists")

@@ -7,6 +7,7 @@ use crate::bytes;
 use crate::counted::{counted, counted_as};
 use crate::plain::plain;
 use crate::status::ScrubSummary;
+use layout::units::Slot;
 
 /// A check or repair in a line.
 pub fn summary(scrub: &ScrubSummary) -> String {
@@ -30,7 +31,7 @@ pub fn phase(phase: Phase) -> &'static str {
 }
 
 /// A mismatch; `path` knows the members' paths.
-pub fn mismatch(found: &Mismatch, path: &dyn Fn(u32) -> Option<String>) -> String {
+pub fn mismatch(found: &Mismatch, path: &dyn Fn(Slot) -> Option<String>) -> String {
     let Mismatch { unit, row_bytes, bytes, wrong, blocks, array_offset_bytes, outcome } = found;
     let length = bytes::human(*bytes);
     let place = |place: &BlockPlace| {

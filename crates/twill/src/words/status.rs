@@ -31,7 +31,8 @@ pub fn headline(status: &ArrayStatus) -> String {
 /// One letter a slot, as in /proc/mdstat: `UU_U`.
 fn slot_letters(status: &ArrayStatus) -> String {
     let is_member = |member: &&MemberStatus| {
-        member.state != MemberHealth::Replacing && member.slot.is_some_and(|s| s < status.raid_devices)
+        member.state != MemberHealth::Replacing
+            && member.slot.is_some_and(|slot| slot.get() < status.raid_devices)
     };
     let slots = status.members.iter().filter(is_member);
     slots.map(|member| if member.state == MemberHealth::InSync { 'U' } else { '_' }).collect()

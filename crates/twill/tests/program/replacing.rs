@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use layout::md_superblock::{DeviceRole, MinorVersion, Superblock};
-use layout::units::Sectors;
+use layout::units::{Sectors, Slot};
 
 use crate::world::{MEMBER_BYTES, World, has_taken};
 
@@ -47,7 +47,7 @@ fn replace(world: &World, at: u64) {
         .step_by(32 << 10)
         .for_each(|byte| world.damage("copy", at + byte));
     for name in ["m0", "m1", "m2", "copy"] {
-        change(world, name, |superblock| superblock.set_role(COPY, DeviceRole::Active(1)));
+        change(world, name, |superblock| superblock.set_role(COPY, DeviceRole::Active(Slot::new(1))));
     }
     change(world, "copy", |superblock| {
         superblock.set_device(COPY, [0xc0; 16]);
@@ -71,7 +71,7 @@ fn was_replaced(world: &World, at: u64) {
     let copy = superblock(world, "copy");
     assert_eq!(
         (copy.is_replacement(), copy.recovery_offset(), copy.role()),
-        (false, None, DeviceRole::Active(1))
+        (false, None, DeviceRole::Active(Slot::new(1)))
     );
     let old = superblock(world, "m1").dev_number();
     assert_eq!(superblock(world, "m0").role_of(old), Some(DeviceRole::Faulty));
@@ -134,7 +134,7 @@ fn a_member_is_replaced_by_a_device_and_let_go() {
 fn was_replaced_by_contents(world: &World, at: u64) {
     let bytes = superblock(world, "copy").size().bytes() as usize;
     assert!(world.bytes("copy", at, bytes) == world.bytes("m0", at, bytes), "the same contents");
-    assert_eq!(superblock(world, "copy").role(), DeviceRole::Active(1));
+    assert_eq!(superblock(world, "copy").role(), DeviceRole::Active(Slot::new(1)));
 }
 
 #[test]
@@ -203,6 +203,6 @@ fn the_copy_of_a_member_that_is_gone_is_recovered_from_where_it_was() {
     let copy = superblock(&world, "copy");
     assert_eq!(
         (copy.is_replacement(), copy.recovery_offset(), copy.role()),
-        (false, None, DeviceRole::Active(1))
+        (false, None, DeviceRole::Active(Slot::new(1)))
     );
 }

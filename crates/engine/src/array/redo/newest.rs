@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use layout::geometry::{Geometry, Role};
 use layout::redo_log::{PieceKind, RedoPiece, WholeRecord};
+use layout::units::Slot;
 
 /// New contents of some bytes of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
-    pub(super) slot: u32,
+    pub(super) slot: Slot,
     /// Offset in the member's data area.
     pub(super) offset_bytes: u64,
     pub(super) bytes: u64,
@@ -33,8 +34,8 @@ impl<'a> Newest<'a> {
     pub(super) fn of(geometry: &Geometry, records: &'a [WholeRecord]) -> Self {
         let pieces: Vec<(RedoPiece, &[u8])> = records.iter().flat_map(WholeRecord::writes).collect();
         // By member: the newest piece of every place. And the member whose missing chunk is logged, by rows.
-        let mut newest = BTreeMap::<u16, RangeMap<u64, usize>>::new();
-        let mut missing_rows = RangeMap::<u64, u16>::new();
+        let mut newest = BTreeMap::<Slot, RangeMap<u64, usize>>::new();
+        let mut missing_rows = RangeMap::<u64, Slot>::new();
         for (index, (piece, _)) in pieces.iter().enumerate() {
             let range = piece.offset_bytes..piece.offset_bytes + piece.bytes;
             newest.entry(piece.member).or_default().insert(range.clone(), index);
@@ -49,7 +50,7 @@ impl<'a> Newest<'a> {
                 continue;
             }
             let part = |range: Range<u64>| Part {
-                slot: u32::from(piece.member),
+                slot: piece.member,
                 offset_bytes: range.start,
                 bytes: range.end - range.start,
                 contents: match contents {
@@ -64,7 +65,7 @@ impl<'a> Newest<'a> {
             for (logged, missing) in missing_rows.overlapping(range) {
                 let overlap = logged.start.max(range.start)..logged.end.min(range.end);
                 for (stripe, rows) in by_stripe(geometry, overlap) {
-                    match geometry.role(stripe, u32::from(piece.member)) {
+                    match geometry.role(stripe, piece.member) {
                         _ if piece.member == *missing => found.missing.push(part(rows)),
                         Role::Data(_) => found.writes.push(part(rows)),
                         _ => {} // it is made anew
@@ -102,10 +103,10 @@ mod tests {
     }
 
     /// The members of the stripe: data chunks in their order, then parity.
-    fn members() -> [u16; 4] {
+    fn members() -> [Slot; 4] {
         let geometry = geometry();
-        let data = |index| geometry.data_member(STRIPE, index) as u16;
-        [data(0), data(1), data(2), geometry.p_member(STRIPE).expect("parity") as u16]
+        let data = |index| geometry.data_member(STRIPE, index);
+        [data(0), data(1), data(2), geometry.p_member(STRIPE).expect("parity")]
     }
 
     /// A record of pieces: chunk (3: parity), rows, kind, and the byte that the contents are made of.
@@ -139,7 +140,7 @@ mod tests {
         let base = STRIPE * u64::from(CHUNK);
         let by_row = |parts: &[Part<'_>]| {
             let rows = |part: &Part<'_>| {
-                let chunk = members().iter().position(|slot| u32::from(*slot) == part.slot).unwrap();
+                let chunk = members().iter().position(|slot| *slot == part.slot).unwrap();
                 let (first, byte) =
                     ((part.offset_bytes - base) / ROW, part.contents.map_or(0, |bytes| bytes[0]));
                 (0..part.bytes / ROW).map(move |row| (chunk, first + row, byte))

@@ -10,6 +10,7 @@ use crate::error::VolumeError;
 use crate::events::Event;
 use crate::in_place::InPlace;
 use crate::members::MemberState;
+use layout::units::Slot;
 
 /// Makes the logged writes again, on every member that is there. Before anything is served. It may be cut short anywhere,
 /// and done again.
@@ -24,7 +25,7 @@ pub async fn replay<D: Device>(set: &InPlace<D>, repair: &Repair) -> Result<(), 
     let newest = Newest::of(&set.shared.geometry, &repair.records);
     // All of it also where a recovery has come to the middle of a piece: what lies before is trusted, and what
     // lies behind is written again by the recovery.
-    let there = |slot: u32| matches!(members.state(slot), MemberState::InSync | MemberState::Recovering);
+    let there = |slot: Slot| matches!(members.state(slot), MemberState::InSync | MemberState::Recovering);
     let mut written = BTreeSet::new();
     for part in newest.writes.iter().chain(&newest.missing).filter(|part| there(part.slot)) {
         let data = part.contents.map(|contents| Gather::from(Slice::from_bytes(contents)));
@@ -70,9 +71,9 @@ mod tests {
     fn logged(world: &World) -> Repair {
         let mut records = std::collections::BTreeMap::new();
         let mut retired_below = 0;
-        for slot in 1..world.fakes.len() as u32 {
+        for slot in Slot::all().take(world.fakes.len()).skip(1) {
             let (member, fake) =
-                (world.set.shared.redo.member(slot).expect("a log"), world.fakes[slot as usize].clone());
+                (world.set.shared.redo.member(slot).expect("a log"), world.fakes[slot.index()].clone());
             let log = read_log(slot, &member, |offset, bytes| Ok(fake.peek(offset, bytes)));
             retired_below =
                 log.headers.iter().map(|header| header.retired_below).fold(retired_below, u64::max);
@@ -140,15 +141,19 @@ mod tests {
         for refused in [false, true] {
             let world = World::logging(Level::Raid6, 5);
             let geometry = world.set.shared.geometry;
-            let stripe =
-                (0..5).find(|stripe| geometry.p_member(*stripe) == Some(0)).expect("every member has P");
+            let stripe = (0..5)
+                .find(|stripe| geometry.p_member(*stripe) == Some(Slot::new(0)))
+                .expect("every member has P");
             let (at, chunk) = (stripe * geometry.stripe_bytes(), u64::from(CHUNK));
             let mut pattern = vec![1; geometry.stripe_bytes() as usize];
             world.write(at, &pattern).expect("written");
             let fails = geometry.data_member(stripe, 1);
-            let full = |slot: u32| if refused { slot < 4 } else { slot == fails };
+            let full = |slot: Slot| if refused { slot < Slot::new(4) } else { slot == fails };
             let set_full = |yes| {
-                (1..5).filter(|slot| full(*slot)).for_each(|slot| world.fakes[slot as usize].set_full(yes));
+                Slot::first(5)
+                    .skip(1)
+                    .filter(|slot| full(*slot))
+                    .for_each(|slot| world.fakes[slot.index()].set_full(yes));
             };
             set_full(true);
             world.write(at + chunk, &[2; BLOCK as usize]).expect_err("there is no room");
@@ -167,14 +172,14 @@ mod tests {
     fn whole_stripe(world: &World, contents: &[u8]) -> Repair {
         let geometry = world.set.shared.geometry;
         let missing = geometry.data_member(STRIPE, 0);
-        let piece = |slot: u32| RedoPiece {
+        let piece = |slot: Slot| RedoPiece {
             stripe: STRIPE,
-            member: slot as u16,
+            member: slot,
             offset_bytes: geometry.member_offset(STRIPE),
             bytes: CHUNK.into(),
             kind: if slot == missing { PieceKind::Missing } else { PieceKind::Unlogged },
         };
-        let pieces = (0..geometry.members()).map(piece).collect();
+        let pieces = geometry.slots().map(piece).collect();
         let payload_checksum = Checksum::of(contents);
         let record = RedoRecord { epoch: 1, sequence: 1, copies: 1, payload_checksum, pieces };
         let records = vec![record.complete(contents.to_vec()).expect("a record")];
@@ -190,7 +195,9 @@ mod tests {
             let mut pattern = world.fill();
             let shared = &world.set.shared;
             let geometry = shared.geometry;
-            (0..4).for_each(|slot| shared.members.begin_with(slot, 0, BadBlocks::default(), log_room));
+            geometry
+                .slots()
+                .for_each(|slot| shared.members.begin_with(slot, 0, BadBlocks::default(), log_room));
             shared.members.fail(geometry.data_member(STRIPE, 0), "by hand");
             let at = geometry.stripe_bytes() * STRIPE;
             let new = &mut pattern[at as usize..][..CHUNK as usize];
@@ -199,7 +206,7 @@ mod tests {
             let beside = geometry.data_member(STRIPE, 1);
             if let Some(block) = broken {
                 let offset = geometry.member_offset(STRIPE) + block * BLOCK;
-                world.fakes[beside as usize].break_block(offset, false);
+                world.fakes[beside.index()].break_block(offset, false);
             }
             for _again in 0..2 {
                 let (set, repair) = (Rc::clone(&world.set), repair.clone());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use layout::geometry::{Geometry, Level};
 use layout::md_superblock::Superblock;
 use layout::redo_log::RedoArea;
+use layout::units::Slot;
 
 use super::inspect::{FoundRedo, Inspection, MemberProblem};
 use crate::array::absences::{absence_place, standing_of};
@@ -98,7 +99,7 @@ pub struct Assembled {
     /// Candidate and superblock of every spare.
     pub(super) spares: Vec<(usize, Superblock)>,
     /// Slot, candidate and superblock of each replacement of a member.
-    pub(super) replacements: Vec<(u32, usize, Superblock)>,
+    pub(super) replacements: Vec<(Slot, usize, Superblock)>,
 }
 
 impl Assembled {
@@ -134,7 +135,7 @@ impl Assembled {
         let spare = |candidate: &usize| Some((*candidate, superblock(*candidate)?));
         let replacements = assembly.replacements.iter().filter(|_| !policy.read_only);
         let replacement =
-            |(candidate, slot): &(usize, u32)| Some((*slot, *candidate, superblock(*candidate)?));
+            |(candidate, slot): &(usize, Slot)| Some((*slot, *candidate, superblock(*candidate)?));
         Ok(Assembled {
             geometry: of_whole_blocks(geometry, policy.logical_block_bytes),
             states: assembly.states(),
@@ -214,14 +215,14 @@ impl Assembled {
     /// What members that are away hold: what is on record, and what those hold that left in the crash.
     fn begin_absences(&self, shared: &Shared) {
         let standing =
-            |slot: u32| standing_of(&shared.members, slot, self.superblocks[slot as usize].as_ref());
-        let standings: Vec<Standing> = (0..self.geometry.members()).map(standing).collect();
+            |slot: Slot| standing_of(&shared.members, slot, self.superblocks[slot.index()].as_ref());
+        let standings: Vec<Standing> = self.geometry.slots().map(standing).collect();
         // Without a log in force the crash may have torn parity that was made since a member left.
         let Repair { in_force, lost_records, .. } = self.redo.repair;
         let made_counts = (in_force && !lost_records) || self.unsynced_from_bytes.is_none();
         shared.absences.begin(&self.absences, &standings, made_counts);
-        for (slot, superblock) in (0u32..).zip(&self.superblocks) {
-            let extent = self.redo.bitmaps[slot as usize];
+        for (slot, superblock) in Slot::all().zip(&self.superblocks) {
+            let extent = self.redo.bitmaps[slot.index()];
             let place = superblock.as_ref().and_then(|superblock| absence_place(superblock, extent));
             shared.absences.set_place(slot, place);
         }
@@ -229,11 +230,11 @@ impl Assembled {
 
     /// Tells the members what their superblocks and logs say of them.
     fn describe(&self, members: &Members) {
-        for (slot, superblock) in (0u32..).zip(&self.superblocks) {
+        for (slot, superblock) in Slot::all().zip(&self.superblocks) {
             let Some(superblock) = superblock else { continue };
-            let (bad, room) = (self.bad_blocks[slot as usize].clone(), bad_block_log::room(superblock));
+            let (bad, room) = (self.bad_blocks[slot.index()].clone(), bad_block_log::room(superblock));
             members.begin_with(slot, u64::from(superblock.corrected_reads()), bad, room);
-            let is_recovering = self.states[slot as usize] == MemberState::Recovering;
+            let is_recovering = self.states[slot.index()] == MemberState::Recovering;
             if let Some(offset) = superblock.recovery_offset().filter(|_| is_recovering) {
                 let lacks_marked =
                     self.bitmap.as_ref().is_some_and(|bitmap| bitmap.lets_catch_up(superblock));

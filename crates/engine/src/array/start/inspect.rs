@@ -9,6 +9,7 @@ use layout::geometry::Geometry;
 use layout::md_bitmap::{Bitmap, BitmapSuper, PAGE_BYTES, SUPER_BYTES};
 use layout::md_superblock::{Superblock, SuperblockError};
 use layout::redo_log::{BitmapExtent, Place, StripeRange};
+use layout::units::Slot;
 
 use crate::array::assemble::{Assembly, Candidate};
 use crate::array::bad_block_log::{self, Unbelieved};
@@ -69,12 +70,12 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
     }
 
     /// Slot, candidate and superblock of every member.
-    fn members(&self) -> impl Iterator<Item = (u32, usize, &'a Superblock)> {
-        let member = |(slot, candidate): (u32, &Option<usize>)| {
+    fn members(&self) -> impl Iterator<Item = (Slot, usize, &'a Superblock)> {
+        let member = |(slot, candidate): (Slot, &Option<usize>)| {
             let candidate = (*candidate)?;
             Some((slot, candidate, self.superblock(candidate)?))
         };
-        (0u32..).zip(&self.assembly.slots).filter_map(member)
+        Slot::all().zip(&self.assembly.slots).filter_map(member)
     }
 
     /// What the members' bad-block logs list, by slot.
@@ -86,7 +87,7 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
         let mut problems = Vec::new();
         for (slot, candidate, superblock) in self.members() {
             match self.bad_blocks_of(candidate, superblock) {
-                Ok(listed) => bad_blocks[slot as usize] = listed,
+                Ok(listed) => bad_blocks[slot.index()] = listed,
                 Err(problem) => problems.push(problem),
             }
         }
@@ -119,7 +120,7 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
             room_bytes = room_bytes.min(self.bitmap_room(candidate, superblock));
             // A member that is being rebuilt has not held everything: the others know better.
             if superblock.bitmap_start().is_some() && superblock.recovery_offset().is_none() {
-                found[slot as usize] = Some(self.bitmap_of(candidate, superblock)?);
+                found[slot.index()] = Some(self.bitmap_of(candidate, superblock)?);
             }
         }
         let (events, resync_from_bytes) = (assembly.events, assembly.resync_from_bytes);
@@ -183,8 +184,8 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
         let mut logs = Vec::new();
         for (slot, candidate, superblock) in self.members() {
             let extent = self.bitmap_extent(candidate, superblock);
-            found.bitmaps[slot as usize] = extent;
-            if states[slot as usize] == MemberState::InSync {
+            found.bitmaps[slot.index()] = extent;
+            if states[slot.index()] == MemberState::InSync {
                 logs.extend(self.redo_log(slot, candidate, superblock, extent));
             }
         }
@@ -216,9 +217,9 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
         let states = self.assembly.states();
         let named = now.members.iter().take(states.len()).copied().collect();
         let mut record: Option<AbsenceRecord> = None;
-        let in_sync = self.members().filter(|(slot, ..)| states[*slot as usize] == MemberState::InSync);
+        let in_sync = self.members().filter(|(slot, ..)| states[slot.index()] == MemberState::InSync);
         for (slot, candidate, superblock) in in_sync.filter(|_| now.absences != 0) {
-            let Some(area) = AbsencesArea::of(superblock, extents[slot as usize]) else { continue };
+            let Some(area) = AbsencesArea::of(superblock, extents[slot.index()]) else { continue };
             for copy in 0..2 {
                 let offset_bytes = area.copy_offset(copy);
                 let length = usize::try_from(area.copy_bytes).expect("a copy is small");
@@ -249,7 +250,7 @@ impl<'a, R: Fn(usize, u64, usize) -> Result<Vec<u8>, String>> Inspection<'a, R> 
 
     fn redo_log(
         &self,
-        slot: u32,
+        slot: Slot,
         candidate: usize,
         superblock: &Superblock,
         extent: BitmapExtent,

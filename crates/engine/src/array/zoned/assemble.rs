@@ -9,6 +9,7 @@
 //! - A member whose own served epoch is neither the one that the speaker has for it nor one that the speaker knows of ran the
 //!   array apart from the others.
 
+use layout::units::Slot;
 use layout::zoned::{COLUMNS_MAX, Columns, Epoch, Member, MemberState as Row, Superblock};
 
 use crate::array::assemble::Verdict;
@@ -160,12 +161,12 @@ fn assemble_set(candidates: &[ZonedCandidate], set_uuid: [u8; 16], force: bool) 
         let verdict = match standing {
             Standing::InSync(slot) => {
                 assembly.slots[slot] = Some(index);
-                Verdict::Member { slot: slot as u32, state: MemberState::InSync }
+                Verdict::Member { slot: Slot::of_index(slot), state: MemberState::InSync }
             }
             Standing::Behind(slot) => {
                 assembly.slots[slot] = Some(index);
                 assembly.behind.push(slot);
-                Verdict::Member { slot: slot as u32, state: MemberState::Recovering }
+                Verdict::Member { slot: Slot::of_index(slot), state: MemberState::Recovering }
             }
             Standing::Spare => Verdict::Spare,
             Standing::Stale { slot, reason } => {

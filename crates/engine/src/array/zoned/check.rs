@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use layout::units::Slot;
 use layout::zoned::{
     BlockName, Carrier, Checksum, ColumnRole, DataOffset, FooterBlock, FooterPart, SegmentHeader, ZonePlace,
     ZonedError,
@@ -347,7 +348,7 @@ fn at<D: ZoneDevice>(
 }
 
 fn mismatch(segment: u64, wrong: Wrong, (slot, offset_bytes): (usize, u64), row_bytes: u64) -> Mismatch {
-    let member = u32::try_from(slot).expect("few members");
+    let member = Slot::of_index(slot);
     Mismatch {
         unit: Unit::Segment(segment),
         row_bytes,

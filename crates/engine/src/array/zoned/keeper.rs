@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use layout::units::Slot;
 use layout::zoned::{EPOCHS_MAX, Epoch, MemberState as Row, Superblock};
 
 use super::assemble::Newest;
@@ -233,7 +234,7 @@ impl<D: ZoneDevice> Keeper<D> {
 /// Takes a member out of use whose superblock cannot be written. False if the array cannot do without it.
 fn drop_member(shared: &LogShared, slot: usize, error: &DeviceError) -> bool {
     let reason = error.to_string();
-    let member = u32::try_from(slot).expect("few members");
+    let member = Slot::of_index(slot);
     shared.members.report(Event::MetadataError { member, reason: reason.clone() });
     shared.fail(slot, &format!("its superblock cannot be written: {reason}")) == Failing::Failed
 }

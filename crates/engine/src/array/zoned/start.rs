@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use layout::units::Slot;
 use layout::zoned::{Epoch, Superblock};
 
 use super::assemble::{ZonedAssembly, needed};
@@ -164,7 +165,7 @@ impl<D: ZoneDevice> Opened<D> {
         let (numbers, failed) = keeper.begin(epoch).await;
         let mut states = assembly.states();
         for (slot, error) in failed {
-            let member = u32::try_from(slot).expect("few members");
+            let member = Slot::of_index(slot);
             events(Event::MetadataError { member, reason: error.to_string() });
             states[slot] = MemberState::Failed;
             devices[slot] = None;

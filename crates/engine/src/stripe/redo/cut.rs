@@ -11,6 +11,7 @@ use std::ops::Range;
 use crate::buffer::Gather;
 use crate::members::port::MemberWrite;
 use layout::redo_log::{PIECES_MAX, PieceKind, RedoPiece};
+use layout::units::Slot;
 
 /// Rows are cut at multiples of this.
 const CUT_BYTES: u64 = 4096;
@@ -119,8 +120,7 @@ fn end_of(write: &MemberWrite) -> u64 {
     write.offset + write.data.len() as u64
 }
 
-pub(super) fn piece(stripe: u64, slot: u32, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
-    let member = u16::try_from(slot).expect("a slot is below 1920");
+pub(super) fn piece(stripe: u64, member: Slot, offset_bytes: u64, bytes: u64, kind: PieceKind) -> RedoPiece {
     RedoPiece { stripe, member, offset_bytes, bytes, kind }
 }
 
@@ -130,16 +130,16 @@ mod tests {
     use crate::buffer::Slice;
     use std::collections::{BTreeMap, BTreeSet};
 
-    fn write(slot: u32, offset: u64, bytes: usize) -> MemberWrite {
+    fn write(slot: Slot, offset: u64, bytes: usize) -> MemberWrite {
         let contents: Vec<u8> =
-            (0..bytes).map(|i| ((offset as usize + i) / 512 + slot as usize) as u8).collect();
+            (0..bytes).map(|i| ((offset as usize + i) / 512 + slot.index()) as u8).collect();
         MemberWrite { slot, offset, data: Gather::from(Slice::from_bytes(&contents)) }
     }
 
     /// What is at each byte of each member.
-    type Painted = BTreeMap<(u32, u64), Option<u8>>;
+    type Painted = BTreeMap<(Slot, u64), Option<u8>>;
 
-    fn paint(map: &mut Painted, slot: u32, offset: u64, data: &Gather, bytes: u64) {
+    fn paint(map: &mut Painted, slot: Slot, offset: u64, data: &Gather, bytes: u64) {
         let mut contents = vec![0; data.len()];
         data.copy_to(&mut contents);
         for at in 0..bytes {
@@ -173,7 +173,7 @@ mod tests {
             paint_writes(&mut parts, &part.writes);
             for (piece, data) in &part.pieces {
                 assert_eq!(data.len() as u64, piece.payload_bytes());
-                paint(&mut logs, u32::from(piece.member), piece.offset_bytes, data, piece.bytes);
+                paint(&mut logs, piece.member, piece.offset_bytes, data, piece.bytes);
             }
         }
         assert_eq!(whole, parts);
@@ -189,16 +189,20 @@ mod tests {
     #[test]
     fn table_of_cuts() {
         let base = 7 << 16;
-        let small = [write(1, base + 4096, 4096), write(3, base + 4096, 4096)];
+        let small = [write(Slot::new(1), base + 4096, 4096), write(Slot::new(3), base + 4096, 4096)];
         assert_eq!(check(&small, &[], 60 << 10), (1, 8192));
-        let uneven = [write(0, base + 512, 1024), write(4, base + 3584, 5120), write(2, base + 512, 8192)];
+        let uneven = [
+            write(Slot::new(0), base + 512, 1024),
+            write(Slot::new(4), base + 3584, 5120),
+            write(Slot::new(2), base + 512, 8192),
+        ];
         assert_eq!(check(&uneven, &[], 60 << 10).0, 1);
-        let full: Vec<MemberWrite> = (0..5).map(|slot| write(slot, base, 64 << 10)).collect();
+        let full: Vec<MemberWrite> = Slot::first(5).map(|slot| write(slot, base, 64 << 10)).collect();
         assert_eq!(check(&full, &[], 60 << 10), (8, 5 << 16));
-        let wide: Vec<MemberWrite> = (0..120).map(|slot| write(slot, base, 8192)).collect();
+        let wide: Vec<MemberWrite> = Slot::first(120).map(|slot| write(slot, base, 8192)).collect();
         assert_eq!(check(&wide, &[], 508 << 10).0, 2);
         // many small runs in one block: more pieces than a record holds
-        let runs = (0..100).flat_map(|slot| [write(slot, base, 512), write(slot, base + 1024, 2048)]);
+        let runs = Slot::first(100).flat_map(|slot| [write(slot, base, 512), write(slot, base + 1024, 2048)]);
         assert!(check(&runs.collect::<Vec<_>>(), &[], 508 << 10).0 > 1);
         assert_eq!(check(&[], &[], 60 << 10), (0, 0));
     }
@@ -206,15 +210,22 @@ mod tests {
     #[test]
     fn beside_a_missing_chunk_only_that_is_logged() {
         let base = 7 << 16;
-        let full: Vec<MemberWrite> = (0..5).map(|slot| write(slot, base, 64 << 10)).collect();
-        let missing = [write(5, base, 64 << 10)];
+        let full: Vec<MemberWrite> = Slot::first(5).map(|slot| write(slot, base, 64 << 10)).collect();
+        let missing = [write(Slot::new(5), base, 64 << 10)];
         assert_eq!(check(&full, &missing, 508 << 10), (1, 64 << 10));
         assert_eq!(check(&full, &missing, 60 << 10), (2, 64 << 10));
         // in some of the rows, twice, in the middle of a block
-        let some = [write(5, base + 4096, 512), write(5, base + 8704, 4096)];
+        let some = [write(Slot::new(5), base + 4096, 512), write(Slot::new(5), base + 8704, 4096)];
         assert_eq!(check(&full, &some, 508 << 10), (1, 5 * (64 << 10) - 4 * (4096 + 512)));
         assert!(check(&full, &some, 60 << 10).0 > 1);
         // only parity is there to write
-        assert_eq!(check(&[write(0, base + 512, 1024)], &[write(5, base + 512, 1024)], 60 << 10), (1, 1024));
+        assert_eq!(
+            check(
+                &[write(Slot::new(0), base + 512, 1024)],
+                &[write(Slot::new(5), base + 512, 1024)],
+                60 << 10
+            ),
+            (1, 1024)
+        );
     }
 }

@@ -19,10 +19,11 @@ use crate::executor::join_all;
 use crate::members::attachment::Attached;
 use crate::members::health::{Failing, MemberState};
 use layout::redo_log::{Place, RedoHeader};
+use layout::units::Slot;
 
 /// A header for one member.
 struct HeaderWrite {
-    slot: u32,
+    slot: Slot,
     offset_bytes: u64,
     data: Slice,
 }
@@ -91,7 +92,7 @@ pub(crate) async fn write_headers<D: Device>(log: &RedoLog<D>, in_force: bool) -
         let done = member.device.write(write.offset_bytes, Gather::from(write.data.clone()), true);
         Some((write.slot, member, done))
     };
-    let (mut to, mut started) = (SmallVec::<[(u32, Rc<Attached<D>>); 8]>::new(), Vec::new());
+    let (mut to, mut started) = (SmallVec::<[(Slot, Rc<Attached<D>>); 8]>::new(), Vec::new());
     for (slot, member, done) in writes.iter().filter_map(start) {
         to.push((slot, member));
         started.push(done);
@@ -127,9 +128,9 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
     let state = &mut *log.shared.redo.state.lock();
     state.generation += 1;
     let plan = state.plan.expect("a log that is announced has slots");
-    let in_use = |slot: &u32| log.shared.members.state(*slot) == MemberState::InSync;
-    let header = |slot: u32| {
-        let member = state.members[slot as usize]?;
+    let in_use = |slot: &Slot| log.shared.members.state(*slot) == MemberState::InSync;
+    let header = |slot: Slot| {
+        let member = state.members[slot.index()]?;
         let offset_bytes = member.area.header_offset(state.generation);
         let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes };
         let header = RedoHeader {
@@ -138,7 +139,7 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
             in_force,
             retired_below,
             events: state.events,
-            superblocks: [member.digest, state.next_digests[slot as usize]],
+            superblocks: [member.digest, state.next_digests[slot.index()]],
             plan,
             doubts: doubts.clone(),
         };
@@ -151,7 +152,7 @@ fn headers<D: Device>(log: &RedoLog<D>, in_force: bool) -> Vec<HeaderWrite> {
 /// A member cannot hold the log: it fails. If the array needs it, or it is only out of space, it goes on without the log.
 pub(super) fn no_log_on<D: Device>(
     log: &RedoLog<D>,
-    slot: u32,
+    slot: Slot,
     device: &Rc<Attached<D>>,
     error: &DeviceError,
 ) {

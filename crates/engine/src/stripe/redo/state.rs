@@ -11,6 +11,7 @@ use super::slots::{LogSlot, LogSlots, Next, Taken};
 use crate::error::MetadataLost;
 use crate::members::health::{MemberState, Members};
 use layout::redo_log::{RedoArea, SlotPlan};
+use layout::units::Slot;
 
 /// Where a member's part of the log lies, and the identity that its headers carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub(super) struct State {
     pub(super) retired_below: u64,
     pub(super) plan: Option<SlotPlan>,
     /// Slots of the array whose members hold the log.
-    pub(super) logs: Vec<u32>,
+    pub(super) logs: Vec<Slot>,
     pub(super) slots: LogSlots,
     /// Logged stripe writes that were admitted and have not returned.
     pub(super) active: u64,
@@ -129,16 +130,16 @@ impl Redo {
     }
 
     /// Sets the log area of the member in `slot`; None: the member has no room for a log.
-    pub(crate) fn set_member(&self, slot: u32, member: Option<RedoMember>) {
+    pub(crate) fn set_member(&self, slot: Slot, member: Option<RedoMember>) {
         let mut state = self.state.lock();
-        state.members[slot as usize] = member;
+        state.members[slot.index()] = member;
         // The log's slots were laid out for the area of the former member.
         state.logs.retain(|other| *other != slot);
     }
 
     /// Called before the member in `slot`, and its log with it, is taken out of use. Returns when enough other members hold
     /// the log, or no more will: with no header that matches a superblock a crash would leave every stripe in doubt.
-    pub(crate) async fn ready_without(&self, slot: u32, members: &Members) {
+    pub(crate) async fn ready_without(&self, slot: Slot, members: &Members) {
         self.when(|state| {
             let is_announced = matches!(state.phase, LogPhase::InForce | LogPhase::Closing) && !state.stopped;
             let others = state.logs_in_use(members).filter(|other| *other != slot).count();
@@ -152,8 +153,8 @@ impl Redo {
     }
 
     /// The log area of the member in a slot, if it has one.
-    pub(crate) fn member(&self, slot: u32) -> Option<RedoMember> {
-        self.state.lock().members[slot as usize]
+    pub(crate) fn member(&self, slot: Slot) -> Option<RedoMember> {
+        self.state.lock().members[slot.index()]
     }
 
     /// Whether every write is logged before it touches its stripe.
@@ -294,22 +295,22 @@ impl Redo {
     }
 
     /// Superblocks with these digests, by slot, are written next; `events` is their event count.
-    pub(crate) fn superblocks_to_come(&self, digests: &[(u32, u32)], events: u64) {
+    pub(crate) fn superblocks_to_come(&self, digests: &[(Slot, u32)], events: u64) {
         let mut state = self.state.lock();
         state.events = events;
         for slot in 0..state.members.len() {
             state.next_digests[slot] = state.members[slot].map_or(0, |member| member.digest);
         }
         for &(slot, digest) in digests {
-            state.next_digests[slot as usize] = digest;
+            state.next_digests[slot.index()] = digest;
         }
     }
 
     /// The superblock of this slot is on disk.
-    pub(crate) fn superblock_written(&self, slot: u32) {
+    pub(crate) fn superblock_written(&self, slot: Slot) {
         let state = &mut *self.state.lock();
-        if let Some(member) = &mut state.members[slot as usize] {
-            member.digest = state.next_digests[slot as usize];
+        if let Some(member) = &mut state.members[slot.index()] {
+            member.digest = state.next_digests[slot.index()];
         }
     }
 
@@ -353,14 +354,14 @@ impl Redo {
     }
 
     /// Array slots whose members hold the log.
-    pub(super) fn logs(&self) -> SmallVec<[u32; 8]> {
+    pub(super) fn logs(&self) -> SmallVec<[Slot; 8]> {
         SmallVec::from_slice(&self.state.lock().logs)
     }
 
     /// Where a slot of the log lies on a member's device.
-    pub(super) fn slot_place(&self, member: u32, slot: u32) -> Option<(u64, RedoMember)> {
+    pub(super) fn slot_place(&self, member: Slot, slot: u32) -> Option<(u64, RedoMember)> {
         let state = self.state.lock();
-        let member = state.members[member as usize]?;
+        let member = state.members[member.index()]?;
         Some((state.plan?.slot_offset(member.area, slot), member))
     }
 
@@ -478,16 +479,15 @@ impl State {
     }
 
     /// Working members that hold the log.
-    pub(super) fn logs_in_use(&self, members: &Members) -> impl Iterator<Item = u32> {
+    pub(super) fn logs_in_use(&self, members: &Members) -> impl Iterator<Item = Slot> {
         self.logs.iter().copied().filter(|slot| members.state(*slot) == MemberState::InSync)
     }
 
     /// Working members that have room for the log.
-    pub(super) fn candidates(&self, members: &Members) -> impl Iterator<Item = u32> {
-        let slots = 0..u32::try_from(self.members.len()).expect("few members");
-        slots.filter(|&slot| {
-            self.members[slot as usize].is_some() && members.state(slot) == MemberState::InSync
-        })
+    pub(super) fn candidates(&self, members: &Members) -> impl Iterator<Item = Slot> {
+        let has_log = |(slot, log): (Slot, &Option<RedoMember>)| log.as_ref().map(|_| slot);
+        let slots = Slot::all().zip(&self.members).filter_map(has_log);
+        slots.filter(|&slot| members.state(slot) == MemberState::InSync)
     }
 }
 

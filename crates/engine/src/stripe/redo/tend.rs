@@ -14,6 +14,7 @@ use crate::error::VolumeError;
 use crate::events::Event;
 use crate::stripe::stripe_table::Owner;
 use layout::redo_log::SlotPlan;
+use layout::units::Slot;
 
 /// Opens and closes the log as members come and go, until [`Redo::stop`]. The superblock writer runs it beside itself.
 pub(crate) async fn tend<D: Device>(log: Rc<RedoLog<D>>) {
@@ -84,8 +85,8 @@ pub(crate) async fn open<D: Device>(log: &RedoLog<D>, is_announced: bool) {
         if state.phase != LogPhase::Off || !shared.members.want_log() {
             return;
         }
-        let logs: Vec<u32> = state.candidates(&shared.members).collect();
-        let areas = logs.iter().filter_map(|slot| Some(state.members[*slot as usize]?.area.bytes));
+        let logs: Vec<Slot> = state.candidates(&shared.members).collect();
+        let areas = logs.iter().filter_map(|slot| Some(state.members[slot.index()]?.area.bytes));
         let plan = areas.min().and_then(|bytes| SlotPlan::new(shared.geometry.members(), bytes));
         let plan = plan.filter(|_| logs.len() >= shared.members.copies_wanted() as usize);
         if let Some(plan) = plan {

@@ -24,6 +24,7 @@ use crate::members::health::MemberState;
 use crate::members::port::{MemberError, MemberWrite};
 use layout::geometry::Geometry;
 use layout::redo_log::{Checksum, PieceKind, Place, RedoRecord};
+use layout::units::Slot;
 
 /// Most records of one shard in flight. With more, fewer writers would share one.
 const RECORDS_AT_ONCE: u32 = 2;
@@ -36,7 +37,7 @@ enum Copies {
     Enough,
     TooFew,
     /// Too few, because the file system under this member is full.
-    Full(u32),
+    Full(Slot),
 }
 
 /// The record of a zeroing, if the log is in force.
@@ -209,7 +210,7 @@ async fn log_zeroes_admitted<D: Device>(
     let bytes = (stripes.end - stripes.start) * u64::from(geometry.chunk_bytes());
     // A missing member is included: the record supersedes what earlier records say of its chunks.
     let zeroes = |slot| (piece(stripes.start, slot, offset, bytes, PieceKind::Zeroes), Gather::new());
-    let pieces = (0..geometry.members()).map(zeroes).collect();
+    let pieces = geometry.slots().map(zeroes).collect();
     record(log, stripes, pieces).await
 }
 
@@ -350,7 +351,7 @@ async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ti
         payload_checksum: sum.value(),
         pieces: batch.iter().flat_map(|ticket| &ticket.pieces).map(|(piece, _)| *piece).collect(),
     };
-    let mut tried: SmallVec<[u32; 4]> = SmallVec::new();
+    let mut tried: SmallVec<[Slot; 4]> = SmallVec::new();
     let (mut written, mut full) = (0, None);
     while written < copies {
         let targets = log_members(log, taken.slot, &tried, (copies - written) as usize);
@@ -364,10 +365,10 @@ async fn write_to_logs<D: Device>(log: &RedoLog<D>, taken: Taken, batch: &[Rc<Ti
 }
 
 /// Members for a copy of a record in this slot. The first one rotates with the slot, so that all members share the load.
-fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[u32], count: usize) -> SmallVec<[u32; 2]> {
+fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[Slot], count: usize) -> SmallVec<[Slot; 2]> {
     let logs = log.shared.redo.logs();
     let first = slot as usize % logs.len().max(1);
-    let works = |slot: &u32| !tried.contains(slot) && log.shared.members.state(*slot) == MemberState::InSync;
+    let works = |slot: &Slot| !tried.contains(slot) && log.shared.members.state(*slot) == MemberState::InSync;
     logs.iter().cycle().skip(first).take(logs.len()).copied().filter(works).take(count).collect()
 }
 
@@ -375,13 +376,13 @@ fn log_members<D: Device>(log: &RedoLog<D>, slot: u32, tried: &[u32], count: usi
 /// and does not fail.
 async fn write_record_to<D: Device>(
     log: &RedoLog<D>,
-    targets: &[u32],
+    targets: &[Slot],
     taken: Taken,
     record: &RedoRecord,
     payload: &Gather,
-    full: &mut Option<u32>,
+    full: &mut Option<Slot>,
 ) -> u32 {
-    let place = |slot: u32| {
+    let place = |slot: Slot| {
         let (offset_bytes, member) = log.shared.redo.slot_place(slot, taken.slot)?;
         let place = Place { set_uuid: member.set_uuid, device_uuid: member.device_uuid, offset_bytes };
         let mut data = Gather::from(Slice::from_bytes(&record.encode(place)));
@@ -389,7 +390,7 @@ async fn write_record_to<D: Device>(
         Some((offset_bytes, data))
     };
     let counters = log.port.counters();
-    let mut to = SmallVec::<[(u32, u64, Gather, Rc<Attached<D>>); 2]>::new();
+    let mut to = SmallVec::<[(Slot, u64, Gather, Rc<Attached<D>>); 2]>::new();
     let mut started = SmallVec::<[D::Done; 2]>::new();
     for &slot in targets {
         let member = log.port.devices.described(slot);
@@ -442,7 +443,7 @@ mod tests {
         assert!(!redo.has_record(7));
         assert!(matches!(world.write(at, &new), Err(VolumeError::NoSpace { .. })));
         assert!(redo.has_record(7), "what is only data is logged, too, while the record may be redone");
-        (1..5).for_each(|slot| assert_eq!(world.state(slot), MemberState::InSync));
+        Slot::first(5).skip(1).for_each(|slot| assert_eq!(world.state(slot), MemberState::InSync));
         world.fakes[1..4].iter().for_each(|fake| fake.set_full(false));
         world.write(at, &new).expect("room again");
         assert_eq!((world.read(at, BLOCK), world.read(0, BLOCK)), (Ok(new), Ok(old)));
@@ -459,7 +460,7 @@ mod tests {
                 set.write_headers(true).await
             })
             .expect("three others took it");
-        assert_eq!(world.state(1), MemberState::InSync);
-        assert_eq!(world.set.shared.redo.logs().as_slice(), [2, 3, 4]);
+        assert_eq!(world.state(Slot::new(1)), MemberState::InSync);
+        assert_eq!(world.set.shared.redo.logs().as_slice(), [2, 3, 4].map(Slot::new));
     }
 }

@@ -5,6 +5,7 @@ use engine::device::{Device, DeviceError, DeviceErrorKind};
 use engine::error::VolumeError;
 use engine::limits::BLOCK_BYTES;
 use engine::volume::{Space, Volume, VolumeInfo, ZeroFlags};
+use layout::units::Slot;
 use std::sync::Arc;
 
 /// A device as one shard sees it, with the contract of a volume.
@@ -39,7 +40,7 @@ impl<D: Device> DeviceVolume<D> {
 
 fn volume_error(error: &DeviceError) -> VolumeError {
     match error.kind {
-        DeviceErrorKind::NoSpace => VolumeError::NoSpace { member: 0 },
+        DeviceErrorKind::NoSpace => VolumeError::NoSpace { member: Slot::FIRST }, // of no array: the client sees the kind only
         _ => VolumeError::Io { reason: error.to_string() },
     }
 }

@@ -8,6 +8,7 @@ use engine::members::load::UpdatePolicy;
 use engine::stripe::locks::Locks;
 
 use crate::bytes;
+use layout::units::Slot;
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -121,7 +122,7 @@ pub struct RunArguments {
     pub bitmap_mapping: Option<BitmapMapping>,
     /// Slots that have failed before the run.
     #[arg(long, value_name = "SLOT", value_delimiter = ',')]
-    pub fail: Vec<u32>,
+    pub fail: Vec<Slot>,
     /// Places of random requests: uniform, or zipf:EXPONENT [default: uniform].
     #[arg(long)]
     pub skew: Option<Skew>,

@@ -8,7 +8,7 @@ use layout::md_bitmap::Bitmap;
 use layout::md_superblock::{
     CreateError, Created, DeviceRole, MinorVersion, NewArray, NewBitmap, NewMember, default_data_offset,
 };
-use layout::units::{SECTOR_BYTES, Sectors};
+use layout::units::{SECTOR_BYTES, Sectors, Slot};
 use uuid::Uuid;
 
 use super::bitmap;
@@ -228,9 +228,9 @@ fn resync(
     if arguments.assume_clean {
         return RESYNC_ASSUMED;
     }
-    let there = |slot: u32| places.iter().any(|place| place.role == DeviceRole::Active(slot as u16));
-    let present: Vec<u32> = (0..geometry.members()).filter(|slot| there(*slot)).collect();
-    let without = |lost: u32| geometry.survives(|slot| slot == lost || !there(slot));
+    let there = |slot: Slot| places.iter().any(|place| place.role == DeviceRole::Active(slot));
+    let present: Vec<Slot> = geometry.slots().filter(|slot| there(*slot)).collect();
+    let without = |lost: Slot| geometry.survives(|slot| slot == lost || !there(slot));
     if !present.iter().any(|slot| without(*slot)) {
         return RESYNC_DEGRADED;
     }

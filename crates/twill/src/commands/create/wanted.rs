@@ -5,6 +5,7 @@ use std::path::Path;
 use engine::array::assemble::check_width;
 use layout::geometry::{Geometry, Layout, Level};
 use layout::md_superblock::{DeviceRole, MinorVersion};
+use layout::units::Slot;
 
 use crate::arguments::CreateArguments;
 use crate::array_name;
@@ -131,18 +132,19 @@ fn roles(arguments: &CreateArguments) -> Result<(Vec<DeviceRole>, u32), Failure>
             Failure::new(ExitKind::Usage, message).help("write `missing` for a member that comes later")
         );
     }
-    let too_many = || Failure::new(ExitKind::BadGeometry, format!("{given} members are too many"));
+    let too_many = |_| Failure::new(ExitKind::BadGeometry, format!("{given} members are too many"));
+    let count = u16::try_from(active).map_err(too_many)?; // as many roles as md has
     let mut roles = Vec::with_capacity(given);
     for (i, path) in arguments.members.iter().enumerate() {
         if i < active {
-            roles.push(DeviceRole::Active(u16::try_from(i).map_err(|_| too_many())?));
+            roles.push(DeviceRole::Active(Slot::of_index(i)));
         } else if is_missing(path) {
             return Err(Failure::new(ExitKind::Usage, "a spare cannot be missing; leave it out"));
         } else {
             roles.push(DeviceRole::Spare);
         }
     }
-    Ok((roles, u32::try_from(active).map_err(|_| too_many())?))
+    Ok((roles, count.into()))
 }
 
 /// mdadm's word for a slot without a member.

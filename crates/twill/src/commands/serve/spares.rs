@@ -131,20 +131,21 @@ fn spare_for(own: &ArrayStatus, donor: &ArrayStatus) -> Option<String> {
 mod tests {
     use super::*;
     use MemberHealth::{Failed, InSync, Missing, Recovering, Spare};
+    use layout::units::Slot;
 
     fn array(uuid: &str, group: Option<&str>, states: &[MemberHealth]) -> ArrayStatus {
-        let member = |(slot, state): (usize, &MemberHealth)| MemberStatus {
-            slot: (*state != Spare).then_some(slot as u32),
+        let member = |(slot, state): (Slot, &MemberHealth)| MemberStatus {
+            slot: (*state != Spare).then_some(slot),
             path: Some(format!("/{uuid}/{slot}")),
             state: *state,
-            device_bytes: 100 * (slot as u64 + 1),
+            device_bytes: 100 * (u64::from(slot.get()) + 1),
             ..MemberStatus::default()
         };
         ArrayStatus {
             uuid: uuid.into(),
             member_bytes: 300,
             spare_group: group.map(str::to_owned),
-            members: states.iter().enumerate().map(member).collect(),
+            members: Slot::all().zip(states).map(member).collect(),
             ..ArrayStatus::default()
         }
     }

@@ -7,6 +7,7 @@ use engine::limits::BLOCK_BYTES;
 use engine::log::reclaim::lacking;
 use engine::members::MemberState;
 use layout::md_superblock::display_uuid;
+use layout::units::Slot;
 use layout::zoned::{Access, Carrier, Superblock};
 
 use super::super::deleted::Deleted;
@@ -66,7 +67,7 @@ fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatu
             other => other,
         };
         MemberStatus {
-            slot: u32::try_from(slot).ok(),
+            slot: Some(Slot::of_index(slot)),
             errors: shared.members.errors(slot),
             device_uuid: said.map(|_| display_uuid(&shared.members.uuid(slot))),
             device_bytes: if path.is_some() { zones * capacity * BLOCK } else { 0 },
