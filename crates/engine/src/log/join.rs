@@ -109,6 +109,8 @@ fn is_there<D: ZoneDevice>(port: &LogPort<D>, column: &Adopted) -> bool {
 /// where drives chose the places of records, by those that the map names.
 async fn adopt<D: ZoneDevice>(port: &LogPort<D>, joining: &Joining<D>, zone: &ZoneFound) -> Option<Adopted> {
     let HeaderFound::Right(header) = &zone.header else { return None };
+    // Z-I4: the zones of the other members that are read here are not reset meanwhile.
+    let _pin = port.shared.pins.enter(port.shard);
     let segment = port.shared.table.get(header.slot)?;
     let is_own = segment.key() == (header.segment, header.tag)
         && segment.headers.len() == header.columns.len()

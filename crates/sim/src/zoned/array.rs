@@ -128,6 +128,10 @@ impl Array {
         while !drive.is_idle() {
             machine.world.sleep_up_to(20).await;
         }
+        // Superblocks call it failed by now: from here on those that call it in sync are newer.
+        if self.shared.members.settled().await.is_err() {
+            return;
+        }
         machine.joined.set(Some(slot));
         if uuid == self.shared.members.uuid(slot) {
             // It was without power, as likely as not.
