@@ -44,6 +44,8 @@ pub enum Outcome {
     ParityRewritten,
     /// The first copy was taken for right and written over the others, as md does.
     CopiesRewritten,
+    /// Of a zoned array: what counts of its segment was made again elsewhere, and its zones were reset.
+    Moved,
     /// The repair failed: a write failed, or a read returned something else than was written.
     NotRepaired,
 }

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use engine::array::volume::VolumeMode;
 use engine::array::zoned::assemble::ZonedAssembly;
 use engine::array::zoned::plan;
-use engine::array::zoned::running::Running;
+use engine::array::zoned::running::{NotJoined, Running};
 use engine::array::zoned::start::{Opened, StartError, Surroundings};
 use engine::counters::Counters;
 use engine::error::VolumeError;
 use engine::events::EventSink;
 use engine::limits::BLOCK_BYTES;
 use engine::log::engine::LogSet;
+use engine::log::join::Joining;
 use engine::log::port::{LogPlatform, LogPort};
 use engine::log::shared::LogShared;
 use layout::zoned::Superblock;
@@ -163,6 +164,67 @@ impl ZonedArray {
             let volumes = self.volumes.clone();
             let detach = move |_| async move { volumes.here().engine().0.port.detach(slot) };
             self.volumes.shards().run_on(shard, detach)?;
+        }
+        Ok(())
+    }
+
+    /// A device joins while the array serves: as a new member, or, with its superblock, as one that was away. Not for use on a
+    /// shard. Returns its slot, and how many of its columns count as they are.
+    ///
+    /// # Errors
+    /// A shard has ended, or within: why it does not join.
+    pub fn join(
+        &self,
+        member: &SharedZones,
+        uuid: [u8; 16],
+        own: Option<Superblock>,
+    ) -> Result<Result<(usize, usize), NotJoined>, ShardGone> {
+        let is_new = own.is_none();
+        let slot = match self.ask(move |running| async move { running.may_join(own.as_ref()) })? {
+            Ok(slot) => slot,
+            Err(why) => return Ok(Err(why)),
+        };
+        self.renew()?; // no open segment has a column of the former member
+        self.detach(slot)?;
+        let device = member.clone();
+        let exchanged = self.volumes.shards().run_on(0, move |context| async move {
+            let Some(device) = device.attach(&context.ring) else {
+                running().give_up();
+                return Err(NotJoined::NoNvme);
+            };
+            let device = Rc::new(device);
+            running().port().attach(slot, Rc::clone(&device));
+            let exchanged = running().exchange(Joining { slot, uuid, device }, is_new).await;
+            if exchanged.is_err() {
+                running().port().detach(slot);
+                running().give_up();
+            }
+            exchanged
+        })?;
+        let adopted = match exchanged {
+            Ok(adopted) => adopted,
+            Err(why) => return Ok(Err(why)),
+        };
+        for shard in 0..self.volumes.shards().count() {
+            let (volumes, member) = (self.volumes.clone(), member.clone());
+            let attach = move |context: ShardContext| async move {
+                if let Some(device) = member.attach(&context.ring) {
+                    volumes.here().engine().0.port.attach(slot, Rc::new(device));
+                }
+            };
+            self.volumes.shards().run_on(shard, attach)?;
+        }
+        let joined = self.ask(move |running| async move { running.join().await })?;
+        self.renew()?; // what is open lacks a column of the new member
+        Ok(joined.map(|()| (slot, adopted)).map_err(NotJoined::from))
+    }
+
+    /// Closes the open segments of all shards.
+    fn renew(&self) -> Result<(), ShardGone> {
+        for shard in 0..self.volumes.shards().count() {
+            let volumes = self.volumes.clone();
+            let renew = move |_| async move { volumes.here().engine().renew().await };
+            self.volumes.shards().run_on(shard, renew)?;
         }
         Ok(())
     }

@@ -210,7 +210,10 @@ impl ScrubReport {
             self.located += u64::from(mismatch.wrong != crate::mismatch::Wrong::Unknown);
             match mismatch.outcome {
                 Outcome::Found | Outcome::NotRepaired => self.left += u64::from(mode.repair),
-                Outcome::BlockRewritten | Outcome::ParityRewritten | Outcome::CopiesRewritten => {
+                Outcome::BlockRewritten
+                | Outcome::ParityRewritten
+                | Outcome::CopiesRewritten
+                | Outcome::Moved => {
                     self.repaired += 1;
                 }
             }

@@ -11,7 +11,7 @@ use super::encode::{Encoded, StripeBlock, StripePlace, encode, position};
 use super::port::{Blame, LogPort, Writing};
 use super::segment::{Room, Segment, StripeNote};
 use super::stripe_group::GroupStripe;
-use crate::device::{DeviceError, DeviceErrorKind};
+use crate::device::DeviceErrorKind;
 use crate::events::Event;
 use crate::executor::join_all;
 use crate::limits::BLOCK_BYTES;
@@ -77,7 +77,8 @@ pub fn write_stripe<'a, D: ZoneDevice>(
 struct Started<D: ZoneDevice> {
     encoded: Encoded,
     rows: u8,
-    columns: SmallVec<[(u8, usize); 8]>,
+    /// Column, slot, and how often the slot's device had been exchanged.
+    columns: SmallVec<[(u8, usize, u64); 8]>,
     writing: SmallVec<[Writing<D>; 8]>,
 }
 
@@ -107,7 +108,7 @@ fn start<D: ZoneDevice>(
         let block = id.is_none().then_some(offset.zone_block());
         let record = &started.encoded.records[usize::from(column)];
         if let Some(writing) = port.write(slot, zone, block, record, fua) {
-            started.columns.push((column, slot));
+            started.columns.push((column, slot, port.shared.members.exchanges(slot)));
             started.writing.push(writing);
         } else {
             // The records that were started still land: the stripe is void, and the segment is closed.
@@ -131,13 +132,19 @@ async fn finish<D: ZoneDevice>(
     };
     let mut starts: SmallVec<[u32; 8]> = smallvec::smallvec![fixed; width];
     let mut worst = segment.is_damaged().then_some(Blame::Zone);
-    for ((column, slot), result) in started.columns.into_iter().zip(join_all(started.writing).await) {
+    for ((column, slot, exchanges), result) in
+        started.columns.into_iter().zip(join_all(started.writing).await)
+    {
         let placed = match (result, reserved) {
             (Ok(Some(at_bytes)), Reserved::Group(stripe)) => {
                 believe(port, segment, (column, slot), stripe, at_bytes)
             }
             (Ok(_), _) => Ok(fixed),
-            (Err(error), _) => Err(judge(port, segment, (column, slot), &error)),
+            (Err(error), _) => {
+                // The column gets no footer; its zone is not written again before its report was read (Z-I8).
+                segment.damage(column);
+                Err(port.judge_since(slot, exchanges, &error))
+            }
         };
         match placed {
             Ok(start) => starts[usize::from(column)] = start,
@@ -173,17 +180,6 @@ fn place_left_out(segment: &Segment, stripe: GroupStripe, starts: &mut [u32]) {
             starts[usize::from(column)] = start;
         }
     }
-}
-
-/// A column that failed gets no footer; its zone is not written again before its report was read (Z-I8).
-fn judge<D: ZoneDevice>(
-    port: &LogPort<D>,
-    segment: &Segment,
-    (column, slot): (u8, usize),
-    error: &DeviceError,
-) -> Blame {
-    segment.damage(column);
-    port.judge(slot, error)
 }
 
 /// Z-I14: the place that an append returned, if it can be there.

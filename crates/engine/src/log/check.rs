@@ -65,7 +65,8 @@ async fn check_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> V
         }
         let header = &segment.headers[usize::from(column)];
         let config = &port.shared.config;
-        let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+        let place =
+            ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
         let Some(found) = scan_zone(&device, &port.pool, place, slot).await else {
             damages.push(Damage { slot, zone, block: 0, what: "the zone cannot be read" });
             continue;

@@ -20,7 +20,7 @@ pub const SEGMENTS_PER_FREE: u32 = 50;
 pub struct LogConfig {
     /// The array.
     pub set_uuid: [u8; 16],
-    /// The member of each slot.
+    /// The member of each slot at the start. `LogMembers` knows those of now.
     pub devices: Vec<[u8; 16]>,
     /// Its level.
     pub level: Level,

@@ -32,12 +32,12 @@ pub async fn make_block<D: ZoneDevice>(
     is_right: &impl Fn(&[u8]) -> bool,
 ) -> Result<Slice, VolumeError> {
     let offset = DataOffset::of_zone_block(at.block).expect("the map names blocks of the data region");
-    let own = segment.headers[0].columns[usize::from(at.column)];
+    let slot = segment.slot_of(at.column);
     let unreadable = || VolumeError::Unreadable {
-        member: Slot::of_index(own.slot.into()),
-        offset_bytes: port.device(own.slot.into()).map_or(0, |device| {
+        member: Slot::of_index(slot),
+        offset_bytes: port.device(slot).map_or(0, |device| {
             let in_zone = u64::from(at.block) * crate::limits::BLOCK_BYTES as u64;
-            device.zoned().offset_bytes(own.zone.unwrap_or(0), in_zone)
+            device.zoned().offset_bytes(segment.zone_of(at.column).unwrap_or(0), in_zone)
         }),
     };
     let ColumnRole::Data(index) = segment.shape().role(at.column, offset) else { return Err(unreadable()) };

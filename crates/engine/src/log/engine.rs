@@ -35,6 +35,13 @@ impl<D: ZoneDevice> LogSet<D> {
         LogSet(engine)
     }
 
+    /// Closes this shard's open segments: before a member joins, since they have a column of the one that left, and after it,
+    /// since they have none of its own.
+    pub async fn renew(&self) {
+        self.0.open.renew(&self.0.port).await;
+        self.0.port.shared.space.want(); // what was closed may lack a column
+    }
+
     /// Seals the open segments and makes everything durable. Called when no request is in flight; the array can then be
     /// started without reading records.
     ///

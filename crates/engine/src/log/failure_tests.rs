@@ -3,19 +3,22 @@
 use std::rc::Rc;
 
 use super::open::columns_of;
+use super::port::Blame;
 use super::serve_tests::{ACCESSES, shapes};
 use super::world::*;
+use super::zone_budget::Purpose;
+use crate::buffer::{Gather, Slice};
 use crate::device::DeviceErrorKind;
 use crate::events::Event;
 use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
 use crate::volume::Space;
 use crate::zone_device::memory::MemoryZones;
-use crate::zone_device::{ZoneDevice, ZoneState};
+use crate::zone_device::{ZoneAccess, ZoneDevice, ZoneState};
 use layout::geometry::Level;
 use layout::zoned::Class;
 
-fn write_all(world: &World, array: &Array, version: u64) {
+pub(super) fn write_all(world: &World, array: &Array, version: u64) {
     for block in (0..world.shape.logical_blocks).step_by(8) {
         let blocks = (world.shape.logical_blocks - block).min(8);
         let data: Vec<u8> = (block..block + blocks).flat_map(|block| pattern(block, version)).collect();
@@ -23,7 +26,7 @@ fn write_all(world: &World, array: &Array, version: u64) {
     }
 }
 
-fn check_all(world: &World, array: &Array, version: u64, context: &str) {
+pub(super) fn check_all(world: &World, array: &Array, version: u64, context: &str) {
     for block in 0..world.shape.logical_blocks {
         let read = array.read(world, block, 1);
         let read = read.unwrap_or_else(|error| panic!("{:?} {context}: block {block}: {error}", world.shape));
@@ -31,11 +34,11 @@ fn check_all(world: &World, array: &Array, version: u64, context: &str) {
     }
 }
 
-fn redundant() -> impl Iterator<Item = Shape> {
+pub(super) fn redundant() -> impl Iterator<Item = Shape> {
     shapes().filter(|shape| shape.level != Level::Raid0)
 }
 
-fn pull(device: &MemoryZones) {
+pub(super) fn pull(device: &MemoryZones) {
     device.set_fault(|_, _| Some(DeviceErrorKind::Gone));
 }
 
@@ -103,6 +106,26 @@ fn what_is_acknowledged_after_a_failure_outlives_a_crash_without_the_member() {
             write_all(&world, &array, 3);
             check_all(&world, &array, 3, "later");
         }
+    }
+}
+
+/// A write that waits for a zone of a member goes on without it when the member fails: the next segment needs no zone of it.
+#[test]
+fn no_write_waits_for_zones_of_a_member_that_has_failed() {
+    for shape in redundant().filter(|shape| shape.access != ZoneAccess::Placed) {
+        let world = World::new(shape, 3);
+        let array = world.start().expect("a new array");
+        let port = Rc::clone(&array.set.0.port);
+        while port.shared.table.take(&[1], 0, Purpose::Recovery).is_ok() {}
+        let (set, data) = (Rc::clone(&array.set), Gather::from(Slice::from_bytes(&pattern(0, 1))));
+        let writing = array.executor.spawn_with_result(async move { set.write(0, data, false).await });
+        world.run(&array.executor);
+        assert!(writing.try_take().is_none(), "{shape:?}: as many zones of the member are active as may be");
+        assert_eq!(port.fail(1, "it was pulled"), Blame::Member);
+        world.run(&array.executor);
+        let written = writing.try_take().expect("the write ends");
+        written.unwrap_or_else(|error| panic!("{shape:?}: {error}"));
+        assert!(array.read(&world, 0, 1).expect("readable") == pattern(0, 1));
     }
 }
 

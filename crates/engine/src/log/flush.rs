@@ -16,12 +16,12 @@ pub async fn flush_members<D: ZoneDevice>(port: &LogPort<D>) -> Result<(), Volum
     // Before the flushes are sent: they cover what returned before.
     let unsealed: Vec<_> = port.shared.table.unsealed();
     let covered: Vec<_> = unsealed.iter().map(|segment| segment.returned_to()).collect();
-    let mut slots: SmallVec<[usize; 8]> = SmallVec::new();
+    let mut slots: SmallVec<[(usize, u64); 8]> = SmallVec::new();
     let mut flushes = Vec::new();
     for slot in port.shared.members.in_sync() {
         match port.device(slot) {
             Some(device) => {
-                slots.push(slot);
+                slots.push((slot, port.shared.members.exchanges(slot)));
                 flushes.push(device.flush());
             }
             None if port.fail(slot, "it has no device") == Blame::Array => {
@@ -32,9 +32,12 @@ pub async fn flush_members<D: ZoneDevice>(port: &LogPort<D>) -> Result<(), Volum
     }
     let mut outcome = Ok(());
     let mut all_flushed = true;
-    for (slot, result) in slots.into_iter().zip(join_all(flushes).await) {
+    for ((slot, exchanges), result) in slots.into_iter().zip(join_all(flushes).await) {
         let Err(error) = result else { continue };
         all_flushed = false;
+        if port.shared.members.exchanges(slot) != exchanges {
+            continue; // it failed before, and is none of the array's any more
+        }
         port.shared.members.note_error(slot, &error);
         // No second try: after a failed flush the system may have dropped what was dirty.
         if port.fail(slot, &error.to_string()) == Blame::Array {

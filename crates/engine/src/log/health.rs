@@ -10,12 +10,31 @@ use crate::sync::sequential::Mutex;
 use crate::sync::sequential::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use layout::units::Slot;
 
+/// A slot of the array.
+#[derive(Clone, Copy)]
+struct Seat {
+    /// Never `Recovering`: a member that is behind takes new stripes, and gives the columns that it has.
+    state: MemberState,
+    /// Segments that were written before it came still lack its column: the array can lose so much less.
+    is_behind: bool,
+    uuid: [u8; 16],
+}
+
+impl Seat {
+    fn is_whole(&self) -> bool {
+        self.state == MemberState::InSync && !self.is_behind
+    }
+}
+
 /// All members of a zoned array.
 pub struct LogMembers {
-    states: Mutex<Vec<MemberState>>,
+    seats: Mutex<Vec<Seat>>,
     losses_survived: usize,
     /// Errors of each member since the start.
     errors: Vec<AtomicU64>,
+    /// How often the device of each slot was exchanged: what an operation came to that began before says nothing of the
+    /// member that is there now.
+    exchanges: Vec<AtomicU64>,
     /// Columns of the newest segment, and how many more are left out of it.
     columns: Mutex<(usize, usize)>,
     /// Counts changes of a state: the write path compares one number.
@@ -29,12 +48,18 @@ pub struct LogMembers {
 }
 
 impl LogMembers {
-    /// Members in these states.
-    pub fn new(states: Vec<MemberState>, losses_survived: usize, events: EventSink) -> Self {
+    /// Members in these states, each with its identity. Those that recover are behind.
+    pub fn new(members: Vec<(MemberState, [u8; 16])>, losses_survived: usize, events: EventSink) -> Self {
+        let count = members.len();
+        let seat = |(state, uuid)| match state {
+            MemberState::Recovering => Seat { state: MemberState::InSync, is_behind: true, uuid },
+            state => Seat { state, is_behind: false, uuid },
+        };
         LogMembers {
-            columns: Mutex::new((states.len(), 0)),
-            errors: states.iter().map(|_| AtomicU64::new(0)).collect(),
-            states: Mutex::new(states),
+            columns: Mutex::new((count, 0)),
+            errors: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            exchanges: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            seats: Mutex::new(members.into_iter().map(seat).collect()),
             losses_survived,
             changes: AtomicU64::new(0),
             metadata: Metadata::new(),
@@ -44,20 +69,37 @@ impl LogMembers {
         }
     }
 
-    /// State of a slot.
+    /// State of a slot. A member that is behind is in sync: it takes part in everything.
     pub fn state(&self, slot: usize) -> MemberState {
-        self.states.lock()[slot]
+        self.seats.lock()[slot].state
     }
 
     /// States of all slots.
     pub fn states(&self) -> Vec<MemberState> {
-        self.states.lock().clone()
+        self.seats.lock().iter().map(|seat| seat.state).collect()
+    }
+
+    /// States of all slots, as superblocks and operators are to see them: a member that is behind recovers.
+    pub fn shown(&self) -> Vec<MemberState> {
+        let shown = |seat: &Seat| if seat.is_behind { MemberState::Recovering } else { seat.state };
+        self.seats.lock().iter().map(shown).collect()
+    }
+
+    /// The identity of the member in a slot.
+    pub fn uuid(&self, slot: usize) -> [u8; 16] {
+        self.seats.lock()[slot].uuid
     }
 
     /// Slots whose members are in sync (Z-I15: new stripes go to these only).
     pub fn in_sync(&self) -> Vec<usize> {
-        let states = self.states.lock();
-        (0..states.len()).filter(|&slot| states[slot] == MemberState::InSync).collect()
+        let seats = self.seats.lock();
+        (0..seats.len()).filter(|&slot| seats[slot].state == MemberState::InSync).collect()
+    }
+
+    /// Members that are in sync and lack columns of older segments.
+    pub fn behind(&self) -> Vec<usize> {
+        let seats = self.seats.lock();
+        (0..seats.len()).filter(|&slot| seats[slot].is_behind).collect()
     }
 
     /// Counts changes of states.
@@ -65,27 +107,68 @@ impl LogMembers {
         self.changes.load(SeqCst)
     }
 
-    /// Takes a member out of use, if the array can do without it.
-    pub fn fail(&self, slot: usize, reason: &str) -> Failing {
-        let mut states = self.states.lock();
-        if states[slot] != MemberState::InSync {
+    /// How often the device of a slot was exchanged.
+    pub fn exchanges(&self, slot: usize) -> u64 {
+        self.exchanges[slot].load(SeqCst)
+    }
+
+    /// Another device has the slot of a member that is out of use, or the same one with other contents. It is out of use
+    /// until [`LogMembers::join`].
+    ///
+    /// # Panics
+    /// If the member is in use.
+    pub fn exchange(&self, slot: usize, uuid: [u8; 16]) {
+        let mut seats = self.seats.lock();
+        assert!(seats[slot].state != MemberState::InSync, "a member in use is not exchanged");
+        seats[slot] = Seat { state: MemberState::Failed, is_behind: false, uuid };
+        self.exchanges[slot].fetch_add(1, SeqCst);
+    }
+
+    /// A member takes part from now on, and is behind until [`LogMembers::caught_up`].
+    pub fn join(&self, slot: usize) {
+        // Counted as not on disk before any shard sees it: nothing that only this member holds is acknowledged too early.
+        self.metadata.change();
+        let mut seats = self.seats.lock();
+        seats[slot].state = MemberState::InSync;
+        seats[slot].is_behind = true;
+        drop(seats);
+        self.changes.fetch_add(1, SeqCst);
+        self.metadata.wake_writer();
+        self.report(Event::RecoveryStarted { member: Slot::of_index(slot), from_bytes: 0 });
+    }
+
+    /// No segment lacks a column of this member any more.
+    pub fn caught_up(&self, slot: usize) {
+        self.metadata.change();
+        let was_behind = std::mem::take(&mut self.seats.lock()[slot].is_behind);
+        self.metadata.wake_writer();
+        if was_behind {
+            self.report(Event::RecoveryFinished { member: Slot::of_index(slot) });
+        }
+    }
+
+    /// Takes a member out of use, if the array can do without it: see [`super::shared::LogShared::fail`].
+    pub(super) fn fail(&self, slot: usize, reason: &str) -> Failing {
+        let mut seats = self.seats.lock();
+        if seats[slot].state != MemberState::InSync {
             return Failing::Failed;
         }
-        let out = states.iter().filter(|state| **state != MemberState::InSync).count();
+        let others = seats.iter().enumerate().filter(|(other, _)| *other != slot);
+        let out = others.filter(|(_, seat)| !seat.is_whole()).count();
         let member = Slot::of_index(slot);
         if out >= self.losses_survived {
-            drop(states);
+            drop(seats);
             self.report(Event::MemberKept { member, reason: reason.to_owned() });
             return Failing::Needed;
         }
         // Counted as not on disk before any shard sees it: no write that relies on it is acknowledged too early.
         self.metadata.change();
-        states[slot] = MemberState::Failed;
+        (seats[slot].state, seats[slot].is_behind) = (MemberState::Failed, false);
         self.changes.fetch_add(1, SeqCst);
-        let working = states.len() - out - 1;
-        drop(states);
+        let working = seats.iter().filter(|seat| seat.state == MemberState::InSync).count();
+        drop(seats);
         self.metadata.wake_writer();
-        let working = u32::try_from(working).expect("few members");
+        let working = number(working);
         self.report(Event::MemberFailed { member, reason: reason.to_owned(), working });
         Failing::Failed
     }
@@ -93,14 +176,16 @@ impl LogMembers {
     /// Reports an error of a member.
     pub fn note_error(&self, slot: usize, error: &DeviceError) {
         self.errors[slot].fetch_add(1, SeqCst);
-        let member = Slot::of_index(slot);
-        self.report(Event::MemberError { member, kind: error.kind, error: error.to_string() });
+        self.report(Event::MemberError {
+            member: Slot::of_index(slot),
+            kind: error.kind,
+            error: error.to_string(),
+        });
     }
 
     /// New segments have `columns` columns, without the `left_out` ones of missing members. Reports a change.
     pub fn note_columns(&self, columns: usize, left_out: usize) {
         if std::mem::replace(&mut *self.columns.lock(), (columns, left_out)) != (columns, left_out) {
-            let number = |count: usize| u32::try_from(count).expect("few members");
             self.report(Event::SegmentsChanged { columns: number(columns), left_out: number(left_out) });
         }
     }
@@ -166,5 +251,34 @@ impl LogMembers {
     /// Whether writes are refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(SeqCst)
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect("few members")
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    /// What was written before a member came lacks its columns: the array can lose so much less until they are made.
+    #[test]
+    fn an_array_does_not_do_without_another_member_while_one_is_behind() {
+        let states = [MemberState::InSync, MemberState::Recovering, MemberState::InSync, MemberState::Failed];
+        let members = |count: usize| states[..count].iter().map(|state| (*state, [1; 16])).collect();
+        let raid5 = LogMembers::new(members(3), 1, Box::new(|_| {}));
+        assert_eq!((raid5.state(1), raid5.shown()[1]), (MemberState::InSync, MemberState::Recovering));
+        assert_eq!(raid5.fail(0, "lost"), Failing::Needed);
+        raid5.caught_up(1);
+        assert_eq!(raid5.fail(0, "lost"), Failing::Failed);
+        // One that is behind may go itself, and comes back behind.
+        let raid6 = LogMembers::new(members(4), 2, Box::new(|_| {}));
+        assert_eq!((raid6.fail(0, "lost"), raid6.fail(1, "lost")), (Failing::Needed, Failing::Failed));
+        raid6.exchange(1, [2; 16]);
+        assert_eq!(raid6.state(1), MemberState::Failed, "until it joins");
+        raid6.join(1);
+        assert_eq!((raid6.behind(), raid6.uuid(1), raid6.exchanges(1)), (vec![1], [2; 16], 1));
+        assert_eq!(raid6.fail(2, "lost"), Failing::Needed);
     }
 }

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod flush;
 pub mod footer;
 pub mod health;
+pub mod join;
 pub mod map;
 mod open;
 pub mod pins;
@@ -35,6 +36,8 @@ pub mod zone_budget;
 mod crash_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod failure_tests;
+#[cfg(all(test, not(feature = "model")))]
+mod join_tests;
 #[cfg(all(test, not(feature = "model")))]
 mod reclaim_tests;
 #[cfg(all(test, not(feature = "model")))]

@@ -18,6 +18,7 @@ use super::footer::footer;
 use super::port::{Blame, LogPort, member_needed};
 use super::segment::{Segment, SegmentState};
 use super::segment_table::{NotTaken, Taken};
+use super::shared::LogShared;
 use super::zone_budget::Purpose;
 use crate::buffer::{Gather, Slice};
 use crate::error::VolumeError;
@@ -101,6 +102,18 @@ impl OpenSegments {
         .await;
     }
 
+    /// Closes the open segments: what is written next goes to segments of the members that are in use now.
+    pub async fn renew<D: ZoneDevice>(&self, port: &Rc<LogPort<D>>) {
+        for current in &self.classes {
+            let open = match &*current.borrow() {
+                Current::Open(segment) => Arc::clone(segment),
+                Current::None | Current::Opening(_) => continue,
+            };
+            *current.borrow_mut() = Current::None;
+            close_segment(port, &open).await;
+        }
+    }
+
     /// Closes all segments, and writes their footers: the array stops cleanly.
     pub async fn close_all<D: ZoneDevice>(&self, port: &Rc<LogPort<D>>) {
         for current in &self.classes {
@@ -112,18 +125,30 @@ impl OpenSegments {
     }
 }
 
-/// Z-I15: new stripes go only to segments all of whose columns, but those left out, are in sync.
+/// Z-I15: new stripes go only to segments all of whose columns, but those left out, are in sync, and that leave out none
+/// whose member is there by now.
 fn takes_stripes<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> bool {
     if segment.state() != SegmentState::Open {
         return false;
     }
     let states = port.shared.members.states();
     let is_whole =
-        segment.zones().all(|(_, slot, zone)| zone.is_none() || states[slot] == MemberState::InSync);
+        segment.zones().all(|(_, slot, zone)| zone.is_some() == (states[slot] == MemberState::InSync));
     if !is_whole {
         segment.close();
     }
     is_whole
+}
+
+/// The columns of the next segment: what is free is counted over their members from now on.
+pub(super) fn next_columns(shared: &LogShared) -> Vec<(usize, bool)> {
+    let columns = columns_of(&shared.config, &shared.members.in_sync(), shared.table.live_blocks());
+    shared.table.use_members(&present(&columns));
+    columns
+}
+
+fn present(columns: &[(usize, bool)]) -> Vec<usize> {
+    columns.iter().filter(|(_, is_there)| *is_there).map(|(slot, _)| *slot).collect()
 }
 
 /// The slots of a new segment's columns, and whether each has a member. After a failure a segment is narrower, and all of
@@ -163,15 +188,12 @@ pub async fn open_segment<D: ZoneDevice>(
 ) -> Result<Arc<Segment>, VolumeError> {
     for _ in 0..TRIES_MAX {
         let number = take_number(port).await?;
-        let live = port.shared.table.live_blocks();
-        let columns = columns_of(&port.shared.config, &port.shared.members.in_sync(), live);
-        let present: Vec<usize> = columns.iter().filter(|(_, there)| *there).map(|(slot, _)| *slot).collect();
-        port.shared.members.note_columns(present.len(), columns.len() - present.len());
-        let taken = take_zones(port, &present, class).await?;
+        let (columns, taken, exchanges) = take_zones(port, class).await?;
+        port.shared.members.note_columns(taken.zones.len(), columns.len() - taken.zones.len());
         let header = header(port, class, number, &columns, &taken)?;
         let segment = Arc::new(Segment::new(&header, SegmentState::Open));
         match write_headers(port, &segment).await {
-            Ok(()) => {
+            Ok(()) if is_current(port, &segment, &exchanges) => {
                 port.shared.table.insert(Arc::clone(&segment));
                 return Ok(segment);
             }
@@ -180,9 +202,9 @@ pub async fn open_segment<D: ZoneDevice>(
                     reason: "no segment can be opened without the members that failed".to_owned(),
                 });
             }
-            // The zone or member is out: the next segment uses others.
-            Err(Blame::Zone | Blame::Member) => {
-                abandon(port, &segment).await;
+            // A zone or member is out, or another member came: the next segment uses others.
+            Ok(()) | Err(Blame::Zone | Blame::Member) => {
+                abandon(port, &segment, &exchanges).await;
                 port.shared.table.give_back_slot(taken.slot);
             }
         }
@@ -190,15 +212,31 @@ pub async fn open_segment<D: ZoneDevice>(
     Err(VolumeError::Io { reason: format!("the headers of {TRIES_MAX} segments could not be written") })
 }
 
+/// Whether a segment has a column on each member that is in use and that it has a place for, none of which was exchanged
+/// while its headers were written.
+fn is_current<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment, exchanges: &[u64]) -> bool {
+    let members = &port.shared.members;
+    segment.zones().all(|(_, slot, zone)| match zone {
+        Some(_) => members.exchanges(slot) == exchanges[slot],
+        None => members.state(slot) != MemberState::InSync,
+    })
+}
+
 /// Resets the zones of a segment that could not be opened: none of its records was ever written. A zone that cannot be reset
 /// stays aside.
-async fn abandon<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
+async fn abandon<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment, exchanges: &[u64]) {
+    let members = &port.shared.members;
     for (_, slot, zone) in segment.zones() {
         let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
-        if port.shared.members.state(slot) != MemberState::InSync {
+        let is_same = || members.exchanges(slot) == exchanges[slot];
+        if members.state(slot) != MemberState::InSync || !is_same() {
             continue;
         }
-        if device.reset(zone).await.is_ok() {
+        let is_reset = device.reset(zone).await.is_ok();
+        if !is_same() {
+            continue; // the zone is none of the array's any more
+        }
+        if is_reset {
             port.shared.table.finished(slot);
             port.shared.table.freed(slot, zone);
         } else {
@@ -211,8 +249,11 @@ async fn abandon<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
 /// or that the drive has finished, must not keep others from being opened.
 pub(super) async fn set_aside<D: ZoneDevice>(port: &LogPort<D>, slot: usize, zone: u32) {
     let Some(device) = port.device(slot) else { return };
+    let exchanges = port.shared.members.exchanges(slot);
     let is_idle = |zone: &Zone| !zone.state.is_active();
-    if device.report(zone..zone + 1).await.is_ok_and(|report| report.first().is_some_and(is_idle)) {
+    let report = device.report(zone..zone + 1).await;
+    let is_same = port.shared.members.exchanges(slot) == exchanges;
+    if is_same && report.is_ok_and(|report| report.first().is_some_and(is_idle)) {
         port.shared.table.finished(slot);
     }
 }
@@ -232,9 +273,8 @@ async fn take_number<D: ZoneDevice>(port: &LogPort<D>) -> Result<u64, VolumeErro
 /// nothing to gain either is the log full (ENOSPC). Reclaim leaves recovery its own.
 async fn take_zones<D: ZoneDevice>(
     port: &LogPort<D>,
-    present: &[usize],
     class: Class,
-) -> Result<Taken, VolumeError> {
+) -> Result<(Vec<(usize, bool)>, Taken, Vec<u64>), VolumeError> {
     let (kept, purpose) = match class {
         Class::Small | Class::Large => (RESERVED_SEGMENTS, Purpose::User),
         Class::Reclaim => (RECOVERY_SEGMENTS, Purpose::Recovery),
@@ -243,15 +283,20 @@ async fn take_zones<D: ZoneDevice>(
     let (table, space) = (&port.shared.table, &port.shared.space);
     let without_gain = space.without_gain();
     loop {
-        match table.take(present, kept, purpose) {
+        // Anew after each wait: a member may have failed meanwhile, and a segment without it needs no zone of it.
+        let seen = table.seen();
+        let members = &port.shared.members;
+        let exchanges = (0..port.shared.config.devices.len()).map(|slot| members.exchanges(slot)).collect();
+        let columns = next_columns(&port.shared);
+        match table.take(&present(&columns), kept, purpose) {
             Ok(taken) => {
                 // Not for segments of reclaim's own: it would go on for ever where it gains nothing.
                 if purpose == Purpose::User && table.free_least() <= port.shared.config.low_segments() {
                     space.want();
                 }
-                return Ok(taken);
+                return Ok((columns, taken, exchanges));
             }
-            Err(NotTaken::Full { member, seen }) => {
+            Err(NotTaken::Full { member }) => {
                 // A pass that was under way may have looked before something died: the next one has seen it.
                 let is_hopeless = purpose != Purpose::User
                     || !space.is_running()
@@ -262,7 +307,7 @@ async fn take_zones<D: ZoneDevice>(
                 space.want();
                 table.changed(seen).await;
             }
-            Err(NotTaken::Busy { seen }) => table.changed(seen).await,
+            Err(NotTaken::Busy) => table.changed(seen).await,
         }
     }
 }
@@ -299,21 +344,22 @@ fn header<D: ZoneDevice>(
 
 async fn write_headers<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Result<(), Blame> {
     let config = &port.shared.config;
-    let mut columns: SmallVec<[usize; 8]> = SmallVec::new();
+    let mut columns: SmallVec<[(usize, u64); 8]> = SmallVec::new();
     let mut writing = Vec::new();
     for (column, slot, zone) in segment.zones() {
         let Some(zone) = zone else { continue };
-        let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+        let place =
+            ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
         let block = segment.headers[usize::from(column)].encode(place);
         let record = plain_record(port, &block, segment);
         let Some(write) = port.write(slot, zone, Some(0), &record, true) else { return Err(Blame::Member) };
-        columns.push(slot);
+        columns.push((slot, port.shared.members.exchanges(slot)));
         writing.push(write);
     }
     let mut worst = Ok(());
-    for (slot, result) in columns.into_iter().zip(join_all(writing).await) {
+    for ((slot, exchanges), result) in columns.into_iter().zip(join_all(writing).await) {
         let Err(error) = result else { continue };
-        match port.judge(slot, &error) {
+        match port.judge_since(slot, exchanges, &error) {
             Blame::Array => worst = Err(Blame::Array),
             blame if worst.is_ok() => worst = Err(blame),
             _ => {}
@@ -358,7 +404,11 @@ pub async fn close_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) 
     }
     is_whole &= join_all(columns).await.into_iter().all(|sealed| sealed);
     segment.set_state(if is_whole { SegmentState::Sealed } else { SegmentState::Short });
-    if !is_whole {
+    // A member that is behind lacks a column of it. Not of segments of reclaim's own: it would wake itself for ever.
+    let lacks = segment.zones().any(|(_, _, zone)| zone.is_none())
+        && matches!(segment.headers[0].class, Class::Small | Class::Large)
+        && !port.shared.members.behind().is_empty();
+    if !is_whole || lacks {
         port.shared.space.want();
     }
 }
@@ -372,9 +422,15 @@ pub(super) async fn seal_column<D: ZoneDevice>(
     blocks: Vec<Vec<u8>>,
     fua: bool,
 ) -> bool {
+    let exchanges = port.shared.members.exchanges(slot);
     let is_written = write_footer(port, segment, (slot, zone), length, &blocks, fua).await;
     let Some(device) = port.device(slot) else { return false };
+    let is_same = || port.shared.members.exchanges(slot) == exchanges;
+    if !is_same() {
+        return false; // the zone is none of the array's any more
+    }
     match device.finish(zone).await {
+        _ if !is_same() => false,
         Ok(()) => {
             port.shared.table.finished(slot);
             is_written
@@ -396,13 +452,17 @@ pub(super) async fn write_footer<D: ZoneDevice>(
     blocks: &[Vec<u8>],
     fua: bool,
 ) -> bool {
+    let exchanges = port.shared.members.exchanges(slot);
     let mut at = DataOffset(length).zone_block();
     let per_write = (port.shared.config.record_bytes_max as usize / BLOCK_BYTES).max(1);
     for chunk in blocks.chunks(per_write) {
         let record = plain_record(port, &chunk.concat(), segment);
         let Some(writing) = port.write(slot, zone, Some(at), &record, fua) else { return false };
         if let Err(error) = writing.await {
-            port.judge(slot, &error);
+            port.judge_since(slot, exchanges, &error);
+            return false;
+        }
+        if port.shared.members.exchanges(slot) != exchanges {
             return false;
         }
         at += chunk.len() as u32;

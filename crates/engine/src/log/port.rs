@@ -102,6 +102,11 @@ impl<D: ZoneDevice> LogPort<D> {
         self.devices[slot].borrow().clone()
     }
 
+    /// The device of a member that joins.
+    pub fn attach(&self, slot: usize, device: Rc<D>) {
+        *self.devices[slot].borrow_mut() = Some(device);
+    }
+
     /// Lets go of a member that is not used any more.
     pub fn detach(&self, slot: usize) {
         *self.devices[slot].borrow_mut() = None;
@@ -138,6 +143,15 @@ impl<D: ZoneDevice> LogPort<D> {
         Some(device.read(at, self.pool.take(blocks * BLOCK_BYTES)))
     }
 
+    /// As [`LogPort::judge`], for an operation that began when the slot's device had been exchanged `exchanges` times.
+    pub fn judge_since(&self, slot: usize, exchanges: u64, error: &DeviceError) -> Blame {
+        if self.shared.members.exchanges(slot) == exchanges {
+            self.judge(slot, error)
+        } else {
+            Blame::Zone // the device is none of the array's any more
+        }
+    }
+
     /// Judges a failed write. A record is never sent again to a place that is guessed: the stripe goes to another segment.
     pub fn judge(&self, slot: usize, error: &DeviceError) -> Blame {
         let members = &self.shared.members;
@@ -160,11 +174,8 @@ impl<D: ZoneDevice> LogPort<D> {
 
     /// Takes a member out of use.
     pub fn fail(&self, slot: usize, reason: &str) -> Blame {
-        match self.shared.members.fail(slot, reason) {
-            Failing::Failed => {
-                self.shared.space.want(); // what the member held is written anew elsewhere
-                Blame::Member
-            }
+        match self.shared.fail(slot, reason) {
+            Failing::Failed => Blame::Member,
             Failing::Needed => Blame::Array,
         }
     }

@@ -104,12 +104,11 @@ fn start<D: ZoneDevice>(
     at: BlockPlace,
     blocks: usize,
 ) -> Option<D::Read> {
-    let column = segment.headers[0].columns[usize::from(at.column)];
-    let slot = usize::from(column.slot);
+    let slot = segment.slot_of(at.column);
     if engine.port.shared.members.state(slot) != MemberState::InSync {
         return None;
     }
-    engine.port.read(slot, column.zone?, at.block, blocks)
+    engine.port.read(slot, segment.zone_of(at.column)?, at.block, blocks)
 }
 
 /// Verifies a run, and makes what is not right from the other columns.
@@ -143,9 +142,8 @@ async fn finish<D: ZoneDevice>(
 
 /// Reports a block that was read and is wrong.
 fn name<D: ZoneDevice>(engine: &LogEngine<D>, segment: &Segment, at: BlockPlace) {
-    let column = segment.headers[0].columns[usize::from(at.column)];
-    if let Some(zone) = column.zone {
+    if let Some(zone) = segment.zone_of(at.column) {
         let what = "the block's checksum is not that of the map";
-        report(&engine.port, &Damage { slot: column.slot.into(), zone, block: at.block, what });
+        report(&engine.port, &Damage { slot: segment.slot_of(at.column), zone, block: at.block, what });
     }
 }

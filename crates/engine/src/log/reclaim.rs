@@ -18,7 +18,7 @@ use self::choose::{Candidate, choose};
 use self::contents::{Contents, is_mapped, list_blocks, read_contents, read_mapped};
 use super::encode::StripeBlock;
 use super::flush::flush_members;
-use super::open::{columns_of, set_aside};
+use super::open::{next_columns, set_aside};
 use super::port::LogPort;
 use super::recover::decide::LiveBlock;
 use super::segment::{Segment, SegmentState};
@@ -41,7 +41,9 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
     let space = &engine.port.shared.space;
     while space.wanted().await {
         pass(&engine).await;
+        mend(&engine).await;
         restore(&engine).await;
+        catch_up(&engine.port.shared);
     }
     space.set_running(false);
 }
@@ -50,6 +52,7 @@ pub async fn reclaim<D: ZoneDevice>(engine: Rc<LogEngine<D>>) {
 async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let port = &engine.port;
     let (table, space) = (&port.shared.table, &port.shared.space);
+    next_columns(&port.shared);
     let (mut refused, mut most_free, mut without_rise): (Vec<u32>, _, _) =
         (Vec::new(), table.free_least(), 0);
     while table.free_least() <= port.shared.config.low_segments() && !space.is_stopping() {
@@ -78,6 +81,7 @@ async fn pass<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
 async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     let port = &engine.port;
     let (table, space) = (&port.shared.table, &port.shared.space);
+    next_columns(&port.shared);
     let mut refused: Vec<u32> = Vec::new();
     while table.free_least() > port.shared.config.low_segments() && !space.is_stopping() {
         let is_next = |segment: &Arc<Segment>| {
@@ -85,7 +89,7 @@ async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
             is_over && !refused.contains(&segment.slot())
         };
         let Some(victim) = lacking(&port.shared).into_iter().find(is_next) else { return };
-        let room = columns_of(&port.shared.config, &port.shared.members.in_sync(), table.live_blocks());
+        let room = next_columns(&port.shared);
         if port.shared.config.losses_survived() == 0 || room.iter().any(|(_, is_there)| !is_there) {
             return; // new segments would lack a column as well
         }
@@ -96,14 +100,49 @@ async fn restore<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
     }
 }
 
+/// Empties segments in which a repair found something wrong.
+async fn mend<D: ZoneDevice>(engine: &Rc<LogEngine<D>>) {
+    let shared = &engine.port.shared;
+    while let Some(key) = shared.space.to_mend() {
+        let is_it = |segment: &Arc<Segment>| {
+            segment.key() == key && matches!(segment.state(), SegmentState::Sealed | SegmentState::Short)
+        };
+        let is_emptied = match shared.table.all().into_iter().find(is_it) {
+            Some(victim) => empty(engine, &[victim]).await.is_ok_and(|emptied| !emptied.is_empty()),
+            None => false,
+        };
+        shared.space.mend_ended(key, is_emptied);
+    }
+}
+
+/// Members that are behind have caught up when no segment lacks a column of theirs.
+fn catch_up(shared: &LogShared) {
+    let behind = shared.members.behind();
+    if behind.is_empty() {
+        return;
+    }
+    let all = shared.table.all();
+    for slot in behind {
+        let lacks =
+            |segment: &Arc<Segment>| segment.zones().any(|(_, of, zone)| of == slot && zone.is_none());
+        if !all.iter().any(lacks) {
+            shared.members.caught_up(slot);
+        }
+    }
+}
+
 /// Segments that lack a column: its member is out of use, or its zone was found without the segment's header.
 pub fn lacking(shared: &LogShared) -> Vec<Arc<Segment>> {
     let states = shared.members.states();
     let is_out =
         |(_, slot, zone): (u8, usize, Option<u32>)| zone.is_none() || states[slot] != MemberState::InSync;
-    let mut all = shared.table.all();
-    all.retain(|segment| segment.zones().any(is_out));
-    all
+    let lacks = |segment: &Arc<Segment>| segment.zones().filter(|column| is_out(*column)).count();
+    let mut all: Vec<(usize, Arc<Segment>)> =
+        shared.table.all().into_iter().map(|segment| (lacks(&segment), segment)).collect();
+    all.retain(|(lacks, _)| *lacks > 0);
+    // Least redundancy first.
+    all.sort_by_key(|(lacks, _)| std::cmp::Reverse(*lacks));
+    all.into_iter().map(|(_, segment)| segment).collect()
 }
 
 fn room_of(segment: &Segment) -> u64 {
@@ -221,8 +260,7 @@ async fn lose<D: ZoneDevice>(
 ) -> Result<(), VolumeError> {
     let (port, shared) = (&engine.port, &engine.port.shared);
     let states = shared.members.states();
-    let is_whole =
-        victim.zones().all(|(_, slot, zone)| zone.is_some() && states[slot] == MemberState::InSync);
+    let is_whole = victim.zones().all(|(_, slot, _)| states[slot] == MemberState::InSync);
     let BlockName::User(lba) = live.entry.name else { return Ok(()) };
     if !is_whole || !is_mapped(shared, live) {
         return Ok(());
@@ -274,8 +312,13 @@ async fn reset_segment<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) {
         };
         let is_active =
             |report: Vec<crate::zone_device::Zone>| report.iter().any(|zone| zone.state.is_active());
+        let exchanges = shared.members.exchanges(slot);
         let was_active = device.report(zone..zone + 1).await.is_ok_and(is_active);
-        match device.reset(zone).await {
+        let is_reset = device.reset(zone).await;
+        if shared.members.exchanges(slot) != exchanges {
+            continue; // the device is none of the array's any more
+        }
+        match is_reset {
             Ok(()) => {
                 if was_active {
                     shared.table.finished(slot);

@@ -52,7 +52,7 @@ pub struct Start<D> {
     pub config: LogConfig,
     /// The device of each slot.
     pub devices: Vec<Option<Rc<D>>>,
-    /// The state of each slot: members that are not in sync are neither read nor written.
+    /// The state of each slot: members that are neither in sync nor recovering are neither read nor written.
     pub states: Vec<MemberState>,
     /// The new epoch, durable on every member that is present.
     pub epoch: Epoch,
@@ -89,10 +89,15 @@ pub async fn recover_with<D: ZoneDevice>(
     platform: &Rc<dyn LogPlatform>,
     keep: impl FnOnce(&Arc<LogShared>),
 ) -> Result<(Arc<LogShared>, RecoveryReport), RecoverError> {
+    let members = start.states.iter().copied().zip(start.config.devices.iter().copied()).collect();
+    for state in start.states.iter_mut().filter(|state| **state == MemberState::Recovering) {
+        *state = MemberState::InSync; // it has what it has, and lacks what was not found
+    }
     let zones = scan_zones(&start, pool).await?;
     let mut segments = gather(&start, pool, &zones).await;
     let events = std::mem::replace(&mut start.events, Box::new(|_| {}));
-    let (shared, loose) = share(&start, events, &zones, &segments);
+    let members = LogMembers::new(members, start.config.losses_survived(), events);
+    let (shared, loose) = share(&start, members, &zones, &segments);
     let port = LogPort::new(
         Arc::clone(&shared),
         0,
@@ -216,7 +221,7 @@ fn has_nothing(found: &SegmentFound) -> bool {
 /// that hold no column, and those that are active.
 fn share<D: ZoneDevice>(
     start: &Start<D>,
-    events: EventSink,
+    members: LogMembers,
     zones: &[ZoneFound],
     segments: &BTreeMap<SegmentKey, Judged>,
 ) -> (Arc<LogShared>, Loose) {
@@ -254,7 +259,7 @@ fn share<D: ZoneDevice>(
         map: Map::new(config.logical_blocks, config.map),
         zeroed: Zeroed::default(),
         space: Space::default(),
-        members: members_of(start, events),
+        members,
         pins: Pins::new(start.counters.len()),
         counters: Arc::clone(&start.counters),
         table,
@@ -262,10 +267,6 @@ fn share<D: ZoneDevice>(
     };
     insert(&shared, segments);
     (Arc::new(shared), loose)
-}
-
-fn members_of<D>(start: &Start<D>, events: EventSink) -> LogMembers {
-    LogMembers::new(start.states.clone(), start.config.losses_survived(), events)
 }
 
 /// Puts segments into their slots, the newest first: where two say that they have the same slot, the older one was emptied,

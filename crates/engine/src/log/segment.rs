@@ -10,6 +10,10 @@ use smallvec::SmallVec;
 use super::append_table::AppendTable;
 use super::stripe_group::StripeGroups;
 use crate::sync::sequential::Mutex;
+use crate::sync::sequential::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// No zone.
+const NO_ZONE: u32 = u32::MAX;
 
 /// Where a segment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +75,11 @@ struct Progress {
 
 /// A segment.
 pub struct Segment {
-    /// The header of each column.
+    /// The header of each column, as the segment was opened.
     pub headers: Vec<SegmentHeader>,
+    /// The zone of each column now: a member that is exchanged for another takes its columns with it, and one that is made
+    /// again lies elsewhere.
+    zones: Box<[AtomicU32]>,
     /// The groups, where the drive chooses places.
     pub groups: Option<StripeGroups>,
     /// Where the stripes of each group are, where the drive chooses places.
@@ -102,7 +109,8 @@ impl Segment {
             damaged: SmallVec::new(),
             waiting: Vec::new(),
         };
-        Segment { headers, groups, table, progress: Mutex::new(progress) }
+        let zones = header.columns.iter().map(|column| AtomicU32::new(column.zone.unwrap_or(NO_ZONE)));
+        Segment { zones: zones.collect(), headers, groups, table, progress: Mutex::new(progress) }
     }
 
     /// Its number.
@@ -132,8 +140,22 @@ impl Segment {
 
     /// The member and zone of each column. None: the column is left out.
     pub fn zones(&self) -> impl Iterator<Item = (u8, usize, Option<u32>)> {
-        let columns = (0u8..).zip(&self.headers[0].columns);
-        columns.map(|(column, at)| (column, usize::from(at.slot), at.zone))
+        (0..self.headers.len() as u8).map(|column| (column, self.slot_of(column), self.zone_of(column)))
+    }
+
+    /// The member of a column.
+    pub fn slot_of(&self, column: u8) -> usize {
+        self.headers[0].columns[usize::from(column)].slot.into()
+    }
+
+    /// The zone of a column. None: the column is left out.
+    pub fn zone_of(&self, column: u8) -> Option<u32> {
+        Some(self.zones[usize::from(column)].load(SeqCst)).filter(|zone| *zone != NO_ZONE)
+    }
+
+    /// A column is in another zone from now on, or in none.
+    pub fn place_column(&self, column: u8, zone: Option<u32>) {
+        self.zones[usize::from(column)].store(zone.unwrap_or(NO_ZONE), SeqCst);
     }
 
     /// Where it is in its life.

@@ -26,7 +26,7 @@ struct Free {
     zones: Vec<VecDeque<u32>>,
     slots: VecDeque<u32>,
     budget: ZoneBudget,
-    /// Members that the newest segment of user writes has zones of.
+    /// Members that the next segment has zones of.
     used: Vec<usize>,
     /// Counts changes.
     version: u64,
@@ -57,14 +57,9 @@ pub enum NotTaken {
     Full {
         /// The member with the fewest.
         member: usize,
-        /// For [`SegmentTable::changed`].
-        seen: u64,
     },
     /// Too many zones are active: one that is closed must be finished first (Z-I9).
-    Busy {
-        /// For [`SegmentTable::changed`].
-        seen: u64,
-    },
+    Busy,
 }
 
 /// All segments.
@@ -165,17 +160,14 @@ impl SegmentTable {
         let least = members.iter().copied().min_by_key(|&member| free.zones[member].len());
         let member = least.expect("a segment has columns");
         if free.zones[member].len() <= kept || free.slots.is_empty() {
-            return Err(NotTaken::Full { member, seen: free.version });
+            return Err(NotTaken::Full { member });
         }
         if !free.budget.take(members, purpose) {
-            return Err(NotTaken::Busy { seen: free.version });
+            return Err(NotTaken::Busy);
         }
         let slot = free.slots.pop_front().expect("not empty");
         let mut zone = |member: &usize| free.zones[*member].pop_front().expect("not empty");
         let zones = members.iter().map(&mut zone).collect();
-        if free.used != members {
-            free.used = members.to_vec();
-        }
         self.free_least.store(free.least(), SeqCst);
         Ok(Taken { slot, zones })
     }
@@ -209,7 +201,30 @@ impl SegmentTable {
         true
     }
 
-    /// Waits until zones have changed since [`SegmentTable::take`] said that they are busy.
+    /// The next segment has zones of these members: what is free is counted over them.
+    pub fn use_members(&self, members: &[usize]) {
+        let mut free = self.free.lock();
+        if free.used != members {
+            free.used = members.to_vec();
+            self.free_least.store(free.least(), SeqCst);
+        }
+    }
+
+    /// Another device has the slot of a member that is out of use: these of its zones are free, and none is active.
+    pub fn exchange(&self, member: usize, zones: VecDeque<u32>, limit: Option<u32>) {
+        let mut free = self.free.lock();
+        free.zones[member] = zones;
+        free.budget.exchange(member, limit);
+        self.free_least.store(free.least(), SeqCst);
+        Self::wake(free);
+    }
+
+    /// For [`SegmentTable::changed`]: asked before whatever the decision to wait depends on.
+    pub fn seen(&self) -> u64 {
+        self.free.lock().version
+    }
+
+    /// Waits until zones, or the members that have them, have changed since [`SegmentTable::seen`].
     pub async fn changed(&self, seen: u64) {
         std::future::poll_fn(|context| {
             let mut free = self.free.lock();
@@ -243,6 +258,7 @@ impl SegmentTable {
         let mut free = self.free.lock();
         free.slots.push_back(slot);
         self.free_least.store(free.least(), SeqCst);
+        Self::wake(free);
     }
 
     /// A slot is free: all zones of its segment are empty or set aside.

@@ -13,6 +13,7 @@ use super::sequence::Sequences;
 use super::space::Space;
 use super::zeroed::Zeroed;
 use crate::counters::Counters;
+use crate::members::Failing;
 
 /// The state of an array that serves.
 pub struct LogShared {
@@ -39,6 +40,17 @@ pub struct LogShared {
 }
 
 impl LogShared {
+    /// Takes a member out of use, if the array can do without it. What it held is written anew elsewhere, and tasks that
+    /// wait for zones look again: a segment without the member needs none of its zones.
+    pub fn fail(&self, slot: usize, reason: &str) -> Failing {
+        let failing = self.members.fail(slot, reason);
+        if failing == Failing::Failed {
+            self.space.want();
+            self.table.nudge();
+        }
+        failing
+    }
+
     /// The map does not name a place any more: its segment has one live block less.
     pub fn unmapped(&self, old: MapEntry) {
         if let MapEntry::At { place, .. } = old {

@@ -1,7 +1,7 @@
 //! The free space of a zoned array, as writers and reclaim see it: when reclaim is wanted, how fast writers may go meanwhile,
 //! which segments are being reset, and what all of it cost. Shared by all shards.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
 
 use super::reclaim::throttle::{Slope, block_cost_ns};
@@ -52,6 +52,15 @@ pub struct Space {
     emptied_segments: AtomicU64,
     lost_blocks: AtomicU64,
     unreset: Mutex<Unreset>,
+    mends: Mutex<Mends>,
+}
+
+/// Segments in which something is wrong, and which reclaim is to empty.
+#[derive(Default)]
+struct Mends {
+    asked: BTreeSet<SegmentKey>,
+    /// Whether each was emptied.
+    ended: BTreeMap<SegmentKey, bool>,
 }
 
 /// Segments that an emptied entry names, and whose zones may still be found at a start.
@@ -104,6 +113,32 @@ impl Space {
             if self.is_running.load(SeqCst) { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
+    }
+
+    /// Has reclaim empty a segment in which something is wrong: what counts of it is made again elsewhere. Whether it was.
+    pub async fn mended(&self, key: SegmentKey) -> bool {
+        self.mends.lock().asked.insert(key);
+        self.want();
+        std::future::poll_fn(|context| {
+            self.waiting.lock().push(context.waker().clone());
+            match self.mends.lock().ended.remove(&key) {
+                Some(is_emptied) => Poll::Ready(is_emptied),
+                None if !self.is_running() || self.is_stopping() => Poll::Ready(false),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// For reclaim: the next segment to be mended.
+    pub fn to_mend(&self) -> Option<SegmentKey> {
+        self.mends.lock().asked.pop_first()
+    }
+
+    /// For reclaim: what came of it.
+    pub fn mend_ended(&self, key: SegmentKey, is_emptied: bool) {
+        self.mends.lock().ended.insert(key, is_emptied);
+        self.wake();
     }
 
     fn wake(&self) {

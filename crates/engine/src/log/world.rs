@@ -15,6 +15,7 @@ use layout::zoned::{Access, Carrier, Epoch, MapEntryBytes, MapShape};
 use super::config::LogConfig;
 use super::dispatch::FillWait;
 use super::engine::LogSet;
+use super::join::{Joining, exchange};
 use super::port::{LogPlatform, LogPort};
 use super::recover::found::{RecoverError, RecoveryReport};
 use super::recover::{Start, recover};
@@ -23,7 +24,7 @@ use crate::counters::Counters;
 use crate::device::DeviceErrorKind;
 use crate::error::VolumeError;
 use crate::events::Event;
-use crate::executor::Executor;
+use crate::executor::{Executor, JoinHandle};
 use crate::limits::BLOCK_BYTES;
 use crate::members::MemberState;
 use crate::volume::Space;
@@ -85,6 +86,7 @@ pub(super) struct Saved {
     pub(super) epoch: u32,
     pub(super) numbers: u64,
     pub(super) states: Vec<MemberState>,
+    pub(super) uuids: Vec<[u8; 16]>,
 }
 
 /// The shape of an array under test.
@@ -151,7 +153,12 @@ impl World {
             active_max: shape.open_max.filter(|_| shape.access != ZoneAccess::Placed),
         };
         let device = |member: usize| MemoryZones::new(zoned.clone(), 4096, &format!("member {member}"));
-        let saved = Saved { epoch: 0, numbers: 1, states: vec![MemberState::InSync; shape.members] };
+        let saved = Saved {
+            epoch: 0,
+            numbers: 1,
+            states: vec![MemberState::InSync; shape.members],
+            uuids: (1..=shape.members as u8).map(|member| [member; 16]).collect(),
+        };
         let chance = RefCell::new(Chance(seed));
         let platform = Platform { now_ns: Cell::new(0), timers: RefCell::new(Vec::new()), chance };
         World {
@@ -174,7 +181,7 @@ impl World {
         };
         LogConfig {
             set_uuid: [7; 16],
-            devices: (1..=shape.members as u8).map(|member| [member; 16]).collect(),
+            devices: self.saved.borrow().uuids.clone(),
             level: shape.level,
             access,
             carrier: shape.carrier,
@@ -225,7 +232,7 @@ impl World {
         async move {
             let (shared, report) = recover(start, &executor, &pool, &platform).await?;
             // The epoch has served: a member that is missing now is stale from here on.
-            saved.borrow_mut().states = shared.members.states();
+            saved.borrow_mut().states = shared.members.shown();
             let shard = |shard| {
                 let (shared, pool, platform) = (Arc::clone(&shared), Arc::clone(&pool), Rc::clone(&platform));
                 let port = LogPort::new(shared, shard, executor.clone(), pool, platform, devices.clone());
@@ -236,7 +243,9 @@ impl World {
                 loop {
                     let version = shared.members.metadata_wanted().await;
                     let numbers = shared.table.numbers_to_reserve();
-                    *saved.borrow_mut() = Saved { epoch, numbers, states: shared.members.states() };
+                    let states = shared.members.shown();
+                    let uuids = (0..states.len()).map(|slot| shared.members.uuid(slot)).collect();
+                    *saved.borrow_mut() = Saved { epoch, numbers, states, uuids };
                     shared.table.numbers_are_reserved(numbers);
                     shared.members.metadata_written(version);
                 }
@@ -319,6 +328,42 @@ impl Array {
     pub(super) fn flush(&self, world: &World) -> Result<(), VolumeError> {
         let set = Rc::clone(&self.set);
         self.wait(world, async move { set.flush().await })
+    }
+
+    /// A device gets the slot of a member that is out of use, and takes part when it has been run. The number of its columns
+    /// that count as they are.
+    pub(super) fn join(&self, world: &mut World, slot: usize, device: MemoryZones, uuid: [u8; 16]) -> usize {
+        let joining = self.start_join(world, slot, device, uuid);
+        world.run(&self.executor);
+        joining.try_take().expect("the exchange ends")
+    }
+
+    /// Begins what [`Array::join`] does.
+    pub(super) fn start_join(
+        &self,
+        world: &mut World,
+        slot: usize,
+        device: MemoryZones,
+        uuid: [u8; 16],
+    ) -> JoinHandle<usize> {
+        world.devices[slot] = device.clone();
+        let sets = [Rc::clone(&self.set), Rc::clone(&self.second)];
+        let joining = async move {
+            for set in &sets {
+                set.renew().await;
+                set.0.port.detach(slot);
+            }
+            let (port, device) = (&sets[0].0.port, Rc::new(device));
+            let joining = Joining { slot, uuid, device: Rc::clone(&device) };
+            let adopted = exchange(port, &joining).await.expect("the device works");
+            sets.iter().for_each(|set| set.0.port.attach(slot, Rc::clone(&device)));
+            port.shared.members.join(slot);
+            for set in &sets {
+                set.renew().await;
+            }
+            adopted
+        };
+        self.executor.spawn_with_result(joining)
     }
 
     pub(super) fn stop(&self, world: &World) -> Result<(), VolumeError> {

@@ -92,6 +92,11 @@ impl ZoneBudget {
         may
     }
 
+    /// Another device has a member's slot: its superblock zone alone is active.
+    pub fn exchange(&mut self, member: usize, limit: Option<u32>) {
+        self.members[member] = Count { limit, active: SUPERBLOCK_ZONES };
+    }
+
     /// Counts a zone that was found active, whether or not there is room.
     pub fn found(&mut self, member: usize) {
         self.members[member].active += 1;

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use engine::buffer::Pool;
 use engine::counters::Counters;
 use engine::executor::Executor;
+use engine::log::config::LogConfig;
 use engine::log::engine::LogSet;
-use engine::log::health::LogMembers;
+use engine::log::join::{Joining, exchange};
 use engine::log::port::{LogPlatform, LogPort};
 use engine::log::recover::found::RecoveryReport;
 use engine::log::recover::{Start, recover};
@@ -23,9 +24,10 @@ use layout::zoned::{Epoch, SegmentHeader, ZonePlace};
 
 use super::drive::{Drive, SimZones};
 use super::machine::Machine;
-use super::medium::BLOCK;
+use super::medium::{BLOCK, Survival};
 use super::plant::Plant;
 use super::superblocks::Superblock;
+use crate::trace::Note;
 use crate::world::{Ended, NO_LIMIT, World};
 
 /// Nanoseconds of a tick of the world.
@@ -51,6 +53,9 @@ impl LogPlatform for Platform {
     }
 }
 
+/// The drives whose superblocks are written.
+type Kept = Rc<RefCell<Vec<Option<Rc<Drive>>>>>;
+
 /// A running array.
 pub(super) struct Array {
     pub(super) machine: Rc<Machine>,
@@ -58,6 +63,8 @@ pub(super) struct Array {
     pub(super) sets: Vec<Rc<LogSet<SimZones>>>,
     pub(super) shared: Arc<LogShared>,
     pub(super) report: RecoveryReport,
+    /// The drives whose superblocks are written.
+    kept: Kept,
     /// Clients that have not ended.
     pub(super) working: Cell<u64>,
 }
@@ -111,6 +118,60 @@ impl Array {
         handle.try_take()
     }
 
+    /// A drive joins: another one, or the one that was away, in the slot of a member that is out of use.
+    pub(super) async fn join(self: Rc<Self>, slot: usize, uuid: [u8; 16]) {
+        let (machine, drive) = (&self.machine, Rc::clone(&self.machine.drives[slot]));
+        for set in &self.sets {
+            set.renew().await;
+            set.0.port.detach(slot);
+        }
+        while !drive.is_idle() {
+            machine.world.sleep_up_to(20).await;
+        }
+        // Superblocks call it failed by now: from here on those that call it in sync are newer.
+        if self.shared.members.settled().await.is_err() {
+            return;
+        }
+        machine.joined.set(Some(slot));
+        if uuid == self.shared.members.uuid(slot) {
+            // It was without power, as likely as not.
+            let random = machine.world.random();
+            let survival =
+                random.pick(&[Survival::Nothing, Survival::Everything, Survival::Some { hostile: true }]);
+            let left = drive.medium.borrow().cut(survival, random);
+            *drive.medium.borrow_mut() = left;
+        } else {
+            machine.erase(slot);
+            *drive.superblock.borrow_mut() = None;
+        }
+        drive.is_gone.set(false);
+        drive.is_joining.set(true);
+        let device = Rc::new(SimZones(Rc::clone(&drive)));
+        let joining = Joining { slot, uuid, device: Rc::clone(&device) };
+        let exchanged = exchange(&self.sets[0].0.port, &joining).await;
+        drive.is_joining.set(false);
+        let adopted = match exchanged {
+            Ok(adopted) => adopted,
+            Err(error) => {
+                return machine.world.note(Note::Words(format!("  drive {slot} does not join: {error}")));
+            }
+        };
+        machine.world.note(Note::Words(format!("  drive {slot} joins with {adopted} columns")));
+        self.count_joined(adopted as u64);
+        self.sets.iter().for_each(|set| set.0.port.attach(slot, Rc::clone(&device)));
+        self.kept.borrow_mut()[slot] = Some(drive);
+        self.shared.members.join(slot);
+        for set in &self.sets {
+            set.renew().await;
+        }
+    }
+
+    fn count_joined(&self, adopted: u64) {
+        let mut counts = self.machine.world.counts.borrow_mut();
+        counts.zoned_joined += 1;
+        counts.zoned_adopted += adopted;
+    }
+
     /// Stops cleanly. False if it does not.
     pub(super) fn stop(&self) -> bool {
         for (set, executor) in self.sets.iter().zip(&self.executors) {
@@ -159,6 +220,7 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
         served: says.served,
         numbers: numbers + NUMBERS,
         states: says.states.clone(), // nobody is called failed yet
+        devices: says.devices.clone(),
     };
     write_all(&used, &begun).await.map_err(|slot| format!("member {slot} takes no superblock"))?;
     let world = &machine.world;
@@ -166,7 +228,7 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
     let devices: Vec<Option<Rc<SimZones>>> =
         present.iter().map(|drive| drive.clone().map(|drive| Rc::new(SimZones(drive)))).collect();
     let start = Start {
-        config: machine.scenario.config(),
+        config: LogConfig { devices: says.devices.clone(), ..machine.scenario.config() },
         devices: devices.clone(),
         states,
         epoch: Epoch { number: epoch, random: world.random().next() as u32 },
@@ -180,10 +242,10 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
         recover(start, &executors[0], &pool, &platform).await.map_err(|error| error.to_string())?;
     let mut serving = Superblock { sequence: begun.sequence + 1, served: epoch, ..begun };
     loop {
-        serving.states = shared.members.states();
+        serving.states = shared.members.shown();
         match write_all(&used_in(&used, &serving.states), &serving).await {
             Ok(()) => break,
-            Err(slot) => lose(&shared.members, slot)?,
+            Err(slot) => lose(&shared, slot)?,
         }
     }
     machine.serves();
@@ -193,15 +255,21 @@ async fn start(machine: &Rc<Machine>, executors: &[Executor]) -> Result<Rc<Array
         Rc::new(LogSet::serve(port))
     };
     let sets = executors.iter().enumerate().map(engine).collect();
-    executors[0].spawn(keep_superblocks(Arc::clone(&shared), used, serving));
+    let kept = Rc::new(RefCell::new(used));
+    executors[0].spawn(keep_superblocks(Arc::clone(&shared), Rc::clone(&kept), serving));
     let (machine, executors) = (Rc::clone(machine), executors.to_vec());
-    Ok(Rc::new(Array { machine, executors, sets, shared, report, working: Cell::new(0) }))
+    Ok(Rc::new(Array { machine, executors, sets, shared, report, kept, working: Cell::new(0) }))
 }
 
 /// What a member is to a start: it is in sync if the superblock that speaks calls it so, whichever epochs it missed that
 /// never served.
 fn state(machine: &Machine, present: &[Option<Rc<Drive>>], says: &Superblock, slot: usize) -> MemberState {
     let Some(drive) = &present[slot] else { return MemberState::Missing };
+    // A drive that was to join, and is listed on no other, or is another than the one that is listed.
+    let is_listed = |own: &Superblock| own.devices[slot] == says.devices[slot];
+    if !drive.superblock.borrow().as_ref().is_some_and(is_listed) {
+        return MemberState::Missing;
+    }
     let missed = drive.superblock.borrow().as_ref().is_none_or(|own| own.epoch < says.epoch);
     match says.states[slot] {
         MemberState::InSync if missed && machine.has(Plant::StaleByUnserved) => MemberState::Missing,
@@ -234,32 +302,34 @@ async fn reset_without_header(machine: &Machine, used: &[Option<Rc<Drive>>]) {
 }
 
 /// Writes what changes to the superblocks, as long as the array runs.
-async fn keep_superblocks(shared: Arc<LogShared>, used: Vec<Option<Rc<Drive>>>, last: Superblock) {
+async fn keep_superblocks(shared: Arc<LogShared>, kept: Kept, last: Superblock) {
     let mut superblock = last;
     loop {
         let version = shared.members.metadata_wanted().await;
         superblock.sequence += 1;
         superblock.numbers = superblock.numbers.max(shared.table.numbers_to_reserve());
-        superblock.states = shared.members.states();
-        match write_all(&used_in(&used, &superblock.states), &superblock).await {
+        superblock.states = shared.members.shown();
+        superblock.devices = (0..superblock.states.len()).map(|slot| shared.members.uuid(slot)).collect();
+        let used = used_in(&kept.borrow(), &superblock.states);
+        match write_all(&used, &superblock).await {
             Ok(()) => {
                 shared.table.numbers_are_reserved(superblock.numbers);
                 shared.members.metadata_written(version);
             }
-            Err(slot) if lose(&shared.members, slot).is_ok() => {}
+            Err(slot) if lose(&shared, slot).is_ok() => {}
             Err(_) => return shared.members.metadata_lost(),
         }
     }
 }
 
 fn used_in(used: &[Option<Rc<Drive>>], states: &[MemberState]) -> Vec<Option<Rc<Drive>>> {
-    let in_sync = |slot: usize| states[slot] == MemberState::InSync;
+    let in_sync = |slot: usize| matches!(states[slot], MemberState::InSync | MemberState::Recovering);
     (0..used.len()).map(|slot| used[slot].clone().filter(|_| in_sync(slot))).collect()
 }
 
 /// A member that takes no superblock is out.
-fn lose(members: &LogMembers, slot: usize) -> Result<(), String> {
-    match members.fail(slot, "it takes no superblock") {
+fn lose(shared: &LogShared, slot: usize) -> Result<(), String> {
+    match shared.fail(slot, "it takes no superblock") {
         engine::members::Failing::Failed => Ok(()),
         engine::members::Failing::Needed => Err(format!("member {slot} takes no superblock, and is needed")),
     }

@@ -19,6 +19,10 @@ use crate::random::Random;
 use crate::trace::Note;
 use crate::world::{Filler, Pending, World, pending};
 
+/// Of so many reads one is slow: it may outlast all that reclaim does between a move and the reset.
+const SLOW_READS_ONE_IN: u64 = 16;
+const SLOW_READ_TICKS_MAX: u64 = 1000;
+
 /// What a drive does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -86,6 +90,8 @@ pub(super) struct Drive {
     writes: Cell<u64>,
     pub(super) fault: Cell<Option<(u64, Fault)>>,
     pub(super) is_gone: Cell<bool>,
+    /// It is on its way into the array: what it holds of segments that go on without it is emptied.
+    pub(super) is_joining: Cell<bool>,
     /// The start is over.
     pub(super) is_serving: Cell<bool>,
     /// A bug of the engine that asks this drive.
@@ -133,6 +139,7 @@ impl Drive {
             writes: Cell::new(0),
             fault: Cell::new(None),
             is_gone: Cell::new(false),
+            is_joining: Cell::new(false),
             is_serving: Cell::new(false),
             plant: Cell::new(None),
             is_blind: Cell::new(false),
@@ -165,6 +172,12 @@ impl Drive {
         self.watch.boundary();
         self.world.sleep_up_to(20).await;
         true
+    }
+
+    /// Nothing is in flight at it.
+    pub(super) fn is_idle(&self) -> bool {
+        let none = |counts: &RefCell<BTreeMap<u32, u32>>| counts.borrow().values().all(|count| *count == 0);
+        none(&self.in_flight) && none(&self.reads)
     }
 
     fn has(&self, plant: Plant) -> bool {
@@ -300,7 +313,9 @@ impl Drive {
         if self.is_gone.get() {
             return Err(DeviceErrorKind::Gone);
         }
-        if change == ZoneChange::Reset {
+        // Of an empty zone contents are those of an earlier life.
+        let holds_something = self.medium.borrow().zone(zone).pointer_bytes != Some(0);
+        if change == ZoneChange::Reset && holds_something && !self.is_joining.get() {
             let mut header = [0; BLOCK as usize];
             self.medium.borrow().read(self.zoned.offset_bytes(zone, 0), &mut header, &mut []);
             let held = SegmentHeader::parse_anywhere(&header);
@@ -321,9 +336,12 @@ pub(super) struct SimZones(pub(super) Rc<Drive>);
 
 impl SimZones {
     fn after(&self, action: impl FnOnce(&Rc<Drive>) + 'static) {
+        self.after_ticks(self.0.world.random().between(1, 20), action);
+    }
+
+    fn after_ticks(&self, ticks: u64, action: impl FnOnce(&Rc<Drive>) + 'static) {
         let drive = Rc::clone(&self.0);
-        let world = Rc::clone(&drive.world);
-        world.after(world.random().between(1, 20), move || action(&drive));
+        self.0.world.after(ticks, move || action(&drive));
     }
 
     fn refused<T: 'static>(
@@ -346,7 +364,9 @@ impl SimZones {
     ) {
         let zone = (offset_bytes / self.0.zoned.zone_bytes) as u32;
         *self.0.reads.borrow_mut().entry(zone).or_default() += 1;
-        self.after(move |drive| {
+        let random = self.0.world.random();
+        let ticks_max = if random.one_in(SLOW_READS_ONE_IN) { SLOW_READ_TICKS_MAX } else { 20 };
+        self.after_ticks(random.between(1, ticks_max), move |drive| {
             *drive.reads.borrow_mut().get_mut(&zone).expect("it was started") -= 1;
             let at = (offset_bytes, data.len() as u64);
             let is_allowed = drive.info.allows(at.0, at.1);

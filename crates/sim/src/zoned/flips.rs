@@ -108,8 +108,9 @@ async fn targets(port: &LogPort<SimZones>) -> Vec<Target> {
         }
         for (column, slot, zone) in segment.zones() {
             let (Some(zone), Some(device)) = (zone, port.device(slot)) else { continue };
-            let config = &port.shared.config;
-            let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+            let shared = &port.shared;
+            let place =
+                ZonePlace { set_uuid: shared.config.set_uuid, device_uuid: shared.members.uuid(slot), zone };
             let Some(found) = scan_zone(&device, &port.pool, place, slot).await else { continue };
             let header = &segment.headers[usize::from(column)];
             let footer = read_footer(&*device, &port.pool, &found, header).await;

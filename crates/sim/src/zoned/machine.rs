@@ -25,6 +25,8 @@ pub(super) struct Machine {
     pub(super) absent: RefCell<BTreeSet<usize>>,
     /// Members that have lost something, or were left out: no more of them than the level survives.
     pub(super) lost: RefCell<BTreeSet<usize>>,
+    /// A member that has joined, or is about to: before it did, superblocks called it failed.
+    pub(super) joined: Cell<Option<usize>>,
     /// Power cuts that came before.
     pub(super) depth: Cell<u32>,
 }
@@ -51,13 +53,30 @@ impl Machine {
         }
         for drive in &drives {
             let states = vec![MemberState::InSync; scenario.members];
-            let superblock = Superblock { sequence: 1, epoch: 0, served: 0, numbers: 1, states };
+            let superblock = Superblock {
+                sequence: 1,
+                epoch: 0,
+                served: 0,
+                numbers: 1,
+                states,
+                devices: scenario.config().devices,
+            };
             *drive.superblock.borrow_mut() = Some(superblock);
         }
         let oracle = RefCell::new(Oracle::new(scenario.logical_blocks, false));
         let lost = RefCell::new(scenario.hard_faults().collect());
         let absent = RefCell::default();
-        Rc::new(Machine { world, scenario, watch, drives, oracle, absent, lost, depth: Cell::new(0) })
+        Rc::new(Machine {
+            world,
+            scenario,
+            watch,
+            drives,
+            oracle,
+            absent,
+            lost,
+            joined: Cell::new(None),
+            depth: Cell::new(0),
+        })
     }
 
     /// The machine after a power cut, in a world of its own.
@@ -69,6 +88,7 @@ impl Machine {
         oracle.cut();
         let lost = RefCell::new(self.lost.borrow().clone());
         lost.borrow_mut().extend(self.out());
+        lost.borrow_mut().retain(|slot| !self.is_whole_again(*slot));
         Rc::new(Machine {
             world: Rc::clone(world),
             scenario: Rc::clone(&self.scenario),
@@ -77,6 +97,7 @@ impl Machine {
             oracle: RefCell::new(oracle),
             absent: RefCell::new(self.absent.borrow().clone()),
             lost,
+            joined: self.joined.clone(),
             depth: Cell::new(self.depth.get() + 1),
         })
     }
@@ -91,6 +112,14 @@ impl Machine {
             }
         }
         out
+    }
+
+    /// A member that came back and lacks nothing any more, as superblocks say since it has caught up.
+    pub(super) fn is_whole_again(&self, slot: usize) -> bool {
+        let all: Vec<Superblock> =
+            self.drives.iter().filter_map(|drive| drive.superblock.borrow().clone()).collect();
+        self.joined.get() == Some(slot)
+            && newest(all.iter()).is_some_and(|newest| newest.states[slot] == MemberState::InSync)
     }
 
     /// Another member that may be lost now, if the level survives it.

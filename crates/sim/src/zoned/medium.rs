@@ -307,6 +307,11 @@ impl Medium {
         let own = &mut self.zones[number as usize];
         let hostile = survival == Survival::Some { hostile: true };
         let finishes = own.written > 0 && hostile && random.one_in(10);
+        if finishes {
+            // What was never written since the reset is deallocated: a zone that the drive fills shows no earlier life.
+            let end = own.written.div_ceil(BLOCK) as usize;
+            own.blocks.iter_mut().skip(end).for_each(|block| *block = None);
+        }
         if own.is_finished || finishes {
             own.is_finished = true;
             return self.states.turn(number, ZoneState::Full);

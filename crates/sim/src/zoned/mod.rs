@@ -22,13 +22,15 @@ use std::rc::Rc;
 
 pub use self::plant::Plant;
 
+use engine::members::MemberState;
+
 use self::array::Array;
 use self::machine::Machine;
 use self::medium::Survival;
 use self::scenario::{Scenario, State};
 use crate::random::Random;
 use crate::report::{Failure, Options, Report};
-use crate::world::{NO_LIMIT, World};
+use crate::world::{Ended, NO_LIMIT, World};
 
 /// Lots of requests until an array must have reclaimed.
 const LOTS_MAX: usize = 40;
@@ -69,11 +71,24 @@ fn live(machine: &Rc<Machine>) {
     }
     let Some(array) = reach(array) else { return };
     grid::cut_everywhere(&array);
-    if machine.world.failure().is_none() && array.run(NO_LIMIT) == crate::world::Ended::Idle {
+    if machine.world.failure().is_none() && array.run(NO_LIMIT) == Ended::Idle {
+        caught_up(&array);
         check::after_start(&array);
         flips::flip(&array.machine);
     }
     array.kill();
+}
+
+/// Nothing is left to do: a member that joined lacks nothing any more, and another one may be lost. But where the log was full, or
+/// something else failed.
+fn caught_up(array: &Array) {
+    let Some(slot) = array.machine.joined.get() else { return };
+    let members = &array.shared.members;
+    if members.behind().is_empty() && members.state(slot) == MemberState::InSync {
+        array.machine.lost.borrow_mut().remove(&slot);
+    } else if array.machine.scenario.faults.is_empty() && members.state(slot) == MemberState::InSync {
+        array.machine.world.fail(format!("member {slot} stays behind, and nothing is left to do"));
+    }
 }
 
 fn start(machine: &Rc<Machine>) -> Option<Rc<Array>> {
@@ -108,6 +123,26 @@ fn reach(array: Rc<Array>) -> Option<Rc<Array>> {
             machine.drives[0].is_gone.set(true);
             machine.lost.borrow_mut().insert(0);
             workload::serve(&array, 6).then_some(array)
+        }
+        state @ (State::Joining | State::Returning) => {
+            machine.drives[0].is_gone.set(true);
+            machine.lost.borrow_mut().insert(0);
+            // It joins while clients work, mostly before reclaim has moved what it held.
+            workload::start(&array, 12);
+            while array.shared.members.state(0) == MemberState::InSync {
+                match array.run(1) {
+                    Ended::Steps => {}
+                    // Nothing was asked of it, or the array cannot do without it.
+                    Ended::Idle => return Some(array),
+                    Ended::Failed | Ended::Circles => {
+                        array.kill();
+                        return None;
+                    }
+                }
+            }
+            let uuid = if state == State::Joining { [99; 16] } else { array.shared.members.uuid(0) };
+            array.executors[0].spawn(Rc::clone(&array).join(0, uuid));
+            Some(array)
         }
         State::Stopped => {
             if !array.stop() {

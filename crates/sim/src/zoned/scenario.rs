@@ -25,16 +25,22 @@ pub(super) enum State {
     MemberMissing,
     /// A member has failed.
     MemberFailed,
+    /// A member has failed, and another drive joins in its place.
+    Joining,
+    /// A member was away, and comes back.
+    Returning,
     /// Nearly full: segments are moved and reset while clients write.
     Reclaiming,
 }
 
-const STATES: [State; 7] = [
+const STATES: [State; 9] = [
     State::Serving,
     State::Stopped,
     State::Crashed,
     State::MemberMissing,
     State::MemberFailed,
+    State::Joining,
+    State::Returning,
     State::Reclaiming,
     State::Reclaiming,
 ];
@@ -113,7 +119,11 @@ impl Scenario {
         let limited = access != ZoneAccess::Placed && random.one_in(2);
         let state = random.pick(&STATES);
         let state = match state {
-            State::MemberMissing | State::MemberFailed if level == Raid0 => State::Crashed,
+            State::MemberMissing | State::MemberFailed | State::Joining | State::Returning
+                if level == Raid0 =>
+            {
+                State::Crashed
+            }
             state => state,
         };
         let small = random.pick(&[1, 2, 3, 4]);
@@ -177,7 +187,8 @@ impl Scenario {
             let fault = random.pick(&Fault::SOFT);
             self.faults.push((random.below(self.members as u64) as usize, random.between(1, 60), fault));
         }
-        let taken = usize::from(matches!(self.state, State::MemberMissing | State::MemberFailed));
+        let takes = [State::MemberMissing, State::MemberFailed, State::Joining, State::Returning];
+        let taken = usize::from(takes.contains(&self.state));
         let left = self.losses().saturating_sub(taken);
         if left > 0 && random.one_in(3) {
             // The last member, which nothing else takes.

@@ -13,6 +13,8 @@ pub(super) struct Superblock {
     /// Segment numbers below this may be in use.
     pub(super) numbers: u64,
     pub(super) states: Vec<MemberState>,
+    /// The identity of the member in each slot.
+    pub(super) devices: Vec<[u8; 16]>,
 }
 
 /// The superblock that speaks.

@@ -136,13 +136,17 @@ fn outcome(state: &ScrubState, status: &ArrayStatus) -> Result<(), Failure> {
         _ if open == 0 => Ok(()),
         _ if state.mode.repair => {
             let failure = Failure::new(ExitKind::Mismatch, format!("not repaired: {mismatches}"));
-            Err(failure.help("where two blocks of a row are wrong, they cannot be told from the right ones; --trust-data makes parity agree with data"))
+            Err(failure.help(if status.zoned.is_some() {
+                "a segment that takes records still is left as it is: stop the array, start it, and repair again; what cannot be made from the other members is lost"
+            } else {
+                "where two blocks of a row are wrong, they cannot be told from the right ones; --trust-data makes parity agree with data"
+            }))
         }
         _ => {
             let failure = Failure::new(ExitKind::Mismatch, mismatches);
             Err(failure.help(match status.zoned {
                 None => "twill repair rewrites what is known to be wrong",
-                Some(_) => "reads make these blocks from the other members, where the level can; zoned arrays are not repaired yet",
+                Some(_) => "reads make these blocks from the other members, where the level can; twill repair makes them again elsewhere",
             }))
         }
     }

@@ -68,7 +68,7 @@ impl ServedArray {
     pub fn add(&self, path: &Path, force: bool) -> Result<Clearing, Failure> {
         match self {
             ServedArray::InPlace(array) => add::add(array, path, force),
-            ServedArray::Zoned(array) => Err(array.refuse_device("add", &path.display().to_string())),
+            ServedArray::Zoned(array) => array.add(path, force),
         }
     }
 
@@ -93,7 +93,7 @@ impl ServedArray {
     pub fn re_add(&self, path: &Path) -> Result<(), Failure> {
         match self {
             ServedArray::InPlace(array) => re_add::re_add(array, path),
-            ServedArray::Zoned(array) => Err(array.refuse_device("re-add", &path.display().to_string())),
+            ServedArray::Zoned(array) => array.re_add(path),
         }
     }
 

@@ -1,5 +1,6 @@
 //! A zoned array that is served, as its operators see it.
 
+mod members;
 mod start;
 mod status;
 
@@ -28,6 +29,8 @@ pub struct ManagedZones {
     pub(super) array: ZonedArray,
     pub(super) shards: Arc<Shards>,
     pub(super) known: Arc<Mutex<Known>>,
+    /// Members are opened past the page cache.
+    pub(super) direct: bool,
 }
 
 impl ManagedZones {
@@ -82,8 +85,8 @@ impl ManagedZones {
 
     /// Starts, pauses, resumes or cancels a check or repair.
     pub(super) fn scrub(&self, wish: ScrubRequest) -> Result<(), Failure> {
-        if matches!(wish, ScrubRequest::Start { mode, .. } if mode.repair) {
-            return Err(self.refuse("repair"));
+        if matches!(wish, ScrubRequest::Start { mode, .. } if mode.trust_data) {
+            return Err(self.refuse("repair --trust-data"));
         }
         let asked = self.array.ask(move |running| async move { running.request_check(wish) });
         asked.map_err(gone)?.map_err(|refused| super::scrub::failure(&refused))
@@ -109,14 +112,11 @@ impl ManagedZones {
             _ => "twill status says how the array is",
         };
         let why = match act {
-            "add" | "replace" => {
-                "a new member's columns would have to be rebuilt, and no rebuild of zoned arrays exists yet"
+            "replace" => {
+                "no copy beside a member that serves exists yet: fail the member, and add the new device in its place"
             }
-            "re-add" => {
-                "its zones would have to be compared with the others', and only a start does that: stop the array, and serve it with the member"
-            }
-            "repair" => {
-                "nothing is rewritten in place: a bad block would have to be moved, which reclaim does only when it empties the segment; reads make it from the other columns"
+            "repair --trust-data" => {
+                "checksums tell which block of a row is wrong, so none has to be taken for right"
             }
             "set" => "there is no rebuild to be held back, and no parity to be read before a write",
             "accept-doubt" => "a write of a zoned array never leaves a stripe in doubt",

@@ -56,6 +56,7 @@ pub fn mismatch(found: &Mismatch, path: &dyn Fn(Slot) -> Option<String>) -> Stri
         Outcome::Found => "",
         Outcome::BlockRewritten => "; rewritten from the others and read back",
         Outcome::ParityRewritten => "; parity made from the data",
+        Outcome::Moved => "; what counts of its segment was made again elsewhere",
         Outcome::CopiesRewritten => "; the first copy was written over the others",
         Outcome::NotRepaired => "; COULD NOT be rewritten",
     };

@@ -137,15 +137,101 @@ fn what_operators_see_of_it() {
     // While it is served its members are in use.
     let in_use = world.twill(&["assemble"], &members).fails(6);
     assert!(in_use.stdout.contains("in use"), "{in_use:?}");
-    for (command, rest) in [
-        ("add", &["m9"][..]),
-        ("re-add", &["m0"]),
-        ("replace", &["m0", "--with", "m9"]),
-        ("set", &["--rate", "1M"]),
-    ] {
+    for (command, rest) in [("replace", &["m0", "--with", "m9"][..]), ("set", &["--rate", "1M"])] {
         let refused = server.twill(&[&[command], rest].concat()).fails(12);
         assert!(refused.stderr.contains("is not for this zoned array"), "{refused:?}");
     }
+    assert!(server.twill(&["add", "m9"]).fails(6).stderr.contains("every slot has a member in use"));
+    assert!(server.twill(&["re-add", "m0"]).fails(6).stderr.contains("m0"));
+    server.stop();
+}
+
+/// Waits until no member is behind.
+fn wait_whole(server: &Server) -> Value {
+    for _ in 0..600 {
+        let status = server.status();
+        let states = status["members"].as_array().expect("members");
+        if states.iter().all(|member| member["state"] == "in-sync") {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("a member stays behind: {:#}", server.status());
+}
+
+#[test]
+fn a_new_member_and_one_that_was_away_are_made_whole() {
+    for level in ["5", "6", "10"] {
+        let world = World::new();
+        let members = members(&world, 4);
+        create(&world, level, &members);
+        let server = world.serve(&[], &members);
+        let mut client = world.client();
+        write(&mut client, 0, 300, 1, 0);
+        // Away for a while.
+        server.twill(&["fail", "m1"]).succeeds();
+        write(&mut client, 50, 40, 2, FUA);
+        server.twill(&["re-add", "m1"]).succeeds();
+        wait_whole(&server);
+        server.twill(&["fail", "m2"]).succeeds();
+        assert_holds(&mut client, 0, 50, 1);
+        assert_holds(&mut client, 50, 40, 2);
+        // Gone for good.
+        server.twill(&["remove", "m2"]).succeeds();
+        fs::write(world.path("text"), "not empty".repeat(1000)).expect("a file");
+        world.member("m9", MEMBER_BYTES);
+        world.member("small", MEMBER_BYTES / 2);
+        assert!(server.twill(&["add", "small"]).fails(10).stderr.contains("zones"));
+        server.twill(&["add", "m9"]).succeeds();
+        let status = wait_whole(&server);
+        assert!(status["members"][2]["path"].as_str().is_some_and(|path| path.contains("m9")), "{status:#}");
+        server.twill(&["fail", "m0"]).succeeds();
+        assert_holds(&mut client, 0, 50, 1);
+        assert_holds(&mut client, 50, 40, 2);
+        assert_holds(&mut client, 90, 210, 1);
+        assert_eq!(client.flush().expect("served"), 0);
+        drop(client);
+        server.stop();
+        // The one that was exchanged is no member any more; the new one is.
+        let now: Vec<String> = ["m1", "m9", "m3"].map(str::to_owned).to_vec();
+        let server = world.serve(&[], &now);
+        let mut client = world.client();
+        assert_holds(&mut client, 90, 210, 1);
+        let refused = server.twill(&["re-add", "m2"]);
+        assert!(refused.code != 0 && refused.stderr.contains("does not list it"), "{refused:?}");
+        server.twill(&["re-add", "m0"]).succeeds();
+        wait_whole(&server);
+        assert_holds(&mut client, 50, 40, 2);
+        drop(client);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_repair_makes_a_bad_block_again_elsewhere() {
+    let world = World::new();
+    let members = members(&world, 4);
+    create(&world, "5", &members);
+    let server = world.serve(&[], &members);
+    let mut client = world.client();
+    write(&mut client, 0, 200, 1, 0);
+    drop(client);
+    server.stop();
+    let mut bytes = fs::read(world.path("m2")).expect("a member");
+    let block = (0..200).find_map(|block| {
+        let wanted = contents(block, 1);
+        bytes.chunks(BLOCK as usize).position(|found| found == wanted)
+    });
+    let at = block.expect("a data block on the member") * BLOCK as usize;
+    bytes[at + 77] ^= 4;
+    fs::write(world.path("m2"), bytes).expect("a member");
+    let server = world.serve(&[], &members);
+    let found = server.twill(&["check"]);
+    assert!(found.code != 0 && found.stdout.contains("m2"), "{found:?}");
+    let repaired = server.twill(&["repair"]).succeeds();
+    assert!(repaired.stdout.contains("made again elsewhere"), "{repaired:?}");
+    server.twill(&["check"]).succeeds();
+    assert_holds(&mut world.client(), 0, 200, 1);
     server.stop();
 }
 

@@ -4,6 +4,7 @@
 //!   by a member that is here, has not served it or a later one, and is not called failed by those that did, never served a
 //!   request: all superblocks that say *served* are durable before the first one (Z-I6).
 //! - Of the superblocks whose served epoch counts, the newest served epoch speaks, of several the highest sequence (invariant 8).
+//! - A member that the speaker calls recovering takes part as one in sync: what it has of older segments its zones say.
 //! - In sync is a member that served the speaker's epoch or lists it as begun, and that the speaker does not call failed.
 //! - A member whose own served epoch is neither the one that the speaker has for it nor one that the speaker knows of ran the
 //!   array apart from the others.
@@ -29,8 +30,10 @@ pub struct ZonedCandidate {
 pub struct ZonedAssembly {
     /// What the array says of itself.
     pub speaker: Superblock,
-    /// The candidate in each slot that is in sync.
+    /// The candidate in each slot that is in sync, or behind.
     pub slots: Vec<Option<usize>>,
+    /// Slots whose member lacks columns of older segments: it takes part, and is no member to rely on yet.
+    pub behind: Vec<usize>,
     /// What becomes of each candidate of this array.
     pub verdicts: Vec<(usize, Verdict)>,
     /// Slots whose member ran apart from the array.
@@ -112,11 +115,12 @@ impl ZonedAssembly {
 
     /// The states of the slots.
     pub fn states(&self) -> Vec<MemberState> {
-        let state = |slot: &Option<usize>| match slot {
+        let state = |(slot, candidate): (usize, &Option<usize>)| match candidate {
+            Some(_) if self.behind.contains(&slot) => MemberState::Recovering,
             Some(_) => MemberState::InSync,
             None => MemberState::Missing,
         };
-        self.slots.iter().map(state).collect()
+        self.slots.iter().enumerate().map(state).collect()
     }
 }
 
@@ -143,6 +147,7 @@ fn assemble_set(candidates: &[ZonedCandidate], set_uuid: [u8; 16], force: bool) 
     let width = usize::from(speaker.plan.columns.width());
     let mut assembly = ZonedAssembly {
         slots: vec![None; width],
+        behind: Vec::new(),
         verdicts: Vec::new(),
         ran_apart: Vec::new(),
         stale: Vec::new(),
@@ -157,6 +162,11 @@ fn assemble_set(candidates: &[ZonedCandidate], set_uuid: [u8; 16], force: bool) 
             Standing::InSync(slot) => {
                 assembly.slots[slot] = Some(index);
                 Verdict::Member { slot: Slot::of_index(slot), state: MemberState::InSync }
+            }
+            Standing::Behind(slot) => {
+                assembly.slots[slot] = Some(index);
+                assembly.behind.push(slot);
+                Verdict::Member { slot: Slot::of_index(slot), state: MemberState::Recovering }
             }
             Standing::Spare => Verdict::Spare,
             Standing::Stale { slot, reason } => {
@@ -260,12 +270,22 @@ fn has_served(superblocks: &[&Superblock], epoch: Epoch) -> bool {
 /// How a candidate stands to the array.
 enum Standing {
     InSync(usize),
+    /// In sync, but for columns of segments that were written before it came.
+    Behind(usize),
     Spare,
-    Stale { slot: usize, reason: String },
-    Apart { slot: usize, reason: String },
+    Stale {
+        slot: usize,
+        reason: String,
+    },
+    Apart {
+        slot: usize,
+        reason: String,
+    },
     OtherZones,
     Copy,
-    Foreign { reason: String },
+    Foreign {
+        reason: String,
+    },
 }
 
 fn standing(speaker: &Superblock, own: &Superblock, slots: &[Option<usize>]) -> Standing {
@@ -307,15 +327,31 @@ fn standing(speaker: &Superblock, own: &Superblock, slots: &[Option<usize>]) -> 
             );
             Standing::Stale { slot, reason }
         }
-        (Row::Recovering, _) => {
-            Standing::Stale { slot, reason: "its columns were still being rebuilt".to_owned() }
-        }
+        (Row::Recovering, true) => Standing::Behind(slot),
         (_, false) => {
             let served = speaker.served.map(|epoch| epoch.to_string()).unwrap_or_default();
             let reason = format!("stale: the array served in epoch {served} without it");
             Standing::Stale { slot, reason }
         }
         (Row::Spare, _) => Standing::Spare,
+    }
+}
+
+/// The slot that a member which was away has in a running array, whose newest superblock is `speaker`.
+///
+/// # Errors
+/// Why it is not taken back, in words.
+pub fn slot_of_returning(speaker: &Superblock, own: &Superblock) -> Result<usize, String> {
+    if own.set_uuid != speaker.set_uuid {
+        return Err("it is a member of another array".to_owned());
+    }
+    let slots = vec![None; usize::from(speaker.plan.columns.width())];
+    match standing(speaker, own, &slots) {
+        Standing::InSync(slot) | Standing::Behind(slot) | Standing::Stale { slot, .. } => Ok(slot),
+        Standing::Apart { reason, .. } | Standing::Foreign { reason } => Err(reason),
+        Standing::OtherZones => Err("its superblock cuts it into other zones than the array's".to_owned()),
+        Standing::Spare => Err("it is a spare, and has no slot".to_owned()),
+        Standing::Copy => Err("another device has its identity".to_owned()),
     }
 }
 

@@ -2,6 +2,8 @@
 //! and each of its blocks has the checksum that its descriptor names. So a bad block is named by member and byte at every
 //! level, RAID-0 too, and parity that was written wrong is found by what was written beside it.
 //!
+//! A repair has reclaim empty the segments in which something is wrong; one that takes records still is left as it is.
+//!
 //! The footers of a sealed segment say which stripes count; of an open one the engine has noted it.
 
 use std::cell::RefCell;
@@ -31,6 +33,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub async fn check<D: ZoneDevice>(port: Rc<LogPort<D>>, state: Rc<RefCell<Option<ScrubState>>>) {
     let is_running = || state.borrow().as_ref().is_some_and(|state| state.phase == Phase::Running);
     let from = state.borrow().as_ref().map_or(0, |state| state.next_stripe);
+    let repairs = state.borrow().as_ref().is_some_and(|state| state.mode.repair);
     if from == 0 {
         let checked = check_superblocks(&port).await;
         add(&port, &state, checked, 1);
@@ -45,7 +48,14 @@ pub async fn check<D: ZoneDevice>(port: Rc<LogPort<D>>, state: Rc<RefCell<Option
         // What was emptied meanwhile has nothing to be checked.
         let there = port.shared.table.get(slot).filter(|segment| segment.number() == number);
         let checked = match there {
-            Some(segment) => check_segment(&port, &segment).await,
+            Some(segment) => {
+                let checked = check_segment(&port, &segment).await;
+                if repairs && !checked.found.is_empty() {
+                    mend(&port, &segment, checked).await
+                } else {
+                    checked
+                }
+            }
             None => Checked::default(),
         };
         add(&port, &state, checked, number + 1);
@@ -55,7 +65,7 @@ pub async fn check<D: ZoneDevice>(port: Rc<LogPort<D>>, state: Rc<RefCell<Option
         state.phase = Phase::Finished;
         let report = &state.report;
         port.shared.members.report(Event::ScrubFinished {
-            repair: false,
+            repair: repairs,
             mismatch_sectors: report.mismatch_sectors,
             repaired: report.repaired,
             left: report.left,
@@ -70,6 +80,14 @@ fn add<D>(port: &LogPort<D>, state: &RefCell<Option<ScrubState>>, checked: Check
     for mismatch in state.report.add(checked, state.mode) {
         port.shared.members.report(Event::Mismatch(mismatch));
     }
+}
+
+/// Nothing is rewritten in place: what counts of the segment is made from its right columns, elsewhere.
+async fn mend<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment, mut checked: Checked) -> Checked {
+    let is_emptied = port.shared.space.mended(segment.key()).await;
+    let outcome = if is_emptied { Outcome::Moved } else { Outcome::NotRepaired };
+    checked.found.iter_mut().for_each(|mismatch| mismatch.outcome = outcome);
+    checked
 }
 
 async fn check_superblocks<D: ZoneDevice>(port: &LogPort<D>) -> Checked {
@@ -135,7 +153,7 @@ async fn header_is_right<D: ZoneDevice>(
     (slot, zone): (usize, u32),
 ) -> bool {
     let config = &port.shared.config;
-    let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+    let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
     let (buffer, result) =
         device.read(device.zoned().offset_bytes(zone, 0), port.pool.take(BLOCK_BYTES)).await;
     let read: Result<SegmentHeader, ZonedError> = SegmentHeader::parse(buffer.bytes(), place);

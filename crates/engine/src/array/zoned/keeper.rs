@@ -56,6 +56,19 @@ impl Said {
     }
 }
 
+/// A member that joins while the array serves.
+pub struct Arrival<D> {
+    /// Its slot.
+    pub slot: usize,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Its superblocks.
+    pub kept: Kept<D>,
+}
+
+/// Members that join, until the next superblocks list them.
+pub type Arrivals<D> = Rc<RefCell<Vec<Arrival<D>>>>;
+
 /// A member whose superblocks are written.
 pub struct Kept<D> {
     /// Its device.
@@ -69,6 +82,7 @@ pub struct Keeper<D> {
     /// What the superblocks of all members have in common.
     superblock: Superblock,
     members: Vec<Option<Kept<D>>>,
+    arrivals: Arrivals<D>,
     pool: Arc<Pool>,
     clock: Rc<dyn Fn() -> u64>,
 }
@@ -84,7 +98,7 @@ impl<D: ZoneDevice> Keeper<D> {
     ) -> Self {
         let segments_below = newest.segments_below;
         let superblock = Superblock { sequence: newest.sequence, segments_below, ..speaker.clone() };
-        Keeper { superblock, members, pool: Arc::clone(pool), clock }
+        Keeper { superblock, members, arrivals: Rc::default(), pool: Arc::clone(pool), clock }
     }
 
     /// Begins an epoch: it is durable, with the numbers of segments that it may use, on every member that is there and not
@@ -102,6 +116,11 @@ impl<D: ZoneDevice> Keeper<D> {
         (numbers, failed)
     }
 
+    /// Where members that join are put, before they take part.
+    pub fn arrivals(&self) -> Arrivals<D> {
+        Rc::clone(&self.arrivals)
+    }
+
     /// What others see of it.
     pub fn said(&self) -> Rc<Said> {
         let superblock = RefCell::new(self.superblock.clone());
@@ -116,9 +135,10 @@ impl<D: ZoneDevice> Keeper<D> {
             if phase == Phase::Abandoned {
                 return shared.members.metadata_lost();
             }
-            let states = shared.members.states();
+            self.welcome();
+            let states = shared.members.shown();
             for (slot, state) in states.iter().enumerate() {
-                if *state != MemberState::InSync {
+                if !matches!(state, MemberState::InSync | MemberState::Recovering) {
                     self.members[slot] = None; // it is stale from here on
                 }
             }
@@ -143,6 +163,18 @@ impl<D: ZoneDevice> Keeper<D> {
         }
     }
 
+    /// Lists the members that join, each in the place of the former one of its slot.
+    fn welcome(&mut self) {
+        for Arrival { slot, uuid, kept } in self.arrivals.take() {
+            let is_own = |row: &&mut layout::zoned::Member| row.slot.map(usize::from) == Some(slot);
+            let row = self.superblock.members.iter_mut().find(is_own).expect("a row for each slot");
+            if row.device_uuid != uuid {
+                (row.device_uuid, row.retired_zones, row.epoch) = (uuid, 0, None);
+            }
+            self.members[slot] = Some(kept);
+        }
+    }
+
     /// What the next superblocks say.
     fn tell(&mut self, phase: Phase, states: &[MemberState]) {
         let superblock = &mut self.superblock;
@@ -155,10 +187,10 @@ impl<D: ZoneDevice> Keeper<D> {
         for row in &mut superblock.members {
             let Some(state) = row.slot.and_then(|slot| states.get(usize::from(slot))) else { continue };
             let before = (row.state, row.epoch);
-            if *state == MemberState::InSync {
-                (row.state, row.epoch) = (Row::InSync, Some(superblock.epoch));
-            } else {
-                row.state = Row::Failed;
+            match state {
+                MemberState::InSync => (row.state, row.epoch) = (Row::InSync, Some(superblock.epoch)),
+                MemberState::Recovering => (row.state, row.epoch) = (Row::Recovering, Some(superblock.epoch)),
+                MemberState::Failed | MemberState::Missing => row.state = Row::Failed,
             }
             if (row.state, row.epoch) != before {
                 row.events = next;
@@ -204,5 +236,5 @@ fn drop_member(shared: &LogShared, slot: usize, error: &DeviceError) -> bool {
     let reason = error.to_string();
     let member = Slot::of_index(slot);
     shared.members.report(Event::MetadataError { member, reason: reason.clone() });
-    shared.members.fail(slot, &format!("its superblock cannot be written: {reason}")) == Failing::Failed
+    shared.fail(slot, &format!("its superblock cannot be written: {reason}")) == Failing::Failed
 }

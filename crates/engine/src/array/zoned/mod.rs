@@ -5,6 +5,7 @@ pub mod assemble;
 #[cfg(test)]
 mod assemble_tests;
 pub mod check;
+pub mod fit;
 pub mod keeper;
 pub mod plan;
 pub mod running;

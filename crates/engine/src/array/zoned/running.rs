@@ -4,31 +4,94 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::assemble::slot_of_returning;
 use super::check::check;
-use super::keeper::{Phase, Said};
+use super::fit::{OtherZones, check_zones};
+use super::keeper::{Arrival, Arrivals, Kept, Phase, Said};
+use super::superblock_log::{MemberLog, empty_log};
 use crate::array::scrub::{self, Phase as ScrubPhase, Refused, ScrubRequest, ScrubState};
+use crate::device::DeviceError;
 use crate::error::VolumeError;
 use crate::events::Event;
 use crate::log::flush::flush_members;
+use crate::log::join::{Joining, exchange};
 use crate::log::port::{Blame, LogPort};
 use crate::log::recover::found::RecoveryReport;
 use crate::log::shared::LogShared;
+use crate::log::zone_budget::{self, LimitTooLow, limit};
 use crate::members::{Failing, MemberState};
 use crate::mismatch::Unit;
 use crate::zone_device::ZoneDevice;
+use layout::zoned::Superblock;
+
+/// Why a device does not join.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotJoined {
+    /// It is no member that was away.
+    #[error("{0}")]
+    NotOurs(String),
+    /// All members are in use.
+    #[error("every slot has a member in use: a zoned array keeps no spares")]
+    NoSlot,
+    /// The member of its slot is in use.
+    #[error("the member in slot {slot} is in use")]
+    InUse {
+        /// The slot.
+        slot: usize,
+    },
+    /// One at a time.
+    #[error("another device is on its way into the array")]
+    Another,
+    /// Its zones are not those of the array.
+    #[error(transparent)]
+    OtherZones(#[from] OtherZones),
+    /// Its drive keeps too few zones open.
+    #[error(transparent)]
+    Limit(#[from] LimitTooLow),
+    /// What its contents say is not below its write pointers.
+    #[error("it has no superblock below its write pointers: it lost them, or its zones were reset")]
+    NoSuperblock,
+    /// Its drive takes shorter writes than the array's records.
+    #[error("its drive takes at most {bytes} bytes in one write, less than a record of the array")]
+    ShortRecords {
+        /// Bytes.
+        bytes: u32,
+    },
+    /// It failed.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// A ring that cannot carry what it needs.
+    #[error("this system carries no NVMe commands, which it needs")]
+    NoNvme,
+    /// It has the slot, and not all superblocks say so: the next start may find it stale.
+    #[error("{0}")]
+    NotSettled(#[from] VolumeError),
+}
 
 /// An array that was started and is not stopped yet. Lives on one shard.
 pub struct Running<D> {
     port: Rc<LogPort<D>>,
     said: Rc<Said>,
+    arrivals: Arrivals<D>,
+    /// A device is on its way into a slot.
+    is_joining: Cell<bool>,
+    /// It has the slot, and does not take part yet.
+    coming: RefCell<Option<Arrival<D>>>,
     report: RecoveryReport,
     scrub: Rc<RefCell<Option<ScrubState>>>,
     is_checking: Rc<Cell<bool>>,
 }
 
 impl<D: ZoneDevice> Running<D> {
-    pub(super) fn new(port: Rc<LogPort<D>>, said: Rc<Said>, report: RecoveryReport) -> Self {
-        Running { port, said, report, scrub: Rc::default(), is_checking: Rc::default() }
+    pub(super) fn new(
+        port: Rc<LogPort<D>>,
+        said: Rc<Said>,
+        arrivals: Arrivals<D>,
+        report: RecoveryReport,
+    ) -> Self {
+        let is_joining = Cell::new(false);
+        let (scrub, is_checking) = (Rc::default(), Rc::default());
+        Running { port, said, arrivals, is_joining, coming: RefCell::new(None), report, scrub, is_checking }
     }
 
     /// What all shards share.
@@ -70,17 +133,89 @@ impl<D: ZoneDevice> Running<D> {
         }
     }
 
-    /// Starts, pauses, resumes or cancels a check.
+    /// Reserves the slot for a device that comes: of a member that was away its own, else the first whose member is out of
+    /// use. One at a time, until [`Running::join`] or [`Running::give_up`].
+    ///
+    /// # Errors
+    /// Why it is not taken. Nothing was changed.
+    pub fn may_join(&self, own: Option<&Superblock>) -> Result<usize, NotJoined> {
+        let states = self.shared().members.states();
+        let is_out = |slot: &usize| states[*slot] != MemberState::InSync;
+        let slot = match own {
+            Some(own) => slot_of_returning(&self.said.superblock(), own).map_err(NotJoined::NotOurs)?,
+            None => (0..states.len()).find(is_out).ok_or(NotJoined::NoSlot)?,
+        };
+        if !is_out(&slot) {
+            return Err(NotJoined::InUse { slot });
+        }
+        if self.is_joining.replace(true) {
+            return Err(NotJoined::Another);
+        }
+        Ok(slot)
+    }
+
+    /// Puts a device into the slot that [`Running::may_join`] reserved, after every shard has let go of the former one. A new
+    /// one gets an empty superblock log. Returns how many columns of a member that was away count as they are.
+    ///
+    /// # Errors
+    /// The device does not fit, or failed: it may have been changed, the array was not.
+    pub async fn exchange(&self, joining: Joining<D>, is_new: bool) -> Result<usize, NotJoined> {
+        let Joining { device, .. } = &joining;
+        let said = self.said.superblock();
+        check_zones(&**device, &said.zones)?;
+        let zoned = device.zoned();
+        zone_budget::check(2 * self.shared().counters.len() as u32, limit(zoned.open_max, zoned.active_max))?;
+        if zoned.record_bytes_max < self.shared().config.record_bytes_max {
+            return Err(NotJoined::ShortRecords { bytes: zoned.record_bytes_max });
+        }
+        let log = if is_new {
+            empty_log(&**device, &self.port.pool, &said.zones).await?;
+            MemberLog::new(&said.zones)
+        } else {
+            let read = MemberLog::read(&**device, &self.port.pool).await?;
+            read.ok_or(NotJoined::NoSuperblock)?.1
+        };
+        let adopted = exchange(&self.port, &joining).await?;
+        let Joining { slot, uuid, device } = joining;
+        *self.coming.borrow_mut() = Some(Arrival { slot, uuid, kept: Kept { device, log } });
+        Ok(adopted)
+    }
+
+    /// The member takes part from now on: every shard has its device. On return all superblocks say so. Reclaim makes what
+    /// it lacks.
+    ///
+    /// # Errors
+    /// The superblocks cannot be written.
+    ///
+    /// # Panics
+    /// If no device has got a slot.
+    pub async fn join(&self) -> Result<(), VolumeError> {
+        let arrival = self.coming.take().expect("a device that has a slot");
+        let (shared, slot) = (self.shared(), arrival.slot);
+        self.arrivals.borrow_mut().push(arrival);
+        shared.members.join(slot);
+        self.is_joining.set(false);
+        let settled = shared.members.settled().await;
+        shared.space.want();
+        Ok(settled?)
+    }
+
+    /// The device that was to come does not.
+    pub fn give_up(&self) {
+        self.is_joining.set(false);
+    }
+
+    /// Starts, pauses, resumes or cancels a check or repair.
     ///
     /// # Errors
     /// Why not.
     pub fn request_check(&self, request: ScrubRequest) -> Result<(), Refused> {
         let state = scrub::apply(self.scrub.borrow().as_ref(), request)?;
         let is_running = state.phase == ScrubPhase::Running;
-        let from = Unit::Segment(state.next_stripe);
+        let (from, repair) = (Unit::Segment(state.next_stripe), state.mode.repair);
         *self.scrub.borrow_mut() = Some(state);
         if is_running && !self.is_checking.replace(true) {
-            self.shared().members.report(Event::ScrubStarted { repair: false, from });
+            self.shared().members.report(Event::ScrubStarted { repair, from });
             let (port, scrub) = (Rc::clone(&self.port), Rc::clone(&self.scrub));
             let is_checking = Rc::clone(&self.is_checking);
             self.port.executor.spawn(async move {

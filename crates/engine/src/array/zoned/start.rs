@@ -8,6 +8,7 @@ use layout::units::Slot;
 use layout::zoned::{Epoch, Superblock};
 
 use super::assemble::{ZonedAssembly, needed};
+use super::fit::{OtherZones, check_zones};
 use super::keeper::{Keeper, Kept, Phase, Said};
 use super::plan::{self, PlanRefusal};
 use super::running::Running;
@@ -128,7 +129,8 @@ impl<D: ZoneDevice> Opened<D> {
                 logs.push(None);
                 continue;
             };
-            check_zones(slot, &**device, &assembly.speaker)?;
+            check_zones(&**device, &assembly.speaker.zones)
+                .map_err(|OtherZones { found, expected }| StartError::OtherZones { slot, found, expected })?;
             let read = MemberLog::read(&**device, pool).await;
             let read = read.map_err(|error| StartError::Member { slot, error })?;
             let (superblock, log) = read.ok_or(StartError::NoSuperblock { slot })?;
@@ -168,12 +170,14 @@ impl<D: ZoneDevice> Opened<D> {
             states[slot] = MemberState::Failed;
             devices[slot] = None;
             keeper.drop_member(slot);
-            let in_sync = states.iter().filter(|state| **state == MemberState::InSync).count();
+            let takes_part =
+                |state: &&MemberState| matches!(**state, MemberState::InSync | MemberState::Recovering);
+            let in_sync = states.iter().filter(takes_part).count();
             if in_sync < needed(assembly.speaker.plan.columns) {
                 return Err(StartError::NotBegun { slot, error });
             }
         }
-        let said = keeper.said();
+        let (said, arrivals) = (keeper.said(), keeper.arrivals());
         let start = Start { config, devices: devices.clone(), states, epoch, numbers, counters, events };
         let (task, followed, mut seen) = (executor.clone(), Rc::clone(&said), None);
         let keep = |shared: &Arc<LogShared>| {
@@ -191,7 +195,7 @@ impl<D: ZoneDevice> Opened<D> {
         };
         serve(&shared, &said).await?;
         let port = LogPort::new(shared, 0, executor, pool, platform, devices);
-        Ok(Running::new(Rc::new(port), said, report))
+        Ok(Running::new(Rc::new(port), said, arrivals, report))
     }
 }
 
@@ -200,28 +204,4 @@ async fn serve(shared: &LogShared, said: &Said) -> Result<(), StartError> {
     said.enter(Phase::Serving);
     shared.members.want_metadata();
     shared.members.settled().await.map_err(|_| StartError::MetadataLost)
-}
-
-fn check_zones<D: ZoneDevice>(slot: usize, device: &D, speaker: &Superblock) -> Result<(), StartError> {
-    let zoned = device.zoned();
-    let zones = &speaker.zones;
-    let block = crate::limits::BLOCK_BYTES as u64;
-    let is_right = plan::access_of(zoned.access) == zones.access
-        && zoned.zone_bytes == u64::from(zones.zone_blocks) * block
-        && zoned.capacity_bytes >= u64::from(zones.capacity_blocks) * block
-        && zoned.zones >= zones.zones;
-    if is_right {
-        return Ok(());
-    }
-    let words = |zones: u32, zone_bytes: u64, capacity_bytes: u64, how: layout::zoned::Access| {
-        format!(
-            "{zones} zones of {} KiB, {} KiB of each to write, {how:?}",
-            zone_bytes / 1024,
-            capacity_bytes / 1024
-        )
-    };
-    let found = words(zoned.zones, zoned.zone_bytes, zoned.capacity_bytes, plan::access_of(zoned.access));
-    let capacity_bytes = u64::from(zones.capacity_blocks) * block;
-    let expected = words(zones.zones, u64::from(zones.zone_blocks) * block, capacity_bytes, zones.access);
-    Err(StartError::OtherZones { slot, found, expected })
 }

@@ -113,7 +113,8 @@ async fn judge_again<D: ZoneDevice>(port: &LogPort<D>, segment: &Segment) -> Opt
         if port.shared.members.state(slot) != MemberState::InSync {
             continue;
         }
-        let place = ZonePlace { set_uuid: config.set_uuid, device_uuid: config.devices[slot], zone };
+        let place =
+            ZonePlace { set_uuid: config.set_uuid, device_uuid: port.shared.members.uuid(slot), zone };
         let found = scan_zone(&device, &port.pool, place, slot).await;
         let header = &segment.headers[0];
         let is_own = |found: &ZoneFound| {
@@ -150,10 +151,9 @@ pub async fn read_mapped<D: ZoneDevice>(
     run: &[LiveBlock],
 ) -> Vec<Option<StripeBlock>> {
     let at = run[0].place;
-    let column = segment.headers[0].columns[usize::from(at.column)];
-    let slot = usize::from(column.slot);
+    let slot = segment.slot_of(at.column);
     let is_there = port.shared.members.state(slot) == MemberState::InSync;
-    let reading = column.zone.filter(|_| is_there);
+    let reading = segment.zone_of(at.column).filter(|_| is_there);
     let reading = reading.and_then(|zone| port.read(slot, zone, at.block, run.len()));
     let read = match reading {
         None => None,

@@ -112,11 +112,11 @@ pub fn placed(header: &SegmentHeader, stripe: &StripeFound) -> Vec<LiveBlock> {
 /// Reads a block of the log and verifies it, from the other columns where it must be (Z-I12).
 pub async fn read_live<D: ZoneDevice>(port: &LogPort<D>, live: &LiveBlock) -> Option<Slice> {
     let segment = port.shared.table.get(live.place.slot)?;
-    let column = segment.headers[0].columns[usize::from(live.place.column)];
-    let slot = usize::from(column.slot);
+    let slot = segment.slot_of(live.place.column);
     let is_right = |bytes: &[u8]| Checksum::of(bytes) == live.entry.checksum;
     if port.shared.members.state(slot) == MemberState::InSync
-        && let Some(read) = column.zone.and_then(|zone| port.read(slot, zone, live.place.block, 1))
+        && let Some(read) =
+            segment.zone_of(live.place.column).and_then(|zone| port.read(slot, zone, live.place.block, 1))
     {
         let (buffer, result) = read.await;
         if result.is_ok() && is_right(buffer.bytes()) {

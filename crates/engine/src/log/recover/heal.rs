@@ -78,7 +78,7 @@ pub async fn heal<D: ZoneDevice>(
     };
     let left = segments.iter().filter(is_left).map(|judged| &judged.found.header);
     left.for_each(|header| port.shared.space.resetting((header.segment, header.tag)));
-    finish_rest(port, &loose.active, &finished, &reset, report).await;
+    finish_rest(port, segments, &loose.active, (&finished, &reset), report).await;
     flush_members(port).await?;
     if let Some(segment) = writer.segment {
         close_segment(port, &segment).await;
@@ -427,12 +427,14 @@ async fn reset<D: ZoneDevice>(
 
 /// Z-I9: what is neither sealed nor reset takes no more records, and must not stay active: start after start there would be
 /// more of it, until no segment could be opened. What a zone holds stays. One that ends before its header does holds nothing,
-/// whichever segment other columns say it is of: records follow only when all headers are durable.
+/// whichever segment other columns say it is of: records follow only when all headers are durable. Nor does one that ends behind the
+/// header of a segment that is gone: if it were finished, it would have no pointer, and a drive that shows what the zone held
+/// before its reset would show that segment.
 async fn finish_rest<D: ZoneDevice>(
     port: &LogPort<D>,
+    segments: &[&Judged],
     active: &[ZoneFound],
-    finished: &Finished,
-    reset: &BTreeSet<(usize, u32)>,
+    (finished, reset): (&Finished, &BTreeSet<(usize, u32)>),
     report: &mut RecoveryReport,
 ) {
     for zone in active {
@@ -441,7 +443,11 @@ async fn finish_rest<D: ZoneDevice>(
         if finished.contains(&at) || reset.contains(&at) {
             continue;
         }
-        if zone.end_block <= 1 && !matches!(zone.header, HeaderFound::Right(_)) {
+        let is_empty = match &zone.header {
+            HeaderFound::Right(header) => let_go(port, segments, zone, header),
+            HeaderFound::Absent | HeaderFound::Unknown => true,
+        };
+        if zone.end_block <= 1 && is_empty {
             reset_zone(port, zone, finished, report).await;
             continue;
         }
@@ -450,6 +456,25 @@ async fn finish_rest<D: ZoneDevice>(
             Err(_) => set_aside(port, zone.slot, zone.zone).await,
         }
     }
+}
+
+/// Whether a zone that ends behind its header is of a segment that is gone. If so, the segment has no such column any more.
+fn let_go<D: ZoneDevice>(
+    port: &LogPort<D>,
+    segments: &[&Judged],
+    zone: &ZoneFound,
+    header: &SegmentHeader,
+) -> bool {
+    let is_it = |judged: &&&Judged| {
+        let own = &judged.found.header;
+        judged.is_gone && (own.segment, own.tag) == (header.segment, header.tag)
+    };
+    let is_gone = zone.end_block <= 1 && segments.iter().any(|judged| is_it(&judged));
+    let there = port.shared.table.get(header.slot).filter(|_| is_gone);
+    if let Some(segment) = there.filter(|there| there.key() == (header.segment, header.tag)) {
+        segment.place_column(header.column, None);
+    }
+    is_gone
 }
 
 async fn reset_zone<D: ZoneDevice>(

@@ -75,7 +75,7 @@ impl ManagedZones {
         let shards = start_shards(options)?;
         let mode = Arc::new(VolumeMode::default());
         let zoned = ZonedArray::start(&shards.handle(), mode, start).map_err(|why| failure(chosen, &why))?;
-        let managed = ManagedZones { array: zoned, shards, known };
+        let managed = ManagedZones { array: zoned, shards, known, direct: options.direct };
         let exports = match exports(&managed.shards, managed.array.volumes(), true, options, &set_uuid) {
             Ok(exports) => exports,
             Err(failure) => {
@@ -143,7 +143,7 @@ fn open_members(chosen: &ZonedChosen, options: &ServeOptions) -> Result<Vec<Opti
 }
 
 /// Opens and locks a member as its superblock says that it is written.
-fn open_zones(path: &Path, zones: &MemberZones, direct: bool) -> Result<SharedZones, Problem> {
+pub(super) fn open_zones(path: &Path, zones: &MemberZones, direct: bool) -> Result<SharedZones, Problem> {
     let open = OpenOptions { direct, ..OpenOptions::default() };
     let opened = match zones.access {
         Access::Placed => {

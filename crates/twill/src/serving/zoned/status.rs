@@ -69,7 +69,7 @@ fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatu
         MemberStatus {
             slot: Some(Slot::of_index(slot)),
             errors: shared.members.errors(slot),
-            device_uuid: said.map(|_| display_uuid(&shared.config.devices[slot])),
+            device_uuid: said.map(|_| display_uuid(&shared.members.uuid(slot))),
             device_bytes: if path.is_some() { zones * capacity * BLOCK } else { 0 },
             deleted: path.as_ref().is_some_and(|path| deleted.has(Path::new(path))),
             path,
@@ -77,7 +77,7 @@ fn members(managed: &ManagedZones, said: Option<&Superblock>) -> Vec<MemberStatu
             ..MemberStatus::default()
         }
     };
-    shared.members.states().into_iter().enumerate().map(member).collect()
+    shared.members.shown().into_iter().enumerate().map(member).collect()
 }
 
 fn zoned(managed: &ManagedZones, said: Option<&Superblock>) -> ZonedStatus {
